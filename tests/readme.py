@@ -44,8 +44,7 @@ def architectures() -> str:
     mixed = [name.removesuffix(_MIXTURE) for name in named if name.endswith(_MIXTURE)]
     plain = _families(name for name in named if not name.endswith(_MIXTURE))
     return _wrapped(
-        f"Architectures compared with `transformers` (names: "
-        f"`inglenook-engine info --json`): {'; '.join(plain)}; MoE models of "
+        f"Architectures compared with `transformers`: {'; '.join(plain)}; MoE models of "
         f"{', '.join(_families(mixed))}. "
         "With llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo, 3, PLM, OpenELM. "

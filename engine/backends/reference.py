@@ -286,6 +286,8 @@ class ReferenceOps(RecurrentOps):
     def activate_with(self, x: Array, function: str, numbers: tuple[float, ...]) -> Array:
         if function == "clamp":
             return x.clamp(-numbers[0], numbers[0])
+        if function == "sigmoid":
+            return numbers[0] * torch.sigmoid(x) + numbers[1]
         assert function == "xielu"
         above, below, slope = numbers
         return torch.where(x > 0, above * x * x, below * (torch.expm1(x.clamp(max=0)) - x)) + slope * x

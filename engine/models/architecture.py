@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engine.models import decoder
 from engine.models.config import ModelConfig
 from engine.models.headers.keys import Keys
-from engine.models.layers.parts import Parts
+from engine.models.layers.whole import Parts
 from engine.models.names import TensorNames
 from engine.models.source import WeightSource
 from engine.tensors import RawTensor

@@ -22,7 +22,8 @@ from engine.models.architectures.gemma4_assistant import ASSISTANT, AssistantCon
 from engine.models.base import Model, Weights, rope_tables
 from engine.models.config import ModelConfig
 from engine.models.decoder import layers_of, norm_of
-from engine.models.layers.parts import Linear, Norm, Parts, RopeTables, Stack
+from engine.models.layers.parts import Linear, Norm, RopeTables
+from engine.models.layers.whole import Parts, Stack
 from engine.models.load import check_memory
 from engine.models.names import TensorNames
 from engine.models.source import Loader, Survey, WeightSource, linear

@@ -65,9 +65,10 @@ class Attention:
 
     `rope` is "main", "local", "none" or "scaled", which only scales queries. `query_norm` and `key_norm` are
     applied before it, or after it with `norm_last`, `value_norm` to the values. The `activation` of `gate`
-    multiplies the result before the projection, and `result_norm` norms it. `clip` is the largest size of
-    numbers in queries, keys and values; 0: any. Values of `value_dim` numbers (0: as many as keys have) are
-    multiplied by `value_scale`; they are made as long as keys, and what follows of the result is left out.
+    multiplies the result before the projection, and `result_norm` norms it before that. `clip` is the largest
+    size of numbers in queries, keys and values; 0: any. Values of `value_dim` numbers (0: as many as keys
+    have) are multiplied by `value_scale`; they are made as long as keys, and what follows of the result is
+    left out.
     `sinks` and `distances` are those of `Ops.attention`.
     """
 
@@ -109,9 +110,9 @@ class Attention:
         y = ops.attention(self.layer, q, k, v, self.shape, self.sinks, self.distances)
         if self.value_dim:
             y = ops.columns(y, 0, self.value_dim, self.shape.heads)
+        y = self.result_norm(ops, y) if self.result_norm else y
         if self.gate is not None:
             y = ops.gated(self.gate(ops, x), y, self.activation)
-        y = self.result_norm(ops, y) if self.result_norm else y
         return self.output(ops, y, residual)
 
     def _values(self, ops: Ops, v: Array) -> Array:

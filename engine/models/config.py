@@ -9,31 +9,13 @@ from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.backends.routing import MOST_GPU_EXPERTS
 from engine.backends.states import LinearAttentionShape, StateShape
 from engine.errors import BadCheckpoint
-from engine.models.experts_config import Experts
+from engine.models.experts_config import Experts, Limits
 from engine.models.gemma_config import AltUp, PerLayer
+from engine.models.hyper_config import HyperConnections
+from engine.models.latent_config import LatentAttention
 from engine.models.layers.rope import RopeConfig
 from engine.models.recurrent_config import PLAIN, Multipliers, Recurrent, state_parts
 from engine.words import _
-
-
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
-    """Multi-head latent attention (arXiv 2405.04434): every head's key and value come from one latent of
-    `rank` numbers, and all heads share the part of the key that has rope, of `rope_dim` numbers.
-    """
-
-    rank: int
-    nope_dim: int
-    """Numbers of a head's query and key without rope."""
-    rope_dim: int
-    value_dim: int
-    query_rank: int = 0
-    """The rank of the queries' own latent; 0: they have none."""
-
-    @property
-    def query_dim(self) -> int:
-        """Numbers of a head's query."""
-        return self.nope_dim + self.rope_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +111,10 @@ class ModelConfig:
     """Whether attention's result and what is inside the feed-forward part are normed before the last matrix
     (BitNet).
     """
+    head_results_normed: bool = False
+    """Whether what attention makes is normed head by head, without a weight, before its gate."""
+    residual_gates: float = 0.0
+    """The temperature of the gates of a layer's halves, see `with_residual_gates`; 0: they have none."""
     norm_weights: bool = True
     """Whether norms have weights."""
     attention_scale: float = 0.0
@@ -169,6 +155,8 @@ class ModelConfig:
     """The kind of attention where keys and values come from a latent. Heads then share one key of the cache,
     the latent and the part with rope: `kv_heads` is 1, `head_dim` its width.
     """
+    layer_latents: tuple[LatentAttention, ...] = ()
+    """The `latent` of each layer, where they differ; then each scales its scores by 1 / sqrt(query_dim)."""
     layer_heads: tuple[tuple[int, int], ...] = ()
     """(key/value heads, head dimension) of each layer, where they differ."""
     layer_queries: tuple[int, ...] = ()
@@ -189,6 +177,7 @@ class ModelConfig:
     """The `ffn_width` of each layer, where they differ."""
     per_layer: PerLayer | None = None
     altup: AltUp | None = None
+    hyper: HyperConnections | None = None
     layer_scale: bool | None = False
     """Whether what a layer makes is multiplied by a number of its own; True, False and None as for biases."""
     output_gate: str = ""
@@ -196,11 +185,9 @@ class ModelConfig:
     these, "row", one of its own, or "head", one of its own with a number for each head; "": there is none.
     """
     gate_activation: str = "sigmoid"
-    mlp_limits: tuple[float, ...] = ()
-    """Of each layer, the largest size of the feed-forward part's activated gate, and of what it multiplies;
-    0: any. That of shared experts is the same.
-    """
-    expert_limits: tuple[float, ...] = ()
+    mlp_limits: tuple[Limits | None, ...] = ()
+    """Of each layer, those of the feed-forward part, and of shared experts; None: any size."""
+    expert_limits: tuple[Limits | None, ...] = ()
     """The same of the routed experts."""
     norm_gate_rank: int = 0
     """Numbers between the two matrices of the gates of norms; 0: they have none. Those before plain
@@ -273,17 +260,23 @@ class ModelConfig:
     def shape(self, layer: int) -> AttentionShape:
         """The attention of one layer, its window and soft cap included."""
         kv_heads, head_dim = self.heads_of(layer)
+        window, latent = self.window_of(layer), self.latent_of(layer)
         scale = (self.attention_scale or head_dim**-0.5) * self.multipliers.keys
-        window = self.window_of(layer)
+        if latent is not None and self.layer_latents:
+            scale = latent.query_dim**-0.5
         return AttentionShape(
             self.queries_of(layer), kv_heads, head_dim, scale, window, self.attention_cap,
-            self._latent_columns, self.slopes, self.rounded_slopes, self.chunked and window > 0,
-            self.bidirectional,
+            0 if latent is None else latent.rank, self.slopes, self.rounded_slopes,
+            self.chunked and window > 0, self.bidirectional,
         )  # fmt: skip
 
     def heads_of(self, layer: int) -> tuple[int, int]:
         """(key/value heads, head dimension) of a layer."""
         return self.layer_heads[layer] if self.layer_heads else (self.kv_heads, self.head_dim)
+
+    def latent_of(self, layer: int) -> LatentAttention | None:
+        """The latent attention of a layer, if it has it."""
+        return self.layer_latents[layer] if self.layer_latents else self.latent
 
     def queries_of(self, layer: int) -> int:
         """The query heads of a layer."""
@@ -330,10 +323,6 @@ class ModelConfig:
     def cache_shapes(self) -> tuple[AttentionShape, ...]:
         """The attention of each layer with keys and values."""
         return tuple(self.shape(layer) for layer in range(self.layers) if layer not in self.uncached_layers)
-
-    @property
-    def _latent_columns(self) -> int:
-        return 0 if self.latent is None else self.latent.rank
 
     @property
     def cpu_only(self) -> str:

@@ -22,27 +22,18 @@ from engine.models.layers.altup import altup_blocks
 from engine.models.layers.before_head import before_head
 from engine.models.layers.distances import by_distance
 from engine.models.layers.gated_norm import norm_before
+from engine.models.layers.hyper import hyper_blocks
 from engine.models.layers.latent import LatentSource, latent_mixer
 from engine.models.layers.mixture import beside_experts, mixture
-from engine.models.layers.parts import (
-    Block,
-    Blocks,
-    FeedForward,
-    GatedMlp,
-    Linear,
-    Mixer,
-    Norm,
-    Parts,
-    PlainMlp,
-    Stack,
-    bare_norm,
-)
+from engine.models.layers.parts import Block, FeedForward, GatedMlp, Linear, Mixer, Norm, PlainMlp, bare_norm
 from engine.models.layers.per_layer import scaled_blocks
 from engine.models.layers.positions import positions_table, with_bias_of_sum
 from engine.models.layers.recurrent import recurrent_mixer
 from engine.models.layers.recurrent_parts import RecurrentSource
+from engine.models.layers.residual_gates import with_residual_gates
 from engine.models.layers.row_orders import fused_order, half_of_queries
 from engine.models.layers.rwkv import rwkv_blocks, time_mixing
+from engine.models.layers.whole import Blocks, Parts, Stack
 from engine.models.layers.xielu import xielu_numbers
 from engine.models.names import TensorNames
 from engine.models.recurrent_config import Rwkv7
@@ -100,6 +91,8 @@ def norm_of(source: WeightSource, config: ModelConfig, names: TensorNames, name:
 def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks: Sequence[Block]) -> Stack:
     if config.altup is not None:
         return altup_blocks(source, config, names, config.altup, blocks)
+    if config.hyper is not None:
+        return hyper_blocks(source, config, names, config.hyper, blocks)
     if isinstance(config.recurrent, Rwkv7):
         return rwkv_blocks(source, config, names, config.recurrent, blocks)
     if config.per_layer is None and config.layer_scale is False:
@@ -157,7 +150,7 @@ class _Builder:
         beside = routed is not None and routed.beside
         mlp_norm = before and feeds and config.placement != "parallel" and not beside
         post = self.norm(at + names.attention_post, config.width, post=True) if after else None
-        return Block(
+        made = Block(
             attention=self._attention(layer, at) if mixes else None,
             mlp=self._mlp(layer, at) if feeds else None,
             attention_norm=norm_before(self.source, config, self.norm, at + names.attention_norm)
@@ -179,6 +172,7 @@ class _Builder:
             else None,
             mlp_residual=with_bias_of_sum(self.source, config, names, layer, post),
         )
+        return with_residual_gates(self.source, config, names, layer, made)
 
     def _experts(self, layer: int) -> Experts | None:
         """A layer's experts, if it has any."""
@@ -204,8 +198,9 @@ class _Builder:
                 recurrent, self._over_cache(layer, at), (scales.mamba_input, scales.mamba_output),
                 (scales.attention_input, scales.attention_output),
             )  # fmt: skip
-        if config.latent is not None:
-            return latent_mixer(LatentSource(self.source, at, names), config, config.latent, layer)
+        latent = config.latent_of(layer)
+        if latent is not None:
+            return latent_mixer(LatentSource(self.source, at, names), config, latent, layer)
         return self._over_cache(layer, at)
 
     def _over_cache(self, layer: int, at: str) -> Attention:
@@ -237,7 +232,11 @@ class _Builder:
             gate=self._output_gate(at, shape),
             activation=config.gate_activation,
             norm_last=config.qk_norm_last,
-            result_norm=self.norm(at + names.mixed_norm, queries) if config.inner_norms else None,
+            result_norm=bare_norm(shape.head_dim, config.norm_eps, shape.heads)
+            if config.head_results_normed
+            else self.norm(at + names.mixed_norm, queries)
+            if config.inner_norms
+            else None,
             clip=config.attention_clip,
             value_dim=config.value_dim,
             value_scale=config.value_scale,
@@ -350,7 +349,7 @@ class _Builder:
             assert plain is not None
             return plain
         made = mixture(self.source, config, names, experts, at)
-        made = replace(made, limit=config.expert_limits[layer]) if config.expert_limits else made
+        made = replace(made, limits=config.expert_limits[layer]) if config.expert_limits else made
         if plain is not None:
             return beside_experts(self.source, config, names, at, plain, made)
         if not experts.shared_width:
@@ -372,7 +371,7 @@ class _Builder:
         config, width, at = self.config, self.config.width, self.names.layer.format(layer)
         gate, up, down, gate_up = (name and at + name for name in names)
         last = self._linear(down, width, inner, bias)
-        limit = config.mlp_limits[layer] if config.mlp_limits else 0.0
+        limits = config.mlp_limits[layer] if config.mlp_limits else None
         if not config.gated:
             first = self._linear(up, inner, width, bias)
             if config.activation != "xielu":
@@ -383,12 +382,12 @@ class _Builder:
             if self.names.gate_last:
                 view = View(order=np.roll(np.arange(2 * inner), inner), stored_rows=2 * inner)
             both = linear(self.source, gate_up, 2 * inner, width, bias, view)
-            return GatedMlp(None, both, last, inner, config.activation, limit=limit)
+            return GatedMlp(None, both, last, inner, config.activation, limits=limits)
         first, scales = self._linear(gate, inner, width, bias), config.multipliers
         inside = self.norm(at + self.names.inner_norm, inner) if config.inner_norms else None
         return GatedMlp(
             first, self._linear(up, inner, width, bias), last, inner, config.activation,
-            scales.mlp_gate, scales.mlp_output, inside, limit,
+            scales.mlp_gate, scales.mlp_output, inside, limits,
         )  # fmt: skip
 
     def _shared_gate(self, name: str) -> Linear:

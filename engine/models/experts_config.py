@@ -8,6 +8,9 @@ from engine.backends.routing import Routing
 from engine.errors import BadCheckpoint
 from engine.words import _
 
+Limits = tuple[float, float]
+"""The largest size of a feed-forward part's activated gate, and of what that multiplies."""
+
 
 @dataclass(frozen=True, slots=True)
 class Experts:
@@ -55,6 +58,10 @@ class Experts:
     """Whether what routed experts and the shared one make together is normed (A.X K1)."""
     router_cap: float = 0.0
     """Soft cap of the router's logits, as `ModelConfig.attention_cap`; 0: none (Laguna)."""
+    router_scale: float = 1.0
+    """Multiplies the router's logits."""
+    narrow: int = 0
+    """Features of a projection on which the experts work; 0: they work on the layer's."""
     beside: bool = False
     """Whether the layers with experts have a plain feed-forward part, too, and norms of both (Gemma 4)."""
 

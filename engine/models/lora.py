@@ -132,7 +132,7 @@ def _latent_slots(
     folder, own = architecture.hf_names, names
     assert folder.latent is not None
     assert own.latent is not None
-    orders, found = latent_orders(config), {}
+    orders, found = latent_orders(config, layer), {}
     for field in ("query_down", "query_up", "down", "query"):
         of, mine = (folder, own) if field == "query" else (folder.latent, own.latent)
         at = names.layer.format(layer) + getattr(mine, field)

@@ -20,7 +20,8 @@ from engine.errors import BadCheckpoint, BadSetting
 from engine.models.base import Model, Weights
 from engine.models.config import ModelConfig
 from engine.models.decoder import mtp_block, norm_of
-from engine.models.layers.parts import Block, Blocks, Linear, Norm, Parts
+from engine.models.layers.parts import Block, Linear, Norm
+from engine.models.layers.whole import Blocks, Parts
 from engine.models.load import check_memory, find_architecture, read_config
 from engine.models.memory.fit import prefill_rows
 from engine.models.names import TensorNames

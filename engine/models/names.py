@@ -95,8 +95,8 @@ class RwkvNames:
 
 _OUTER = (
     "embed", "norm", "head", "layer", "positions", "embed_norm", "token_types", "distances", "project_in",
-    "project_out", "head_norm", "per_layer_table", "per_layer_projection", "per_layer_norm", "altup_spread",
-    "altup_gather",
+    "project_out", "head_norm", "hyper_head", "per_layer_table", "per_layer_projection", "per_layer_norm",
+    "altup_spread", "altup_gather",
 )  # fmt: skip
 """The names that are not those of a layer's tensors."""
 
@@ -120,6 +120,19 @@ class LatentNames:
     """A stack of each head's matrix from its query to the latent, that of the key transposed."""
     value_up: str = ""
     """A stack of each head's matrix from the latent to its value."""
+    key_norm: str = ""
+    """The norm of the part of the key with rope."""
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowNames:
+    """The names of what stands around experts of fewer features, after those of `TensorNames.layer`."""
+
+    down: str
+    up: str
+    norm: str = ""
+    each: str = ""
+    """The norm behind each expert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +250,16 @@ class TensorNames:
     shards: int = 0
     """The parts of the rows of `query_key_value`, each with queries, values, keys (CodeGen); 0: one."""
     recurrent: RecurrentNames | None = None
+    narrow: NarrowNames | None = None
+    attention_residual_gate: str = ""
+    """The full names of the gates of `ModelConfig.residual_gates`."""
+    mlp_residual_gate: str = ""
+    hyper_attention: str = ""
+    """What comes before "fn", "scale" and "base", the tensors that weigh streams around attention, around the
+    feed-forward part, and behind all layers (a full name).
+    """
+    hyper_mlp: str = ""
+    hyper_head: str = ""
     latent: LatentNames | None = None
     rwkv: RwkvNames | None = None
     transposed: bool = False

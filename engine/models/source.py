@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from engine.backends.base import Backend, MemoryEstimator, Weight
 from engine.errors import BadCheckpoint
-from engine.models.layers.parts import Linear, Norm, Order, Parts
+from engine.models.layers.parts import Linear, Norm, Order
+from engine.models.layers.whole import Parts
 from engine.tensors import Floats, RawTensor
 from engine.weights.tensor import FileTensor
 from engine.weights.transform.transposed import transposed, unpacked_transposed
@@ -25,7 +26,8 @@ from engine.words import N_, _, translate
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
     """How a matrix is stored in a tensor: `part` of a stack of `parts`, transposed, then the rows `order`; or
-    one row as a `vector`. With `flipped` those rows of the tensor are the matrix's columns.
+    one row as a `vector`. With `flipped` those rows of the tensor are the matrix's columns. `factors`
+    multiply the rows of a small matrix.
     """
 
     part: int = 0
@@ -35,6 +37,7 @@ class View:
     stored_rows: int = 0
     vector: bool = False
     flipped: bool = False
+    factors: Floats | None = None
 
     def shape(self, rows: int, columns: int) -> tuple[int, ...]:
         """The shape of the tensor of which this view is (rows, columns)."""
@@ -54,6 +57,9 @@ class View:
         matrix = tensor.part(self.part) if self.parts else tensor
         matrix = transposed(matrix) if self.transposed else matrix
         matrix = matrix if self.order is None else matrix.take(self.order)
+        if self.factors is not None:
+            values = matrix.dequantise().reshape(matrix.shape) * self.factors[:, None]
+            return FileTensor(tensor.name, "F32", matrix.shape, values.reshape(-1).view(np.uint8))
         return unpacked_transposed(matrix) if self.flipped else matrix
 
 

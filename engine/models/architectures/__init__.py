@@ -33,6 +33,7 @@ from engine.models.architectures.dbrx import DBRX
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, YOUTU
 from engine.models.architectures.deepseek_1 import DEEPSEEK_1
 from engine.models.architectures.deepseek_sparse import DEEPSEEK_3_2, GLM_5
+from engine.models.architectures.dots3 import DOTS_3
 from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE, ERNIE_4_5_PICTURED
 from engine.models.architectures.exaone import EXAONE_3
 from engine.models.architectures.exaone4 import EXAONE_4
@@ -57,6 +58,7 @@ from engine.models.architectures.gte import GTE
 from engine.models.architectures.helium import HELIUM
 from engine.models.architectures.hunyuan import HUNYUAN, HUNYUAN_MIXTURE
 from engine.models.architectures.hunyuan_3 import HUNYUAN_3
+from engine.models.architectures.hunyuan_4 import HUNYUAN_4
 from engine.models.architectures.internlm2 import INTERNLM2
 from engine.models.architectures.internlm3 import INTERNLM3
 from engine.models.architectures.jais import JAIS
@@ -90,6 +92,7 @@ from engine.models.architectures.modernbert import (
 from engine.models.architectures.molmo2 import MOLMO_2
 from engine.models.architectures.mpt import MPT
 from engine.models.architectures.muse_glimmer import MUSE_GLIMMER
+from engine.models.architectures.muse_spark import MUSE_SPARK
 from engine.models.architectures.nanochat import NANOCHAT
 from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
@@ -138,7 +141,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1, OPEN_ELM,
     MUSE_GLIMMER, APERTUS_1_5, COHERE_COMPASS, LARA_MINI, KOLIBRI_1,
     BAILING_HYBRID, MINIMAX, DEEPSEEK_3_2, GLM_5, A_X_K2, MINIMAX_M3, PLAMO, PLM,
-    MOLMO_2, COSMOS_3_EDGE,
+    MOLMO_2, COSMOS_3_EDGE, HUNYUAN_4, MUSE_SPARK, DOTS_3,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

@@ -5,7 +5,9 @@ last.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.architectures.gemma import FOUR_NORMS
@@ -22,9 +24,20 @@ _DEFAULTS = {
 
 def from_hf(keys: Keys) -> ModelConfig:
     """The text model of `MuseGlimmerForConditionalGeneration`."""
-    tied = keys.raw("tie_word_embeddings")  # the whole's word counts
-    keys = keys.inner("text_config").over(_DEFAULTS).replaced("tie_word_embeddings", tied)
-    keys = keys.renamed(hidden_act="hidden_activation")
+    keys = text_keys(keys, _DEFAULTS)
+    return ModelConfig(**text_shape(keys.renamed(hidden_act="hidden_activation")), placement="both")
+
+
+def text_keys(keys: Keys, defaults: Mapping[str, Any]) -> Keys:
+    """Those of the text model, of which the whole says whether tables are tied."""
+    tied = keys.raw("tie_word_embeddings")
+    return keys.inner("text_config").over(defaults).replaced("tie_word_embeddings", tied)
+
+
+def text_shape(keys: Keys) -> dict[str, Any]:
+    """The fields of `ModelConfig` that the text models of all Muse have. Raises `BadCheckpoint` and
+    `UnsupportedModel`.
+    """
     shape = hf_decoder(
         keys, bias=keys.flag("attention_bias", False), num_key_value_heads=2, head_dim=128, rms_norm_eps=1e-5,
         max_position_embeddings=131_072,
@@ -38,21 +51,15 @@ def from_hf(keys: Keys) -> ModelConfig:
     name = "layer_rope_theta"  # of which 0 alone counts
     bases = keys.numbers(name, 0.0, 1e12) or tuple(0.0 if whole else 1.0 for whole in last)
     bases = all_layers(bases, name, layers)
-    return ModelConfig(
-        **shape,
-        placement="both",
-        norm_offset=1.0,
-        offset_last=False,
-        post_norm_eps=keys.number("post_norm_eps", 0.0, 1.0, 1e-8),
-        embed_norm=True,
-        qk_norm="bare",
-        attention_scale=keys.number("qk_scale_factor", 1e-6, 1e6, 3.87) * shape["head_dim"] ** -0.5,
-        output_gate="row",
-        windows=tuple(window if kind == "sliding_attention" else 0 for kind in kinds),
-        nope_layers=frozenset(layer for layer, base in enumerate(bases) if not base),
-        logit_scale=keys.number("output_multiplier", 1e-6, 1e6, 0.19611613513818404),
-        logit_cap=keys.number("final_logit_softcapping", 1e-6, 1e6, 20.0),
-    )
+    return shape | {
+        "norm_offset": 1.0, "offset_last": False, "embed_norm": True, "qk_norm": "bare", "output_gate": "row",
+        "post_norm_eps": keys.number("post_norm_eps", 0.0, 1.0, 1e-8),
+        "attention_scale": keys.number("qk_scale_factor", 1e-6, 1e6, 3.87) * shape["head_dim"] ** -0.5,
+        "windows": tuple(window if kind == "sliding_attention" else 0 for kind in kinds),
+        "nope_layers": frozenset(layer for layer, base in enumerate(bases) if not base),
+        "logit_scale": keys.number("output_multiplier", 1e-6, 1e6, 0.19611613513818404),
+        "logit_cap": keys.number("final_logit_softcapping", 1e-6, 1e6, 20.0),
+    }  # fmt: skip
 
 
 MUSE_GLIMMER = Architecture(

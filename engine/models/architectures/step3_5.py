@@ -13,6 +13,7 @@ import numpy as np
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
+from engine.models.experts_config import Limits
 from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,
@@ -162,8 +163,8 @@ def _queries(keys: Keys, kinds: tuple[str, ...], heads: int) -> tuple[int, ...]:
     return tuple(found) if set(found) != {heads} else ()
 
 
-def _limits(keys: Keys, name: str, layers: int) -> tuple[float, ...]:
-    """The limits of each layer, where a null is 0; () if there are none."""
+def _limits(keys: Keys, name: str, layers: int) -> tuple[Limits | None, ...]:
+    """The limits of each layer, where a null or 0 is none; () if there are none."""
     found = keys.raw(name)
     if isinstance(found, list):
         keys = keys.replaced(name, [each or 0 for each in found])
@@ -180,7 +181,8 @@ def _limits(keys: Keys, name: str, layers: int) -> tuple[float, ...]:
     # An activated gate is above -0.3: below that a limit would be one of its smallest values, too.
     if any(0 < limit < _LEAST_LIMIT for limit in limits):
         raise _unsupported(name, min(limit for limit in limits if limit))
-    return limits[:layers] if any(limits[:layers]) else ()
+    pairs = tuple((limit, limit) if limit else None for limit in limits[:layers])
+    return pairs if any(pairs) else ()
 
 
 def _with_ropes(keys: Keys, kinds: tuple[str, ...]) -> Keys:

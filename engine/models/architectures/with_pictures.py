@@ -26,7 +26,8 @@ TEXT_MODELS = {
     "glm4v_moe_text": "Glm4MoeForCausalLM", "glm4v_text": "Glm4ForCausalLM",
     "glm_ocr_text": "Glm4ForCausalLM", "gpt_oss": "GptOssForCausalLM", "granite": "GraniteForCausalLM",
     "granite4_vision_text": "GraniteForCausalLM", "granite_docling_text": "GraniteForCausalLM",
-    "hunyuan_vl_text": "HunYuanDenseV1ForCausalLM", "hyperclovax": "HyperCLOVAXForCausalLM",
+    "hunyuan_vl_text": "HunYuanDenseV1ForCausalLM", "hy_v4_vl_text": "HYV4ForCausalLM",
+    "hyperclovax": "HyperCLOVAXForCausalLM",
     "kimi_k2": "DeepseekV3ForCausalLM", "lfm2": "Lfm2ForCausalLM", "lfm2_moe": "Lfm2MoeForCausalLM",
     "lfm3": "Lfm3ForCausalLM", "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
     "minimax_m3_vl_text": "MiniMaxM3VLForCausalLM", "nemotron_h": "NemotronHForCausalLM",
@@ -53,6 +54,7 @@ WITH_PICTURES = {
     "GlmOcrForConditionalGeneration": "glm_ocr_text", "GotOcr2ForConditionalGeneration": "qwen2",
     "Granite4VisionForConditionalGeneration": "granite4_vision_text",
     "GraniteDoclingForConditionalGeneration": "granite_docling_text",
+    "HYV4VLForConditionalGeneration": "hy_v4_vl_text",
     "HunYuanVLForConditionalGeneration": "hunyuan_vl_text",
     "HyperCLOVAXVisionV2ForConditionalGeneration": "hyperclovax",
     "Idefics2ForConditionalGeneration": "mistral", "Idefics3ForConditionalGeneration": "llama",
@@ -96,6 +98,8 @@ _TIED = {
     "PaddleOCRVLForConditionalGeneration", "Qwen3ASRForConditionalGeneration",
 }  # fmt: skip
 """Those whose tables are tied where config.json does not say."""
+_INTERLEAVED = {"paddleocr_vl_text": False, "hy_v4_vl_text": True}
+"""Text models whose rope is interleaved or not, unlike that of the class that runs them alone."""
 _TIED_ALONE = ("qwen2_5_omni_text", "qwen3_vl_moe_text")
 """Text models that say true where it does not hold for the whole."""
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -120,6 +124,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "embedding_multiplier": 12.0, "logits_scaling": 4.0,
         "residual_multiplier": 0.263, "attention_multiplier": 0.015625, "max_position_embeddings": 32768,
     },
+    "hy_v4_vl_text": {"moe_intermediate_size": 2048, "q_lora_rank": 2048},
     "llama": {"intermediate_size": 11008, "vocab_size": 32000},
     "mistral": {"intermediate_size": 14336, "vocab_size": 32000},
     "persimmon": {"num_hidden_layers": 36, "num_attention_heads": 64},
@@ -207,8 +212,10 @@ def _from_hf(found: Architecture, kind: str, keys: Keys) -> ModelConfig:
         own = own.replaced("head_dim", width // heads)
     assert found.from_hf is not None
     config = found.from_hf(own.replaced("architectures", [TEXT_MODELS[kind]]))
-    if kind == "paddleocr_vl_text" and config.rope is not None:
-        return replace(config, rope=replace(config.rope, interleaved=False))
+    if kind in _INTERLEAVED and config.rope is not None:
+        config = replace(config, rope=replace(config.rope, interleaved=_INTERLEAVED[kind]))
+    if kind == "hy_v4_vl_text" and config.latent is not None:
+        return replace(config, latent=replace(config.latent, norm_eps=config.norm_eps))
     return replace(config, logit_scale=1.0) if kind == "cohere2" else config
 
 

@@ -114,6 +114,18 @@ def refuse_other_than_silu(keys: Keys, name: str = "hidden_act") -> None:
         )
 
 
+def refuse_other(keys: Keys, name: str, value: Any) -> None:
+    """Raises `UnsupportedModel` where a key that only ever has one value has another one."""
+    if keys.raw(name) not in (None, value):
+        raise UnsupportedModel(
+            _(
+                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
+                name=name,
+                value=keys.raw(name),
+            )
+        )
+
+
 _GGUF_ALTERING = (
     "expert_count", "expert_shared_count", "attention.scale", "attention.clamp_kqv",
     "attention.max_alibi_bias", "attention.temperature_scale", "attn_logit_softcapping",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 from engine.backends.routing import SCORES
 from engine.errors import UnsupportedModel
-from engine.models.experts_config import Experts
+from engine.models.experts_config import Experts, Limits
 from engine.models.headers.decoder import MAX_LAYERS
 from engine.models.headers.keys import Keys
 from engine.words import _
@@ -15,6 +16,7 @@ from engine.words import _
 _MAX_EXPERTS = 1 << 10
 _MAX_GROUPS = 32
 _MAX_WIDTH = 1 << 22
+_LEAST_LIMIT = 0.5
 GGUF_EXPERT_KEYS = ("expert_count", "expert_shared_count")
 """What a reader of GGUF metadata handles that calls `gguf_experts`."""
 
@@ -78,6 +80,21 @@ def hf_experts(
         keys.integer(count, 1, _MAX_EXPERTS), keys.integer(used, 1, _MAX_EXPERTS), width, normalise, own,
         **more,
     )  # fmt: skip
+
+
+def gate_limits(name: str, limit: float) -> Limits:
+    """The limits where silu's input is at most `limit`, as the key `name` says, and what it multiplies no
+    larger. Raises `UnsupportedModel` for one so small that silu's least value, -0.28, would be cut, too.
+    """
+    if limit < _LEAST_LIMIT:
+        raise UnsupportedModel(
+            _(
+                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
+                name=name,
+                value=limit,
+            )
+        )
+    return limit / (1 + math.exp(-limit)), limit
 
 
 def hf_groups(keys: Keys, groups: int = 1, used: int = 1, *, best: int = 2) -> dict[str, int]:

@@ -9,18 +9,17 @@ columns are its values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops, Weight
-from engine.models.config import LatentAttention, ModelConfig
+from engine.models.config import ModelConfig
+from engine.models.latent_config import LatentAttention
 from engine.models.layers.parts import Linear, Norm, Order, RopeTables
 from engine.models.names import LatentNames, TensorNames
 from engine.models.source import View, WeightSource, linear, linear_parts, norm
-
-NORM_EPS = 1e-6
-"""Of the norms of latents, whatever that of the layers is. Source: DeepSeek's reference code."""
+from engine.tensors import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,8 @@ class LatentMixer:
 
     `key_up` and `value_up` are matrices for each head, (rank, nope) and (value, rank). The sigmoid of `gate`
     multiplies the result before the projection. With `gate_of_queries` it reads what queries are made of,
-    which then is their latent twice: normed, and as it is.
+    which then is their latent twice: normed, and as it is. `sinks` are those of `Ops.attention`. `rope` is
+    the name of a table, `key_norm` stands before the rope of the key.
     """
 
     layer: int
@@ -46,6 +46,9 @@ class LatentMixer:
     output: Linear
     gate: Linear | None = None
     gate_of_queries: bool = False
+    sinks: Floats | None = None
+    key_norm: Norm | None = None
+    rope: str = "main"
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         heads, latent = self.shape.heads, self.latent_norm(ops, self.latent(ops, x))
@@ -56,13 +59,14 @@ class LatentMixer:
             if self.gate_of_queries:
                 wide = gated = ops.join(wide, plain, 1)
         query, rotated = self.query(ops, wide), self.query_rope(ops, wide)
-        if tables.main is not None:
-            rotated = ops.rope(rotated, tables.queries or tables.main, heads)
-            key = ops.rope(key, tables.main, 1)
+        key, table = self.key_norm(ops, key) if self.key_norm else key, tables.table(self.rope)
+        if table is not None:
+            rotated = ops.rope(rotated, (tables.queries or table) if self.rope == "main" else table, heads)
+            key = ops.rope(key, table, 1)
         if tables.unrotated is not None:
             query = ops.rope(query, tables.unrotated, heads)
         q = ops.join(ops.head_linear(query, self.key_up), rotated, heads)
-        y = ops.attention(self.layer, q, ops.join(latent, key, 1), None, self.shape)
+        y = ops.attention(self.layer, q, ops.join(latent, key, 1), None, self.shape, self.sinks)
         y = ops.head_linear(y, self.value_up)
         if self.gate is not None:
             y = ops.gated(self.gate(ops, gated), y, "sigmoid")
@@ -101,26 +105,26 @@ class LatentSource:
         view = View(order=np.repeat(np.arange(heads), dim), stored_rows=heads)
         return linear(self.source, self.at + self.names.output_gate, heads * dim, width, False, view)
 
-    def norm(self, name: str, size: int) -> Norm:
-        """The norm of a latent."""
-        return norm(self.source, self.at + name, size, NORM_EPS, layer_norm=False, bias=False)
+    def norm(self, name: str, size: int, kind: LatentAttention, scale: float = 1.0) -> Norm:
+        """The norm of a latent, whose result is multiplied by `scale`."""
+        made = norm(self.source, self.at + name, size, kind.norm_eps, layer_norm=False, bias=False)
+        return made if scale == 1.0 else replace(made, weight=made.weight * np.float32(scale))
 
-    def up(self, config: ModelConfig, kind: LatentAttention) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
-        """Each head's matrices of its query and of its value, from stacks of them or from one matrix."""
-        heads, own = range(config.heads), self.own
+    def up(self, count: int, kind: LatentAttention) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
+        """Of each of `count` heads the matrices of its query and of its value, from stacks or one matrix."""
+        heads, own = range(count), self.own
         if own.key_up and self.source.has(self.at + own.key_up + ".weight"):
-            stacked = [View(head, config.heads) for head in heads]
+            stacked = [View(head, count) for head in heads]
             return (
                 tuple(self._matrix(own.key_up, kind.rank, kind.nope_dim, view) for view in stacked),
                 tuple(self._matrix(own.value_up, kind.value_dim, kind.rank, view) for view in stacked),
             )
-        keys, values = head_rows(config.heads, kind.nope_dim, kind.value_dim)
+        keys, values = head_rows(count, kind.nope_dim, kind.value_dim)
         stored = keys.size + values.size
         views = [
-            View(order=keys.reshape(config.heads, -1)[head], stored_rows=stored, flipped=True)
-            for head in heads
+            View(order=keys.reshape(count, -1)[head], stored_rows=stored, flipped=True) for head in heads
         ]
-        others = [View(order=values.reshape(config.heads, -1)[head], stored_rows=stored) for head in heads]
+        others = [View(order=values.reshape(count, -1)[head], stored_rows=stored) for head in heads]
         return (
             tuple(self._matrix(own.up, kind.rank, kind.nope_dim, view) for view in views),
             tuple(self._matrix(own.up, kind.value_dim, kind.rank, view) for view in others),
@@ -132,26 +136,31 @@ class LatentSource:
 
 def latent_mixer(layer: LatentSource, config: ModelConfig, kind: LatentAttention, number: int) -> LatentMixer:
     """The attention of layer `number`."""
-    own, names, width, heads = layer.own, layer.names, config.width, config.heads
+    own, names, width, heads = layer.own, layer.names, config.width, config.queries_of(number)
     down, normed, columns, bias = None, None, width, config.attention_bias
     name, up_bias = names.query, False
     if kind.query_rank:
         down = layer.linear(own.query_down, kind.query_rank, width, bias)
-        normed = layer.norm(own.query_norm, kind.query_rank)
+        normed = layer.norm(own.query_norm, kind.query_rank, kind, kind.scales[0])
         columns, name = kind.query_rank, own.query_up
     of_queries = config.output_gate == "queries"
     query, query_rope, *gates = layer.parts(
-        name, _query_rows(config, kind), 2 * columns if of_queries else columns, up_bias
+        name, _query_rows(config, kind, heads), 2 * columns if of_queries else columns, up_bias
     )
     if config.output_gate == "head":
         gates = [layer.head_gate(heads, kind.value_dim, width)]
+    if config.output_gate == "row":
+        gates = [layer.linear(names.output_gate, heads * kind.value_dim, width, False)]
     latent, key_rope = layer.parts(own.down, head_rows(1, kind.rank, kind.rope_dim), width, bias)
-    key_up, value_up = layer.up(config, kind)
+    key_up, value_up = layer.up(heads, kind)
     return LatentMixer(
         config.cache_layer(number), config.shape(number), down, normed, query, query_rope, latent,
-        layer.norm(own.norm, kind.rank), key_rope, key_up, value_up,
+        layer.norm(own.norm, kind.rank, kind, kind.scales[1]), key_rope, key_up, value_up,
         layer.linear(names.output, width, heads * kind.value_dim, config.output_bias),
         gates[0] if gates else None, of_queries,
+        layer.source.vector(layer.at + names.sinks, heads) if config.sinks else None,
+        layer.norm(own.key_norm, kind.rope_dim, kind) if kind.key_norm else None,
+        "local" if config.has_local_rope(number) else "main",
     )  # fmt: skip
 
 
@@ -161,20 +170,20 @@ def head_rows(heads: int, *widths: int) -> tuple[Order, ...]:
     return tuple(part.reshape(-1) for part in np.split(rows, np.cumsum(widths)[:-1], axis=1))
 
 
-def _query_rows(config: ModelConfig, kind: LatentAttention) -> tuple[Order, ...]:
+def _query_rows(config: ModelConfig, kind: LatentAttention, heads: int) -> tuple[Order, ...]:
     """The rows of queries without rope, with rope, and of the gate that their matrix may make."""
     gate = (kind.value_dim,) if config.output_gate == "queries" else ()
-    return head_rows(config.heads, kind.nope_dim, kind.rope_dim, *gate)
+    return head_rows(heads, kind.nope_dim, kind.rope_dim, *gate)
 
 
-def latent_orders(config: ModelConfig) -> dict[str, tuple[Order, ...]]:
-    """The rows of the linears of a matrix that is held in several (`PARTS`), by fields of `LatentNames`;
-    "query" stands for that of queries without a latent of their own.
+def latent_orders(config: ModelConfig, layer: int) -> dict[str, tuple[Order, ...]]:
+    """The rows of the linears of a layer's matrix that is held in several (`PARTS`), by fields of
+    `LatentNames`; "query" stands for that of queries without a latent of their own.
     """
-    kind = config.latent
+    kind = config.latent_of(layer)
     if kind is None:
         return {}
-    queries = _query_rows(config, kind)
+    queries = _query_rows(config, kind, config.queries_of(layer))
     return {
         "query_up" if kind.query_rank else "query": queries,
         "down": head_rows(1, kind.rank, kind.rope_dim),

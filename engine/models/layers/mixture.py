@@ -9,7 +9,8 @@ import numpy as np
 from engine.backends.base import Array, Ops
 from engine.models.config import ModelConfig
 from engine.models.experts_config import Experts
-from engine.models.layers.parts import Expert, FeedForward, Mixture, Norm
+from engine.models.layers.parts import Expert, FeedForward, Mixture, Narrow, Norm
+from engine.models.layers.residual_gates import weighed_norm
 from engine.models.names import TensorNames
 from engine.models.source import View, WeightSource, linear, norm
 from engine.tensors import Floats
@@ -19,29 +20,45 @@ def mixture(
     source: WeightSource, config: ModelConfig, names: TensorNames, experts: Experts, at: str
 ) -> Mixture:
     """The router and the routed experts of the layer whose names begin with `at`."""
-    made = _Stacks(source, names, experts)
+    made, width = _Stacks(source, names, experts), experts.narrow or config.width
     view = View(transposed=names.router_transposed)
     router = linear(source, at + names.router, experts.count, config.width, experts.router_bias, view)
     fused, down = at + names.expert_gate_up, names.expert_down
     gate = None
     if config.gated and names.expert_gate_up and source.has(fused + names.stack_ends[0]):
-        gate, up = (made.stack(fused, experts.width, config.width, half) for half in (0, 1))
+        gate, up = (made.stack(fused, experts.width, width, half) for half in (0, 1))
         down = names.expert_down_stack or down
     else:
         if config.gated:
-            gate = made.expert(at + names.expert_gate, experts.width, config.width)
-        up = made.expert(at + names.expert_up, experts.width, config.width)
+            gate = made.expert(at + names.expert_gate, experts.width, width)
+        up = made.expert(at + names.expert_up, experts.width, width)
     return Mixture(
         router,
         experts.routing,
         gate,
         up,
-        made.expert(at + down, config.width, experts.width, last=True),
+        made.expert(at + down, width, experts.width, last=True),
         config.activation,
         _correction(source, names, experts, at),
         weighs_input=experts.weighs_input,
         early=experts.early,
+        router_scale=experts.router_scale,
         router_cap=experts.router_cap,
+        narrow=_narrow(source, config, names, experts.narrow, at) if experts.narrow else None,
+    )
+
+
+def _narrow(source: WeightSource, config: ModelConfig, names: TensorNames, width: int, at: str) -> Narrow:
+    own = names.narrow
+    assert own is not None
+    offset, ones = config.norm_offset, np.ones(width, np.float32)
+    return Narrow(
+        linear(source, at + own.down, width, config.width, False),
+        linear(source, at + own.up, config.width, width, False),
+        norm(source, at + own.norm, width, config.norm_eps, layer_norm=False, bias=False, offset=offset)
+        if own.norm
+        else None,
+        weighed_norm(source, at + own.each, ones, config.post_norm_eps) if own.each else None,
     )
 
 

@@ -6,7 +6,7 @@ width, H heads, G key/value heads, D head dimension, F feed-forward width, X exp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from engine.backends.base import Array, Ops, RotaryTable, Weight
 from engine.backends.routing import Routing
+from engine.models.experts_config import Limits
 from engine.tensors import Floats
 
 Order = npt.NDArray[np.int64]
@@ -113,11 +114,14 @@ class Mixer(Protocol):
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array: ...
 
 
-def limited(ops: Ops, gate: Array, up: Array, activation: str, limit: float) -> Array:
-    """activation(gate) * up, both factors at most as large as `limit`; 0: as large as they are."""
-    if not limit:
+def limited(ops: Ops, gate: Array, up: Array, activation: str, limits: Limits | None) -> Array:
+    """activation(gate) * up within the limits."""
+    if limits is None:
         return ops.gated(gate, up, activation)
-    gate, up = (ops.activate_with(each, "clamp", (limit,)) for each in (ops.activate(gate, activation), up))
+    factors = ops.activate(gate, activation), up
+    gate, up = (
+        ops.activate_with(each, "clamp", (limit,)) for each, limit in zip(factors, limits, strict=True)
+    )
     return ops.gated(gate, up, "identity")
 
 
@@ -126,7 +130,7 @@ class GatedMlp:
     """down(activation(gate) * up) (arXiv 2002.05202).
 
     Without `gate`, `up` computes both, the gate's `width` columns first. `gate_scale` multiplies the gate,
-    `scale` the result. `norm` stands before the last matrix. `limit` is as in `limited`.
+    `scale` the result. `norm` stands before the last matrix. `limits` are as in `limited`.
     """
 
     gate: Linear | None
@@ -137,7 +141,7 @@ class GatedMlp:
     gate_scale: float = 1.0
     scale: float = 1.0
     norm: Norm | None = None
-    limit: float = 0.0
+    limits: Limits | None = None
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
         up = self.up(ops, x)
@@ -145,7 +149,7 @@ class GatedMlp:
             gate, up = ops.columns(up, 0, self.width), ops.columns(up, self.width, self.width)
         else:
             gate = self.gate(ops, x)
-        inner = limited(ops, scaled(ops, gate, self.gate_scale), up, self.activation, self.limit)
+        inner = limited(ops, scaled(ops, gate, self.gate_scale), up, self.activation, self.limits)
         inner = self.norm(ops, inner) if self.norm else inner
         return added(ops, self.down, inner, residual, self.scale)
 
@@ -176,6 +180,25 @@ class Expert:
     bias: Floats | None = None
 
 
+Normed = Callable[[Ops, Array], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """What stands around experts of fewer features: x (T, E) is projected and normed (T, Z), each expert's
+    result is normed by `each`, and their weighted sum is projected back.
+    """
+
+    down: Linear
+    up: Linear
+    norm: Normed | None = None
+    each: Normed | None = None
+
+    def __call__(self, ops: Ops, x: Array) -> Array:
+        y = self.down(ops, x)
+        return self.norm(ops, y) if self.norm else y
+
+
 FOR_ALL = Routing(1, 1, False, "sigmoid")
 """Of the one expert that every token uses: its weight is the sigmoid of its logit."""
 
@@ -188,7 +211,8 @@ class Mixture:
     `Ops.route`. What the `shared` expert makes of every row is added (arXiv 2401.06066), times the sigmoid of
     `shared_gate` (E -> 1) if there is one. With `weighs_input` the weight of a row's only expert multiplies
     its input instead of its result. With `early` the router's input is the whole block's, before any norm.
-    `limit` is as in `limited`, `router_cap` the soft cap of the router's logits; 0: none.
+    `limits` are as in `limited`. `router_scale` multiplies the router's logits, `router_cap` is their soft
+    cap; 0: none.
     """
 
     router: Linear
@@ -203,8 +227,10 @@ class Mixture:
     shared_gate: Linear | None = None
     weighs_input: bool = False
     early: bool = False
+    router_scale: float = 1.0
     router_cap: float = 0.0
-    limit: float = 0.0
+    narrow: Narrow | None = None
+    limits: Limits | None = None
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
         return self.routed(ops, x, self.router(ops, x), residual)
@@ -216,21 +242,24 @@ class Mixture:
             residual = ops.gather(self.shared(ops, x), weights, residual)
         elif self.shared is not None:
             residual = self.shared(ops, x, residual)
-        logits = ops.soft_cap(logits, 1.0, self.router_cap) if self.router_cap else logits
+        if self.router_cap or self.router_scale != 1.0:
+            logits = ops.soft_cap(logits, self.router_scale, self.router_cap)
         routes = ops.route(logits, self.routing, self.correction, self.scales)
         if self.weighs_input:
             x = ops.gather(ops.spread(x, routes), routes)
             routes = ops.route(logits, Routing(self.routing.experts, self.routing.used))
-        rows = ops.spread(x, routes)
+        rows = ops.spread(self.narrow(ops, x) if self.narrow else x, routes)
         gate = self.gate and ops.expert_linear(rows, self.gate.weights, routes, self.gate.bias)
         up = ops.expert_linear(rows, self.up.weights, routes, self.up.bias)
         if self.gate:
-            inner = limited(ops, gate, up, self.activation, self.limit)
+            inner = limited(ops, gate, up, self.activation, self.limits)
         else:
             inner = ops.activate(up, self.activation)
-        return ops.gather(
-            ops.expert_linear(inner, self.down.weights, routes, self.down.bias), routes, residual
-        )
+        made = ops.expert_linear(inner, self.down.weights, routes, self.down.bias)
+        if self.narrow is None:
+            return ops.gather(made, routes, residual)
+        made = self.narrow.each(ops, made) if self.narrow.each else made
+        return self.narrow.up(ops, ops.gather(made, routes), residual)
 
 
 class FeedForward(Protocol):
@@ -239,7 +268,6 @@ class FeedForward(Protocol):
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array: ...
 
 
-Normed = Callable[[Ops, Array], Array]
 Scales = tuple[float, float]
 
 
@@ -252,7 +280,8 @@ class Block:
     `mlp_norm`. `norms_sum`: what stands after a half norms the sum with its input.
     `norms_both`: a half is added to its normed input. With `norms_sum`, attention's input is added to its
     normed result again before `attention_again`, if there is one; `mlp_residual` then norms, instead of
-    `attention_post`, what the second half's result is added to.
+    `attention_post`, what the second half's result is added to. `keeps` are of each half what changes what it
+    is added to.
     """
 
     attention: Mixer | None
@@ -260,13 +289,14 @@ class Block:
     attention_norm: Normed | None
     mlp_norm: Normed | None
     attention_post: Norm | None = None
-    mlp_post: Norm | None = None
+    mlp_post: Normed | None = None
     parallel: bool = False
     scales: tuple[Scales, Scales] = ((1.0, 1.0), (1.0, 1.0))
     norms_sum: bool = False
     norms_both: bool = False
     attention_again: Norm | None = None
     mlp_residual: Norm | None = None
+    keeps: tuple[Normed | None, Normed | None] = (None, None)
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
         if isinstance(self.mlp, Mixture) and self.mlp.early:
@@ -303,6 +333,7 @@ class Block:
     def _mixed(self, ops: Ops, x: Array, tables: RopeTables, attention: Mixer) -> Array:
         h, (before, after) = self.attention_norm(ops, x) if self.attention_norm else x, self.scales[0]
         x = scaled(ops, h if self.norms_both else x, before)
+        x = self.keeps[0](ops, x) if self.keeps[0] else x
         if after == 1.0 and self.attention_post is None:
             return attention(ops, h, tables, residual=x)
         y = attention(ops, h, tables)
@@ -311,88 +342,8 @@ class Block:
     def _fed_forward(self, ops: Ops, x: Array, mlp: FeedForward) -> Array:
         h, (before, after) = self.mlp_norm(ops, x) if self.mlp_norm else x, self.scales[1]
         x = scaled(ops, h if self.norms_both else x, before)
+        x = self.keeps[1](ops, x) if self.keeps[1] else x
         if after == 1.0 and self.mlp_post is None:
             return mlp(ops, h, residual=x)
         y = mlp(ops, h)
         return ops.add(x, self.mlp_post(ops, y) if self.mlp_post else y, after)
-
-
-class Stack(Protocol):
-    """All layers, between the embedding and the last norm: x (T, E) -> (T, E)."""
-
-    @property
-    def lookups(self) -> Sequence[Weight]:
-        """Further tables of which a pass reads the rows of its tokens alone."""
-        ...
-
-    def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """Layers one after the other."""
-
-    blocks: tuple[Block, ...]
-    lookups: Sequence[Weight] = ()
-
-    def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
-        for block in self.blocks:
-            x = block(ops, x, tables)
-        return x
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """A whole decoder.
-
-    With tied embeddings `head.weight` is `embed` itself. `positions` is a learned table (P, E). `project_in`
-    and `project_out` stand between the embedding and the layers, and between these and the head. A `headless`
-    model ends with its hidden states. With `narrow_positions` the table and `embed_norm` stand before
-    `project_in`.
-    """
-
-    embed: Weight
-    stack: Stack
-    norm: Norm | None
-    head: Linear
-    positions: Floats | None = None
-    embed_scale: float = 1.0
-    logit_scale: float = 1.0
-    logit_cap: float = 0.0
-    embed_norm: Norm | None = None
-    project_in: Linear | None = None
-    project_out: Callable[[Ops, Array], Array] | None = None
-    headless: bool = False
-    narrow_positions: bool = False
-
-    def __call__(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
-        """The logits (logit_rows, V) of the step's last rows; `kept` is as in `last`."""
-        if self.headless:
-            return self.hidden(ops, tables, kept)
-        return self.logits(ops, self.hidden(ops, tables, kept))
-
-    def logits(self, ops: Ops, x: Array) -> Array:
-        """The logits of the last hidden states."""
-        logits = self.head(ops, self.project_out(ops, x) if self.project_out else x)
-        if self.logit_scale != 1.0 or self.logit_cap:
-            logits = ops.soft_cap(logits, self.logit_scale, self.logit_cap)
-        return logits
-
-    def hidden(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
-        """The last hidden states (logit_rows, E) of the step's last rows, after the final norm."""
-        x = ops.embed(self.embed, self.embed_scale)
-        if self.project_in is not None and not self.narrow_positions:
-            x = self.project_in(ops, x)
-        if self.positions is not None:
-            x = ops.add_positions(x, self.positions)
-        x = self.embed_norm(ops, x) if self.embed_norm else x
-        if self.project_in is not None and self.narrow_positions:
-            x = self.project_in(ops, x)
-        return self.last(ops, self.stack(ops, x, tables), kept)
-
-    def last(self, ops: Ops, x: Array, kept: Floats | None = None) -> Array:
-        """The normed last rows of what the layers made; the normed rows of all go to `kept` (rows, E)."""
-        if kept is not None:
-            return ops.last_rows(ops.keep(self.norm(ops, x) if self.norm else x, kept))
-        x = ops.last_rows(x)
-        return self.norm(ops, x) if self.norm else x

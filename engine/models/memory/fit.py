@@ -18,7 +18,7 @@ from engine.words import N_, _, translate
 if TYPE_CHECKING:
     from engine.backends.base import MemoryEstimator
     from engine.models.config import ModelConfig
-    from engine.models.layers.parts import Parts
+    from engine.models.layers.whole import Parts
 
 MIN_ROWS, MAX_ROWS = 32, 512
 STEP_FLOPS = 3e11

@@ -201,6 +201,7 @@ def _row_cases() -> Iterator[Case]:
         "columns": lambda ops, x, y: ops.columns(x, 20, 41),
         "xielu": lambda ops, x, y: ops.activate_with(x, "xielu", (0.8, 0.9, 0.4)),
         "clamp": lambda ops, x, y: ops.activate_with(x, "clamp", (0.7,)),
+        "sigmoid": lambda ops, x, y: ops.activate_with(x, "sigmoid", (2.0, 0.1)),
         "soft_cap": lambda ops, x, y: ops.soft_cap(x, 3.0, 2.5),
         "join": lambda ops, x, y: ops.join(x, ops.columns(y, 10, 24), 3),
         "mix": lambda ops, x, y: ops.mix([x, y, x], ops.columns(y, 5, 9), 4, y),

@@ -18,7 +18,8 @@ from engine.drain import drain
 from engine.models.architecture import Architecture
 from engine.models.base import rope_tables
 from engine.models.config import ModelConfig
-from engine.models.layers.parts import Linear, Parts
+from engine.models.layers.parts import Linear
+from engine.models.layers.whole import Parts
 from engine.models.names import TensorNames
 from engine.models.proof.case import Case
 from engine.models.proof.cases import CACHES
@@ -158,6 +159,7 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         layer_heads=tuple((few(config.layer_heads[i][0]), config.layer_heads[i][1]) for i in layers)
         if config.layer_heads
         else (),
+        layer_latents=tuple(config.layer_latents[i] for i in layers) if config.layer_latents else (),
         shared_kv=sum(config.kv_layer(layer) != layer for layer in layers),
         keys_as_values=own(config.keys_as_values),
         ffn_widths=tuple(min(config.ffn_of(layer), _FFN) for layer in layers) if config.ffn_widths else (),
@@ -186,14 +188,16 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
 def _heads(config: ModelConfig) -> int:
     """As few heads as layers of every size can have."""
     if config.latent is not None:
-        kind = config.latent
-        return _groups(math.gcd(kind.nope_dim, kind.rope_dim, kind.value_dim), 4, config.heads)
-    sizes = config.layer_heads or ((config.kv_heads, config.head_dim),)
+        kinds = config.layer_latents or (config.latent,)
+        sizes = math.gcd(*(size for kind in kinds for size in (kind.nope_dim, kind.rope_dim, kind.value_dim)))
+        unit = config.heads // math.gcd(config.heads, *config.layer_queries)
+        return -(-_groups(sizes, 4, config.heads) // unit) * unit
+    shapes = config.layer_heads or ((config.kv_heads, config.head_dim),)
     if config.layer_queries:  # a share of the heads that leaves whole numbers of all
-        unit = math.gcd(config.heads, *config.layer_queries, *(kv_heads for kv_heads, _ in sizes))
+        unit = math.gcd(config.heads, *config.layer_queries, *(kv_heads for kv_heads, _ in shapes))
         return config.heads // unit
-    ratio = math.lcm(*(config.heads // kv_heads for kv_heads, _ in sizes))
-    return ratio * _groups(ratio * math.gcd(*(dim for _, dim in sizes)), 1, config.heads // ratio)
+    ratio = math.lcm(*(config.heads // kv_heads for kv_heads, _ in shapes))
+    return ratio * _groups(ratio * math.gcd(*(dim for _, dim in shapes)), 1, config.heads // ratio)
 
 
 def _few_heads(kind: Recurrent | None) -> Recurrent | None:

@@ -22,6 +22,7 @@ from tests.engine.models.qwen_gemma_cases import QWEN_GEMMA_CASES
 from tests.engine.models.recurrent_cases import RECURRENT_CASES
 from tests.engine.models.scan_cases import SCAN_CASES
 from tests.engine.models.sparse_cases import SPARSE_CASES
+from tests.engine.models.stream_cases import STREAM_CASES
 from tests.engine.models.today_cases import TODAY_CASES
 from tests.engine.models.wider_cases import WIDER_CASES
 
@@ -47,6 +48,7 @@ CASES: tuple[Case, ...] = (
     *LATEST_CASES,
     *AUTUMN_CASES,
     *LATE_CASES,
+    *STREAM_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

@@ -32,8 +32,8 @@ HOSTILE = st.one_of(
     st.dictionaries(st.sampled_from(["rope_type", "factor", "rope_theta", "x"]),
     st.text(max_size=3) | st.integers(), max_size=3),
 )  # fmt: skip
-UNREAD = (".vision_", ".visual.", ".projector.", ".indexer.")
-"""Parts of names of tensors that are not read: of pictures, and of what chooses positions in long texts."""
+UNREAD = (".vision_", ".visual.", ".audio_", ".projector.", ".indexer.")
+"""Parts of names of tensors that are not read: of pictures, of sounds, of what chooses positions in texts."""
 SOON = 2.0
 """Seconds of processor time that an answer may take, however busy the machine is."""
 

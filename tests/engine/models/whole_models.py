@@ -78,6 +78,27 @@ def _with(**parts: Any) -> dict[str, Any]:
 LLAMA, QWEN_2, QWEN_3 = ({"model_type": name} for name in ("llama", "qwen2", "qwen3"))
 SIGLIP = {**EYES, "model_type": "siglip_vision_model"}
 WHOLE: dict[str, Whole] = {
+    "hy_v4_vl": Whole(
+        {
+            **LATENT, "n_group": 1, "topk_group": 1, "index_topk": 64, "index_head_dim": 16,
+            "index_n_heads": 2, "hc_mult": 3, ROPE: {**SECTIONS, "mrope_section": [2, 1, 1]},
+        }, _with(vision={**EYES, "num_channels": 3, "text_hidden_size": 64}),
+    ),
+    "dots3_note": Whole(
+        {
+            **LATENT, "n_group": 1, "topk_group": 1, "index_topk": 64, "index_head_dim": 16,
+            "index_n_heads": 2, "sliding_window": 9, "swa_num_attention_heads": 2,
+            "swa_num_key_value_heads": 2, "swa_kv_lora_rank": 28, "swa_q_lora_rank": 20, "swa_head_dim": 28,
+            "swa_qk_nope_head_dim": 16, "swa_v_head_dim": 12, "head_dim": 24,
+            "shared_experts_intermediate_size": 28,
+        }, _with(
+            vision={**EYES, "mlp_layer_types": ["dense"], "adapter_in_dim": 32, "adapter_out_dim": 64},
+            audio={
+                **EARS, "feature_size": 16, "downsample_hidden_size": 8, "adapter_input_size": 32,
+                "adapter_out_dim": 64,
+            },
+        ),
+    ),
     "minimax_m3_vl": Whole(
         {
             "head_dim": 24, "num_local_experts": 6, "num_experts_per_tok": 2, "dense_intermediate_size": 80,

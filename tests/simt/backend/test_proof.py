@@ -76,6 +76,7 @@ def checks(events: list[Loading]) -> int:
             for name in (
                 "OPT, 350M: norms after the sums, narrower embeddings", "GPT-BigCode", "Bloom", "Orion",
                 "Mamba-2", "LFM2", "Gemma 3n", "DeepSeek V2", "GPT-OSS", "Llama 4", "Qwen 3.5",
+                "Hunyuan 4", "Muse Spark", "Dots 3 Note",
             )
         ),
     ],

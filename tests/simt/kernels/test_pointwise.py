@@ -76,7 +76,9 @@ def test_activations_of_large_numbers(activation: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("function", "constants"), [("xielu", (0.8, 0.9, 0.4)), ("clamp", (1.5,))])
+@pytest.mark.parametrize(
+    ("function", "constants"), [("xielu", (0.8, 0.9, 0.4)), ("clamp", (1.5,)), ("sigmoid", (2.0, 0.25))]
+)
 def test_functions_with_numbers(function: str, constants: tuple[float, ...]) -> None:
     """Numbers of both signs, near zero and far from it."""
     x = np.concatenate([np.linspace(-9, 9, 40), np.linspace(-1e-3, 1e-3, 7)]).astype(np.float32)[None]

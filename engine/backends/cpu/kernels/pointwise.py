@@ -169,6 +169,8 @@ def _emitter(name: str) -> Callable[..., ir.Value]:
         return lambda b, x, other, first, second, third: _xielu(b, x, first, second, third)
     if name == "clamp":
         return lambda b, x, other, first, second, third: _clamp(b, x, first)
+    if name == "sigmoid":
+        return lambda b, x, other, first, second, third: fma(b, first, emit_sigmoid(b, x), second)
     kind, _, activation = name.partition("_")
     if kind == "gated" and activation == "clamped_swiglu":
         return lambda b, x, other, first, second, third: _clamped_swiglu(b, x, other)

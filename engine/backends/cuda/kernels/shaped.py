@@ -1,5 +1,5 @@
-"""Elementwise functions with numbers of their own: xIELU, and the limits of a clamp. Each thread holds four
-adjacent columns.
+"""Elementwise functions with numbers of their own: xIELU, the limits of a clamp, a scaled sigmoid. Each
+thread holds four adjacent columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from engine.backends.cuda.codegen.ptx import (
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
 from engine.backends.cuda.kernels.packed_activations_write import chunks, load_four, rows_first, store_four
-from engine.backends.cuda.kernels.pointwise import THREADS, alike, exponential
+from engine.backends.cuda.kernels.pointwise import THREADS, alike, exponential, sigmoid
 from engine.backends.cuda.lowering.call import Call
 from engine.backends.cuda.lowering.context import Table
 from engine.backends.graph.buffers import Buffer
@@ -58,6 +58,8 @@ def _activate_with(
         for i in static(range(4)):
             if ACTIVATION == "xielu":
                 out[i] = xielu(out[i], first, second, third)
+            elif ACTIVATION == "sigmoid":
+                out[i] = fma(first, sigmoid(out[i]), second)
             else:
                 out[i] = maximum(minimum(out[i], first), -first)
         store_four(y + row * y_stride, column, width, out[0], out[1], out[2], out[3])

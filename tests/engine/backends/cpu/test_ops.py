@@ -169,7 +169,9 @@ def test_activations(activation: str) -> None:
                 assert near.all()
 
 
-@pytest.mark.parametrize(("function", "constants"), [("xielu", (0.8, 0.9, 0.4)), ("clamp", (1.5,))])
+@pytest.mark.parametrize(
+    ("function", "constants"), [("xielu", (0.8, 0.9, 0.4)), ("clamp", (1.5,)), ("sigmoid", (2.0, 0.25))]
+)
 def test_functions_with_numbers(function: str, constants: tuple[float, ...]) -> None:
     """Against float64: numbers of both signs, near zero and far from it."""
     matrix = Rows(1100, 1, 3.0).matrix
@@ -184,8 +186,11 @@ def test_functions_with_numbers(function: str, constants: tuple[float, ...]) -> 
         )
         x = matrix.values[:rows].astype(np.float64)
         bent = np.where(x > 0, 0.8 * x * x, 0.9 * (np.expm1(np.minimum(x, 0)) - x))
-        expected = np.clip(x, -1.5, 1.5) if function == "clamp" else bent + 0.4 * x
-        assert (np.abs(actual - expected) <= 5e-7 * (np.abs(bent) + np.abs(x))).all()
+        expected = {
+            "xielu": bent + 0.4 * x, "clamp": np.clip(x, -1.5, 1.5), "sigmoid": 2 / (1 + np.exp(-x)) + 0.25
+        }[function]  # fmt: skip
+        size = np.abs(expected) if function == "sigmoid" else np.abs(bent) + np.abs(x)
+        assert (np.abs(actual - expected) <= 5e-7 * size).all()
 
 
 def test_gelu_against_the_error_function() -> None:

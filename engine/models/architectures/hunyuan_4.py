@@ -1,0 +1,72 @@
+"""Hunyuan 4: hyper-connections around GLM-5's latent attention and experts, with attention sinks and a gate.
+Its attention looks at chosen positions alone; up to as many as it chooses, it looks at all, which is what
+runs here: the context ends there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from engine.models.architecture import Architecture
+from engine.models.architectures.deepseek import HF_NAMES as LATENT_NAMES
+from engine.models.architectures.deepseek_sparse import hf_sparse
+from engine.models.config import ModelConfig
+from engine.models.headers.decoder import MAX_LAYERS, refuse_other
+from engine.models.headers.experts import gate_limits, hf_groups
+from engine.models.headers.keys import Keys
+from engine.models.hyper_config import HyperConnections
+from engine.models.names import TensorNames
+from engine.tensors import RawTensor
+
+HF_NAMES = replace(
+    LATENT_NAMES, output_gate="self_attn.gate_proj", sinks="self_attn.sinks", hyper_attention="attn_hc.",
+    hyper_mlp="ffn_hc.", hyper_head="model.hc_head.hc_",
+)  # fmt: skip
+_DEFAULTS = {
+    "n_routed_experts": 256, "moe_intermediate_size": 768, "routed_scaling_factor": 2.827,
+}  # fmt: skip
+MOST_STREAMS = 16
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """`HYV4ForCausalLM`."""
+    refuse_other(keys, "hidden_act", "silu")
+    layers = keys.integer("num_hidden_layers", 1, MAX_LAYERS)
+    read = hf_sparse(
+        keys.over(_DEFAULTS), ((512, 1536), (192, 64, 256)), list(range(1, layers)), hf_groups(keys),
+        interleaved=False, rms_norm_eps=1e-5, max_position_embeddings=262_144,
+    )  # fmt: skip
+    limits = gate_limits("swiglu_limit", keys.number("swiglu_limit", -1e6, 1e6, 10.0))
+    hyper = HyperConnections(
+        keys.integer("hc_mult", 1, MOST_STREAMS, 4),
+        keys.number("hc_magnitude", -1e6, 1e6, 2.0),
+        keys.number("hc_eps", 0.0, 1.0, 1e-6),
+    )
+    return ModelConfig(**read, output_gate="row", sinks=True, hyper=hyper, expert_limits=(limits,) * layers)
+
+
+def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """The makers' names, or those that transformers gives them when it saves, where a file has them."""
+    first, head = names.layer.format(0), names.hyper_head.removesuffix("hc_head.hc_")
+
+    def found(at: str, usual: str, end: str, *others: str) -> str:
+        return next((name for name in others if at + name + end in tensors), usual)
+
+    prefixes = [
+        found(first, usual, "fn", f"{name}.hc_", f"{name}.hc_pre.hc_", f"hc_pre.{name}.hc_")
+        for usual, name in ((names.hyper_attention, "hc_attn_layer"), (names.hyper_mlp, "hc_mlp_layer"))
+    ]
+    last = ("hc_head.hc_head_", "hc_head.hc_pre.hc_head_", "hc_pre.hc_head.hc_head_")
+    linear_gate = any(".mlp.linear_gate." in name for name in tensors)
+    return replace(
+        names, hyper_attention=prefixes[0], hyper_mlp=prefixes[1],
+        hyper_head=head + found(head, "hc_head.hc_", "fn", *last),
+        output_gate=found(first, names.output_gate, ".weight", "self_attn.linear_gate"),
+        sinks=found(first, names.sinks, "", "self_attn.learnable_sink_param"),
+        gate="mlp.linear_gate" if linear_gate else names.gate,
+        shared_gate="mlp.shared_experts.linear_gate" if linear_gate else names.shared_gate,
+    )  # fmt: skip
+
+
+HUNYUAN_4 = Architecture((), ("HYV4ForCausalLM",), from_hf, None, HF_NAMES, None, adapt=adapted)

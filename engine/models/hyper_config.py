@@ -1,0 +1,18 @@
+"""What hyper-connections are, as read from a model's headers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HyperConnections:
+    """Several streams of rows in place of one (arXiv 2409.19606): each half of a layer reads a weighted sum
+    of them and adds its result, weighted, to each.
+    """
+
+    streams: int
+    magnitude: float
+    """Multiplies the sigmoids that weigh a result; those that weigh what a half reads stand alone."""
+    eps: float
+    """Added to all weights."""

@@ -1,0 +1,114 @@
+"""Layers that read and write several streams of rows: hyper-connections (arXiv 2409.19606) whose weights come
+of the streams themselves, as Hunyuan 4 has them.
+
+Shape letters as in `engine.models.layers.parts`; N streams of each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.backends.base import Array, Ops, Weight
+from engine.models.config import ModelConfig
+from engine.models.hyper_config import HyperConnections
+from engine.models.layers.parts import Block, Linear, Norm, RopeTables
+from engine.models.names import TensorNames
+from engine.models.source import View, WeightSource
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWeights:
+    """Weights of N streams: from all streams of a row, normed as one (N E,), come the logits of sigmoids by a
+    matrix (N or 2 N, N E) and a bias. The first N weigh what is read, the others what is written.
+    """
+
+    kind: HyperConnections
+    norm: Norm
+    logits: Linear
+
+    def __call__(self, ops: Ops, streams: Sequence[Array]) -> tuple[Array, Array]:
+        """The weighted sum of the streams (T, E), and the logits (T, N or 2 N)."""
+        joined = streams[0]
+        for stream in streams[1:]:
+            joined = ops.join(joined, stream, 1)
+        logits = self.logits(ops, self.norm(ops, joined))
+        return ops.mix(streams, self._weights(ops, logits, 0, 1.0), 0), logits
+
+    def written(self, ops: Ops, streams: Sequence[Array], half: Callable[[Array], Array]) -> list[Array]:
+        """The streams, to each of which the weighted result of `half` of their weighted sum is added."""
+        read, logits = self(ops, streams)
+        weights = self._weights(ops, logits, self.kind.streams, self.kind.magnitude)
+        made = half(read)
+        return [ops.mix([made], weights, i, stream) for i, stream in enumerate(streams)]
+
+    def _weights(self, ops: Ops, logits: Array, first: int, magnitude: float) -> Array:
+        own = ops.columns(logits, first, self.kind.streams)
+        return ops.activate_with(own, "sigmoid", (magnitude, self.kind.eps))
+
+
+@dataclass(frozen=True, slots=True)
+class HyperBlock:
+    """One layer over N streams."""
+
+    attention: StreamWeights
+    mlp: StreamWeights
+    block: Block
+
+    def __call__(self, ops: Ops, streams: Sequence[Array], tables: RopeTables) -> list[Array]:
+        block = self.block
+        attention, mlp, first, second = block.attention, block.mlp, block.attention_norm, block.mlp_norm
+        assert attention is not None
+        assert mlp is not None
+        assert first is not None
+        assert second is not None
+        after = self.attention.written(ops, streams, lambda x: attention(ops, first(ops, x), tables))
+        return self.mlp.written(ops, after, lambda x: mlp(ops, second(ops, x)))
+
+
+@dataclass(frozen=True, slots=True)
+class HyperBlocks:
+    """The layers of a model with N streams, which begin as the embedding and end in a weighted sum."""
+
+    blocks: tuple[HyperBlock, ...]
+    last: StreamWeights
+    lookups: Sequence[Weight] = ()
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
+        streams = [x] * self.last.kind.streams
+        for block in self.blocks:
+            streams = block(ops, streams, tables)
+        return self.last(ops, streams)[0]
+
+
+# -- building
+
+
+def hyper_blocks(
+    source: WeightSource, config: ModelConfig, names: TensorNames, kind: HyperConnections,
+    blocks: Sequence[Block],
+) -> HyperBlocks:  # fmt: skip
+    """The blocks with what joins them to the streams."""
+    made = []
+    for layer, block in enumerate(blocks):
+        at = names.layer.format(layer)
+        attention, mlp = (
+            _weights(source, config, kind, at + name, 2) for name in (names.hyper_attention, names.hyper_mlp)
+        )
+        made.append(HyperBlock(attention, mlp, block))
+    return HyperBlocks(tuple(made), _weights(source, config, kind, names.hyper_head, 1))
+
+
+def _weights(
+    source: WeightSource, config: ModelConfig, kind: HyperConnections, at: str, sets: int
+) -> StreamWeights:
+    """The matrix `at`fn, whose rows the numbers `at`scale multiply, one for each of the `sets`, and the bias
+    `at`base.
+    """
+    rows, columns = sets * kind.streams, kind.streams * config.width
+    factors = np.repeat(source.vector(at + "scale", sets), kind.streams)
+    matrix = source.matrix(at + "fn", rows, columns, View(factors=factors))
+    norm = Norm(np.ones(columns, np.float32), config.norm_eps)
+    return StreamWeights(kind, norm, Linear(matrix, source.vector(at + "base", rows)))

@@ -1,0 +1,92 @@
+"""A whole decoder, and the layers between its embedding and its last norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.backends.base import Array, Ops, Weight
+from engine.models.layers.parts import Block, Linear, Norm, RopeTables
+from engine.tensors import Floats
+
+
+class Stack(Protocol):
+    """All layers, between the embedding and the last norm: x (T, E) -> (T, E)."""
+
+    @property
+    def lookups(self) -> Sequence[Weight]:
+        """Further tables of which a pass reads the rows of its tokens alone."""
+        ...
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Layers one after the other."""
+
+    blocks: tuple[Block, ...]
+    lookups: Sequence[Weight] = ()
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
+        for block in self.blocks:
+            x = block(ops, x, tables)
+        return x
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A whole decoder.
+
+    With tied embeddings `head.weight` is `embed` itself. `positions` is a learned table (P, E). `project_in`
+    and `project_out` stand between the embedding and the layers, and between these and the head. A `headless`
+    model ends with its hidden states. With `narrow_positions` the table and `embed_norm` stand before
+    `project_in`.
+    """
+
+    embed: Weight
+    stack: Stack
+    norm: Norm | None
+    head: Linear
+    positions: Floats | None = None
+    embed_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_cap: float = 0.0
+    embed_norm: Norm | None = None
+    project_in: Linear | None = None
+    project_out: Callable[[Ops, Array], Array] | None = None
+    headless: bool = False
+    narrow_positions: bool = False
+
+    def __call__(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
+        """The logits (logit_rows, V) of the step's last rows; `kept` is as in `last`."""
+        if self.headless:
+            return self.hidden(ops, tables, kept)
+        return self.logits(ops, self.hidden(ops, tables, kept))
+
+    def logits(self, ops: Ops, x: Array) -> Array:
+        """The logits of the last hidden states."""
+        logits = self.head(ops, self.project_out(ops, x) if self.project_out else x)
+        if self.logit_scale != 1.0 or self.logit_cap:
+            logits = ops.soft_cap(logits, self.logit_scale, self.logit_cap)
+        return logits
+
+    def hidden(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
+        """The last hidden states (logit_rows, E) of the step's last rows, after the final norm."""
+        x = ops.embed(self.embed, self.embed_scale)
+        if self.project_in is not None and not self.narrow_positions:
+            x = self.project_in(ops, x)
+        if self.positions is not None:
+            x = ops.add_positions(x, self.positions)
+        x = self.embed_norm(ops, x) if self.embed_norm else x
+        if self.project_in is not None and self.narrow_positions:
+            x = self.project_in(ops, x)
+        return self.last(ops, self.stack(ops, x, tables), kept)
+
+    def last(self, ops: Ops, x: Array, kept: Floats | None = None) -> Array:
+        """The normed last rows of what the layers made; the normed rows of all go to `kept` (rows, E)."""
+        if kept is not None:
+            return ops.last_rows(ops.keep(self.norm(ops, x) if self.norm else x, kept))
+        x = ops.last_rows(x)
+        return self.norm(ops, x) if self.norm else x

@@ -1,0 +1,109 @@
+"""Models with several streams of rows, or layers that run several times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.engine.models.architectures import ROPE, Case, Config, Tensors
+from tests.engine.models.autumn_cases import MUSE, SLIDING, with_pictures
+from tests.engine.models.late_cases import CHOOSING, FULL
+from tests.engine.models.latent_cases import LATENT, PLAIN, YARN
+
+HUNYUAN_4: dict[str, Any] = {
+    **LATENT, **CHOOSING, "num_hidden_layers": 3, "n_routed_experts": 8, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 40, "hc_mult": 3, "swiglu_limit": 0.7, ROPE: PLAIN,
+}  # fmt: skip
+
+SPARK: dict[str, Any] = {
+    **MUSE, "num_local_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40,
+    "moe_hidden_size": 36, "residual_gate_temperature": 2.5, "qk_scale_factor": 2.0,
+    "mlp_layer_types": ["dense", *["sparse"] * 4],
+}  # fmt: skip
+SPARK_WHOLE: dict[str, Any] = {
+    "out_hidden_size": 128, "projector_hidden_size": 32,
+    "audio_config": {
+        "patch_sizes": [4], "hidden_sizes": [8], "depths": [1], "num_hidden_layers": 1, "out_hidden_size": 64,
+    },
+}  # fmt: skip
+
+DOTS: dict[str, Any] = {
+    **LATENT, **CHOOSING, "num_hidden_layers": 4, "num_key_value_heads": 4, "sliding_window": 9,
+    "layer_types": ["indexed_attention", SLIDING, "indexed_attention", SLIDING], "n_routed_experts": 8,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 40, "shared_experts_intermediate_size": 28,
+    "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"], "head_dim": 32,
+    "swa_num_attention_heads": 2, "swa_num_key_value_heads": 2, "swa_q_lora_rank": 20,
+    "swa_kv_lora_rank": 28, "swa_head_dim": 28, "swa_qk_nope_head_dim": 16, "swa_v_head_dim": 12,
+}  # fmt: skip
+
+
+def as_made(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The makers' keys of Dots 3 in place of transformers'."""
+    dropped = ("per_layer_config", "layer_types", "mlp_layer_types", "sliding_window", ROPE)
+    own = {key: value for key, value in DOTS.items() if key.startswith("swa_")} | {
+        "layer_types": [kind.replace("indexed", "full") for kind in config["layer_types"]],
+        "moe_layer_freq": [int(kind == "sparse") for kind in config["mlp_layer_types"]],
+        "sliding_window_size": config["sliding_window"], "first_k_dense_replace": 0,
+        "swa_rope_theta": config[ROPE][SLIDING]["rope_theta"],
+        "rope_theta": config[ROPE]["indexed_attention"]["rope_theta"],
+    }  # fmt: skip
+    return {key: value for key, value in config.items() if key not in dropped} | own, tensors
+
+
+def in_memory(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """Hunyuan 4 under transformers' names instead of those that it saves."""
+    renamed = {
+        "hc_pre.": "", "hc_attn_layer.hc_": "attn_hc.", "hc_mlp_layer.hc_": "ffn_hc.",
+        "hc_head.hc_head_": "hc_head.hc_", "learnable_sink_param": "sinks", "linear_gate": "gate_proj",
+    }  # fmt: skip
+    out: Tensors = {}
+    for name, values in tensors.items():
+        for old, new in renamed.items():
+            name = name.replace(old, new)
+        out[name] = values
+    return config, out
+
+
+STREAM_CASES = (
+    Case(
+        "Hunyuan 4", "hyper-connections, latent attention with sinks, up to the length at which it chooses",
+        "hy_v4", HUNYUAN_4,
+    ),
+    Case(
+        "Hunyuan 4", "", "hy_v4",
+        {
+            **HUNYUAN_4, "hc_magnitude": 1.3, "hc_eps": 0.02, "swiglu_limit": 3.0, "n_group": 4,
+            "topk_group": 2, "norm_topk_prob": False, "attention_bias": True, "index_topk": 2048,
+            "hc_mult": 4, "mlp_layer_types": ["sparse", "dense", "sparse"], ROPE: YARN,
+        }, variant="groups, biases, yarn", publish=in_memory,
+    ),
+    Case(
+        "Muse Spark", "experts on a projection, gates of what layers add to and add", "muse_spark",
+        with_pictures(SPARK, **SPARK_WHOLE), scale=2.0,
+    ),
+    Case(
+        "Muse Spark", "", "muse_spark",
+        with_pictures(
+            {
+                **SPARK, "attention_bias": True, "post_norm_eps": 0.05, "routed_scaling_factor": 1.7,
+                "layer_types": [FULL, SLIDING, FULL, SLIDING, FULL], "layer_rope_theta": [7, 0, 0, 9, 7],
+                "qk_scale_factor": 1.5, "output_multiplier": 0.7, "residual_gate_temperature": 1.2,
+                "mlp_layer_types": ["sparse", "dense", "sparse", "sparse", "dense"],
+            },
+            **SPARK_WHOLE,
+        ),
+        variant="its own layers, biases",
+    ),
+    Case(
+        "Dots 3 Note", "latent attention with windows of other sizes, up to the length at which it chooses",
+        "dots3_note_text", DOTS,
+    ),
+    Case(
+        "Dots 3 Note", "", "dots3_note_text",
+        {
+            **DOTS, "attention_bias": True, "n_group": 4, "topk_group": 2, "norm_topk_prob": False,
+            "routed_scaling_factor": 1.7, "layer_types": ["full_attention", SLIDING, SLIDING, SLIDING],
+            "use_dsa": False, "tie_word_embeddings": True, "rms_norm_eps": 1e-3,
+        }, variant="whole attention, groups, biases, tied",
+    ),
+    Case("Dots 3 Note", "", "dots3_note_text", DOTS, variant="the makers' keys", publish=as_made),
+)  # fmt: skip
