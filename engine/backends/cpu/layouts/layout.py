@@ -106,8 +106,8 @@ does not depend on the others. Without AVX-512 a vector is two or more registers
 
 
 READ_AHEAD = {1: 4 << 10, 2: 8 << 10}
-"""How many bytes ahead packed weights are prefetched into the cache of each level: 0.2 and 0.4 microseconds at
-20 GB/s for each core.
+"""How many bytes ahead packed weights are prefetched into the cache of each level: 0.2 and 0.4 microseconds
+at 20 GB/s for each core.
 """
 
 
