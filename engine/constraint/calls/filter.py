@@ -49,7 +49,7 @@ class LazyCalls:
         tokens = dict(grammar.tokens)
         self._visible = frozenset(tokens.values())
         self._trigger, self._by_marker = trigger(grammar.form, grammar.tools, tokens)
-        self._ends_thoughts = self._by_marker and grammar.form.ends_thoughts
+        self._ends_thoughts = grammar.form.ends_thoughts(tokens)
         self._call = GrammarFilter(tokenizer, grammar.rest(after_marker=self._by_marker))
         self._first = _State(closing=opened.encode(), lead=not opened)
         self._text = bytearray()

@@ -28,6 +28,7 @@ __all__ = ["MOST_CALLS", "CallGrammar", "trigger"]
 _NAME = "the grammar of the tools"
 MOST_CALLS = 32
 """Calls of one reply; a model that finds no end has to be stopped."""
+_ARGUMENT_KEYS = ("arguments", "parameters")
 _BLANK = "W?"
 _BLANKS = r"W: / |\r?\n(?: {0,24}|\t{0,12})/"
 _ID = r"/[A-Za-z0-9_-]{1,40}/"
@@ -223,8 +224,13 @@ class _Written:
         after = [f'( {_BLANK} "," {_BLANK} {_member(key, self._id())} )?' for key in form.after]
         return " ".join([
             '"{"', _BLANK, *others, _member(form.name_key, name), _BLANK, '","', _BLANK,
-            _member(form.arguments_key, json), *after, _BLANK, '"}"',
+            self._either_key(json), *after, _BLANK, '"}"',
         ])  # fmt: skip
+
+    def _either_key(self, json: str) -> str:
+        """The arguments under the key of the form, or under another one that models mix up with it."""
+        keys = dict.fromkeys((self._form.arguments_key, *_ARGUMENT_KEYS))
+        return f'( {" | ".join(quoted(as_json(key)) for key in keys)} ) {_BLANK} ":" {_BLANK} {json}'
 
     def _id(self) -> str:
         return self.rules.rule(r"/\"[A-Za-z0-9_-]{1,40}\"/")

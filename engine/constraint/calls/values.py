@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.constraint.calls.lark import LarkRules, quoted
 from engine.constraint.calls.merged import fits, merged
+from engine.constraint.calls.schema import as_json
 from engine.constraint.calls.texts import NoTexts, texts_of
 from engine.text.tools.values import resolved
 
@@ -18,6 +19,8 @@ __all__ = ["Notation", "Values", "alternatives", "braces", "members_of", "python
 
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _TEXTUAL = ("minLength", "maxLength", "pattern", "format")
+_SINGLE_QUOTED = r"/'(?:[^'\\\x00-\x1f]|\\[^\x00-\x1f])*'/"
+"""A string of Python between such quotes."""
 _TYPES = ("string", "number", "boolean", "null", "array", "object")
 
 
@@ -117,7 +120,9 @@ class Values:
         return '"," " "?'
 
     def _key(self, name: str, bare: bool) -> str:
-        return quoted(name if bare else json.dumps(name, ensure_ascii=False))
+        if bare:
+            return quoted(name)
+        return f"( {self._written(name)} )" if self._notation.python else quoted(as_json(name))
 
     def value(self, schema: Any) -> str:
         """A value that satisfies a schema. Raises `NoTexts` if there is none."""
@@ -194,7 +199,9 @@ class Values:
 
     def _string(self, schema: Mapping[str, Any]) -> str:
         if self._notation.python:
-            return self._scalar("string", schema, _TEXTUAL)
+            json = self._scalar("string", schema, _TEXTUAL)
+            limited = any(key in schema for key in (*_TEXTUAL, "allOf"))
+            return json if limited else f"{json} | {self._rules.terminal(_SINGLE_QUOTED)}"
         quote = self._rules.text(self._notation.quote)
         texts = texts_of({**schema, "type": "string"}, self._root, lenient=self._lenient)
         return f"{quote} {self._rules.until(self._notation.quote, texts)}"
@@ -236,7 +243,10 @@ class Values:
             return f"{self._rules.text(quote)} {quoted(value)} {self._rules.text(quote)}"
         if isinstance(value, bool) or value is None:
             return quoted(self._notation.words[json.dumps(value)])
-        return quoted(json.dumps(value, ensure_ascii=False))
+        written = quoted(as_json(value))
+        if isinstance(value, str) and value.isprintable() and not {"'", "\\"} & {*value}:
+            return f"{written} | {quoted(repr(value))}"
+        return written
 
 
 def alternatives(

@@ -128,7 +128,7 @@ class ToolCalling:
             return None
         end = self._tokenizer.decode(prompt[-_TAG_TOKENS:], skip_special=False).rstrip()
         opened = next((close for begin, close in tags if end.endswith(begin)), "")
-        thoughts = self.style.form.ends_thoughts and self.style.form.marker in dict(self._tokens)
+        thoughts = self.style.form.ends_thoughts(dict(self._tokens))
         if not request.continue_last:
             parser = ToolParser(self.style.form, tools, tags, opened, in_thoughts=thoughts)
             return self._plan(request, tools, parser, tags, opened)

@@ -19,9 +19,12 @@ __all__ = ["PLAIN_TAG", "THINKING_TAGS", "Tag", "control_tags", "opened_by", "ta
 Tag = tuple[str, str]
 """What opens a thought (at the start of a line) and what closes it (anywhere)."""
 
-THINKING_TAGS: tuple[Tag, ...] = tuple(
-    (str(begin), str(finish)) for begin, finish in json.loads(resources.text("thinking.json"))
-)
+_LISTED: tuple[list[str], ...] = tuple(json.loads(resources.text("thinking.json")))
+
+THINKING_TAGS: tuple[Tag, ...] = tuple((one[0], one[1]) for one in _LISTED if len(one) == 2)
+
+_SENTENCES: tuple[Tag, ...] = tuple((one[0], one[1]) for one in _LISTED if len(one) > 2)
+"""Tags that other replies may contain too; they count if the template has them."""
 
 PLAIN_TAG: Tag = ("<think>", "</think>")
 """The tag for thoughts of models that have no tag of their own."""
@@ -37,7 +40,7 @@ def tags_in(template: str) -> tuple[Tag, ...]:
     First the known tags and similar pairs that the template contains, then the other known ones, because a
     fine-tuned model often thinks in tags that its template ignores.
     """
-    named = [tag for tag in THINKING_TAGS if tag[1] in template and tag[0] in template]
+    named = [tag for tag in (*THINKING_TAGS, *_SENTENCES) if tag[1] in template and tag[0] in template]
     for begin in dict.fromkeys(_OPENING.findall(template)):
         finish = next((end for end in _closings(begin) if end in template), "")
         if _WORD.search(begin) and finish and (begin, finish) not in named:

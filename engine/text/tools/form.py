@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,7 @@ __all__ = ["CDATA", "CHANNELS", "CHANNEL_FORMS", "HERMES", "KNOWN", "CallForm", 
 
 Kind = Literal["object", "named", "tagged", "braces", "python"]
 
-_CONTROL = re.compile(r"<[|｜][^<>]+[|｜]>|\[[A-Z_]+\]")
+_CONTROL = re.compile(r"<[|｜][^<>]+[|｜]\w*>|\[[A-Z_]+\]")
 """What is written like a control token, and thus stands in no text but as one."""
 _MARKER = re.compile(r"<[^<>\s]*>|\[[A-Z_]{3,}\]|\S+")
 
@@ -70,10 +70,9 @@ class CallForm:
         found = found or _MARKER.match(self.opening.strip())
         return found[0] if found is not None and found[0] not in ("[", "{") else ""
 
-    @property
-    def ends_thoughts(self) -> bool:
-        """Whether the marker, if it is one token, begins a call inside a thought, which has no other end."""
-        return _CONTROL.fullmatch(self.marker) is not None
+    def ends_thoughts(self, tokens: Iterable[str]) -> bool:
+        """Whether the marker, if one of these tokens is a part of it, begins a call inside a thought, too."""
+        return _CONTROL.fullmatch(self.marker) is not None and any(text in self.marker for text in tokens)
 
 
 CDATA = ("<![CDATA[", "]]>")

@@ -156,18 +156,13 @@ class ToolParser:
             self._reading = None
             if self._sink.begun:
                 self._sink.cut()
-            elif not self._closes(self._chars.text):
+            elif self._sink.count == self._before:  # else it is what closes calls, or begins another one
                 self._rescan()
         if self._sink.count and not self._held.strip():
             self._held = ""
         self._sink.text(self._held)
         self._held = ""
         return self._sink.taken()
-
-    def _closes(self, text: str) -> bool:
-        """Whether a text after calls is the beginning of what closes them."""
-        written = "".join(text.split())
-        return self._sink.count > self._before and "".join(self._form.section[1].split()).startswith(written)
 
     def _take(self, text: str) -> None:
         waiting = list(reversed(text))
@@ -247,8 +242,7 @@ class ToolParser:
             rest = self._held
             if not self._closing:
                 self._held = ""
-                for one in rest:
-                    self._plain(one)
+                self._take(rest)
             elif rest and rest == self._marker:
                 self._closing, self._tail, self._lead = "", "", None
                 self._begin("")
@@ -263,8 +257,7 @@ class ToolParser:
             self._lead = lead
         else:
             self._lead = None
-            for one in lead:
-                self._plain(one)
+            self._take(lead)  # a call may begin in it
 
     def _may_call(self) -> bool:
         """Whether what is held of a thought may become the marker of a call."""

@@ -14,7 +14,7 @@ import pytest
 from engine.core import ChatRequest, Message
 from engine.generator.prompt.prompt import Prompts
 from engine.hub.local.header_process import info_from_json, info_to_json
-from engine.text.template.reasoning import THINKING_TAGS, control_tags, without_thoughts
+from engine.text.template.reasoning import THINKING_TAGS, control_tags, opened_by, tags_in, without_thoughts
 from engine.text.template.template import ChatTemplate
 from engine.text.tokenizer.detokenizer import Detokenizer
 from engine.text.tokenizer.tokenizer import Tokenizer
@@ -110,6 +110,14 @@ def test_control_tokens_of_thoughts_are_heard_and_others_are_not(tag: tuple[str,
 def test_a_tag_that_is_only_half_made_of_control_tokens_is_none() -> None:
     pattern = tokenizer_with("<|end|>", "<|assistant|>").special_pattern
     assert control_tags(THINKING_TAGS, pattern) == ()
+
+
+def test_sentences_are_tags_where_the_template_has_them() -> None:
+    steps = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
+    assert steps not in tags_in("")
+    tags = tags_in(f"{{{{ messages[0].content }}}}{steps[0]}\n {{# {steps[1]} #}}")
+    assert tags[0] == steps
+    assert opened_by(f"<|assistant|>\n{steps[0]}\n", tags) == steps[1]
 
 
 def test_thoughts_do_not_go_back_into_the_prompt() -> None:

@@ -117,7 +117,7 @@ def test_arguments_that_go_wrong_are_closed_and_the_rest_is_text(
 def test_a_section_that_a_stop_token_ends_leaves_no_text() -> None:
     form = dict(KNOWN)["<|START_ACTION|>"]
     call = '<|START_ACTION|>[{"tool_name": "clock", "parameters": {}}'
-    for rest in ("", "]", "]<|END"):
+    for rest in ("", "]", "]<|END", ', {"tool_name": "wea'):
         assert read(form, list(call + rest)) == ("", [("clock", "{}")])
     assert read(form, list(call + "?")) == ("?", [("clock", "{}")])
 
@@ -126,7 +126,10 @@ def test_a_section_that_a_stop_token_ends_leaves_no_text() -> None:
 def test_the_marker_of_a_call_may_end_a_thought(ends: bool) -> None:
     form = dict(KNOWN)["<|START_ACTION|>"]
     reply = '<think>Hm <|START <b <|START_ACTION|>[{"tool_name": "clock", "parameters": {}}]<|END_ACTION|> so'
-    assert (form.ends_thoughts, HERMES.ends_thoughts) == (True, False)
+    ends_thoughts = [form.ends_thoughts([one.marker]) for one in (form, HERMES)]
+    assert [*ends_thoughts, form.ends_thoughts([])] == [True, False, False]
+    split = CallForm("object", call=("<｜DSML｜calls>", ""))
+    assert split.ends_thoughts(["｜DSML｜"])
     for pieces in ([reply], list(reply)):
         parser = ToolParser(form, TOOLS, (THINK,), in_thoughts=ends)
         found = [one for piece in pieces for one in parser.feed(piece)] + parser.finish()
@@ -156,6 +159,14 @@ def test_a_form_without_marker_begins_the_reply() -> None:
     assert read(form, list(call)) == ("", [("clock", "{}")])
     assert read(form, [f"It is {call}"]) == (f"It is {call}", [])
     assert read(form, list('{"name": "Ann"}')) == ('{"name": "Ann"}', [])
+
+
+def test_a_form_without_marker_that_begins_like_a_tag() -> None:
+    for kind, call in (("python", "[clock()]"), ("object", '[{"name": "clock", "arguments": {}}]')):
+        parser = ToolParser(CallForm(kind, ("[", "]"), between=", "), TOOLS, (THINK, ("[THINK]", "[/THINK]")))
+        found = [one for char in call for one in parser.feed(char)] + parser.finish()
+        assert [one.name for one in found if isinstance(one, CallPiece) and one.name] == ["clock"]
+        assert "".join(one for one in found if isinstance(one, str)) == ""
 
 
 def test_python_calls() -> None:
