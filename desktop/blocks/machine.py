@@ -33,7 +33,7 @@ from desktop.blocks.open_block import (
     interrupts_prose,
     kind_at,
 )
-from engine.text.template.reasoning import Tag
+from engine.text.template.reasoning import ANSWER_TAGS, Tag
 
 __all__ = ["Machine"]
 
@@ -48,7 +48,8 @@ _SETEXT = re.compile(r" {0,3}(?:=+|-{2,})\s*$")
 class Machine:
     """`out` receives closed blocks.
 
-    With `opened`, the closing tag of a thought, the text begins inside that thought.
+    With `opened`, the closing tag of a thought, the text begins inside that thought. `after`: one has just
+    ended; `around` is what ends an answer that stands in tags.
     """
 
     def __init__(self, tags: Sequence[Tag], opened: str = "") -> None:
@@ -56,9 +57,8 @@ class Machine:
         self.out: list[Block] = []
         self.open: OpenBlock | None = None
         self.thought = opened
-        self.thinks = bool(opened)
-        self.orphan = ""
-        self.begun = bool(opened)
+        self.thinks = self.begun = bool(opened)
+        self.after, self.orphan, self.around = False, "", ""
         self.container = 0
         self.no_math = False
         self.references: dict[str, Any] = {}
@@ -69,7 +69,7 @@ class Machine:
         copy = Machine(self.tags)
         copy.open = replace(self.open, lines=list(self.open.lines)) if self.open else None
         copy.thought, copy.container, copy.thinks = self.thought, self.container, self.thinks
-        copy.begun = self.begun
+        copy.begun, copy.after, copy.around = self.begun, self.after, self.around
         copy.references = dict(self.references)
         return copy
 
@@ -82,6 +82,8 @@ class Machine:
                 self._line(line[:close], starts)
             self.end()
             self._after_tag(Kind.MARKUP, line, close + len(self.thought), "")
+            return
+        if not self.thought and self._around(line, starts):
             return
         if starts and not self.thought and not (self.open and self.open.kind is Kind.CODE):
             lead = len(line) - len(line.lstrip())
@@ -102,12 +104,33 @@ class Machine:
                 )
         self._line(line, starts)
 
+    def _around(self, line: str, starts: bool) -> bool:
+        """Take a line with one of the tags that stand around an answer; False for other lines."""
+        core = line.rstrip()
+        if starts and self.after and core:
+            self.after, text = False, core.lstrip()
+            begin, self.around = next((tag for tag in ANSWER_TAGS if text.startswith(tag[0])), ("", ""))
+            if begin:
+                end = len(core) - len(text) + len(begin) if text != begin else len(line)
+                self.out.append(Block(Kind.MARKUP, line[:end]))
+                if end < len(line):
+                    self.take(line[end:], True)
+                return True
+        in_code = self.open is not None and self.open.kind is Kind.CODE
+        if not self.around or in_code or not core.endswith(self.around):
+            return False
+        if at := len(core) - len(self.around):
+            self._line(line[:at], starts)
+        self.end()
+        self.out.append(Block(Kind.MARKUP, line[at:]))
+        return True
+
     def _after_tag(self, kind: Kind, line: str, end: int, thought: str) -> None:
         rest = line[end:]
         keep = end if rest.strip() else len(line)
         tag = line[line.find(self.thought) : keep] if kind is Kind.MARKUP else line[:keep]
         self.out.append(Block(kind, tag, thought=True))
-        self.thought = thought
+        self.thought, self.after = thought, kind is Kind.MARKUP
         if rest.strip():
             self.take(rest, True)
 

@@ -15,7 +15,7 @@ from desktop.blocks.block import Block, Kind
 from desktop.blocks.lines import piece_length
 from desktop.blocks.machine import Machine
 from desktop.blocks.open_block import LIMIT, LINES
-from engine.text.template.reasoning import THINKING_TAGS, Tag
+from engine.text.template.reasoning import ANSWER_TAGS, THINKING_TAGS, Tag
 
 __all__ = ["BlockSplitter", "split", "split_plain"]
 
@@ -88,6 +88,15 @@ class BlockSplitter:
             "" if in_code else next((finish for begin, finish in machine.tags if text.startswith(begin)), "")
         )
         finish = machine.thought or opened
+        # what follows the thought, or is in the answer
+        rest = line.partition(finish)[2] if finish else line
+        begun = any(begin.startswith(rest.strip()) for begin, _ in ANSWER_TAGS)
+        if rest.strip() and begun and (finish or machine.after):
+            return line[: len(line) - len(rest)], rest
+        if not finish or finish in line:
+            after = bool(finish) or machine.after
+            around = (end for begin, end in ANSWER_TAGS if after and rest.lstrip().startswith(begin))
+            finish = "" if in_code else next(around, machine.around)
         if finish and finish not in line:
             for length in range(min(len(line), len(finish) - 1), 0, -1):
                 if finish.startswith(line[-length:]):

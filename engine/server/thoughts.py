@@ -1,12 +1,15 @@
 """ThoughtSplitter: divides a reply, as it comes, into the model's thoughts and its answer.
 
 A reply may begin with thoughts in tags, such as <think> ... </think>, or with a closing tag alone, by which
-some models say that they do not think. A tag further on is text of the answer.
+some models say that they do not think. A tag further on is text of the answer. After a thought, the answer
+may stand in tags of its own, which are left out, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from engine.text.template.reasoning import ANSWER_TAGS
 
 Tags = Sequence[tuple[str, str]]
 """The (opening, closing) tags that a model may think in."""
@@ -26,6 +29,7 @@ class ThoughtSplitter:
         self._thought = bool(opened)  # there was one
         self._answering = False
         self._fresh = True  # nothing of this thought has been shown
+        self._around = ""  # what ends the answer
 
     @property
     def inside(self) -> bool:
@@ -35,6 +39,7 @@ class ThoughtSplitter:
     def feed(self, text: str) -> list[tuple[bool, str]]:
         """What is certain now: (whether it is of a thought, text)."""
         if self._answering:
+            text = self._without_end(text)
             return [(False, text)] if text else []
         self._held += text
         found: list[tuple[bool, str]] = []
@@ -45,9 +50,11 @@ class ThoughtSplitter:
     def finish(self) -> list[tuple[bool, str]]:
         """The rest, when the reply has ended."""
         held, self._held = self._held, ""
+        if self._around and held.strip() == self._around:
+            return []
         if self._closing:
             held = held.rstrip()
-        elif self._thought:
+        elif self._thought and not self._answering:
             held = held.lstrip()
         return [(self.inside, held)] if held else []
 
@@ -79,12 +86,29 @@ class ThoughtSplitter:
         if closing := next((one for one in closings if text.startswith(one)), ""):
             self._held, self._thought = text[len(closing) :], True
             return True
-        parts = (*(begin for begin, _ in self._tags), *closings)
+        around = ANSWER_TAGS if self._thought and not self._around else ()
+        for begin, closing in around:
+            if text.startswith(begin):
+                self._held, self._around = text[len(begin) :], closing
+                return True
+        parts = (*(begin for begin, _ in (*self._tags, *around)), *closings)
         if not any(part.startswith(text) for part in parts) and text:
-            self._answering = True
-            found.append((False, text if self._thought else self._held))
+            text, self._answering = text if self._thought else self._held, True
             self._held = ""
+            if text := self._without_end(text):
+                found.append((False, text))
         return False
+
+    def _without_end(self, text: str) -> str:
+        """More of the answer, of which waits what may be the tag at its end."""
+        if not self._around:
+            return text
+        text, self._held = self._held + text, ""
+        core = text.rstrip()
+        kept = len(self._around) if core.endswith(self._around) else _overlap(core, self._around)
+        shown = core[: len(core) - kept].rstrip()
+        self._held = text[len(shown) :]
+        return shown
 
 
 def _overlap(text: str, tag: str) -> int:

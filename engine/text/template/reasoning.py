@@ -14,7 +14,10 @@ from re import Pattern
 
 import resources
 
-__all__ = ["PLAIN_TAG", "THINKING_TAGS", "Tag", "control_tags", "opened_by", "tags_in", "without_thoughts"]
+__all__ = [
+    "ANSWER_TAGS", "PLAIN_TAG", "THINKING_TAGS", "Tag", "control_tags", "opened_by", "tags_in",
+    "without_thoughts",
+]  # fmt: skip
 
 Tag = tuple[str, str]
 """What opens a thought (at the start of a line) and what closes it (anywhere)."""
@@ -28,6 +31,9 @@ _SENTENCES: tuple[Tag, ...] = tuple((one[0], one[1]) for one in _LISTED if len(o
 
 PLAIN_TAG: Tag = ("<think>", "</think>")
 """The tag for thoughts of models that have no tag of their own."""
+
+ANSWER_TAGS: tuple[Tag, ...] = (("<answer>", "</answer>"), ("<response>", "</response>"))
+"""What some models (Hunyuan, Granite 3.3, ERNIE) put around the answer that follows a thought."""
 
 _OPENING = re.compile(r"(?:<\|?|\[|◁)[A-Za-z][\w:. -]{2,40}(?:\|?>|\]|▷)")
 _WORD = re.compile(r"think|thought|reason|reflect|scratchpad|monologue|analysis", re.IGNORECASE)

@@ -108,3 +108,18 @@ def test_a_closing_tag_at_the_very_beginning_is_no_text() -> None:
             (Kind.MARKUP, "</think>"), (Kind.PROSE, "Yes </think>"),
         ]  # fmt: skip
         assert not splitter.orphan
+
+
+@pytest.mark.parametrize("text", ["<think>\nhm\n</think>\n<answer>\nYes.\n\nNo.\n</answer>",
+                                  "<think>hm</think><response>Yes.\n\nNo.</response>\n"])  # fmt: skip
+def test_tags_around_an_answer_are_no_text(text: str) -> None:
+    for pieces in ([text], list(text)):
+        splitter = BlockSplitter()
+        for piece in pieces:
+            splitter.feed(piece)
+            shown = "".join(b.source for b in splitter.blocks() if b.kind is Kind.PROSE and not b.thought)
+            assert "Yes.\n\nNo.".startswith("".join(shown.strip().split(" ")))
+        blocks = splitter.blocks(ended=True)
+        assert "".join(block.source for block in blocks) == text
+        prose = [block.source.strip() for block in blocks if block.kind is Kind.PROSE and not block.thought]
+        assert prose == ["Yes.", "No."]

@@ -39,6 +39,12 @@ def split(pieces: list[str], opened: str = "") -> tuple[str, str]:
         ("<think></think>b", "", "", "b"),
         ("</think>\n\nb </think>", "", "", "b </think>"),
         ("</thin", "", "", "</thin"),
+        ("<think>a</think>\n<answer>\nb </answer> c\n</answer>", "", "a", "b </answer> c"),
+        ("a</think><response>b</response>\n", "</think>", "a", "b"),
+        ("a</think><response></response>", "</think>", "a", ""),
+        ("a</think><resp", "</think>", "a", "<resp"),
+        ("a</think><response>b </resp", "</think>", "a", "b </resp"),
+        ("<response>b</response>", "", "", "<response>b</response>"),
         ("well\n</think>\nyes", "</think>", "well", "yes"),
         ("well", "</think>", "well", ""),
         ("a\n\nb </think>c", "</think>", "a\n\nb", "c"),
@@ -50,7 +56,24 @@ def test_thoughts_are_divided_from_answers(text: str, opened: str, thought: str,
 
 
 @given(
-    st.lists(st.sampled_from(["<think>", "</think>", "[THINK]", "<", "think>", "\n", " ", "a", "</", "é"])),
+    st.lists(
+        st.sampled_from(
+            [
+                "<think>",
+                "</think>",
+                "<answer>",
+                "</answer>",
+                "[THINK]",
+                "<",
+                "think>",
+                "\n",
+                " ",
+                "a",
+                "</",
+                "é",
+            ]
+        )
+    ),
     st.data(),
 )
 def test_pieces_do_not_matter(parts: list[str], data: st.DataObject) -> None:
