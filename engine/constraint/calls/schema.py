@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from engine.constraint.grammar_source import named_schema, with_short_blanks
 from engine.core import Tool
 from engine.errors import BadSetting
-from engine.text.tools.values import parameters_of
+from engine.text.tools.values import parameters_of, resolved
 from engine.words import _
 
 __all__ = ["argument_schema"]
@@ -23,7 +23,7 @@ _NOTES = frozenset({
 and what llguidance would take as its options."""
 _NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 _VERBATIM = ("enum", "const", "required")
-_COMBINED = ("allOf", "anyOf", "oneOf", "$ref", "patternProperties")
+_BRANCHES = ("allOf", "anyOf", "oneOf")
 
 
 @lru_cache(256)
@@ -34,7 +34,8 @@ def argument_schema(tool: Tool, lenient: bool) -> Mapping[str, Any]:
     """
     name = _("the schema of the tool {tool!r}", tool=tool.name)
     try:
-        schema: dict[str, Any] = _enforced(parameters_of(tool))
+        given = parameters_of(tool)
+        schema: dict[str, Any] = _enforced(given, given, frozenset(_joined(given)))
     except RecursionError:
         raise BadSetting(
             _(
@@ -42,7 +43,8 @@ def argument_schema(tool: Tool, lenient: bool) -> Mapping[str, Any]:
                 tool=tool.name,
             )
         ) from None
-    schema.setdefault("additionalProperties", False)
+    if not any(key in schema for key in (*_BRANCHES, "$ref")):
+        schema.setdefault("additionalProperties", False)
     schema = with_short_blanks({**schema, "x-guidance": {"coerce_one_of": True}})
     try:
         named_schema(name, schema)
@@ -54,22 +56,75 @@ def argument_schema(tool: Tool, lenient: bool) -> Mapping[str, Any]:
     return schema
 
 
-def _enforced(schema: Any) -> Any:
+def _enforced(schema: Any, root: Mapping[str, Any], joined: frozenset[str], is_part: bool = False) -> Any:
+    """A schema without notes, closed to members that it does not name unless it `is_part` of another one,
+    which is closed then: what `joined` refers to are such parts, too.
+    """
     if isinstance(schema, list):
-        return [_enforced(one) for one in schema]
+        return [_enforced(one, root, joined, is_part) for one in schema]
     if not isinstance(schema, Mapping):
         return schema
     found: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _NAMED and isinstance(value, Mapping):
-            found[key] = {name: _enforced(one) for name, one in value.items()}
+            found[key] = {
+                name: _enforced(one, root, joined, f"#/{key}/{name}" in joined) for name, one in value.items()
+            }
         elif key in _VERBATIM:
             found[key] = value
         elif key not in _NOTES:
-            found[key] = _enforced(value)
-    if found.get("properties") and not any(key in found for key in _COMBINED):
-        found.setdefault("additionalProperties", False)
+            found[key] = _enforced(value, root, joined, key in _BRANCHES and (is_part or _joins(schema, key)))
+    if is_part or "additionalProperties" in found:
+        return found
+    if any(_joins(schema, key) for key in (*_BRANCHES, "$ref")):
+        names = _names(schema, root)
+        if names:
+            own = found.get("properties") or {}
+            found |= {"properties": {**{name: {} for name in names}, **own}, "additionalProperties": False}
+    elif found.get("properties") and "patternProperties" not in found:
+        found["additionalProperties"] = False
     return found
+
+
+def _joins(schema: Mapping[str, Any], key: str) -> bool:
+    """Whether what this keyword of a schema names has to hold together with something else."""
+    others = ("properties", "allOf", "$ref", *(() if key in ("anyOf", "oneOf") else ("anyOf", "oneOf")))
+    return key in schema and (key == "allOf" or any(other in schema for other in others if other != key))
+
+
+def _joined(schema: Any) -> Iterator[str]:
+    """The references whose schemas have to hold together with something else."""
+    if isinstance(schema, Mapping):
+        if _joins(schema, "$ref") and isinstance(schema["$ref"], str):
+            yield schema["$ref"]
+        for key in _BRANCHES:
+            parts = schema.get(key)
+            if isinstance(parts, list) and _joins(schema, key):
+                yield from (one["$ref"] for one in parts if isinstance(one, Mapping) and _is_reference(one))
+    for one in schema.values() if isinstance(schema, Mapping) else schema if isinstance(schema, list) else ():
+        yield from _joined(one)
+
+
+def _is_reference(schema: Mapping[str, Any]) -> bool:
+    return isinstance(schema.get("$ref"), str)
+
+
+def _names(schema: Any, root: Mapping[str, Any], depth: int = 8) -> Sequence[str] | None:
+    """The members that a schema and its parts name; None if a part says itself which others there may be."""
+    if not isinstance(schema, Mapping) or not depth:
+        return ()
+    properties = schema.get("properties")
+    found = dict.fromkeys(properties if isinstance(properties, Mapping) else ())
+    parts = [one for key in _BRANCHES for one in schema.get(key) or () if isinstance(schema.get(key), list)]
+    if _is_reference(schema):
+        parts.append(resolved({"$ref": schema["$ref"]}, root))
+    for one in parts:
+        says = isinstance(one, Mapping) and ("additionalProperties" in one or "patternProperties" in one)
+        names = None if says else _names(one, root, depth - 1)
+        if names is None:
+            return None
+        found |= dict.fromkeys(names)
+    return [*found]
 
 
 def as_json(value: Any) -> str:

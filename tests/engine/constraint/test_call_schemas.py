@@ -207,6 +207,8 @@ OBJECTS: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
     ({"type": ["integer", "boolean"], "allOf": [{"type": ["number", "null"]}]}, [1], [True, None]),
     ({"type": "integer", "allOf": [{"minimum": 1, "maximum": 9}, {"minimum": 3, "maximum": 12}]}, [3, 9],
      [2, 10]),
+    ({"allOf": [{"type": "object", "properties": {"x": {"type": "integer"}}},
+                {"properties": {"y": {"type": "boolean"}}}]}, [{"x": 1, "y": True}, {}], [{"y": 1}]),
     ({"enum": [True, None, "x", 2], "type": ["boolean", "null", "integer"]}, [True, None, 2], ["x"]),
     ({"enum": [1, 2, 3, 4], "exclusiveMinimum": 1, "exclusiveMaximum": 4}, [2, 3], [1, 4]),
     ({"enum": [4, 6, 9], "multipleOf": 2, "allOf": [{"multipleOf": 3}]}, [6], [4, 9]),
@@ -246,6 +248,50 @@ def test_branches_of_the_arguments_themselves_hold(name: str) -> None:
     for value, fits in (({"x": 1}, True), ({"y": 1}, True), ({"x": 1, "y": 2}, True), ({}, False)):
         filter.begin(b"")
         text = written_calls(form, [("look", value)]).strip()
+        assert (filter.follow(text.encode()) and filter.may_end) == fits, text
+
+
+NUMBERED = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+FLAGGED = {"properties": {"y": {"type": "boolean"}}}
+EMPTY = {"properties": {"z": {"type": "null"}}}
+BASE = {"$ref": "#/$defs/Base"}
+COMPOSED: tuple[dict[str, Any], ...] = (
+    {"allOf": [NUMBERED, FLAGGED]}, {"allOf": [BASE, FLAGGED]}, {"allOf": [BASE], **FLAGGED},
+    {**BASE, **FLAGGED}, {"allOf": [{"allOf": [BASE]}, FLAGGED]}, {**NUMBERED, "anyOf": [FLAGGED, EMPTY]},
+    {"allOf": [NUMBERED, {"anyOf": [FLAGGED, EMPTY]}]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["hermes", "wrapped", "<|tool_call_start|>"])
+@pytest.mark.parametrize("one", COMPOSED)
+def test_objects_made_of_several_parts_have_the_members_of_all_and_no_others(
+    name: str, one: dict[str, Any]
+) -> None:
+    """As the parts are written in OpenAPI and by inheritance: none of them forbids what another one names."""
+    form = FORMS[name]
+    for parameters, place in ((one, ()), ({"properties": {"a": one}, "required": ["a"]}, ("a",))):
+        tool = Tool("look", parameters=json.dumps({**parameters, "$defs": {"Base": NUMBERED}}))
+        filter = GrammarFilter(tokenizer(), CallGrammar(form, (tool,)).whole())
+        for value, fits in (
+            ({"x": 1, "y": True}, True), ({"x": 1}, True), ({"y": True}, False), ({"x": 1, "q": 2}, False),
+        ):  # fmt: skip
+            found = []
+            for ordered in (value, dict(reversed(value.items()))):  # members come in the order of the schema
+                filter.begin(b"")
+                text = written_calls(form, [("look", {"a": ordered} if place else ordered)]).strip()
+                found.append(filter.follow(text.encode()) and filter.may_end)
+            assert any(found) == fits, value
+
+
+def test_a_part_that_says_which_other_members_there_may_be_is_left_as_it_is() -> None:
+    free = {**NUMBERED, "additionalProperties": {"type": "boolean"}}
+    parameters = {"allOf": [{"$ref": "#/$defs/Free"}, FLAGGED], "$defs": {"Free": free}}
+    filter = GrammarFilter(
+        tokenizer(), CallGrammar(HERMES, (Tool("look", parameters=json.dumps(parameters)),)).whole()
+    )
+    for value, fits in (({"x": 1, "q": True}, True), ({"x": 1, "q": 2}, False)):
+        filter.begin(b"")
+        text = written_calls(HERMES, [("look", value)]).strip()
         assert (filter.follow(text.encode()) and filter.may_end) == fits, text
 
 
