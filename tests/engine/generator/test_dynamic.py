@@ -266,6 +266,12 @@ def test_a_priority_counts_as_it_is_now() -> None:
     generator.clear_queue()
 
 
+@pytest.mark.parametrize("sizes", [{"max_batch_size": 0}, {"max_chunk_size": -1}])
+def test_sizes_out_of_range_are_refused(sizes: dict[str, int]) -> None:
+    with pytest.raises(BadSetting, match="the first must be at least 1, the second at least 0"):
+        dynamic(pages=4, **sizes)
+
+
 def test_a_stream_says_while_it_is_queued() -> None:
     generator, _ = dynamic(pages=60, max_batch_size=1)
     first, second = (generator.events(Job(request(seed, 20, 8))) for seed in (1, 2))

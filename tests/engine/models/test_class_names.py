@@ -47,6 +47,8 @@ def test_names_that_could_be_others() -> None:
     assert found("gemma3_text") == "['Gemma3ForCausalLM']"
     assert found("gemma3") == "['Gemma3ForConditionalGeneration']"
     assert with_class({"model_type": "llama", "architectures": ["X"]})["architectures"] == ["X"]
+    for unknown in ("LlamaForCausalLM", "no such type", "", 5):  # names of classes are no types
+        assert with_class({"model_type": unknown}) == {"model_type": unknown}
 
 
 @pytest.mark.parametrize("named", [None, [], "absent"])
