@@ -195,3 +195,13 @@ def test_probabilities_of_tokens_that_are_there_and_that_are_not(size: int, expl
     tokens = range(-2, 2 * size + 3)
     assert [found.probability(token) for token in tokens] == [expected.get(token, 0.0) for token in tokens]
     assert found.probabilities_of(tokens) == [expected.get(token, 0.0) for token in tokens]
+
+
+def test_a_bound_cuts_ordered_candidates_short_and_long() -> None:
+    scores = np.random.default_rng(3).permutation(1000).astype(np.float32) / 50
+    best = np.argsort(-scores)
+    for count, kept in ((400, 300), (100, 60), (400, 400)):
+        found = Candidates(scores, Workspace(1000))
+        found.keep_top(count)
+        found.keep_reaching(float(scores[best[kept - 1]]))
+        assert found.ids_at(np.arange(len(found))).tolist() == best[:kept].tolist()
