@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.backends.base import Array, AttentionShape, Ops
-from engine.models.layers.parts import Linear, Mixer, Norm, RopeTables, scaled
+from engine.models.config import ModelConfig
+from engine.models.layers.parts import Linear, Mixer, Norm, RopeTables, bare_norm, scaled
+from engine.models.source import WeightSource, norm
 from engine.tensors import Floats
 
 
@@ -148,3 +152,31 @@ class BesideAttention:
         if after_second == 1.0:
             return self.attention(ops, into, tables, y)
         return ops.add(y, self.attention(ops, into, tables), after_second)
+
+
+# -- building
+
+
+def qk_norm(
+    source: WeightSource, config: ModelConfig, name: str, heads: int, dim: int, rope: str
+) -> Norm | None:
+    """The norm of queries or keys: of "head" (D,), of "each" (heads, D), of "row" (heads * D,)."""
+    kind = config.qk_norm
+    if kind == "none" or (kind == "roped" and rope in ("none", "scaled")):
+        return None
+    if kind in ("bare", "roped"):
+        return bare_norm(dim, config.norm_eps, heads)
+    layer_norm = config.qk_layer_norm
+    bias = config.norm_bias if layer_norm else False
+    if kind == "row":
+        return norm(source, name, heads * dim, config.norm_eps, layer_norm=layer_norm, bias=bias)
+    if kind == "each":
+        if "{}" in name:
+            weight = np.concatenate([source.vector(name.format(i) + ".weight", dim) for i in range(heads)])
+        else:
+            weight = source.vector(name + ".weight", heads, dim).reshape(-1)
+        return Norm(weight, config.norm_eps, None, layer_norm, heads)
+    made = norm(
+        source, name, dim, config.norm_eps, layer_norm=layer_norm, bias=bias, offset=config.norm_offset
+    )
+    return Norm(made.weight, made.eps, made.bias, layer_norm, heads)

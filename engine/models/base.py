@@ -115,8 +115,7 @@ class Model:
         for _unused in self.prepare(dtype):
             pass
         try:
-            numbers = [layer for layer in range(config.layers) if layer not in config.uncached_layers]
-            return self.backend.new_cache(config.cache_shapes, pages, dtype, states, numbers)
+            return self.backend.new_cache(config.cache_shapes, pages, dtype, states, config.cached_layers)
         except MemoryError as error:
             raise NotEnoughMemory(
                 _(
@@ -203,4 +202,7 @@ def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Par
     unread = sum(table.nbytes - table.nbytes // table.shape[0] for table in (*own, *parts.stack.lookups))
     if config.experts is not None:
         unread += expert_bytes * (config.experts.count - config.experts.used) // config.experts.count
+    if config.cycles is not None:  # both stacks have layers of the same size
+        runs, head = config.cycles.slow * (config.cycles.fast + 1), parts.head.weight.nbytes
+        return head + (resident - unread - head) * runs // 2
     return resident - unread

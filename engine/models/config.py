@@ -11,7 +11,7 @@ from engine.backends.states import LinearAttentionShape, StateShape
 from engine.errors import BadCheckpoint
 from engine.models.experts_config import Experts, Limits
 from engine.models.gemma_config import AltUp, PerLayer
-from engine.models.hyper_config import HyperConnections
+from engine.models.hyper_config import Cycles, HyperConnections
 from engine.models.latent_config import LatentAttention
 from engine.models.layers.rope import RopeConfig
 from engine.models.recurrent_config import PLAIN, Multipliers, Recurrent, state_parts
@@ -178,6 +178,8 @@ class ModelConfig:
     per_layer: PerLayer | None = None
     altup: AltUp | None = None
     hyper: HyperConnections | None = None
+    cycles: Cycles | None = None
+    """How often layers run, where it is more than once; the layers are those of both stacks."""
     layer_scale: bool | None = False
     """Whether what a layer makes is multiplied by a number of its own; True, False and None as for biases."""
     output_gate: str = ""
@@ -321,14 +323,24 @@ class ModelConfig:
 
     @property
     def cache_shapes(self) -> tuple[AttentionShape, ...]:
-        """The attention of each layer with keys and values."""
-        return tuple(self.shape(layer) for layer in range(self.layers) if layer not in self.uncached_layers)
+        """The attention of each layer of the cache."""
+        return tuple(self.shape(layer) for layer in self.cached_layers)
+
+    @property
+    def cached_layers(self) -> tuple[int, ...]:
+        """The layers with keys and values, in the order of those of the cache."""
+        cycles = self.cycles
+        if cycles is None:
+            return tuple(layer for layer in range(self.layers) if layer not in self.uncached_layers)
+        first, second = tuple(range(cycles.layers)), tuple(range(cycles.layers, self.layers))
+        return (first * cycles.fast + second) * cycles.slow
 
     @property
     def cpu_only(self) -> str:
         """What the model has that there are no GPU kernels for; "" if there is nothing."""
         found = {
             "bidirectional attention": self.bidirectional,
+            "layers that run several times": self.cycles is not None,
             "states whose parts decay alone": any(
                 isinstance(shape, LinearAttentionShape) and shape.decays != "head"
                 for shape in self.state_shapes

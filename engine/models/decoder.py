@@ -15,11 +15,13 @@ from engine.models.attention import (
     KeysAsValues,
     QueryAlone,
     SeparateQkv,
+    qk_norm,
 )
 from engine.models.config import ModelConfig
 from engine.models.experts_config import Experts
 from engine.models.layers.altup import altup_blocks
 from engine.models.layers.before_head import before_head
+from engine.models.layers.cycles import cyclic_blocks
 from engine.models.layers.distances import by_distance
 from engine.models.layers.gated_norm import norm_before
 from engine.models.layers.hyper import hyper_blocks
@@ -91,6 +93,8 @@ def norm_of(source: WeightSource, config: ModelConfig, names: TensorNames, name:
 def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks: Sequence[Block]) -> Stack:
     if config.altup is not None:
         return altup_blocks(source, config, names, config.altup, blocks)
+    if config.cycles is not None:
+        return cyclic_blocks(source, config, names, config.cycles, blocks)
     if config.hyper is not None:
         return hyper_blocks(source, config, names, config.hyper, blocks)
     if isinstance(config.recurrent, Rwkv7):
@@ -139,7 +143,7 @@ class _Builder:
         return None if rows == columns else self._linear(name, rows, columns, bias)
 
     def block(self, layer: int) -> Block:
-        config, names, at = self.config, self.names, self.names.layer.format(layer)
+        config, names, at = self.config, self.names, self._at(layer)
         first = config.placement == "after" and layer in config.recurrent_layers
         before = first or not config.placement.startswith("after")
         after = not first and config.placement in ("after", "both", "after_sum")
@@ -179,7 +183,18 @@ class _Builder:
         experts = self.config.experts
         return experts if experts is not None and layer in experts.layers else None
 
+    def _at(self, layer: int) -> str:
+        cycles = self.config.cycles
+        return self.names.at(layer, cycles.layers if cycles else 0)
+
     def _linear(self, name: str, rows: int, columns: int, bias: bool | None) -> Linear:
+        for part, whole, number, count in self.names.pieces:
+            if name.endswith(part):
+                view = View(order=np.arange(number * rows, (number + 1) * rows), stored_rows=count * rows)
+                fused = name.removesuffix(part) + whole
+                made = linear(self.source, fused, rows, columns, bias, view)
+                self.source.linears[name] = self.source.linears.pop(fused)
+                return made
         return linear(self.source, name, rows, columns, bias, self.view)
 
     def _attention(self, layer: int, at: str) -> Mixer:
@@ -220,8 +235,8 @@ class _Builder:
             inputs=self._inputs(layer, at, queries, keys),
             output=self._linear(at + names.output, config.width, results, config.output_bias),
             rope=rope,
-            query_norm=self._qk_norm(at + names.query_norm, shape.heads, shape.head_dim, rope),
-            key_norm=self._qk_norm(at + names.key_norm, shape.kv_heads, shape.head_dim, rope)
+            query_norm=qk_norm(self.source, config, at + names.query_norm, shape.heads, shape.head_dim, rope),
+            key_norm=qk_norm(self.source, config, at + names.key_norm, shape.kv_heads, shape.head_dim, rope)
             if own
             else None,
             value_norm=bare_norm(shape.head_dim, config.norm_eps, shape.kv_heads)
@@ -253,9 +268,11 @@ class _Builder:
             return self._half_of_queries(at, queries, 1)
         if not kind:
             return None
+        if kind == "row":
+            return self._linear(at + self.names.output_gate, queries, self.config.width, None)
         # A number of a head is made as often as the head has numbers.
-        order = np.repeat(np.arange(shape.heads), shape.head_dim) if kind == "head" else None
-        view = WHOLE if order is None else View(order=order, stored_rows=shape.heads)
+        order = np.repeat(np.arange(shape.heads), shape.head_dim)
+        view = View(order=order, stored_rows=shape.heads)
         name = at + self.names.output_gate
         return linear(self.source, name, queries, self.config.width, False, view)
 
@@ -305,36 +322,6 @@ class _Builder:
             self._linear(at + names.value, values, config.width, bias),
         )
 
-    def _qk_norm(self, name: str, heads: int, dim: int, rope: str) -> Norm | None:
-        """The norm of queries or keys: of "head" (D,), of "each" (heads, D), of "row" (heads * D,)."""
-        config, kind = self.config, self.config.qk_norm
-        if kind == "none" or (kind == "roped" and rope in ("none", "scaled")):
-            return None
-        if kind in ("bare", "roped"):
-            return bare_norm(dim, config.norm_eps, heads)
-        layer_norm = config.qk_layer_norm
-        bias = config.norm_bias if layer_norm else False
-        if kind == "row":
-            return norm(self.source, name, heads * dim, config.norm_eps, layer_norm=layer_norm, bias=bias)
-        if kind == "each":
-            if "{}" in name:
-                weight = np.concatenate(
-                    [self.source.vector(name.format(i) + ".weight", dim) for i in range(heads)]
-                )
-            else:
-                weight = self.source.vector(name + ".weight", heads, dim).reshape(-1)
-            return Norm(weight, config.norm_eps, None, layer_norm, heads)
-        made = norm(
-            self.source,
-            name,
-            dim,
-            config.norm_eps,
-            layer_norm=layer_norm,
-            bias=bias,
-            offset=config.norm_offset,
-        )
-        return Norm(made.weight, made.eps, made.bias, layer_norm, heads)
-
     def _mlp(self, layer: int, at: str) -> FeedForward:
         config, names = self.config, self.names
         experts, plain = self._experts(layer), None
@@ -368,7 +355,7 @@ class _Builder:
         self, layer: int, names: tuple[str, str, str, str], inner: int, bias: bool | None
     ) -> GatedMlp | PlainMlp:
         """From the names of gate, up, down, and of gate and up in one."""
-        config, width, at = self.config, self.config.width, self.names.layer.format(layer)
+        config, width, at = self.config, self.config.width, self._at(layer)
         gate, up, down, gate_up = (name and at + name for name in names)
         last = self._linear(down, width, inner, bias)
         limits = config.mlp_limits[layer] if config.mlp_limits else None

@@ -1,4 +1,4 @@
-"""What hyper-connections are, as read from a model's headers."""
+"""What hyper-connections and layers that run several times are, as read from a model's headers."""
 
 from __future__ import annotations
 
@@ -16,3 +16,15 @@ class HyperConnections:
     """Multiplies the sigmoids that weigh a result; those that weigh what a half reads stand alone."""
     eps: float
     """Added to all weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """Two stacks of layers that run in turns; see `CyclicBlocks`."""
+
+    layers: int
+    """Of each stack."""
+    slow: int
+    """How often the second one runs."""
+    fast: int
+    """How often the first one runs before each run of the second."""

@@ -44,16 +44,15 @@ def adapter_slots(
     folder, slots = architecture.hf_names, {}
     if architecture.gguf_scaled and names is architecture.gguf_names:
         return {}
+    stack = config.cycles.layers if config.cycles else 0
     for layer in range(config.layers):
         for field in _LINEARS:
             module = getattr(folder, field)
             slot = (
-                _slot(architecture, config, names, names.layer.format(layer), field, linears)
-                if module
-                else None
+                _slot(architecture, config, names, names.at(layer, stack), field, linears) if module else None
             )
             if slot is not None:
-                slots[folder.layer.format(layer) + module] = slot
+                slots[folder.at(layer, stack) + module] = slot
         if config.latent is not None:
             slots |= _latent_slots(architecture, config, names, layer, linears)
         if layer in config.recurrent_layers and names.recurrent is not None:

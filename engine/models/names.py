@@ -95,7 +95,8 @@ class RwkvNames:
 
 _OUTER = (
     "embed", "norm", "head", "layer", "positions", "embed_norm", "token_types", "distances", "project_in",
-    "project_out", "head_norm", "hyper_head", "per_layer_table", "per_layer_projection", "per_layer_norm",
+    "project_out", "head_norm", "hyper_head", "second_layer", "first_state",
+    "per_layer_table", "per_layer_projection", "per_layer_norm",
     "altup_spread", "altup_gather",
 )  # fmt: skip
 """The names that are not those of a layer's tensors."""
@@ -250,6 +251,14 @@ class TensorNames:
     shards: int = 0
     """The parts of the rows of `query_key_value`, each with queries, values, keys (CodeGen); 0: one."""
     recurrent: RecurrentNames | None = None
+    second_layer: str = ""
+    """The same as `layer` for the second of two stacks (`ModelConfig.cycles`)."""
+    first_state: str = ""
+    """The full name of the row that `CyclicBlocks` begins with."""
+    pieces: tuple[tuple[str, str, int, int], ...] = ()
+    """Of matrices of a layer that are equal parts of a tensor's rows: the name, the tensor, the number of the part
+    and of all parts.
+    """
     narrow: NarrowNames | None = None
     attention_residual_gate: str = ""
     """The full names of the gates of `ModelConfig.residual_gates`."""
@@ -264,6 +273,14 @@ class TensorNames:
     rwkv: RwkvNames | None = None
     transposed: bool = False
     """Whether matrices other than the embedding and the head are (K, N) instead of (N, K)."""
+
+    def at(self, layer: int, stack: int = 0) -> str:
+        """What the names of a layer's tensors begin with; `stack` is the number of layers in the first of two
+        stacks, 0: there is one.
+        """
+        return (
+            self.second_layer.format(layer - stack) if stack and layer >= stack else self.layer.format(layer)
+        )
 
     def under(self, prefix: str) -> TensorNames:
         """The same names after `prefix`.

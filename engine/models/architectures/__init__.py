@@ -56,6 +56,7 @@ from engine.models.architectures.granite import GRANITE, GRANITE_MIXTURE, GRANIT
 from engine.models.architectures.granite_hybrid import GRANITE_4
 from engine.models.architectures.gte import GTE
 from engine.models.architectures.helium import HELIUM
+from engine.models.architectures.hrm_text import HRM_TEXT
 from engine.models.architectures.hunyuan import HUNYUAN, HUNYUAN_MIXTURE
 from engine.models.architectures.hunyuan_3 import HUNYUAN_3
 from engine.models.architectures.hunyuan_4 import HUNYUAN_4
@@ -141,7 +142,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1, OPEN_ELM,
     MUSE_GLIMMER, APERTUS_1_5, COHERE_COMPASS, LARA_MINI, KOLIBRI_1,
     BAILING_HYBRID, MINIMAX, DEEPSEEK_3_2, GLM_5, A_X_K2, MINIMAX_M3, PLAMO, PLM,
-    MOLMO_2, COSMOS_3_EDGE, HUNYUAN_4, MUSE_SPARK, DOTS_3,
+    MOLMO_2, COSMOS_3_EDGE, HUNYUAN_4, MUSE_SPARK, DOTS_3, HRM_TEXT,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.engine.models.architectures import ROPE, Case, Config, Tensors
+import numpy as np
+
+from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
 from tests.engine.models.autumn_cases import MUSE, SLIDING, with_pictures
 from tests.engine.models.late_cases import CHOOSING, FULL
 from tests.engine.models.latent_cases import LATENT, PLAIN, YARN
@@ -34,6 +36,27 @@ DOTS: dict[str, Any] = {
     "swa_num_attention_heads": 2, "swa_num_key_value_heads": 2, "swa_q_lora_rank": 20,
     "swa_kv_lora_rank": 28, "swa_head_dim": 28, "swa_qk_nope_head_dim": 16, "swa_v_head_dim": 12,
 }  # fmt: skip
+
+HRM: dict[str, Any] = {
+    **{key: value for key, value in SMALL.items() if key != "num_key_value_heads"}, "num_hidden_layers": 2,
+    "H_cycles": 2, "L_cycles": 2, "head_dim": 24, ROPE: PLAIN,
+}  # fmt: skip
+
+
+def unfused(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """HRM-Text with a matrix for each part, as transformers has it in memory."""
+    out: Tensors = {}
+    for name, values in tensors.items():
+        at = name.replace(".attn.", ".self_attn.")
+        if "gqkv_proj" in name:
+            for part, rows in zip(["gate", "q", "k", "v"], np.split(values, 4), strict=True):
+                out[at.replace("gqkv", part)] = rows
+        elif "gate_up_proj" in name:
+            for part, rows in zip(("gate", "up"), np.split(values, 2), strict=True):
+                out[at.replace("gate_up", part)] = rows
+        else:
+            out[at] = values
+    return config, out
 
 
 def as_made(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
@@ -105,5 +128,17 @@ STREAM_CASES = (
             "use_dsa": False, "tie_word_embeddings": True, "rms_norm_eps": 1e-3,
         }, variant="whole attention, groups, biases, tied",
     ),
+    Case(
+        "HRM-Text", "two stacks of layers that run in turns, several times", "hrm_text", HRM,
+        publish=unfused, gpu=False,
+    ),
+    Case(
+        "HRM-Text", "", "hrm_text",
+        {
+            **HRM, "num_hidden_layers": 1, "H_cycles": 1, "L_cycles": 3, "attention_bias": True,
+            "mlp_bias": True, "embedding_scale": 3.0, "tie_word_embeddings": True,
+        }, variant="biases, tied", publish=unfused, gpu=False,
+    ),
+    Case("HRM-Text", "", "hrm_text", HRM, variant="the makers' names", gpu=False),
     Case("Dots 3 Note", "", "dots3_note_text", DOTS, variant="the makers' keys", publish=as_made),
 )  # fmt: skip

@@ -1,0 +1,72 @@
+"""HRM-Text: two stacks of Llama's layers that run in turns, each several times, with gated attention and
+norms without weights. A prompt's tokens attend to earlier ones alone here; its makers can also let them
+attend to all of the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from engine.errors import BadCheckpoint
+from engine.models.architecture import Architecture
+from engine.models.config import ModelConfig
+from engine.models.headers.decoder import MAX_LAYERS, hf_decoder
+from engine.models.headers.keys import Keys
+from engine.models.hyper_config import Cycles
+from engine.models.names import HF, TensorNames
+from engine.tensors import RawTensor
+from engine.words import _
+
+HF_NAMES = replace(
+    HF, norm="", layer="model.L_module.layers.{}.", second_layer="model.H_module.layers.{}.",
+    output_gate="self_attn.gate_proj", first_state="model.z_L_init",
+)  # fmt: skip
+_FUSED = "attn.gqkv_proj"
+PUBLISHED = replace(
+    HF_NAMES, output="attn.o_proj", gate_up="mlp.gate_up_proj",
+    pieces=tuple(
+        (f"self_attn.{part}_proj", _FUSED, at, 4) for at, part in enumerate(("gate", "q", "k", "v"))
+    ),
+)  # fmt: skip
+_DEFAULTS = {
+    "vocab_size": 151_808, "hidden_size": 1536, "intermediate_size": 4096, "num_hidden_layers": 16,
+    "num_attention_heads": 12,
+}  # fmt: skip
+_MOST_RUNS = 64
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """`HrmTextForCausalLM`."""
+    keys = keys.over(_DEFAULTS)
+    slow, fast = (
+        keys.integer(name, 1, _MOST_RUNS, usual) for name, usual in (("H_cycles", 2), ("L_cycles", 3))
+    )
+    # The layers of a stack, or those of all its runs and under another key those of the stack.
+    layers = keys.integer("num_hidden_layers", 1, MAX_LAYERS)
+    size = keys.integer("num_layers_per_stack", 1, MAX_LAYERS, layers)
+    if 2 * size > MAX_LAYERS:
+        raise BadCheckpoint(
+            _(
+                "The model has {layers} layers but states {name} of {found}; the file is damaged.",
+                layers=layers,
+                name="num_layers_per_stack",
+                found=size,
+            )
+        )
+    keys = keys.replaced("num_key_value_heads", None).replaced("num_hidden_layers", 2 * size)
+    bias = keys.flag("attention_bias", False)
+    shape = hf_decoder(keys, bias=bias, mlp_bias=keys.flag("mlp_bias", False), head_dim=128)
+    scale = 1 / keys.number("initializer_range", 1e-9, 1.0, 0.02)
+    return ModelConfig(
+        **shape, norm_weights=False, final_norm=False, output_gate="row", cycles=Cycles(size, slow, fast),
+        embed_scale=keys.number("embedding_scale", 0.0, 1e9, scale),
+    )  # fmt: skip
+
+
+def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """The makers' names, where a file has them."""
+    return PUBLISHED if any(f".{_FUSED}." in name for name in tensors) else names
+
+
+HRM_TEXT = Architecture((), ("HrmTextForCausalLM",), from_hf, None, HF_NAMES, None, adapt=adapted)

@@ -1,0 +1,70 @@
+"""Two stacks of layers that run in turns, each several times (HRM-Text, arXiv 2506.21734). Every run of a layer
+has keys and values of its own.
+
+Shape letters as in `engine.models.layers.parts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.backends.base import Array, Ops, Weight
+from engine.models.attention import Attention
+from engine.models.config import ModelConfig
+from engine.models.hyper_config import Cycles
+from engine.models.layers.parts import Block, Norm, RopeTables
+from engine.models.names import TensorNames
+from engine.models.source import WeightSource
+
+
+@dataclass(frozen=True, slots=True)
+class CyclicBlocks:
+    """`fast` runs of layers change a fast state of what it and the slow state add up to, then a run of others
+    changes the slow state, and so on; the slow state begins as the embedding and is what comes out. `start` makes
+    the fast state's first row of any row; `last` norms what a run makes.
+    """
+
+    kind: Cycles
+    runs: tuple[tuple[Block, ...], ...]
+    start: Norm
+    last: Norm
+    lookups: Sequence[Weight] = ()
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
+        slow, fast, runs = x, self.start(ops, x), iter(self.runs)
+        for _unused in range(self.kind.slow):
+            for _also_unused in range(self.kind.fast):
+                fast = self._run(ops, ops.add(fast, slow), tables, next(runs))
+            slow = self._run(ops, ops.add(slow, fast), tables, next(runs))
+        return slow
+
+    def _run(self, ops: Ops, x: Array, tables: RopeTables, blocks: tuple[Block, ...]) -> Array:
+        for block in blocks:
+            x = block(ops, x, tables)
+        return self.last(ops, x)
+
+
+# -- building
+
+
+def cyclic_blocks(
+    source: WeightSource, config: ModelConfig, names: TensorNames, kind: Cycles, blocks: Sequence[Block]
+) -> CyclicBlocks:
+    """Of the fast layers and then the slow ones, each with the cache layers of its runs."""
+    size, made = kind.layers, list[tuple[Block, ...]]()
+    for _unused in range(kind.slow):
+        for own in (*[blocks[:size]] * kind.fast, blocks[size:]):
+            made.append(tuple(_reading(block, len(made) * size + at) for at, block in enumerate(own)))
+    start = Norm(
+        np.zeros(config.width, np.float32), 1.0, source.vector(names.first_state, config.width), True
+    )
+    return CyclicBlocks(kind, tuple(made), start, Norm(np.ones(config.width, np.float32), config.norm_eps))
+
+
+def _reading(block: Block, layer: int) -> Block:
+    """The block over another layer of the cache."""
+    assert isinstance(block.attention, Attention)
+    return replace(block, attention=replace(block.attention, layer=layer))
