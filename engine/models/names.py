@@ -256,8 +256,8 @@ class TensorNames:
     first_state: str = ""
     """The full name of the row that `CyclicBlocks` begins with."""
     pieces: tuple[tuple[str, str, int, int], ...] = ()
-    """Of matrices of a layer that are equal parts of a tensor's rows: the name, the tensor, the number of the part
-    and of all parts.
+    """Of matrices of a layer that are equal parts of a tensor's rows: the name, the tensor, the number of the
+    part and of all parts.
     """
     narrow: NarrowNames | None = None
     attention_residual_gate: str = ""

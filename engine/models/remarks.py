@@ -24,6 +24,13 @@ def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
             found.append(_("The model also takes pictures, but only its text model runs here."))
         elif hears:
             found.append(_("The model also takes sounds, but only its text model runs here."))
+        if config.cycles is not None and whole.get("prefix_lm") is not False:
+            found.append(
+                _(
+                    "The model may let the tokens of a prompt attend to later ones of it, which is not "
+                    "supported here: each attends to earlier ones alone."
+                )
+            )
         tasks = whole.get("lora_adaptations")
         if config.bidirectional and isinstance(tasks, list) and tasks:
             found.append(

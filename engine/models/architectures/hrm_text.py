@@ -39,9 +39,7 @@ _MOST_RUNS = 64
 def from_hf(keys: Keys) -> ModelConfig:
     """`HrmTextForCausalLM`."""
     keys = keys.over(_DEFAULTS)
-    slow, fast = (
-        keys.integer(name, 1, _MOST_RUNS, usual) for name, usual in (("H_cycles", 2), ("L_cycles", 3))
-    )
+    slow, fast = keys.integer("H_cycles", 1, _MOST_RUNS, 2), keys.integer("L_cycles", 1, _MOST_RUNS, 3)
     # The layers of a stack, or those of all its runs and under another key those of the stack.
     layers = keys.integer("num_hidden_layers", 1, MAX_LAYERS)
     size = keys.integer("num_layers_per_stack", 1, MAX_LAYERS, layers)

@@ -1,5 +1,5 @@
-"""Two stacks of layers that run in turns, each several times (HRM-Text, arXiv 2506.21734). Every run of a layer
-has keys and values of its own.
+"""Two stacks of layers that run in turns, each several times (HRM-Text, arXiv 2506.21734). Every run of a
+layer has keys and values of its own.
 
 Shape letters as in `engine.models.layers.parts`.
 """
@@ -22,9 +22,9 @@ from engine.models.source import WeightSource
 
 @dataclass(frozen=True, slots=True)
 class CyclicBlocks:
-    """`fast` runs of layers change a fast state of what it and the slow state add up to, then a run of others
-    changes the slow state, and so on; the slow state begins as the embedding and is what comes out. `start` makes
-    the fast state's first row of any row; `last` norms what a run makes.
+    """`fast` runs of layers make a new fast state of the sum of it and the slow state, then a run of others
+    makes a new slow state of the sum, and so on; the slow state begins as the embedding and is the result.
+    `start` makes the first fast state of any rows; `last` norms what a run makes.
     """
 
     kind: Cycles
@@ -58,10 +58,9 @@ def cyclic_blocks(
     for _unused in range(kind.slow):
         for own in (*[blocks[:size]] * kind.fast, blocks[size:]):
             made.append(tuple(_reading(block, len(made) * size + at) for at, block in enumerate(own)))
-    start = Norm(
-        np.zeros(config.width, np.float32), 1.0, source.vector(names.first_state, config.width), True
-    )
-    return CyclicBlocks(kind, tuple(made), start, Norm(np.ones(config.width, np.float32), config.norm_eps))
+    width, first = config.width, source.vector(names.first_state, config.width)
+    start = Norm(np.zeros(width, np.float32), 1.0, first, is_layer_norm=True)
+    return CyclicBlocks(kind, tuple(made), start, Norm(np.ones(width, np.float32), config.norm_eps))
 
 
 def _reading(block: Block, layer: int) -> Block:
