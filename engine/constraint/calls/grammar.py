@@ -140,7 +140,8 @@ class _Written:
         end, parts = form.section[1].rstrip(), [text(opening), self.call()]
         if end.strip() and self._grammar.several:
             parts.append(f"( {text(form.between + form.call[0])} {self.call()} ){{0,{MOST_CALLS - 1}}}")
-        return " ".join([*parts, text(end)])
+        blank = _BLANK if end.strip() and not end[0].isspace() else ""  # models break the line there
+        return " ".join([*parts, blank, text(end)])
 
     def messages(self, format: ChannelFormat) -> str:
         """The calls in their messages, from the header of the first one on."""

@@ -35,7 +35,7 @@ PLAIN_TAG: Tag = ("<think>", "</think>")
 ANSWER_TAGS: tuple[Tag, ...] = (("<answer>", "</answer>"), ("<response>", "</response>"))
 """What some models (Hunyuan, Granite 3.3, ERNIE) put around the answer that follows a thought."""
 
-_OPENING = re.compile(r"(?:<\|?|\[|◁)[A-Za-z][\w:. -]{2,40}(?:\|?>|\]|▷)")
+_OPENING = re.compile(r"(?:<\|?|\[|◁)[A-Za-z][\w:. |-]{2,40}(?:\|?>|\]|▷)")
 _WORD = re.compile(r"think|thought|reason|reflect|scratchpad|monologue|analysis", re.IGNORECASE)
 _BEGINNINGS = (("START", "END"), ("start", "end"), ("BEGIN", "END"), ("begin", "end"), ("prefix", "suffix"))
 

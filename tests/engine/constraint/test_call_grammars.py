@@ -156,6 +156,15 @@ def test_calls_as_templates_write_them_are_allowed(name: str) -> None:
     assert filter.ended
 
 
+def test_what_closes_all_calls_may_stand_on_a_line_of_its_own() -> None:
+    form = CallForm("object", ("<calls>[", "]</calls>"), between=", ")
+    for end in ("]</calls>", "\n]</calls>"):
+        filter = GrammarFilter(tokenizer(), CallGrammar(form, TOOLS).rest(after_marker=False))
+        written = written_calls(form, CALLS[:1]).removesuffix("]</calls>") + end
+        assert filter.follow(written.encode())
+        assert filter.ended
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_only_one_call_where_only_one_may_be_made(name: str) -> None:
     form = forms()[name]

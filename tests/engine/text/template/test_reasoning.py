@@ -112,6 +112,12 @@ def test_a_tag_that_is_only_half_made_of_control_tokens_is_none() -> None:
     assert control_tags(THINKING_TAGS, pattern) == ()
 
 
+def test_tags_with_a_bar_inside_are_found() -> None:
+    assert tags_in("<|im_start|>a<|im_end|><ifm|think_fast>{# </ifm|think_fast> #}")[0] == (
+        "<ifm|think_fast>", "</ifm|think_fast>",
+    )  # fmt: skip
+
+
 def test_sentences_are_tags_where_the_template_has_them() -> None:
     steps = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
     assert steps not in tags_in("")
