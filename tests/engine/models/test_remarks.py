@@ -54,3 +54,13 @@ def test_attention_that_would_choose_ends_the_context(tmp_path: Path) -> None:
     assert describe(folder).remarks == ()
     (folder / "config.json").write_text(json.dumps(config | {"layer_types": None}))
     assert describe(folder).remarks == ()
+
+
+def test_prompts_attend_to_earlier_tokens_alone(tmp_path: Path) -> None:
+    """HRM-Text, unless its config.json says that it was made so."""
+    folder = write_checkpoint(BY_NAME["HRM-Text"], tmp_path / "m")
+    (said,) = describe(folder).remarks
+    assert "each attends to earlier ones alone" in said
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"prefix_lm": False}))
+    assert describe(folder).remarks == ()
