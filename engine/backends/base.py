@@ -228,7 +228,7 @@ class Ops(Protocol):
         matrices are part number `part` of the sequence's state, zeros before the text. Sources: see
         `LinearAttentionShape`. If keys decay alone, `decay` and `shift` have H * Dk numbers, and a is
         diagonal. If values do, they have H * Dv as `skip` has, `rate` is (Dk, H * Dv), and a and b multiply
-        number by number. Of keys that are `bound`, see `LinearAttentionShape`.
+        number by number. Of keys that are `bound`, and of `unit`, see `LinearAttentionShape`.
         """
         ...
 

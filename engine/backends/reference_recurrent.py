@@ -46,8 +46,11 @@ class RecurrentOps:
         q, k = (each.to(on).reshape(-1, groups, dk)[:, _groups(shape)] for each in inputs[:2])  # (T, H, Dk)
         rates = torch.from_numpy(rate).to(on)
         steps = (decay.to(on) + torch.from_numpy(shift).to(on)).reshape(len(v), heads, -1)
-        steps = steps if shape.bound else softplus(steps)
+        steps = torch.sigmoid(steps) if shape.unit else steps if shape.bound else softplus(steps)
         b = steps if beta is None else torch.sigmoid(beta.to(on))[:, :, None]  # (T, H, 1 or Dv)
+        if shape.unit:
+            b = torch.sqrt(-torch.expm1(2 * rates.reshape(heads, dv) * steps))
+            b[: self._states[0] < 0] = 1.0
         state = self._state(part, heads * dk * dv, on).reshape(heads, dk, dv)
         y = torch.empty_like(v)
         for t in range(len(v)):

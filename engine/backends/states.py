@@ -34,7 +34,9 @@ class LinearAttentionShape:
     without, v is added as it is (Mamba-2, arXiv 2405.21060). What `decays` alone is each "head"; each of its
     keys, "key" (Kimi delta attention, arXiv 2510.26692, and `DeltaWeights`); or each number of the matrix,
     "value" (Mamba, arXiv 2312.00752). A `bound` c of keys that decay alone keeps what multiplies them above
-    e^-c: it is exp(-c sigmoid(-rate (decay + shift))) (Ling 3); 0: there is none.
+    e^-c: it is exp(-c sigmoid(-rate (decay + shift))) (Ling 3); 0: there is none. With `unit`, where each
+    number decays alone and Dk is 1, a step is sigmoid(decay + shift) and b is sqrt(1 - a^2), but 1 in a
+    text's first row (RG-LRU, arXiv 2402.19427); there is no `skip` then.
     """
 
     key_heads: int
@@ -45,6 +47,7 @@ class LinearAttentionShape:
     tiled: bool = False
     decays: str = "head"
     bound: float = 0.0
+    unit: bool = False
 
     @property
     def steps(self) -> int:

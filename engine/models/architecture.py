@@ -43,6 +43,9 @@ class Architecture:
     adapt: Callable[[TensorNames, Mapping[str, RawTensor]], TensorNames] = lambda names, tensors: names
     """Changes the names to suit what a file holds."""
 
+    layers: decoder.Layers | None = None
+    """Builds the layers where they are no row of blocks."""
+
     def names(self, format: str, tensors: Mapping[str, RawTensor]) -> TensorNames:
         """The names of the tensors in a checkpoint of this `format`."""
         if format == "gguf":
@@ -58,4 +61,4 @@ class Architecture:
         self, source: WeightSource, config: ModelConfig, names: TensorNames
     ) -> Generator[int, None, Parts]:
         """Build the decoder; yields the number of finished layers after each layer."""
-        return decoder.build(source, config, names)
+        return decoder.build(source, config, names, self.layers)

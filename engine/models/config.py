@@ -14,7 +14,7 @@ from engine.models.gemma_config import AltUp, PerLayer
 from engine.models.hyper_config import Cycles, HyperConnections
 from engine.models.latent_config import LatentAttention
 from engine.models.layers.rope import RopeConfig
-from engine.models.recurrent_config import PLAIN, Multipliers, Recurrent, state_parts
+from engine.models.recurrent_config import PLAIN, Multipliers, Recurrent, SharedBlocks, state_parts
 from engine.words import _
 
 
@@ -144,6 +144,10 @@ class ModelConfig:
     recurrent_layers: frozenset[int] = frozenset()
     beside_attention: bool = False
     """Whether those layers have attention, too, with the same input; both results are added."""
+    shared: SharedBlocks | None = None
+    """What the layers that are no `mlp_layers` have before their recurrent part."""
+    without_gpu: str = ""
+    """What the layers have that GPUs do not run, in plural; "": nothing that other fields do not say."""
     multipliers: Multipliers = PLAIN
     one_part: bool = False
     """Whether a layer is attention, recurrent or, as the `mlp_layers`, a feed-forward part, and no more."""
@@ -348,7 +352,7 @@ class ModelConfig:
             f"mixtures of more than {MOST_GPU_EXPERTS} experts": self.experts is not None
             and self.experts.count > MOST_GPU_EXPERTS,
         }  # fmt: skip
-        return next((name for name, there in found.items() if there), "")
+        return self.without_gpu or next((name for name, there in found.items() if there), "")
 
     @property
     def kv_shapes(self) -> tuple[tuple[int, int], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,14 +42,20 @@ from engine.models.recurrent_config import Rwkv7
 from engine.models.source import WHOLE, View, WeightSource, linear, linear_parts, norm, vector_if
 from engine.tensors import Floats
 
+Layers = Callable[["Builder"], Generator[int, None, Stack]]
+"""Builds all layers; yields the number of finished ones after each."""
 QUERY_PARTS = (" queries", " gate")
 """After a name in `WeightSource.linears`: the part of the matrix that a linear holds."""
 STORED_TRANSPOSED = View(transposed=True)
 
 
-def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Generator[int, None, Parts]:
-    """Build the whole decoder; yields the number of finished layers after each layer."""
-    builder = _Builder(source, config, names)
+def build(
+    source: WeightSource, config: ModelConfig, names: TensorNames, layers: Layers | None = None
+) -> Generator[int, None, Parts]:
+    """Build the whole decoder; yields the number of finished layers after each layer. `layers` builds these
+    where they are no row of blocks.
+    """
+    builder = Builder(source, config, names)
     narrow = config.embed_width or config.width
     rows, view = config.vocab_size, WHOLE
     if config.extra_embeddings:
@@ -59,11 +65,7 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
     positions = positions_table(source, config, names, wide)
     final = builder.norm(names.norm, config.width, last=True) if config.final_norm else None
     head = _head(source, config, names, embed)
-    blocks = []
-    for layer in range(config.layers):
-        blocks.append(builder.block(layer))
-        yield layer + 1
-    stack = _stack(source, config, names, blocks)
+    stack = yield from (layers or _blocks)(builder)
     return Parts(
         embed, stack, final, head, positions, config.embed_scale, config.logit_scale,
         config.logit_cap,
@@ -76,18 +78,26 @@ def build(source: WeightSource, config: ModelConfig, names: TensorNames) -> Gene
 
 def mtp_block(source: WeightSource, config: ModelConfig, names: TensorNames) -> Block:
     """The layer of a head for multi-token prediction, the only one of this config."""
-    return _Builder(source, config, names).block(0)
+    return Builder(source, config, names).block(0)
 
 
 def layers_of(source: WeightSource, config: ModelConfig, names: TensorNames) -> Stack:
     """The layers of a decoder without its embedding and its head."""
-    builder = _Builder(source, config, names)
+    builder = Builder(source, config, names)
     return _stack(source, config, names, [builder.block(layer) for layer in range(config.layers)])
 
 
 def norm_of(source: WeightSource, config: ModelConfig, names: TensorNames, name: str) -> Norm:
     """A norm (E,) of the kind that the decoder has."""
-    return _Builder(source, config, names).norm(name, config.width)
+    return Builder(source, config, names).norm(name, config.width)
+
+
+def _blocks(builder: Builder) -> Generator[int, None, Stack]:
+    blocks = []
+    for layer in range(builder.config.layers):
+        blocks.append(builder.block(layer))
+        yield layer + 1
+    return _stack(builder.source, builder.config, builder.names, blocks)
 
 
 def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks: Sequence[Block]) -> Stack:
@@ -113,7 +123,9 @@ def _head(source: WeightSource, config: ModelConfig, names: TensorNames, embed: 
     return head
 
 
-class _Builder:
+class Builder:
+    """Builds the parts of layers from the tensors of `source`."""
+
     def __init__(self, source: WeightSource, config: ModelConfig, names: TensorNames) -> None:
         self.source, self.config, self.names = source, config, names
         self.view = STORED_TRANSPOSED if names.transposed else WHOLE
@@ -129,18 +141,13 @@ class _Builder:
         if not (config.norm_weights and name):
             return Norm(np.ones(size, np.float32), eps, None, config.norm == "layer")
         return norm(
-            self.source,
-            name,
-            size,
-            eps,
-            layer_norm=config.norm == "layer",
-            bias=config.norm_bias,
+            self.source, name, size, eps, layer_norm=config.norm == "layer", bias=config.norm_bias,
             offset=config.norm_offset if config.offset_last or not last else 0.0,
-        )
+        )  # fmt: skip
 
     def projection(self, name: str, rows: int, columns: int, bias: bool = False) -> Linear | None:
         """The matrix between the embedding or the head and the layers, where these have another width."""
-        return None if rows == columns else self._linear(name, rows, columns, bias)
+        return None if rows == columns else self.linear(name, rows, columns, bias)
 
     def block(self, layer: int) -> Block:
         config, names, at = self.config, self.names, self._at(layer)
@@ -156,7 +163,7 @@ class _Builder:
         post = self.norm(at + names.attention_post, config.width, post=True) if after else None
         made = Block(
             attention=self._attention(layer, at) if mixes else None,
-            mlp=self._mlp(layer, at) if feeds else None,
+            mlp=self.mlp(layer, at) if feeds else None,
             attention_norm=norm_before(self.source, config, self.norm, at + names.attention_norm)
             if before and mixes and layer not in config.unnormed_layers
             else None,
@@ -187,7 +194,8 @@ class _Builder:
         cycles = self.config.cycles
         return self.names.at(layer, cycles.layers if cycles else 0)
 
-    def _linear(self, name: str, rows: int, columns: int, bias: bool | None) -> Linear:
+    def linear(self, name: str, rows: int, columns: int, bias: bool | None) -> Linear:
+        """A matrix (rows, columns), which may be a piece of one in the file."""
         for part, whole, number, count in self.names.pieces:
             if name.endswith(part):
                 view = View(order=np.arange(number * rows, (number + 1) * rows), stored_rows=count * rows)
@@ -210,15 +218,15 @@ class _Builder:
                 return recurrent
             scales = config.multipliers
             return BesideAttention(
-                recurrent, self._over_cache(layer, at), (scales.mamba_input, scales.mamba_output),
+                recurrent, self.over_cache(layer, at), (scales.mamba_input, scales.mamba_output),
                 (scales.attention_input, scales.attention_output),
             )  # fmt: skip
         latent = config.latent_of(layer)
         if latent is not None:
             return latent_mixer(LatentSource(self.source, at, names), config, latent, layer)
-        return self._over_cache(layer, at)
+        return self.over_cache(layer, at)
 
-    def _over_cache(self, layer: int, at: str) -> Attention:
+    def over_cache(self, layer: int, at: str) -> Attention:
         config, names = self.config, self.names
         shape = config.shape(layer)
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -233,7 +241,7 @@ class _Builder:
             layer=config.cache_layer(layer),
             shape=shape,
             inputs=self._inputs(layer, at, queries, keys),
-            output=self._linear(at + names.output, config.width, results, config.output_bias),
+            output=self.linear(at + names.output, config.width, results, config.output_bias),
             rope=rope,
             query_norm=qk_norm(self.source, config, at + names.query_norm, shape.heads, shape.head_dim, rope),
             key_norm=qk_norm(self.source, config, at + names.key_norm, shape.kv_heads, shape.head_dim, rope)
@@ -269,7 +277,7 @@ class _Builder:
         if not kind:
             return None
         if kind == "row":
-            return self._linear(at + self.names.output_gate, queries, self.config.width, None)
+            return self.linear(at + self.names.output_gate, queries, self.config.width, None)
         # A number of a head is made as often as the head has numbers.
         order = np.repeat(np.arange(shape.heads), shape.head_dim)
         view = View(order=order, stored_rows=shape.heads)
@@ -290,11 +298,11 @@ class _Builder:
     ) -> FusedQkv | SeparateQkv | KeysAsValues | QueryAlone:
         config, names, bias = self.config, self.names, self.config.attention_bias
         if config.kv_layer(layer) != layer:
-            return QueryAlone(self._linear(at + names.query, queries, config.width, bias))
+            return QueryAlone(self.linear(at + names.query, queries, config.width, bias))
         if layer in config.keys_as_values:
             return KeysAsValues(
-                self._linear(at + names.query, queries, config.width, bias),
-                self._linear(at + names.key, keys, config.width, bias),
+                self.linear(at + names.query, queries, config.width, bias),
+                self.linear(at + names.key, keys, config.width, bias),
             )
         values = config.heads_of(layer)[0] * config.value_dim or keys
         fused = at + names.query_key_value
@@ -311,28 +319,25 @@ class _Builder:
             )
         if names.key_value:
             pair = np.arange(2 * keys).reshape(2, keys)
-            query = self._linear(at + names.query, queries, config.width, bias)
+            query = self.linear(at + names.query, queries, config.width, bias)
             made = linear_parts(self.source, at + names.key_value, (pair[0], pair[1]), config.width, bias)
             return SeparateQkv(query, *made)
         return SeparateQkv(
             self._half_of_queries(at, queries, 0)
             if config.output_gate == "queries"
-            else self._linear(at + names.query, queries, config.width, bias),
-            self._linear(at + names.key, keys, config.width, bias),
-            self._linear(at + names.value, values, config.width, bias),
+            else self.linear(at + names.query, queries, config.width, bias),
+            self.linear(at + names.key, keys, config.width, bias),
+            self.linear(at + names.value, values, config.width, bias),
         )
 
-    def _mlp(self, layer: int, at: str) -> FeedForward:
+    def mlp(self, layer: int, at: str) -> FeedForward:
+        """The feed-forward part of a layer, whose names begin with `at`."""
         config, names = self.config, self.names
         experts, plain = self._experts(layer), None
-        if experts is None or experts.beside:
-            plain = self._feed_forward(
-                layer,
-                (names.gate, names.up, names.down, names.gate_up),
-                config.ffn_of(layer),
-                config.mlp_bias,
-            )
-        if experts is None:
+        if experts is None or experts.beside or experts.apart:
+            own = names.gate, names.up, names.down, names.gate_up
+            plain = self._feed_forward(layer, own, config.ffn_of(layer), config.mlp_bias)
+        if experts is None or experts.apart:
             assert plain is not None
             return plain
         made = mixture(self.source, config, names, experts, at)
@@ -357,10 +362,10 @@ class _Builder:
         """From the names of gate, up, down, and of gate and up in one."""
         config, width, at = self.config, self.config.width, self._at(layer)
         gate, up, down, gate_up = (name and at + name for name in names)
-        last = self._linear(down, width, inner, bias)
+        last = self.linear(down, width, inner, bias)
         limits = config.mlp_limits[layer] if config.mlp_limits else None
         if not config.gated:
-            first = self._linear(up, inner, width, bias)
+            first = self.linear(up, inner, width, bias)
             if config.activation != "xielu":
                 return PlainMlp(first, last, config.activation)
             return PlainMlp(first, last, "xielu", xielu_numbers(self.source, config, self.names, layer))
@@ -370,10 +375,10 @@ class _Builder:
                 view = View(order=np.roll(np.arange(2 * inner), inner), stored_rows=2 * inner)
             both = linear(self.source, gate_up, 2 * inner, width, bias, view)
             return GatedMlp(None, both, last, inner, config.activation, limits=limits)
-        first, scales = self._linear(gate, inner, width, bias), config.multipliers
+        first, scales = self.linear(gate, inner, width, bias), config.multipliers
         inside = self.norm(at + self.names.inner_norm, inner) if config.inner_norms else None
         return GatedMlp(
-            first, self._linear(up, inner, width, bias), last, inner, config.activation,
+            first, self.linear(up, inner, width, bias), last, inner, config.activation,
             scales.mlp_gate, scales.mlp_output, inside, limits,
         )  # fmt: skip
 

@@ -62,6 +62,12 @@ class Experts:
     """Multiplies the router's logits."""
     narrow: int = 0
     """Features of a projection on which the experts work; 0: they work on the layer's."""
+    apart: bool = False
+    """Whether the layers with experts have a plain feed-forward part, too, and what their experts make is
+    added later (LongCat).
+    """
+    idle: int = 0
+    """How many of the experts, the last ones, have no matrices."""
     beside: bool = False
     """Whether the layers with experts have a plain feed-forward part, too, and norms of both (Gemma 4)."""
 
@@ -86,6 +92,11 @@ class Experts:
                     groups=self.groups,
                 )
             )
+
+    @property
+    def active(self) -> int:
+        """How many experts have matrices."""
+        return self.count - self.idle
 
     @property
     def routing(self) -> Routing:

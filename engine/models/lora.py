@@ -41,27 +41,29 @@ def adapter_slots(
     """The slots by the names of Hugging Face's modules, of a model whose file has these `names`; none where
     adapters do not fit it.
     """
-    folder, slots = architecture.hf_names, {}
+    whole, slots = architecture.hf_names, {}
     if architecture.gguf_scaled and names is architecture.gguf_names:
         return {}
     stack = config.cycles.layers if config.cycles else 0
     for layer in range(config.layers):
+        folder, own = whole.of(layer), names.of(layer)
         for field in _LINEARS:
             module = getattr(folder, field)
-            slot = (
-                _slot(architecture, config, names, names.at(layer, stack), field, linears) if module else None
-            )
+            slot = _slot(architecture, config, own, own.at(layer, stack), field, linears) if module else None
             if slot is not None:
                 slots[folder.at(layer, stack) + module] = slot
         if config.latent is not None:
             slots |= _latent_slots(architecture, config, names, layer, linears)
         if layer in config.recurrent_layers and names.recurrent is not None:
             slots |= _recurrent_slots(architecture, config, names, layer, linears)
+    if architecture.layers is not None:  # what these have besides, under the names of folders
+        for module in (name for name in linears if " " not in name and name != names.head):
+            slots.setdefault(module, Slot(((linears[module], None),), linears[module].weight.shape[0]))
     head = linears.get(names.head)
     if head is not None:
-        slots[folder.head] = Slot(((head, None),), head.weight.shape[0])
+        slots[whole.head] = Slot(((head, None),), head.weight.shape[0])
     # An adapter was trained on the whole model, on its text part, or on the model without its head.
-    inner = {name.partition(".")[2]: slot for name, slot in slots.items() if name != folder.head}
+    inner = {name.partition(".")[2]: slot for name, slot in slots.items() if name != whole.head}
     named = {prefix + name: slot for name, slot in slots.items() for prefix in ("", "model.")}
     for prefix in architecture.prefixes:
         replaced = prefix.startswith("-")
@@ -128,13 +130,13 @@ def _latent_slots(
     """The slots of latent attention, by the names of Hugging Face's modules. The matrix that makes keys and
     values of latents has none, since the pass does not have it in that form.
     """
-    folder, own = architecture.hf_names, names
+    folder, own = architecture.hf_names.of(layer), names.of(layer)
     assert folder.latent is not None
     assert own.latent is not None
     orders, found = latent_orders(config, layer), {}
     for field in ("query_down", "query_up", "down", "query"):
         of, mine = (folder, own) if field == "query" else (folder.latent, own.latent)
-        at = names.layer.format(layer) + getattr(mine, field)
+        at = own.layer.format(layer) + getattr(mine, field)
         rows_of = dict(zip(PARTS, orders[field], strict=False)) if field in orders else {"": None}
         pairs = [(linears.get(at + end), order) for end, order in rows_of.items()]
         there = tuple((linear, order) for linear, order in pairs if linear is not None)

@@ -19,8 +19,10 @@ class RecurrentNames:
     gate: str = ""
     decay: str = ""
     beta: str = ""
+    beta_shift: str = ""
+    """The full name of what is added to `beta`'s result."""
     decay_beta: str = ""
-    """Both in one matrix, grouped by key head (Qwen3-Next)."""
+    """Decay and beta in one matrix, grouped by key head (Qwen3-Next)."""
     fused: str = ""
     """What a file may have in place of a delta net's `input`, `gate`, `beta` and `decay`: their rows in this
     order (Lara Mini).
@@ -273,6 +275,15 @@ class TensorNames:
     rwkv: RwkvNames | None = None
     transposed: bool = False
     """Whether matrices other than the embedding and the head are (K, N) instead of (N, K)."""
+    odd: TensorNames | None = None
+    """The names of odd layers, where those share a number in the file with the layers before them."""
+
+    def of(self, layer: int) -> TensorNames:
+        """The names of one layer."""
+        if self.odd is None:
+            return self
+        own = self.odd if layer % 2 else self
+        return replace(own, layer=self.layer.format(layer // 2), odd=None)
 
     def at(self, layer: int, stack: int = 0) -> str:
         """What the names of a layer's tensors begin with; `stack` is the number of layers in the first of two

@@ -123,6 +123,30 @@ class SelectiveScan:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadedScan:
+    """A Mamba mixer whose channels are `heads` of `dim`, each with matrices of its own for steps, keys and
+    queries (Zamba); otherwise as `SelectiveScan`.
+    """
+
+    heads: int
+    dim: int
+    state: int
+    taps: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class GatedUnit:
+    """A real-gated linear recurrent unit (RG-LRU, arXiv 2402.19427) of this many `channels`, convolved with
+    `taps` taps, whose gates are made by matrices of `heads` parts.
+    """
+
+    channels: int
+    heads: int
+    taps: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rwkv7:
     """RWKV-7 (arXiv 2503.14456): `heads` of `key_dim` keys and `value_dim` values. What is made of a row is
     made of a mixture with the row before it.
@@ -152,7 +176,31 @@ class Lightning:
     norm_eps: float
 
 
-Recurrent = ShortConvolution | DeltaNet | Mamba | SeparateDelta | SelectiveScan | Rwkv7 | Lightning
+@dataclass(frozen=True, slots=True)
+class SharedBlocks:
+    """Attention and a feed-forward part before some layers, whose weights these share; both read the
+    embeddings, too (Zamba, arXiv 2405.16712).
+    """
+
+    count: int
+    """How many there are, used in turn."""
+    rank: int = 0
+    """Of what each layer adds to the matrix inside the feed-forward part; 0: nothing."""
+    attention_rank: int = 0
+    """The same of the matrices of queries, keys and values."""
+
+
+Recurrent = (
+    ShortConvolution
+    | DeltaNet
+    | Mamba
+    | SeparateDelta
+    | SelectiveScan
+    | HeadedScan
+    | GatedUnit
+    | Rwkv7
+    | Lightning
+)
 
 
 def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ...]:
@@ -178,6 +226,10 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
             return keys, keys, values, separate_delta_shape(recurrent)
         case SelectiveScan(channels, state, taps):
             return ConvolutionShape(channels, taps), scan_shape(channels, state)
+        case HeadedScan(heads, dim, _, taps):
+            return ConvolutionShape(heads * dim, taps), headed_scan_shape(recurrent)
+        case GatedUnit(channels, _, taps):
+            return ConvolutionShape(channels, taps), gated_unit_shape(recurrent)
         case Lightning():
             return (lightning_shape(recurrent),)
         case Rwkv7():
@@ -188,6 +240,16 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
 def scan_shape(channels: int, state: int) -> LinearAttentionShape:
     """The linear attention of a `SelectiveScan`: one head, each number of whose matrix decays alone."""
     return LinearAttentionShape(1, 1, state, channels, False, decays="value")
+
+
+def headed_scan_shape(kind: HeadedScan) -> LinearAttentionShape:
+    """The linear attention of a `HeadedScan`."""
+    return LinearAttentionShape(kind.heads, kind.heads, kind.state, kind.dim, False, decays="value")
+
+
+def gated_unit_shape(kind: GatedUnit) -> LinearAttentionShape:
+    """The linear attention of a `GatedUnit`."""
+    return LinearAttentionShape(1, 1, 1, kind.channels, False, decays="value", unit=True)
 
 
 def lightning_shape(kind: Lightning) -> LinearAttentionShape:

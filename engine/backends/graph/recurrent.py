@@ -86,7 +86,7 @@ class RecurrentOps(Recording):
         assert rate.shape == shape.rates
         assert beta is None or beta.width == heads
         assert heads % shape.key_heads == 0
-        assert skip is None or skip.size == shape.skips
+        assert skip is None or (skip.size == shape.skips and not shape.unit)
         device = self._device_of_part(part)
         q, k, v, decay = (self._at(each, device) for each in (q, k, v, decay))
         return self._add(

@@ -33,6 +33,7 @@ from engine.models.architectures.dbrx import DBRX
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, YOUTU
 from engine.models.architectures.deepseek_1 import DEEPSEEK_1
 from engine.models.architectures.deepseek_sparse import DEEPSEEK_3_2, GLM_5
+from engine.models.architectures.diffllama import DIFF_LLAMA
 from engine.models.architectures.dots3 import DOTS_3
 from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE, ERNIE_4_5_PICTURED
 from engine.models.architectures.exaone import EXAONE_3
@@ -64,6 +65,7 @@ from engine.models.architectures.internlm2 import INTERNLM2
 from engine.models.architectures.internlm3 import INTERNLM3
 from engine.models.architectures.jais import JAIS
 from engine.models.architectures.jais2 import JAIS_2
+from engine.models.architectures.jetmoe import JET_MOE
 from engine.models.architectures.kimi_linear import KIMI_LINEAR
 from engine.models.architectures.kolibri import KOLIBRI_1
 from engine.models.architectures.laguna import LAGUNA
@@ -71,6 +73,7 @@ from engine.models.architectures.lara_mini import LARA_MINI
 from engine.models.architectures.lfm2 import LFM2, LFM2_MIXTURE, LFM3
 from engine.models.architectures.llama import LLAMA, LLAMA_EMBEDDING
 from engine.models.architectures.llama4 import LLAMA_4
+from engine.models.architectures.longcat import LONG_CAT
 from engine.models.architectures.mamba import JAMBA, MAMBA
 from engine.models.architectures.mamba2 import BAMBA, MAMBA_2
 from engine.models.architectures.mimo_v2 import MIMO_V2_FLASH
@@ -114,6 +117,7 @@ from engine.models.architectures.plm import PLM
 from engine.models.architectures.qwen import MELLUM, QWEN_2, QWEN_2_MIXTURE, QWEN_3, QWEN_3_MIXTURE
 from engine.models.architectures.qwen1 import QWEN
 from engine.models.architectures.qwen3_5 import QWEN_3_5, QWEN_3_5_MIXTURE, QWEN_3_NEXT
+from engine.models.architectures.recurrent_gemma import RECURRENT_GEMMA
 from engine.models.architectures.refact import REFACT
 from engine.models.architectures.rwkv7 import ARWKV_7, RWKV_7
 from engine.models.architectures.seed_oss import SEED_OSS
@@ -122,6 +126,7 @@ from engine.models.architectures.smollm3 import SMOLLM3
 from engine.models.architectures.stablelm import STABLELM
 from engine.models.architectures.starcoder2 import STARCODER2
 from engine.models.architectures.step3_5 import STEP_3_5
+from engine.models.architectures.zamba import ZAMBA, ZAMBA_2
 
 __all__ = ["ARCHITECTURES"]
 
@@ -143,6 +148,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     MUSE_GLIMMER, APERTUS_1_5, COHERE_COMPASS, LARA_MINI, KOLIBRI_1,
     BAILING_HYBRID, MINIMAX, DEEPSEEK_3_2, GLM_5, A_X_K2, MINIMAX_M3, PLAMO, PLM,
     MOLMO_2, COSMOS_3_EDGE, HUNYUAN_4, MUSE_SPARK, DOTS_3, HRM_TEXT,
+    LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

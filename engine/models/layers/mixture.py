@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.backends.base import Array, Ops
+from engine.backends.base import Array, Ops, Weight
 from engine.models.config import ModelConfig
 from engine.models.experts_config import Experts
 from engine.models.layers.parts import Expert, FeedForward, Mixture, Narrow, Norm
@@ -40,6 +40,7 @@ def mixture(
         made.expert(at + down, width, experts.width, last=True),
         config.activation,
         _correction(source, names, experts, at),
+        idle_scales(experts, 1.0, 0.0) if experts.idle else None,
         weighs_input=experts.weighs_input,
         early=experts.early,
         router_scale=experts.router_scale,
@@ -104,6 +105,11 @@ def beside_experts(
     )
 
 
+def idle_scales(experts: Experts, active: float, idle: float) -> Floats:
+    """A number for each expert (X,): one for those with matrices, the other for those without."""
+    return np.repeat(np.array([active, idle], np.float32), (experts.active, experts.idle))
+
+
 def _correction(source: WeightSource, names: TensorNames, experts: Experts, at: str) -> Floats | None:
     name = at + names.correction
     if experts.corrected is False or (experts.corrected is None and not source.has(name)):
@@ -125,14 +131,18 @@ class _Stacks:
             return self._flat(name, rows, columns, last)
         if "{}" not in name:
             return self.stack(name, rows, columns)
-        matrices = (
-            self.source.matrix(name.format(i) + ".weight", rows, columns) for i in range(self.experts.count)
-        )
-        return Expert(tuple(matrices))
+        matrices = [
+            self.source.matrix(name.format(i) + ".weight", rows, columns) for i in range(self.experts.active)
+        ]
+        return Expert(self._all(matrices))
+
+    def _all(self, matrices: list[Weight]) -> tuple[Weight, ...]:
+        """With any in place of those that idle experts do not have: these are multiplied by 0."""
+        return (*matrices, *matrices[:1] * self.experts.idle)
 
     def stack(self, name: str, rows: int, columns: int, half: int | None = None) -> Expert:
         """A stack (X, rows, columns), or one `half` (0: gate, 1: up) of a fused one (X, 2 rows, columns)."""
-        names, count, order, stored = self.names, self.experts.count, None, rows
+        names, count, order, stored = self.names, self.experts.active, None, rows
         if half is not None:
             stored = 2 * rows
             order = (
@@ -141,7 +151,8 @@ class _Stacks:
                 else np.arange(half * rows, (half + 1) * rows)
             )
         views = (View(part, count, names.stacks_transposed, order, stored) for part in range(count))
-        stack = tuple(self.source.matrix(name + names.stack_ends[0], rows, columns, view) for view in views)
+        full = name + names.stack_ends[0]
+        stack = self._all([self.source.matrix(full, rows, columns, view) for view in views])
         full = name + names.stack_ends[1]
         if not (self.source.has(full) if self.bias is None else self.bias):
             return Expert(stack)

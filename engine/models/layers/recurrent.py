@@ -14,11 +14,15 @@ import numpy.typing as npt
 from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
 from engine.models.config import ModelConfig
+from engine.models.layers.gated_unit import gated_unit
+from engine.models.layers.headed_scan import headed_scan
 from engine.models.layers.lightning import lightning_mixer
 from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, scaled
 from engine.models.layers.recurrent_parts import Convolution, Recurrence, RecurrentSource, split, unit_norms
 from engine.models.recurrent_config import (
     DeltaNet,
+    GatedUnit,
+    HeadedScan,
     Lightning,
     Mamba,
     Recurrent,
@@ -190,6 +194,10 @@ def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> M
             return _separate_delta(layer, config, config.recurrent, part)
         case SelectiveScan():
             return _scan(layer, config, config.recurrent, part)
+        case HeadedScan():
+            return headed_scan(layer, config, config.recurrent, part)
+        case GatedUnit():
+            return gated_unit(layer, config, config.recurrent, part)
         case Lightning():
             return lightning_mixer(layer, config, config.recurrent, part)
         case Rwkv7() | None:

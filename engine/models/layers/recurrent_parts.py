@@ -79,9 +79,11 @@ class RecurrentSource:
         """A matrix, and its bias if the file has one."""
         return linear(self.source, self.at + name, rows, columns, bias)
 
-    def parts(self, name: str, orders: tuple[Order, Order], columns: int) -> tuple[Linear, Linear]:
-        """Two linears, each with these rows of one matrix."""
-        first, second = linear_parts(self.source, self.at + name, orders, columns, False)
+    def parts(
+        self, name: str, orders: tuple[Order, Order], columns: int, bias: bool | None = False
+    ) -> tuple[Linear, Linear]:
+        """Two linears, each with these rows of one matrix; `bias` as in `ModelConfig`."""
+        first, second = linear_parts(self.source, self.at + name, orders, columns, bias)
         return first, second
 
     def slices(self, fused: str, names: Sequence[str], rows: Sequence[int], columns: int) -> list[Linear]:

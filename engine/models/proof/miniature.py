@@ -105,7 +105,7 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
     """
     has: dict[int, set[object]] = {}
     for layer in range(config.layers):
-        at = names.layer.format(layer)
+        at = names.of(layer).layer.format(layer)
         window = bool(config.windows and config.windows[layer])
         experts = config.experts is not None and layer in config.experts.layers
         has[layer] = {
@@ -125,6 +125,8 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
     while left and len(chosen) < _LAYERS:
         chosen.append(max(has, key=lambda layer: len(has[layer] & left)))
         left -= has[chosen[-1]]
+    if names.odd is not None:  # both layers of a pair
+        chosen = [layer + other for layer in {2 * (one // 2) for one in chosen} for other in (0, 1)]
     return tuple(sorted({*chosen, *(config.kv_layer(layer) for layer in chosen)}))
 
 
@@ -240,9 +242,9 @@ class _Plan:
     def _real(self, name: str) -> str:
         """The name of the corresponding tensor of the large model."""
         for number, layer in reversed(list(enumerate(self.layers))):
-            at = self.names.layer.format(number)
+            at = self.names.of(number).layer.format(number)
             if name.startswith(at):
-                return self.names.layer.format(layer) + name.removeprefix(at)
+                return self.names.of(layer).layer.format(layer) + name.removeprefix(at)
         return name
 
     def has(self, name: str) -> bool:

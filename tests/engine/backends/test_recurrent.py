@@ -30,6 +30,7 @@ SHAPES = {
     "keys decay, odd": LinearAttentionShape(2, 4, 7, 35, True, True, "key"),
     "keys decay, bound": LinearAttentionShape(2, 2, 12, 32, True, decays="key", bound=1.7),
     "values decay": LinearAttentionShape(1, 1, 16, 64, False, decays="value"),
+    "unit": LinearAttentionShape(1, 1, 1, 39, False, decays="value", unit=True),
     "values decay, odd": LinearAttentionShape(1, 2, 5, 39, False, decays="value"),
 }
 
@@ -57,7 +58,7 @@ class Layer:
         self.bias = rng.standard_normal(values).astype(np.float32) if with_bias else None
         self.rate = -rng.uniform(0.05, 1, shape.rates).astype(np.float32)
         self.shift = rng.standard_normal(shape.steps).astype(np.float32)
-        self.skip = None if with_beta else rng.standard_normal(shape.skips).astype(np.float32)
+        self.skip = None if with_beta or shape.unit else rng.standard_normal(shape.skips).astype(np.float32)
         self.states = States((ConvolutionShape(values, TAPS), shape), 6)
         self.cache = backend.new_cache([AttentionShape(1, 1, 16, 1.0)], 1, "auto", self.states)
         self.program = backend.record(self, self.cache, 64)
@@ -95,6 +96,9 @@ class Layer:
                 given = rows["decay"][t, own] + self.shift[own]
                 step = np.logaddexp(0, given)
                 b = 1 / (1 + np.exp(-rows["beta"][t, head])) if "beta" in rows else step
+                if shape.unit:
+                    step = 1 / (1 + np.exp(-given))
+                    b = np.sqrt(1 - np.exp(2 * rate[0] * step)) if t else 1.0
                 if shape.bound:
                     state *= np.exp(-shape.bound / (1 + np.exp(rate * given)))[:, None]
                 else:

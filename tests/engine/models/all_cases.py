@@ -15,6 +15,7 @@ from tests.engine.models.lesser_cases import LESSER_CASES
 from tests.engine.models.llama_cases import LLAMA_CASES
 from tests.engine.models.mixture_cases import MIXTURE_CASES
 from tests.engine.models.newer_cases import NEWER_CASES
+from tests.engine.models.november_cases import NOVEMBER_CASES
 from tests.engine.models.other_cases import OTHER_CASES
 from tests.engine.models.own_cases import OWN_CASES
 from tests.engine.models.pictured_cases import PICTURED_CASES
@@ -49,6 +50,7 @@ CASES: tuple[Case, ...] = (
     *AUTUMN_CASES,
     *LATE_CASES,
     *STREAM_CASES,
+    *NOVEMBER_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

@@ -120,6 +120,8 @@ def _spread(case: Case, name: str, parameter: Any, random: Any) -> Any:
     if "norm" in plain or parameter.ndim == 1:  # architectures that add 1 to a norm's weight begin with zeros
         return (0 if bool((parameter == 0).all()) else 1) + 0.2 * random
     width = parameter.shape[1] if parameter.ndim == 2 else min(parameter.shape[1:])
+    if "_adapter_list." in name:  # what they add to a matrix is small
+        return 0.5 * width**-0.5 * random
     if "embed" in name or "head" in name or "wte" in name or "wpe" in name:
         return 2.0 * case.scale * width**-0.5 * random
     return 1.5 * width**-0.5 * random

@@ -313,7 +313,7 @@ def _linear_attention(calls: Calls, node: LinearAttention) -> None:
         shape.value_dim, calls.cache.state_address(node.part), 4 * shape.floats,
         constants.zeros(shape.skips) if node.skip is None else constants.vector(node.skip),
         0 if node.beta is None else node.beta.stride, 4 * columns,
-        constants.vector(np.array([shape.bound], np.float32)),
+        constants.vector(np.array([1.0 if shape.unit else shape.bound], np.float32)),
     ]  # fmt: skip
     tiles = shape.value_heads * -(-shape.value_dim // COLUMNS)
     written: list[object] = [node.y, ("state", node.part)]

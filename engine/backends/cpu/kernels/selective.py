@@ -71,6 +71,7 @@ from engine.backends.cpu.runtime.step_block import (
 started: Any = None
 softened: Any = None
 bounded: Any = None
+unit: Any = None
 copied: Any = None
 
 
@@ -98,6 +99,17 @@ def _bounded(x: int, shift: int, target: int, count: int, rate: float, bound: fl
         st_f32(target + 4 * i, math.exp(-bound / (1.0 + math.exp(rate * total))))
 
 
+def _unit(x: int, shift: int, rate: int, target: int, value: int, count: int, begins: int) -> None:
+    """step = sigmoid(x + shift) of `count` numbers, and in place of each value v its
+    v sqrt(1 - exp(2 rate step)) / step; v / step where the text `begins`.
+    """
+    for i in range(count):
+        step = 1.0 / (1.0 + math.exp(-float(ld_f32(x + 4 * i) + ld_f32(shift + 4 * i))))
+        share = 1.0 if begins else math.sqrt(-math.expm1(2.0 * float(ld_f32(rate + 4 * i)) * step))
+        st_f32(target + 4 * i, step)
+        st_f32(value + 4 * i, float(ld_f32(value + 4 * i)) * share / step if step > 1e-30 else 0.0)
+
+
 def copied_numbers(source: int, target: int, count: int) -> None:
     """Copy `count` numbers."""
     for i in range(count):
@@ -112,6 +124,7 @@ def selective_kernel(name: str, jit: Jit) -> Any:
         started=jit(started_state, types.int64(*[types.int64] * 4)),
         softened=jit(_softened, words(4)),
         bounded=jit(_bounded, types.void(*[types.int64] * 4, types.float64, types.float64)),
+        unit=jit(_unit, words(7)),
         copied=jit(copied_numbers, words(3)),
     )
 
@@ -219,16 +232,22 @@ def selective_value(args: int, step: int, tile: int, scratch: int) -> None:
         copied(ld_i64(args + 8 * L_RATE) + i * rate_stride + here, rates + 4 * COLUMNS * i, columns)
     copied(ld_i64(args + 8 * L_SKIP) + here, skip, columns)
     states = ld_i64(args + 8 * L_STATE) + tile * 4 * COLUMNS * padded
+    is_unit = float(ld_f32(ld_i64(args + 8 * L_BOUND))) > 0.0
     for r in range(ld_i64(step + 8 * RUNS)):
         run = step + 8 * (RUN_TABLE + RUN_WORDS * r)
         state = started(run, states, ld_i64(args + 8 * L_STATE_BYTES), VECTORS * padded)
         first = ld_i64(run + 8 * RUN_FIRST)
+        begins = first if ld_i64(run + 8 * RUN_FROM) < 0 else -1
         for t in range(first, first + ld_i64(run + 8 * RUN_ROWS)):
             copied(ld_i64(args + 8 * L_K) + t * ld_i64(args + 8 * L_K_STRIDE) + 4 * group * dk, key, dk)
             copied(ld_i64(args + 8 * L_Q) + t * ld_i64(args + 8 * L_Q_STRIDE) + 4 * group * dk, query, dk)
             row = t * ld_i64(args + 8 * L_V_STRIDE) + here
             copied(ld_i64(args + 8 * L_V) + row, value, columns)
             decay = ld_i64(args + 8 * L_DECAY) + t * ld_i64(args + 8 * L_DECAY_STRIDE) + here
-            softened(decay, ld_i64(args + 8 * L_SHIFT) + here, steps, columns)
+            shift = ld_i64(args + 8 * L_SHIFT) + here
+            if is_unit:
+                unit(decay, shift, rates, steps, value, columns, int(t == begins))
+            else:
+                softened(decay, shift, steps, columns)
             advance_by_value(state, key, query, padded, rates, 4 * COLUMNS, steps, value, skip, y)
             copied(y, ld_i64(args + 8 * L_Y) + row, columns)

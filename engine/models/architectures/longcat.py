@@ -1,0 +1,79 @@
+"""LongCat-Flash (arXiv 2509.01322): pairs of layers with latent attention, and experts, some of which give
+back their input, past the second of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.errors import UnsupportedModel
+from engine.models.architecture import Architecture
+from engine.models.config import ModelConfig
+from engine.models.experts_config import Experts
+from engine.models.headers.decoder import MAX_LAYERS, refuse_other_than_silu
+from engine.models.headers.keys import Keys
+from engine.models.headers.latent import hf_latent_decoder
+from engine.models.latent_config import LatentAttention
+from engine.models.layers.shortcut import pairs
+from engine.models.names import HF, LatentNames, TensorNames, with_experts
+from engine.words import _
+
+_MOST = 1 << 10
+
+
+def _half(number: int) -> TensorNames:
+    """The names of one layer of a pair."""
+    at, mlp = f"self_attn.{number}.", f"mlps.{number}."
+    return replace(
+        with_experts(HF, "mlp.experts"), router="mlp.router.classifier",
+        correction="mlp.router.e_score_correction_bias",
+        attention_norm=f"input_layernorm.{number}", mlp_norm=f"post_attention_layernorm.{number}",
+        query="", output=at + "o_proj", gate=mlp + "gate_proj", up=mlp + "up_proj", down=mlp + "down_proj",
+        latent=LatentNames(
+            at + "q_a_proj", at + "q_a_layernorm", at + "q_b_proj", at + "kv_a_proj_with_mqa",
+            at + "kv_a_layernorm", at + "kv_b_proj",
+        ),
+    )  # fmt: skip
+
+
+HF_NAMES = replace(_half(0), odd=_half(1))
+
+
+def from_hf(keys: Keys) -> ModelConfig:
+    """`LongcatFlashForCausalLM`."""
+    refuse_other_than_silu(keys)
+    width = keys.integer("hidden_size", 1, 1 << 20, 6144)
+    own = {
+        "vocab_size": 131_072, "hidden_size": width, "num_attention_heads": 64, "ffn_hidden_size": 12_288,
+        "rope_theta": 1e7,
+    }  # fmt: skip
+    keys = keys.over(own).renamed(intermediate_size="ffn_hidden_size").without("num_key_value_heads")
+    layers = 2 * keys.integer("num_layers", 1, MAX_LAYERS // 2, 28)
+    shape = hf_latent_decoder(
+        keys.replaced("num_hidden_layers", layers), (512, 1536), (128, 64, 128), rms_norm_eps=1e-5,
+        max_position_embeddings=131_072,
+    )  # fmt: skip
+    latent: LatentAttention = shape["latent"]
+    if not latent.query_rank:
+        raise UnsupportedModel(
+            _(
+                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
+                name="q_lora_rank",
+                value=None,
+            )
+        )
+    scaled = replace(latent, scales=((width / latent.query_rank) ** 0.5, (width / latent.rank) ** 0.5))
+    return ModelConfig(**shape | {"latent": scaled}, experts=_experts(keys, layers))
+
+
+def _experts(keys: Keys, layers: int) -> Experts:
+    idle = keys.integer("zero_expert_num", 0, _MOST, 256)
+    return Experts(
+        keys.integer("n_routed_experts", 1, _MOST, 512) + idle, keys.integer("moe_topk", 1, _MOST, 12),
+        keys.integer("expert_ffn_hidden_size", 1, 1 << 22, 2048), False, frozenset(range(0, layers, 2)),
+        scale=keys.number("routed_scaling_factor", 0.0, 1e6, 6.0), corrected=True,
+        router_bias=keys.flag("router_bias", False), idle=idle, apart=True,
+    )  # fmt: skip
+
+
+LONG_CAT = Architecture((), ("LongcatFlashForCausalLM",), from_hf, None, HF_NAMES, None, layers=pairs)
