@@ -139,7 +139,7 @@ class Conversations:
         source = self._stores.of(message_id).message(message_id).conversation_id
         made = fork(self._stores, message_id)
         self._visible.touch(made)
-        self.undo_stack.push("fork", lambda: self._unfork(made, source))
+        self.undo_stack.push(_("fork chat"), lambda: self._unfork(made, source))
         return self._visible.open(made)
 
     # -- changing

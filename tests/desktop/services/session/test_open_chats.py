@@ -17,7 +17,7 @@ def test_a_fork_opens_and_undo_removes_it(talking: Harness) -> None:
     assert session.fork(first)
     assert session.conversation != source
     assert talking.texts() == ["Hello"]
-    assert talking.said["undo_available"][-1] == (True, "fork")
+    assert talking.said["undo_available"][-1] == (True, "fork chat")
     made = session.conversation
     assert session.undo()
     assert (session.conversation, talking.texts()) == (source, ["Hello", "Hello"])
