@@ -98,8 +98,10 @@ class ModelConfig:
     learned_positions: int = 0
     learned_offset: int = 0
     """Rows of their table before that of the first position (OPT: 2)."""
-    sinusoids: bool = False
-    """Whether the table of positions is computed, beginning at `learned_offset` (XGLM)."""
+    sinusoids: str = ""
+    """The table of positions that is computed, beginning at `learned_offset`: "closed" (XGLM) or "open"
+    (CTRL), see `engine.models.layers.sinusoids`; "": none.
+    """
     embed_width: int = 0
     """Features of the embedding and the head, with a matrix each between them and `width` (OPT 350M)."""
     extra_embeddings: int = 0

@@ -28,6 +28,7 @@ from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.cohere2_moe import COHERE_2_MIXTURE
 from engine.models.architectures.cohere_compass import COHERE_COMPASS
 from engine.models.architectures.cosmos3 import COSMOS_3_EDGE
+from engine.models.architectures.ctrl import CTRL
 from engine.models.architectures.cwm import CWM
 from engine.models.architectures.dbrx import DBRX
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, YOUTU
@@ -50,7 +51,7 @@ from engine.models.architectures.glm4_moe import DOTS_1, GLM_4_MIXTURE, SOLAR_OP
 from engine.models.architectures.gpt2 import GPT2, GPT_1
 from engine.models.architectures.gpt_bigcode import GPT_BIGCODE
 from engine.models.architectures.gpt_neo import GPT_NEO
-from engine.models.architectures.gpt_neox import GPT_NEOX, PERSIMMON
+from engine.models.architectures.gpt_neox import GPT_NEOX, GPT_NEOX_JAPANESE, PERSIMMON
 from engine.models.architectures.gpt_oss import GPT_OSS
 from engine.models.architectures.gptj import CODEGEN, GPT_J
 from engine.models.architectures.granite import GRANITE, GRANITE_MIXTURE, GRANITE_SLIDING, HYPER_CLOVA
@@ -149,6 +150,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     BAILING_HYBRID, MINIMAX, DEEPSEEK_3_2, GLM_5, A_X_K2, MINIMAX_M3, PLAMO, PLM,
     MOLMO_2, COSMOS_3_EDGE, HUNYUAN_4, MUSE_SPARK, DOTS_3, HRM_TEXT,
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
+    GPT_NEOX_JAPANESE, CTRL,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

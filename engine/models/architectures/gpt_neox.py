@@ -1,18 +1,23 @@
 """GPT-NeoX (arXiv 2204.06745), also Pythia and the first StableLM: both halves of a block have the same
-input, with a layer norm each; rope on a part of each head; one matrix for queries, keys and values. Persimmon
-is alike, with one half after the other and norms of queries and keys.
+input, with a layer norm each; rope on a part of each head; one matrix for queries, keys and values. GPT-NeoX
+Japanese has one half after the other and nearly no biases. Persimmon is alike, with norms of queries and
+keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from engine.models.architecture import Architecture
+from engine.models.attention import Attention
 from engine.models.config import ModelConfig
+from engine.models.decoder import Builder
 from engine.models.headers.decoder import gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
+from engine.models.layers.parts import Block
+from engine.models.layers.whole import Blocks
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 
@@ -52,6 +57,46 @@ def _placement(parallel: bool) -> str:
 GPT_NEOX = Architecture(
     ("gptneox",), ("GPTNeoXForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF, prefixes=("", "-")
 )
+
+
+def from_hf_japanese(keys: Keys) -> ModelConfig:
+    """`GPTNeoXJapaneseForCausalLM`."""
+    keys = (
+        keys.over(_JAPANESE).renamed(rope_theta="rotary_emb_base").without("num_key_value_heads", "head_dim")
+    )
+    width = keys.integer("hidden_size", 1, 1 << 20) * keys.integer("intermediate_multiple_size", 1, 64, 4)
+    shape = hf_decoder(
+        keys.replaced("intermediate_size", width), bias=False, activation="gelu", norm_eps="layer_norm_eps",
+        layer_norm_eps=1e-5,
+    )  # fmt: skip
+    return ModelConfig(**shape, **_QUIRKS)
+
+
+def _with_last_bias(builder: Builder) -> Generator[int, None, Blocks]:
+    """The layers, of which the last one's output projection has a bias."""
+    config, blocks = builder.config, list[Block]()
+    for layer in range(config.layers):
+        blocks.append(builder.block(layer))
+        yield layer + 1
+    last, at = blocks[-1], builder.names.layer.format(config.layers - 1)
+    assert isinstance(last.attention, Attention)
+    bias = builder.source.vector(at + "attention.dense_bias", config.width)
+    attention = replace(last.attention, output=replace(last.attention.output, bias=bias))
+    return Blocks((*blocks[:-1], replace(last, attention=attention)))
+
+
+_JAPANESE = {
+    "vocab_size": 32_000, "hidden_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "tie_word_embeddings": True,
+}  # fmt: skip
+GPT_NEOX_JAPANESE = Architecture(
+    (), ("GPTNeoXJapaneseForCausalLM",), from_hf_japanese, None,
+    replace(
+        HF_NAMES, embed="gpt_neox_japanese.embed_in", norm="gpt_neox_japanese.final_layer_norm",
+        layer="gpt_neox_japanese.layers.{}.",
+    ),
+    None, prefixes=("", "-"), layers=_with_last_bias,
+)  # fmt: skip
 
 
 def from_hf_persimmon(keys: Keys) -> ModelConfig:

@@ -17,11 +17,19 @@ from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
 
+EMU_3 = {
+    "vocab_size": 184622, "intermediate_size": 14336, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+    "rope_theta": 1e6, "max_position_embeddings": 9216,
+}  # fmt: skip
+"""What folders of Emu 3 leave out."""
+
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`LlamaForCausalLM`, `MistralForCausalLM` and `MinistralForCausalLM`."""
-    if hf_architecture(keys.source) != "LlamaForCausalLM":
+    """`LlamaForCausalLM`, `MistralForCausalLM`, `MinistralForCausalLM` and `Emu3ForCausalLM`."""
+    name = hf_architecture(keys.source)
+    if name not in ("LlamaForCausalLM", "Emu3ForCausalLM"):
         return mistral_from_hf(keys)
+    keys = keys.over(EMU_3) if name == "Emu3ForCausalLM" else keys
     kind = keys.raw("model_type")
     if kind in ("exaone", "internlm3"):
         return exaone.from_hf(keys) if kind == "exaone" else internlm3.from_hf(keys)
@@ -73,7 +81,7 @@ def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
 
 LLAMA = Architecture(
     ("llama",),
-    ("LlamaForCausalLM", "MistralForCausalLM", "MinistralForCausalLM"),
+    ("LlamaForCausalLM", "MistralForCausalLM", "MinistralForCausalLM", "Emu3ForCausalLM"),
     from_hf,
     from_gguf,
     replace(HF, router="block_sparse_moe.gate"),  # Mixtral's, whose GGUF files name `llama`

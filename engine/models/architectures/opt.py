@@ -75,7 +75,7 @@ def from_hf_xglm(keys: Keys) -> ModelConfig:
     )  # fmt: skip
     # The table is computed as long as this says.
     keys.integer("max_position_embeddings", 1, 1 << 14, 2048)
-    return ModelConfig(**_scaled(keys, "activation_function"), sinusoids=True)
+    return ModelConfig(**_scaled(keys, "activation_function"), sinusoids="closed")
 
 
 def _scaled(keys: Keys, activation: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.cosmos3 import named_as_made
+from engine.models.architectures.llama import EMU_3
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
@@ -72,6 +73,7 @@ WITH_PICTURES = {
     "MusicFlamingoForConditionalGeneration": "qwen2", "NemotronH_Nano_VL_V2": "nemotron_h",
     "NemotronH_Omni_Reasoning_V3": "nemotron_h", "Ovis2ForConditionalGeneration": "qwen2",
     "PaddleOCRVLForConditionalGeneration": "paddleocr_vl_text",
+    "PaliGemmaForConditionalGeneration": "gemma",
     "PerceptionLMForConditionalGeneration": "llama", "QianfanOCRForConditionalGeneration": "qwen3",
     "Qwen2AudioForConditionalGeneration": "qwen2", "Qwen2VLForConditionalGeneration": "qwen2_vl_text",
     "Qwen2_5OmniForConditionalGeneration": "qwen2_5_omni_text", "Qwen2_5OmniModel": "qwen2_5_omni_text",
@@ -95,7 +97,8 @@ _TIED = {
     "Lfm2VlForConditionalGeneration", "Lfm3VlForConditionalGeneration",
     "LightOnOcrForConditionalGeneration", "MossTranscribeDiarizeForConditionalGeneration",
     "Ovis2ForConditionalGeneration",
-    "PaddleOCRVLForConditionalGeneration", "Qwen3ASRForConditionalGeneration",
+    "PaddleOCRVLForConditionalGeneration", "PaliGemmaForConditionalGeneration",
+    "Qwen3ASRForConditionalGeneration",
 }  # fmt: skip
 """Those whose tables are tied where config.json does not say."""
 _INTERLEAVED = {"paddleocr_vl_text": False, "hy_v4_vl_text": True}
@@ -106,15 +109,16 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "GlmAsrForConditionalGeneration": {
         "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "max_position_embeddings": 8192,
     },
+    "PaliGemmaForConditionalGeneration": {
+        "hidden_size": 2048, "num_hidden_layers": 18, "intermediate_size": 16384, "num_attention_heads": 8,
+        "num_key_value_heads": 1, "vocab_size": 257152,
+    },
     "VoxtralForConditionalGeneration": {
         "num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5, "rope_theta": 1e8,
         "max_position_embeddings": 131072,
     },
     "aria_text": {"vocab_size": 32000},
-    "emu3_text_model": {
-        "vocab_size": 184622, "intermediate_size": 14336, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
-        "rope_theta": 1e6, "max_position_embeddings": 9216,
-    },
+    "emu3_text_model": EMU_3,
     "glm4v_moe_text": {"attention_bias": True, "max_position_embeddings": 65536},
     "glm4v_text": {"rms_norm_eps": 1e-5, "max_position_embeddings": 32768},
     "glm_ocr_text": {

@@ -23,7 +23,8 @@ def positions_table(
         rows = config.learned_positions + config.learned_offset
         positions = source.vector(names.positions + ".weight", rows, width)[config.learned_offset :]
     if config.sinusoids:
-        positions = sinusoids(config.context_length, width, config.learned_offset)
+        open_end = config.sinusoids == "open"
+        positions = sinusoids(config.context_length, width, config.learned_offset, open_end=open_end)
     if config.token_types:
         row = source.vector(names.token_types + ".weight", config.token_types, width)[0]
         every = np.broadcast_to(row, (config.context_length, width))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.engine.models.architectures import ROPE, SMALL, Case
+from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
 
 PLAIN = {"rope_type": "default", "rope_theta": 700.0}
 LONG_CAT: dict[str, Any] = {
@@ -34,6 +34,19 @@ JET_MOE: dict[str, Any] = {
     **{key: SMALL[key] for key in SMALL if key != "num_attention_heads"}, "num_key_value_heads": 2,
     "kv_channels": 16, "num_local_experts": 4, "num_experts_per_tok": 2, ROPE: PLAIN,
 }  # fmt: skip
+JAPANESE: dict[str, Any] = {
+    **{key: SMALL[key] for key in SMALL if key not in ("num_key_value_heads", "intermediate_size")},
+    "intermediate_multiple_size": 2, "tie_word_embeddings": False, ROPE: PLAIN,
+}  # fmt: skip
+CTRL: dict[str, Any] = {
+    "vocab_size": 307, "n_positions": 512, "n_embd": 64, "n_layer": 3, "n_head": 4, "dff": 96,
+}  # fmt: skip
+
+
+def as_emu(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The class of Emu 3 without pictures."""
+    return config | {"architectures": ["Emu3ForCausalLM"], "model_type": "emu3_text_model"}, tensors
+
 
 NOVEMBER_CASES = (
     Case(
@@ -104,4 +117,18 @@ NOVEMBER_CASES = (
         },
         variant="own head dimension, biases, tied", gpu=False,
     ),
+    Case(
+        "GPT-NeoX Japanese", "one half after the other, a bias in the last layer alone", "gpt_neox_japanese",
+        JAPANESE,
+    ),
+    Case(
+        "GPT-NeoX Japanese", "", "gpt_neox_japanese",
+        {
+            **JAPANESE, "tie_word_embeddings": True, "hidden_act": "relu",
+            ROPE: {**PLAIN, "partial_rotary_factor": 0.5},
+        },
+        variant="half of each head, tied",
+    ),
+    Case("CTRL", "GPT-2 with computed positions", "ctrl", CTRL),
+    Case("Llama", "", "llama", {**SMALL, ROPE: PLAIN}, variant="Emu 3", publish=as_emu),
 )  # fmt: skip

@@ -163,6 +163,7 @@ WHOLE: dict[str, Whole] = {
     ),
     "video_llava": Whole(LLAMA, _with(vision={**EYES, "model_type": "clip_vision_model"})),
     "emu3": Whole({"pad_token_id": 0}, _with(vq=EMU_CODES) | {"vocabulary_map": {"<image>": 5}}),
+    "paligemma": Whole({"model_type": "gemma", "head_dim": 16, "pad_token_id": 0}, _with(vision=SIGLIP)),
     "qianfan_ocr": Whole(
         QWEN_3, _with(vision=SQUARE), ("language_model.model.encoder", "language_model.model")
     ),
