@@ -47,7 +47,7 @@ def architectures() -> str:
         f"Architectures compared with `transformers`: {'; '.join(plain)}; MoE models of "
         f"{', '.join(_families(mixed))}. "
         "With llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
-        "PLaMo, 3, PLM, OpenELM. "
+        "PLaMo, 2, 3, PLM, OpenELM. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
         "Vision models run on text alone."
     )

@@ -175,7 +175,9 @@ def qk_norm(
             weight = np.concatenate([source.vector(name.format(i) + ".weight", dim) for i in range(heads)])
         else:
             weight = source.vector(name + ".weight", heads, dim).reshape(-1)
-        return Norm(weight, config.norm_eps, None, layer_norm, heads)
+        shift = name + ".bias"
+        moved = source.vector(shift, heads, dim).reshape(-1) if source.has(shift) else None
+        return Norm(weight, config.qk_norm_eps or config.norm_eps, moved, layer_norm, heads)
     made = norm(
         source, name, dim, config.norm_eps, layer_norm=layer_norm, bias=bias, offset=config.norm_offset
     )

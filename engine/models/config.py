@@ -75,6 +75,8 @@ class ModelConfig:
     """
     qk_layer_norm: bool = False
     """Whether it is a layer norm instead of an RMS norm."""
+    qk_norm_eps: float = 0.0
+    """Its epsilon, where it is not `norm_eps`, of norms of "each" head."""
     qk_norm_last: bool = False
     """Whether rope comes before it."""
     activation: str = "silu"
@@ -173,6 +175,8 @@ class ModelConfig:
     """
     value_scale: float = 1.0
     """Multiplies values."""
+    silent_tokens: tuple[int, int] = (0, 0)
+    """The tokens from the first to before the second are never written."""
     shared_kv: int = 0
     """How many of the last layers have no keys and values of their own; see `kv_layer`."""
     keys_as_values: frozenset[int] = frozenset()

@@ -18,7 +18,7 @@ from engine.models.attention import (
     qk_norm,
 )
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts
+from engine.models.feed_forward import FeedForwards, experts_of
 from engine.models.layers.altup import altup_blocks
 from engine.models.layers.before_head import before_head
 from engine.models.layers.cycles import cyclic_blocks
@@ -26,8 +26,7 @@ from engine.models.layers.distances import by_distance
 from engine.models.layers.gated_norm import norm_before
 from engine.models.layers.hyper import hyper_blocks
 from engine.models.layers.latent import LatentSource, latent_mixer
-from engine.models.layers.mixture import beside_experts, mixture
-from engine.models.layers.parts import Block, FeedForward, GatedMlp, Linear, Mixer, Norm, PlainMlp, bare_norm
+from engine.models.layers.parts import Block, FeedForward, Linear, Mixer, Norm, bare_norm
 from engine.models.layers.per_layer import scaled_blocks
 from engine.models.layers.positions import positions_table, with_bias_of_sum
 from engine.models.layers.recurrent import recurrent_mixer
@@ -36,7 +35,6 @@ from engine.models.layers.residual_gates import with_residual_gates
 from engine.models.layers.row_orders import fused_order, half_of_queries
 from engine.models.layers.rwkv import rwkv_blocks, time_mixing
 from engine.models.layers.whole import Blocks, Parts, Stack
-from engine.models.layers.xielu import xielu_numbers
 from engine.models.names import TensorNames
 from engine.models.recurrent_config import Rwkv7
 from engine.models.source import WHOLE, View, WeightSource, linear, linear_parts, norm, vector_if
@@ -115,10 +113,15 @@ def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks
 
 
 def _head(source: WeightSource, config: ModelConfig, names: TensorNames, embed: Weight) -> Linear:
-    if not (config.tied or config.headless):
-        return linear(source, names.head, config.vocab_size, embed.shape[1], config.head_bias)
-    # A tied table is loaded once: the head multiplies by the matrix that embeddings are looked up in.
-    head = Linear(embed, vector_if(source, names.head + ".bias", config.head_bias, config.vocab_size))
+    if config.tied or config.headless:
+        # A tied table is loaded once: the head multiplies by the matrix that embeddings are looked up in.
+        head = Linear(embed, vector_if(source, names.head + ".bias", config.head_bias, config.vocab_size))
+    else:
+        head = linear(source, names.head, config.vocab_size, embed.shape[1], config.head_bias)
+    if config.silent_tokens[1]:
+        bias = np.zeros(config.vocab_size, np.float32) if head.bias is None else head.bias.copy()
+        bias[slice(*config.silent_tokens)] = np.finfo(np.float32).min
+        head = replace(head, bias=bias)
     source.linears[names.head] = head
     return head
 
@@ -156,7 +159,7 @@ class Builder:
         after = not first and config.placement in ("after", "both", "after_sum")
         mixes = layer not in config.mlp_layers
         feeds = (not mixes or not config.one_part) and layer not in config.bare_layers
-        routed = self._experts(layer)
+        routed = experts_of(config, layer)
         # Experts beside a plain feed-forward part norm its input themselves.
         beside = routed is not None and routed.beside
         mlp_norm = before and feeds and config.placement != "parallel" and not beside
@@ -185,10 +188,11 @@ class Builder:
         )
         return with_residual_gates(self.source, config, names, layer, made)
 
-    def _experts(self, layer: int) -> Experts | None:
-        """A layer's experts, if it has any."""
-        experts = self.config.experts
-        return experts if experts is not None and layer in experts.layers else None
+    def mlp(self, layer: int, at: str) -> FeedForward:
+        """The feed-forward part of a layer, whose names begin with `at`."""
+        # Made anew each time: kept, it would be a cycle that holds the weights until the collector comes.
+        made = FeedForwards(self.source, self.config, self.names, self.view, self.norm, self.linear)
+        return made.of(layer, at)
 
     def _at(self, layer: int) -> str:
         cycles = self.config.cycles
@@ -329,63 +333,3 @@ class Builder:
             self.linear(at + names.key, keys, config.width, bias),
             self.linear(at + names.value, values, config.width, bias),
         )
-
-    def mlp(self, layer: int, at: str) -> FeedForward:
-        """The feed-forward part of a layer, whose names begin with `at`."""
-        config, names = self.config, self.names
-        experts, plain = self._experts(layer), None
-        if experts is None or experts.beside or experts.apart:
-            own = names.gate, names.up, names.down, names.gate_up
-            plain = self._feed_forward(layer, own, config.ffn_of(layer), config.mlp_bias)
-        if experts is None or experts.apart:
-            assert plain is not None
-            return plain
-        made = mixture(self.source, config, names, experts, at)
-        made = replace(made, limits=config.expert_limits[layer]) if config.expert_limits else made
-        if plain is not None:
-            return beside_experts(self.source, config, names, at, plain, made)
-        if not experts.shared_width:
-            return made
-        own = (names.shared_gate, names.shared_up, names.shared_down, names.shared_gate_up)
-        shared = self._feed_forward(layer, own, experts.shared_width, config.mlp_bias)
-        if experts.averaged and isinstance(shared, GatedMlp):
-            shared = replace(shared, scale=0.5 * shared.scale)
-        return replace(
-            made,
-            shared=shared,
-            shared_gate=self._shared_gate(at + names.shared_router) if experts.shared_gate else None,
-        )
-
-    def _feed_forward(
-        self, layer: int, names: tuple[str, str, str, str], inner: int, bias: bool | None
-    ) -> GatedMlp | PlainMlp:
-        """From the names of gate, up, down, and of gate and up in one."""
-        config, width, at = self.config, self.config.width, self._at(layer)
-        gate, up, down, gate_up = (name and at + name for name in names)
-        last = self.linear(down, width, inner, bias)
-        limits = config.mlp_limits[layer] if config.mlp_limits else None
-        if not config.gated:
-            first = self.linear(up, inner, width, bias)
-            if config.activation != "xielu":
-                return PlainMlp(first, last, config.activation)
-            return PlainMlp(first, last, "xielu", xielu_numbers(self.source, config, self.names, layer))
-        if gate_up and self.source.has(gate_up + ".weight") and not self._has(gate):
-            view = self.view
-            if self.names.gate_last:
-                view = View(order=np.roll(np.arange(2 * inner), inner), stored_rows=2 * inner)
-            both = linear(self.source, gate_up, 2 * inner, width, bias, view)
-            return GatedMlp(None, both, last, inner, config.activation, limits=limits)
-        first, scales = self.linear(gate, inner, width, bias), config.multipliers
-        inside = self.norm(at + self.names.inner_norm, inner) if config.inner_norms else None
-        return GatedMlp(
-            first, self.linear(up, inner, width, bias), last, inner, config.activation,
-            scales.mlp_gate, scales.mlp_output, inside, limits,
-        )  # fmt: skip
-
-    def _shared_gate(self, name: str) -> Linear:
-        """E -> 1, a vector in GGUF files."""
-        view = View(vector=True) if self.names.shared_gate_vector else WHOLE
-        return linear(self.source, name, 1, self.config.width, False, view)
-
-    def _has(self, name: str) -> bool:
-        return bool(name) and self.source.has(name + ".weight")

@@ -50,10 +50,8 @@ class Experts:
     """Whether the weight multiplies what goes into an expert instead of what comes out (Llama 4)."""
     early: bool = False
     """Whether the router reads the layer's input, before attention and any norm (SmallThinker)."""
-    averaged: bool = False
-    """Whether the mean of what routed experts and the shared one make is taken, of which `scale` halves the
-    first (Cohere 2).
-    """
+    shared_scale: float = 1.0
+    """Multiplies what the shared expert makes, as `scale` what the routed ones do."""
     normed: bool = False
     """Whether what routed experts and the shared one make together is normed (A.X K1)."""
     router_cap: float = 0.0
@@ -70,6 +68,16 @@ class Experts:
     """How many of the experts, the last ones, have no matrices."""
     beside: bool = False
     """Whether the layers with experts have a plain feed-forward part, too, and norms of both (Gemma 4)."""
+    past_attention: bool = False
+    """The same, but the experts' input is that of the whole layer (Snowflake Arctic)."""
+    adjugates: int = 0
+    """How many neighbouring experts have an adjugate expert in common, which works wherever one of them does
+    and as often, with its weight (Grove MoE, arXiv 2508.07785); 0: they have none.
+    """
+    adjugate_width: int = 0
+    """Features inside each of these."""
+    adjugate_scale: float = 1.0
+    """Multiplies what they make."""
 
     def __post_init__(self) -> None:
         if self.used > self.count:

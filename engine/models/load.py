@@ -21,6 +21,7 @@ from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
 from engine.models.lora import adapter_slots
+from engine.models.other_kinds import what_it_is
 from engine.models.proof.first_use import Provable, cases_for, prove
 from engine.models.proof.miniature import kinds_of, miniatures
 from engine.models.source import Loader, Survey
@@ -63,8 +64,10 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
         if name not in known and _with_head(name) in known:
             name = _with_head(name)
     if name not in known:
+        sentence = what_it_is(name, checkpoint.path.name) if checkpoint.format == "gguf" else None
         raise UnsupportedModel(
-            _(
+            sentence
+            or _(
                 "{path} has the architecture {name!r}, which this version of Inglenook cannot run. "
                 "A later version may. `inglenook-engine info --json` lists the architectures that "
                 "it can.",

@@ -120,6 +120,8 @@ class SelectiveScan:
     norms: str = ""
     """The norms of these numbers, keys and queries: "", "weights" (Jamba) or "bare" (Falcon Mamba)."""
     norm_eps: float = 0.0
+    heads: int = 0
+    """Heads of channels that each decay as one (PLaMo 2); 0: each channel's numbers decay alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +226,8 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
             keys = ConvolutionShape(groups * key_dim, taps)
             values = ConvolutionShape(heads * value_dim, taps)
             return keys, keys, values, separate_delta_shape(recurrent)
-        case SelectiveScan(channels, state, taps):
-            return ConvolutionShape(channels, taps), scan_shape(channels, state)
+        case SelectiveScan(channels, _, taps):
+            return ConvolutionShape(channels, taps), scan_shape(recurrent)
         case HeadedScan(heads, dim, _, taps):
             return ConvolutionShape(heads * dim, taps), headed_scan_shape(recurrent)
         case GatedUnit(channels, _, taps):
@@ -237,9 +239,11 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
             return rwkv_shape(recurrent), *(ConvolutionShape(width, 2),) * shifts
 
 
-def scan_shape(channels: int, state: int) -> LinearAttentionShape:
-    """The linear attention of a `SelectiveScan`: one head, each number of whose matrix decays alone."""
-    return LinearAttentionShape(1, 1, state, channels, False, decays="value")
+def scan_shape(kind: SelectiveScan) -> LinearAttentionShape:
+    """The linear attention of a `SelectiveScan`: of its heads, or one whose numbers each decay alone."""
+    if kind.heads:
+        return LinearAttentionShape(1, kind.heads, kind.state, kind.channels // kind.heads, False)
+    return LinearAttentionShape(1, 1, kind.state, kind.channels, False, decays="value")
 
 
 def headed_scan_shape(kind: HeadedScan) -> LinearAttentionShape:

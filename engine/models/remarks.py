@@ -47,6 +47,13 @@ def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
                 "by a plain softmax, so its replies differ."
             )
         )
+    if config.experts is not None and config.experts.adjugates:
+        found.append(
+            _(
+                "The model's adjugate experts read the same as its other experts, as their authors describe; "
+                "llama.cpp gives them other input and weights, so its replies differ."
+            )
+        )
     if config.dense_tokens:
         found.append(
             _(

@@ -15,6 +15,7 @@ from engine.models.architectures.a_x_k2 import A_X_K2
 from engine.models.architectures.afmoe import TRINITY
 from engine.models.architectures.apertus import APERTUS, APERTUS_1_5
 from engine.models.architectures.arcee import ARCEE
+from engine.models.architectures.arctic import ARCTIC
 from engine.models.architectures.aria import ARIA
 from engine.models.architectures.baichuan import BAICHUAN
 from engine.models.architectures.bailing import BAILING, BAILING_2
@@ -23,6 +24,7 @@ from engine.models.architectures.bert import BERT, JINA_3, JINA_BERT_2, ROBERTA
 from engine.models.architectures.bert_variants import DISTIL_BERT, ELECTRA, MP_NET
 from engine.models.architectures.bitnet import BITNET
 from engine.models.architectures.bloom import BLOOM
+from engine.models.architectures.chameleon import CHAMELEON
 from engine.models.architectures.codeshell import CODE_SHELL
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.cohere2_moe import COHERE_2_MIXTURE
@@ -32,7 +34,7 @@ from engine.models.architectures.ctrl import CTRL
 from engine.models.architectures.cwm import CWM
 from engine.models.architectures.dbrx import DBRX
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, YOUTU
-from engine.models.architectures.deepseek_1 import DEEPSEEK_1
+from engine.models.architectures.deepseek_1 import DEEPSEEK_1, DEEPSEEK_OCR
 from engine.models.architectures.deepseek_sparse import DEEPSEEK_3_2, GLM_5
 from engine.models.architectures.diffllama import DIFF_LLAMA
 from engine.models.architectures.dots3 import DOTS_3
@@ -56,6 +58,8 @@ from engine.models.architectures.gpt_oss import GPT_OSS
 from engine.models.architectures.gptj import CODEGEN, GPT_J
 from engine.models.architectures.granite import GRANITE, GRANITE_MIXTURE, GRANITE_SLIDING, HYPER_CLOVA
 from engine.models.architectures.granite_hybrid import GRANITE_4
+from engine.models.architectures.grok import GROK
+from engine.models.architectures.grove_moe import GROVE_MOE
 from engine.models.architectures.gte import GTE
 from engine.models.architectures.helium import HELIUM
 from engine.models.architectures.hrm_text import HRM_TEXT
@@ -113,6 +117,7 @@ from engine.models.architectures.pangu import PANGU
 from engine.models.architectures.phi import PHI, PHI_2, PHI_4_MULTIMODAL
 from engine.models.architectures.phimoe import PHI_MIXTURE
 from engine.models.architectures.plamo import PLAMO
+from engine.models.architectures.plamo2 import PLAMO_2
 from engine.models.architectures.plamo3 import PLAMO_3
 from engine.models.architectures.plm import PLM
 from engine.models.architectures.qwen import MELLUM, QWEN_2, QWEN_2_MIXTURE, QWEN_3, QWEN_3_MIXTURE
@@ -150,7 +155,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     BAILING_HYBRID, MINIMAX, DEEPSEEK_3_2, GLM_5, A_X_K2, MINIMAX_M3, PLAMO, PLM,
     MOLMO_2, COSMOS_3_EDGE, HUNYUAN_4, MUSE_SPARK, DOTS_3, HRM_TEXT,
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
-    GPT_NEOX_JAPANESE, CTRL,
+    GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

@@ -97,7 +97,7 @@ def _hf_experts(keys: Keys, layers: list[int], width: int) -> Experts | None:
         keys, layers, count="num_experts", used="num_experts_per_tok", width=width, scores=scores,
         # The softmax is that of the chosen experts alone.
         normalise=scores == "softmax" or keys.flag("norm_topk_prob", True), shared_width=width * shared,
-        scale=0.5 if mean else 1.0, averaged=mean,
+        scale=0.5 if mean else 1.0, shared_scale=0.5 if mean else 1.0,
     )  # fmt: skip
 
 
@@ -119,7 +119,8 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         nope_layers=_bare([not window for window in windows], [layer < first for layer in range(layers)]),
         logit_scale=keys.number("logit_scale", 0.0, 1e6, 0.0) or 1.0,
         experts=gguf_experts(
-            keys, shape, normalise=False, scores="sigmoid", corrected=False, scale=scale, averaged=mean
+            keys, shape, normalise=False, scores="sigmoid", corrected=False, scale=scale,
+            shared_scale=0.5 if mean else 1.0,
         ),
     )  # fmt: skip
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder
+from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, gguf_decoder, hf_decoder
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, MIXTURE, with_shared
 from engine.tensors import RawTensor
+from engine.words import _
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -35,7 +37,23 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**shape, experts=gguf_experts(keys, shape, normalise=False))
 
 
+def from_gguf_ocr(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`deepseek2-ocr`, the text model of DeepSeek-OCR, with halves in rope."""
+    if keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 0):
+        raise UnsupportedModel(
+            _(
+                "The model attends to its prompt and to a window of its reply (attention.sliding_window), "
+                "which is not supported. Choose another model."
+            )
+        )
+    shape = gguf_decoder(keys, tensors, "deepseek2-ocr", handled=GGUF_EXPERT_KEYS)
+    return ModelConfig(**shape, experts=gguf_experts(keys, shape, normalise=False))
+
+
 DEEPSEEK_1 = Architecture(
     ("deepseek",), ("DeepseekForCausalLM",), from_hf, from_gguf,
     with_shared(MIXTURE, "mlp.shared_experts"), GGUF, interleaved_rows=True,
 )  # fmt: skip
+DEEPSEEK_OCR = Architecture(
+    ("deepseek2-ocr",), (), None, from_gguf_ocr, with_shared(MIXTURE, "mlp.shared_experts"), GGUF
+)

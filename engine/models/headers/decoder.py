@@ -311,11 +311,11 @@ def all_layers(found: tuple[Value, ...], name: str, layers: int) -> tuple[Value,
     return found[:layers]
 
 
-def recurrent_by_heads(keys: Keys) -> tuple[Keys, frozenset[int]]:
-    """The layers whose entry in a list of `attention.head_count_kv` is 0, and the keys with the number of the
-    others in its place. Raises `BadCheckpoint` if the others differ.
+def recurrent_by_heads(keys: Keys, name: str = "attention.head_count_kv") -> tuple[Keys, frozenset[int]]:
+    """The layers whose entry in a list of heads is 0, and the keys with the number of the others in its
+    place. Raises `BadCheckpoint` if the others differ.
     """
-    name, counts = "attention.head_count_kv", keys.raw("attention.head_count_kv")
+    counts = keys.raw(name)
     if not isinstance(counts, list):
         return keys, frozenset()
     counts = keys.integers(name, 0, 1 << 14)

@@ -1,4 +1,7 @@
-"""Builds mixtures of experts: as many files store them, with a tensor for each expert or in stacks."""
+"""Mixtures of experts, and how they are built: files store a tensor for each expert, or stacks.
+
+Shape letters as in `engine.models.layers.parts`.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,138 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.backends.base import Array, Ops, Weight
+from engine.backends.base import Array, Ops, Routes, Weight
+from engine.backends.routing import Routing
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts
-from engine.models.layers.parts import Expert, FeedForward, Mixture, Narrow, Norm
+from engine.models.experts_config import Experts, Limits
+from engine.models.layers.parts import FeedForward, GatedMlp, Linear, Norm, Normed, PlainMlp, limited, scaled
 from engine.models.layers.residual_gates import weighed_norm
 from engine.models.names import TensorNames
 from engine.models.source import View, WeightSource, linear, norm
 from engine.tensors import Floats
 
 
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """One of the three matrices of a mixture, for all X experts, with biases (X, N)."""
+
+    weights: tuple[Weight, ...]
+    bias: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """What stands around experts of fewer features: x (T, E) is projected and normed (T, Z), each expert's
+    result is normed by `each`, and their weighted sum is projected back.
+    """
+
+    down: Linear
+    up: Linear
+    norm: Normed | None = None
+    each: Normed | None = None
+
+    def __call__(self, ops: Ops, x: Array) -> Array:
+        y = self.down(ops, x)
+        return self.norm(ops, y) if self.norm else y
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertStack:
+    """The feed-forward parts of all experts; without `gate`, `PlainMlp`s. `limits` are as in `limited`."""
+
+    gate: Expert | None
+    up: Expert
+    down: Expert
+    activation: str = "silu"
+    limits: Limits | None = None
+    narrow: Narrow | None = None
+
+    def __call__(self, ops: Ops, x: Array, routes: Routes, residual: Array | None = None) -> Array:
+        """The weighted sum of what each row's experts make of it."""
+        rows = ops.spread(self.narrow(ops, x) if self.narrow else x, routes)
+        gate = self.gate and ops.expert_linear(rows, self.gate.weights, routes, self.gate.bias)
+        up = ops.expert_linear(rows, self.up.weights, routes, self.up.bias)
+        if self.gate:
+            inner = limited(ops, gate, up, self.activation, self.limits)
+        else:
+            inner = ops.activate(up, self.activation)
+        made = ops.expert_linear(inner, self.down.weights, routes, self.down.bias)
+        if self.narrow is None:
+            return ops.gather(made, routes, residual)
+        made = self.narrow.each(ops, made) if self.narrow.each else made
+        return self.narrow.up(ops, ops.gather(made, routes), residual)
+
+
+FOR_ALL = Routing(1, 1, False, "sigmoid")
+"""Of the one expert that every token uses: its weight is the sigmoid of its logit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """A router and feed-forward experts, of which each row uses a few (arXiv 2401.04088).
+
+    `correction` and `scales` are the `bias` and `scales` of `Ops.route`. What the `shared` expert makes of
+    every row is added (arXiv 2401.06066), times the sigmoid of `shared_gate` (E -> 1) if there is one. With
+    `weighs_input` the weight of a row's only expert multiplies its input instead of its result. With `early`
+    the router's input is the whole block's, before any norm. `router_scale` multiplies the router's logits,
+    `router_cap` is their soft cap; 0: none. What the `adjugates` of a row's experts make is added, times
+    `adjugate_scale`.
+    """
+
+    router: Linear
+    routing: Routing
+    experts: ExpertStack
+    correction: Floats | None = None
+    scales: Floats | None = None
+    shared: GatedMlp | PlainMlp | None = None
+    shared_gate: Linear | None = None
+    weighs_input: bool = False
+    early: bool = False
+    router_scale: float = 1.0
+    router_cap: float = 0.0
+    adjugates: ExpertStack | None = None
+    adjugate_scale: float = 1.0
+
+    def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
+        return self.finish(ops, x, self.begin(ops, x), residual)
+
+    def begin(self, ops: Ops, x: Array) -> Array:
+        """The router's logits (T, X)."""
+        return self.router(ops, x)
+
+    def finish(self, ops: Ops, x: Array, begun: Array, residual: Array | None = None) -> Array:
+        """The mixture with these logits of the router."""
+        if self.shared is not None and self.shared_gate is not None:
+            weights = ops.route(self.shared_gate(ops, x), FOR_ALL)
+            residual = ops.gather(self.shared(ops, x), weights, residual)
+        elif self.shared is not None:
+            residual = self.shared(ops, x, residual)
+        logits = begun
+        if self.router_cap or self.router_scale != 1.0:
+            logits = ops.soft_cap(begun, self.router_scale, self.router_cap)
+        routes = ops.route(logits, self.routing, self.correction, self.scales)
+        if self.adjugates is not None:
+            y = self.adjugates(ops, x, routes)
+            residual = (
+                scaled(ops, y, self.adjugate_scale)
+                if residual is None
+                else ops.add(residual, y, self.adjugate_scale)
+            )
+        if self.weighs_input:
+            x = ops.gather(ops.spread(x, routes), routes)
+            routes = ops.route(logits, Routing(self.routing.experts, self.routing.used))
+        return self.experts(ops, x, routes, residual)
+
+
 def mixture(
-    source: WeightSource, config: ModelConfig, names: TensorNames, experts: Experts, at: str
+    source: WeightSource,
+    config: ModelConfig,
+    names: TensorNames,
+    experts: Experts,
+    at: str,
+    limits: Limits | None = None,
 ) -> Mixture:
-    """The router and the routed experts of the layer whose names begin with `at`."""
+    """The router and routed experts of the layer whose names begin with `at`; `limits` as in `limited`."""
     made, width = _Stacks(source, names, experts), experts.narrow or config.width
     view = View(transposed=names.router_transposed)
     router = linear(source, at + names.router, experts.count, config.width, experts.router_bias, view)
@@ -32,20 +153,20 @@ def mixture(
         if config.gated:
             gate = made.expert(at + names.expert_gate, experts.width, width)
         up = made.expert(at + names.expert_up, experts.width, width)
+    last = made.expert(at + down, width, experts.width, last=True)
+    narrow = _narrow(source, config, names, experts.narrow, at) if experts.narrow else None
     return Mixture(
         router,
         experts.routing,
-        gate,
-        up,
-        made.expert(at + down, width, experts.width, last=True),
-        config.activation,
+        ExpertStack(gate, up, last, config.activation, limits, narrow),
         _correction(source, names, experts, at),
         idle_scales(experts, 1.0, 0.0) if experts.idle else None,
         weighs_input=experts.weighs_input,
         early=experts.early,
         router_scale=experts.router_scale,
         router_cap=experts.router_cap,
-        narrow=_narrow(source, config, names, experts.narrow, at) if experts.narrow else None,
+        adjugates=_adjugates(source, config, names, experts, at) if experts.adjugates else None,
+        adjugate_scale=experts.adjugate_scale,
     )
 
 
@@ -61,6 +182,23 @@ def _narrow(source: WeightSource, config: ModelConfig, names: TensorNames, width
         else None,
         weighed_norm(source, at + own.each, ones, config.post_norm_eps) if own.each else None,
     )
+
+
+def _adjugates(
+    source: WeightSource, config: ModelConfig, names: TensorNames, experts: Experts, at: str
+) -> ExpertStack:
+    """The adjugate expert of each expert: neighbours have one in common."""
+    count = experts.count // experts.adjugates
+    made, width = _Stacks(source, names, replace(experts, count=count, used=1)), experts.adjugate_width
+
+    def each(name: str, rows: int, columns: int) -> Expert:
+        weights = made.stack(at + name, rows, columns).weights
+        return Expert(tuple(weights[i // experts.adjugates] for i in range(experts.count)))
+
+    return ExpertStack(
+        each(names.adjugate_gate, width, config.width), each(names.adjugate_up, width, config.width),
+        each(names.adjugate_down, config.width, width), config.activation,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +217,33 @@ class BesideExperts:
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
         y = self.mlp_post(ops, self.mlp(ops, self.mlp_norm(ops, x)))
-        logits = self.experts.router(ops, self.router_norm(ops, x))
-        routed = self.experts.routed(ops, self.experts_norm(ops, x), logits)
+        logits = self.experts.begin(ops, self.router_norm(ops, x))
+        routed = self.experts.finish(ops, self.experts_norm(ops, x), logits)
         y = ops.add(y, self.experts_post(ops, routed))
         return y if residual is None else ops.add(residual, y)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsPastAttention:
+    """A plain feed-forward part, and experts whose input is that of the whole block, with a norm of its own:
+    they look past attention (Snowflake Arctic).
+    """
+
+    mlp: FeedForward
+    experts_norm: Norm
+    experts: Mixture
+    early: bool = True
+
+    def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
+        return self.finish(ops, x, self.begin(ops, x), residual)
+
+    def begin(self, ops: Ops, x: Array) -> Array:
+        """What the experts make of the block's input."""
+        return self.experts(ops, self.experts_norm(ops, x))
+
+    def finish(self, ops: Ops, x: Array, begun: Array, residual: Array | None = None) -> Array:
+        """What the plain part makes, and `begun`."""
+        return self.mlp(ops, x, begun if residual is None else ops.add(residual, begun))
 
 
 def beside_experts(
@@ -108,6 +269,14 @@ def beside_experts(
 def idle_scales(experts: Experts, active: float, idle: float) -> Floats:
     """A number for each expert (X,): one for those with matrices, the other for those without."""
     return np.repeat(np.array([active, idle], np.float32), (experts.active, experts.idle))
+
+
+def past_attention(
+    source: WeightSource, config: ModelConfig, names: TensorNames, at: str, mlp: FeedForward, experts: Mixture
+) -> ExpertsPastAttention:
+    """The experts beside a plain feed-forward part, with their norm."""
+    own = norm(source, at + names.experts_norm, config.width, config.norm_eps, layer_norm=False, bias=False)
+    return ExpertsPastAttention(mlp, own, experts)
 
 
 def _correction(source: WeightSource, names: TensorNames, experts: Experts, at: str) -> Floats | None:

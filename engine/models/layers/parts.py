@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Array, Ops, RotaryTable, Weight
-from engine.backends.routing import Routing
 from engine.models.experts_config import Limits
 from engine.tensors import Floats
 
@@ -172,102 +171,29 @@ class PlainMlp:
         return self.down(ops, y, residual)
 
 
-@dataclass(frozen=True, slots=True)
-class Expert:
-    """One of the three matrices of a mixture, for all X experts, with biases (X, N)."""
-
-    weights: tuple[Weight, ...]
-    bias: Floats | None = None
-
-
-Normed = Callable[[Ops, Array], Array]
-
-
-@dataclass(frozen=True, slots=True)
-class Narrow:
-    """What stands around experts of fewer features: x (T, E) is projected and normed (T, Z), each expert's
-    result is normed by `each`, and their weighted sum is projected back.
-    """
-
-    down: Linear
-    up: Linear
-    norm: Normed | None = None
-    each: Normed | None = None
-
-    def __call__(self, ops: Ops, x: Array) -> Array:
-        y = self.down(ops, x)
-        return self.norm(ops, y) if self.norm else y
-
-
-FOR_ALL = Routing(1, 1, False, "sigmoid")
-"""Of the one expert that every token uses: its weight is the sigmoid of its logit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mixture:
-    """A router and feed-forward experts, of which each row uses a few (arXiv 2401.04088).
-
-    Experts without `gate` are `PlainMlp`s. `correction` and `scales` are the `bias` and `scales` of
-    `Ops.route`. What the `shared` expert makes of every row is added (arXiv 2401.06066), times the sigmoid of
-    `shared_gate` (E -> 1) if there is one. With `weighs_input` the weight of a row's only expert multiplies
-    its input instead of its result. With `early` the router's input is the whole block's, before any norm.
-    `limits` are as in `limited`. `router_scale` multiplies the router's logits, `router_cap` is their soft
-    cap; 0: none.
-    """
-
-    router: Linear
-    routing: Routing
-    gate: Expert | None
-    up: Expert
-    down: Expert
-    activation: str = "silu"
-    correction: Floats | None = None
-    scales: Floats | None = None
-    shared: GatedMlp | PlainMlp | None = None
-    shared_gate: Linear | None = None
-    weighs_input: bool = False
-    early: bool = False
-    router_scale: float = 1.0
-    router_cap: float = 0.0
-    narrow: Narrow | None = None
-    limits: Limits | None = None
-
-    def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
-        return self.routed(ops, x, self.router(ops, x), residual)
-
-    def routed(self, ops: Ops, x: Array, logits: Array, residual: Array | None = None) -> Array:
-        """The same with the router's logits (T, X)."""
-        if self.shared is not None and self.shared_gate is not None:
-            weights = ops.route(self.shared_gate(ops, x), FOR_ALL)
-            residual = ops.gather(self.shared(ops, x), weights, residual)
-        elif self.shared is not None:
-            residual = self.shared(ops, x, residual)
-        if self.router_cap or self.router_scale != 1.0:
-            logits = ops.soft_cap(logits, self.router_scale, self.router_cap)
-        routes = ops.route(logits, self.routing, self.correction, self.scales)
-        if self.weighs_input:
-            x = ops.gather(ops.spread(x, routes), routes)
-            routes = ops.route(logits, Routing(self.routing.experts, self.routing.used))
-        rows = ops.spread(self.narrow(ops, x) if self.narrow else x, routes)
-        gate = self.gate and ops.expert_linear(rows, self.gate.weights, routes, self.gate.bias)
-        up = ops.expert_linear(rows, self.up.weights, routes, self.up.bias)
-        if self.gate:
-            inner = limited(ops, gate, up, self.activation, self.limits)
-        else:
-            inner = ops.activate(up, self.activation)
-        made = ops.expert_linear(inner, self.down.weights, routes, self.down.bias)
-        if self.narrow is None:
-            return ops.gather(made, routes, residual)
-        made = self.narrow.each(ops, made) if self.narrow.each else made
-        return self.narrow.up(ops, ops.gather(made, routes), residual)
-
-
 class FeedForward(Protocol):
     """The second half of a layer: normed x (T, E) -> (T, E), plus `residual` if there is one."""
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array: ...
 
 
+@runtime_checkable
+class Early(FeedForward, Protocol):
+    """One that, if it is `early`, reads the whole block's input, too, before attention and any norm."""
+
+    @property
+    def early(self) -> bool: ...
+
+    def begin(self, ops: Ops, x: Array) -> Array:
+        """What it makes of the block's input (T, E)."""
+        ...
+
+    def finish(self, ops: Ops, x: Array, begun: Array, residual: Array | None = None) -> Array:
+        """The second half of the layer, as `FeedForward`, with what `begin` made."""
+        ...
+
+
+Normed = Callable[[Ops, Array], Array]
 Scales = tuple[float, float]
 
 
@@ -299,8 +225,8 @@ class Block:
     keeps: tuple[Normed | None, Normed | None] = (None, None)
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
-        if isinstance(self.mlp, Mixture) and self.mlp.early:
-            return self._routed_early(ops, x, tables, self.mlp)
+        if isinstance(self.mlp, Early) and self.mlp.early:
+            return self._begun_early(ops, x, tables, self.mlp)
         if self.parallel:
             assert self.attention is not None
             assert self.mlp is not None
@@ -312,12 +238,12 @@ class Block:
         x = x if self.attention is None else self._mixed(ops, x, tables, self.attention)
         return x if self.mlp is None else self._fed_forward(ops, x, self.mlp)
 
-    def _routed_early(self, ops: Ops, x: Array, tables: RopeTables, mlp: Mixture) -> Array:
+    def _begun_early(self, ops: Ops, x: Array, tables: RopeTables, mlp: Early) -> Array:
         assert self.attention is not None
         assert self.mlp_norm is not None
-        logits = mlp.router(ops, x)
+        begun = mlp.begin(ops, x)
         x = self._mixed(ops, x, tables, self.attention)
-        return mlp.routed(ops, self.mlp_norm(ops, x), logits, x)
+        return mlp.finish(ops, self.mlp_norm(ops, x), begun, x)
 
     def _summed(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
         assert self.attention is not None

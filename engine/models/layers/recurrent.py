@@ -17,7 +17,7 @@ from engine.models.config import ModelConfig
 from engine.models.layers.gated_unit import gated_unit
 from engine.models.layers.headed_scan import headed_scan
 from engine.models.layers.lightning import lightning_mixer
-from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, scaled
+from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, bare_norm, scaled
 from engine.models.layers.recurrent_parts import Convolution, Recurrence, RecurrentSource, split, unit_norms
 from engine.models.recurrent_config import (
     DeltaNet,
@@ -33,6 +33,7 @@ from engine.models.recurrent_config import (
     scan_shape,
     separate_delta_shape,
 )
+from engine.models.source import norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,23 +318,35 @@ def _scan(layer: RecurrentSource, config: ModelConfig, kind: SelectiveScan, part
     widths = kind.rank, kind.state, kind.state
     norms = None
     if kind.norms:
-        weights = [
-            layer.source.vector(layer.at + name + ".weight", width)
+        step, key, query = (
+            norm(layer.source, layer.at + name, width, kind.norm_eps, layer_norm=False, bias=False)
             if kind.norms == "weights"
-            else np.ones(width, np.float32)
+            else bare_norm(width, kind.norm_eps, 1)
             for name, width in zip((names.step_norm, names.key_norm, names.query_norm), widths, strict=True)
-        ]
-        step, key, query = (Norm(weight, kind.norm_eps) for weight in weights)
+        )
         norms = step, key, query
+    shape = scan_shape(kind)
+    first, mixed = scan_orders(kind)
     return ScanMixer(
-        layer.linear(names.input, 2 * channels, config.width),
+        layer.linear(names.input, 2 * channels, config.width, order=first),
         layer.convolution(part, channels, kind.taps),
-        layer.linear(names.mixed, sum(widths), channels, False),
+        layer.linear(names.mixed, sum(widths), channels, False, mixed),
         norms,
-        layer.linear(names.step, channels, kind.rank, False),
-        layer.recurrence(part + 1, scan_shape(channels, kind.state), (channels, kind.state)),
+        layer.linear(names.step, shape.steps, kind.rank, False),
+        layer.recurrence(part + 1, shape, (kind.heads,) if kind.heads else (channels, kind.state)),
         layer.linear(names.output, config.width, channels),
     )
+
+
+def scan_orders(kind: SelectiveScan) -> tuple[Order | None, Order | None]:
+    """The rows of the first matrix and of the one that makes the steps' numbers, keys and queries; None: as
+    they are. With heads, a file has gate and values head by head, and the steps' numbers last.
+    """
+    if not kind.heads:
+        return None, None
+    gate, values = grouped_rows(kind.heads, [kind.channels // kind.heads] * 2)
+    keys = np.arange(2 * kind.state)
+    return np.concatenate([values, gate]), np.concatenate([np.arange(kind.rank) + 2 * kind.state, keys])
 
 
 def grouped_rows(groups: int, widths: Sequence[int]) -> list[npt.NDArray[np.int64]]:
@@ -359,6 +372,9 @@ def tiled_orders(kind: Recurrent | None) -> dict[str, npt.NDArray[np.int64]]:
     """Where a file has the value heads in the order of all key heads again and again: the rows of a folder's
     matrices in that order, by the fields of `RecurrentNames`, and the columns of `output`.
     """
+    if isinstance(kind, SelectiveScan) and kind.heads:
+        first = scan_orders(kind)[0]
+        return {} if first is None else {"input": first}
     if not isinstance(kind, DeltaNet) or not kind.tiled:
         return {}
     heads = np.arange(kind.value_heads).reshape(kind.key_heads, -1).T.reshape(-1)

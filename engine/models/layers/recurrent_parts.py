@@ -14,7 +14,7 @@ from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
 from engine.models.layers.parts import Linear, Norm, Order
 from engine.models.names import RecurrentNames
-from engine.models.source import View, WeightSource, linear, linear_parts
+from engine.models.source import WHOLE, View, WeightSource, linear, linear_parts
 from engine.tensors import Floats
 
 L2_EPS = 1e-6
@@ -75,9 +75,12 @@ class RecurrentSource:
     at: str
     names: RecurrentNames
 
-    def linear(self, name: str, rows: int, columns: int, bias: bool | None = None) -> Linear:
-        """A matrix, and its bias if the file has one."""
-        return linear(self.source, self.at + name, rows, columns, bias)
+    def linear(
+        self, name: str, rows: int, columns: int, bias: bool | None = None, order: Order | None = None
+    ) -> Linear:
+        """A matrix, and its bias if the file has one; in the file its rows may have another order."""
+        view = WHOLE if order is None else View(order=order, stored_rows=rows)
+        return linear(self.source, self.at + name, rows, columns, bias, view)
 
     def parts(
         self, name: str, orders: tuple[Order, Order], columns: int, bias: bool | None = False

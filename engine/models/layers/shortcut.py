@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from engine.backends.base import Array, Ops, Weight
 from engine.models.decoder import Builder
-from engine.models.layers.mixture import idle_scales, mixture
-from engine.models.layers.parts import Block, Mixture, RopeTables
+from engine.models.layers.mixture import Mixture, idle_scales, mixture
+from engine.models.layers.parts import Block, RopeTables
 from engine.tensors import Floats
 
 
@@ -29,7 +29,7 @@ class WithIdentities:
         made = self.mixture
         logits = made.router(ops, x)
         routes = ops.route(logits, made.routing, made.correction, self.scales)
-        return made.routed(ops, x, logits, ops.gather(ops.spread(x, routes), routes))
+        return made.finish(ops, x, logits, ops.gather(ops.spread(x, routes), routes))
 
 
 @dataclass(frozen=True, slots=True)

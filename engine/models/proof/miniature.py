@@ -183,6 +183,7 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         recurrent=_few_heads(config.recurrent),
         # the steps may be longer than the model's own table
         learned_positions=_POSITIONS if config.learned_positions else 0,
+        silent_tokens=(0, 0),
         experts=experts,
     )
 

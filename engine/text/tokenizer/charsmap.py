@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -131,3 +131,13 @@ def _broken() -> BadCheckpoint:
 def _character(first: int) -> int:
     """The length in bytes of a UTF-8 character with this first byte."""
     return 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+
+
+def stored_charsmap(value: Any) -> bytes:
+    """The table as GGUF files store it: a list of signed or unsigned bytes, or nothing."""
+    try:
+        return b"" if value is None else bytes(int(byte) & 0xFF for byte in value)
+    except (TypeError, ValueError) as error:
+        raise BadCheckpoint(
+            _("tokenizer.ggml.precompiled_charsmap is not a list of bytes; download the file again.")
+        ) from error

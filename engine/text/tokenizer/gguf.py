@@ -1,5 +1,5 @@
 """The tokenizer of a GGUF file: byte-level BPE ("gpt2"), SentencePiece ("llama", "gemma4"), unigram ("t5"),
-WordPiece ("bert") or longest match ("rwkv").
+WordPiece ("bert"), longest match ("rwkv"), least cost ("plamo2") or BPE of words ("whitespace").
 
 Keys and token types: the GGUF specification, section "Tokenizer". A file lists its merges only for BPE
 trained with merges; for "llama" they follow from the scores.
@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.text.template.source import gguf_template
+from engine.text.tokenizer.charsmap import stored_charsmap
 from engine.text.tokenizer.definition import (
     BYTE,
     CONTROL,
@@ -22,10 +23,12 @@ from engine.text.tokenizer.definition import (
     USER_DEFINED,
     added_token,
     byte_level_parts,
+    joined_merges,
     own_names,
     tokenizer_json,
 )
 from engine.text.tokenizer.definition_check import expected_form
+from engine.text.tokenizer.least_cost import least_cost_json
 from engine.text.tokenizer.longest_match import longest_match_json, unescaped
 from engine.text.tokenizer.pretokenizers import PRETOKENIZERS, Pretokenizer
 from engine.text.tokenizer.sentencepiece import Pieces, sentencepiece_json
@@ -48,7 +51,7 @@ _SEPARATED = ("jina-v1-en", "jina-v2-code", "roberta-bpe")
 """Rules whose texts end with the separator where a file does not say."""
 _ENDS = ("eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _DEFAULT_IDS: Mapping[str, tuple[int | None, int | None]] = {
-    "llama": (1, 2), "t5": (None, 1), "bert": (101, 102),
+    "llama": (1, 2), "t5": (None, 1), "bert": (101, 102), "plamo2": (1, 2),
 }  # fmt: skip
 _BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")
 _NO_TOKEN = (-1, 0xFFFFFFFF)
@@ -71,7 +74,7 @@ def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
             sentencepiece_json(_pieces(metadata, tokens, types, kind == "t5")),
             kind == "llama",
         )
-        charsmap = _charsmap(metadata) if kind == "t5" else b""
+        charsmap = stored_charsmap(metadata.get(_KEY + "precompiled_charsmap")) if kind == "t5" else b""
     elif kind == "bert":
         lowercase, accents = (
             _flag(metadata, f"normalizer.{name}") for name in ("lowercase", "strip_accents")
@@ -80,6 +83,10 @@ def _facts(metadata: Mapping[str, Any]) -> TokenizerFacts:
         definition, add_bos = gguf_wordpiece(tokens, types, roles, lowercase, accents), True
     elif kind == "rwkv":
         definition, add_bos = longest_match_json(_world(tokens, types)), False
+    elif kind == "plamo2":
+        definition, add_bos = least_cost_json(tokens, _scores(metadata, len(tokens)), types), False
+    elif kind == "whitespace" or metadata.get(_KEY + "pre") == "whitespace":
+        definition, add_bos = _words(metadata, tokens, types), False
     elif kind == "gemma4" or metadata.get(_KEY + "pre") in _SPACED:
         definition, add_bos = _spaced(metadata, tokens, types), False
     else:
@@ -129,7 +136,7 @@ def roles_from_gguf(metadata: Mapping[str, Any]) -> tuple[dict[int, str], tuple[
     """
     with expected_form():
         kind = _kind(metadata)
-        if kind == "gpt2" and metadata.get(_KEY + "pre") not in _SPACED:
+        if kind == "gpt2" and metadata.get(_KEY + "pre") not in (*_SPACED, "whitespace"):
             _rule(metadata)
         _unused, _unused, special, stops = _roles(metadata, kind, *_tokens(metadata))
         return special, stops
@@ -137,12 +144,21 @@ def roles_from_gguf(metadata: Mapping[str, Any]) -> tuple[dict[int, str], tuple[
 
 def _kind(metadata: Mapping[str, Any]) -> str:
     kind = metadata.get(_KEY + "model")
-    if kind not in ("gpt2", "llama", "t5", "gemma4", "bert", "rwkv"):
+    if kind in ("none", "no_vocab"):
+        raise UnsupportedModel(
+            _(
+                "The file has no vocabulary (tokenizer.ggml.model is {kind}), so the model can neither read "
+                "nor write text. Choose another file of the model.",
+                kind=kind,
+            )
+        )
+    if kind not in ("gpt2", "llama", "t5", "gemma4", "bert", "rwkv", "plamo2", "whitespace"):
         found = _("names no tokenizer") if kind is None else _("has a tokenizer of kind {kind!r}", kind=kind)
         raise UnsupportedModel(
             _(
                 "The file {found}, but only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece "
-                "BPE), t5 (unigram), bert (WordPiece) and rwkv (longest match) can be read.",
+                "BPE), t5 (unigram), bert (WordPiece), rwkv (longest match), plamo2 (least cost) and "
+                "whitespace (BPE of words) can be read.",
                 found=found,
             )
         )
@@ -179,7 +195,7 @@ def _tokens(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
         )
     types = metadata.get(_KEY + "token_type")
     if types is None or len(types) == 0:
-        named = metadata.get(_KEY + "model") in ("llama", "gemma4")
+        named = metadata.get(_KEY + "model") in ("llama", "gemma4", "plamo2")
         return tokens, [BYTE if named and _BYTE_NAME.fullmatch(text) else NORMAL for text in tokens]
     if len(types) < len(tokens):
         raise BadCheckpoint(
@@ -302,11 +318,29 @@ def _spaced(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) ->
     return _merged(metadata, tokens, types, parts, unk_token=unknown, fuse_unk=True, byte_fallback=True)
 
 
+def _words(metadata: Mapping[str, Any], tokens: list[str], types: list[int]) -> dict[str, Any]:
+    """BPE over the letters of words, without the white space around them (Jina BERT v2 for Chinese)."""
+    whole = {f"<0x{byte:02X}>" for byte in range(256)} <= set(tokens)
+    parts = {
+        "normalizer": {"type": "Lowercase"} if _flag(metadata, "normalizer.lowercase") else None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]},
+    }
+    return _merged(metadata, tokens, types, parts, byte_fallback=whole)
+
+
 def _merged(
     metadata: Mapping[str, Any], tokens: list[str], types: list[int], parts: Mapping[str, Any], **options: Any
 ) -> dict[str, Any]:
-    """BPE with the file's own merges. User-defined tokens are found in any text before pre-tokenisation."""
+    """BPE with the file's own merges. User-defined tokens are found in any text before pre-tokenisation.
+
+    A file of Kimi K2 may have none: they follow from the order of its tokens, as in the makers' own list
+    (llama.cpp reads such files byte by byte).
+    """
     merges = metadata.get(_KEY + "merges")
+    if merges is None and metadata.get(_KEY + "pre") == "kimi-k2":
+        merges = joined_merges(text for text, kind in zip(tokens, types, strict=True) if kind == NORMAL)
+        merges = [f"{left} {right}" for left, right in merges]
     if not isinstance(merges, list):
         raise BadCheckpoint(
             _("The file has no list of merges (tokenizer.ggml.merges), which BPE needs; download it again.")
@@ -332,35 +366,30 @@ def _merged(
     return tokenizer_json({"type": "BPE", "vocab": vocab, "merges": pairs, **options}, added, **parts)
 
 
-def _pieces(metadata: Mapping[str, Any], tokens: list[str], types: list[int], unigram: bool) -> Pieces:
+def _scores(metadata: Mapping[str, Any], count: int, default: float | None = None) -> list[float]:
+    """The scores of all tokens; the default where the file has none."""
     scores = metadata.get(_KEY + "scores")
-    if scores is None and not unigram:  # pieces stand in the order of their merges
-        scores = [0.0] * len(tokens)
-    if scores is None or isinstance(scores, (str, int, float)) or len(scores) < len(tokens):
+    if scores is None and default is not None:
+        scores = [default] * count
+    if scores is None or isinstance(scores, (str, int, float)) or len(scores) < count:
         raise BadCheckpoint(
             _(
                 "The file has {tokens} tokens but not as many scores (tokenizer.ggml.scores); "
                 "download it again.",
-                tokens=len(tokens),
+                tokens=count,
             )
         )
+    return [float(score) for score in scores[:count]]
+
+
+def _pieces(metadata: Mapping[str, Any], tokens: list[str], types: list[int], unigram: bool) -> Pieces:
     return Pieces(
         tokens,
-        [float(score) for score in scores[: len(tokens)]],
+        # without scores, pieces stand in the order of their merges
+        _scores(metadata, len(tokens), None if unigram else 0.0),
         types,
         unigram,
         BYTE in types,
         prefix_space=bool(metadata.get(_KEY + "add_space_prefix", not unigram)),
         merge_spaces=unigram and bool(metadata.get(_KEY + "remove_extra_whitespaces", False)),
     )
-
-
-def _charsmap(metadata: Mapping[str, Any]) -> bytes:
-    """The table of character replacements, stored as a list of signed or unsigned bytes."""
-    value = metadata.get(_KEY + "precompiled_charsmap")
-    try:
-        return b"" if value is None else bytes(int(byte) & 0xFF for byte in value)
-    except (TypeError, ValueError) as error:
-        raise BadCheckpoint(
-            _("tokenizer.ggml.precompiled_charsmap is not a list of bytes; download the file again.")
-        ) from error

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import BadCheckpoint
-from engine.text.tokenizer import longest_match
+from engine.text.tokenizer import least_cost, longest_match
 from engine.text.tokenizer.definition import joined_merges, tokenizer_json
 from engine.text.tokenizer.definition_check import doubtful_steps
 from engine.text.tokenizer.definition_trial import try_definition
 from engine.words import _
 
+_OWN = {longest_match.KIND: longest_match.LongestMatch, least_cost.KIND: least_cost.LeastCost}
 _BPE = (
     "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback",
     "ignore_merges",
@@ -26,8 +27,9 @@ def build(definition: Mapping[str, Any]) -> Any:
 
     The model is passed as Python objects: JSON takes several times as long for 250,000 tokens.
     """
-    if definition["model"].get("type") == longest_match.KIND:
-        return longest_match.LongestMatch(definition)
+    own = _OWN.get(definition["model"].get("type"))
+    if own is not None:
+        return own(definition)
     doubtful = doubtful_steps(definition)
     if doubtful:
         try_definition(definition, doubtful)

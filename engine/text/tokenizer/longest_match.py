@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from engine.errors import BadCheckpoint
 from engine.text.tokenizer.definition import byte_level_parts, tokenizer_json, unreachable
 from engine.text.tokenizer.definition_check import MOST_IDS
+from engine.text.tokenizer.own_kind import OwnKind
 from engine.text.tokenizer.rank_files import read_bytes
 from engine.text.tokenizer.vocabulary import byte_level_alphabet
 from engine.words import _
@@ -85,21 +85,11 @@ def world_tokens(path: Path) -> dict[int, bytes]:
     return tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """What the `tokenizers` library calls the result of encoding."""
-
-    ids: list[int]
-
-
-class LongestMatch:
-    """Encodes as the `tokenizers` library does, as far as it is used, from a definition of this kind."""
+class LongestMatch(OwnKind):
+    """Encodes with a definition of this kind."""
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
-        names = {entry["content"]: entry["id"] for entry in definition["added_tokens"]}
-        self._added = {text: i for text, i in names.items() if text}
-        found = sorted(map(re.escape, self._added), key=len, reverse=True)
-        self._pattern = re.compile(f"({'|'.join(found)})" if found else "(?!)")
+        super().__init__(definition)
         self._ids: dict[bytes, int] = {}
         lengths: dict[bytes, set[int]] = {}
         for text, i in definition["model"]["vocab"].items():
@@ -110,26 +100,8 @@ class LongestMatch:
         self._lengths = {first: sorted(sizes, reverse=True) for first, sizes in lengths.items()}
         """The lengths of the tokens that begin with these two bytes, longest first."""
 
-    def token_to_id(self, text: str) -> int | None:
-        """The id of an added token."""
-        return self._added.get(text)
-
-    def encode(self, text: str, add_special_tokens: bool = True) -> Encoding:
-        """The ids of a text, whose added tokens are found first."""
-        ids: list[int] = []
-        for part in self._pattern.split(text):
-            own = self._added.get(part)
-            if own is None:
-                self._append(ids, part.encode())
-            else:
-                ids.append(own)
-        return Encoding(ids)
-
-    def encode_batch_fast(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[Encoding]:
-        """`encode` of each text."""
-        return [self.encode(text) for text in texts]
-
-    def _append(self, ids: list[int], data: bytes) -> None:
+    def _append(self, ids: list[int], text: str) -> None:
+        data = text.encode()
         known, lengths, at, end = self._ids, self._lengths, 0, len(data)
         while at < end:
             for length in lengths.get(data[at : at + 2], ()):

@@ -242,6 +242,11 @@ def _sentencepiece_bytes(text: str) -> bytes:
     return bytes([int(match[1], 16)]) if match else text.replace(SPACE, " ").encode()
 
 
+def _plain_bytes(text: str) -> bytes:
+    match = _BYTE_TOKEN.fullmatch(text)
+    return bytes([int(match[1], 16)]) if match else text.encode()
+
+
 def _wordpiece_bytes(prefix: str, text: str) -> bytes:
     return (text.removeprefix(prefix) if text.startswith(prefix) else " " + text).encode()
 
@@ -262,6 +267,8 @@ def _decoding(decoder: Any) -> tuple[Any, bool]:
     if "Replace" in kinds:
         strip = kinds.get("Strip", {})
         return _sentencepiece_bytes, strip.get("start", 0) > 0 and strip.get("content") == " "
+    if "ByteFallback" in kinds:
+        return _plain_bytes, False
     found = ", ".join(sorted(str(kind) for kind in kinds)) or "none"
     raise UnsupportedModel(
         _(

@@ -82,7 +82,8 @@ def _add(table: dict[str, RawTensor], tensors: list[FileTensor], part: Path) -> 
 def split_parts(path: Path) -> list[Path]:
     """All parts of the split model that `path` belongs to, in order; only `path` if it is not a part.
 
-    Raises `BadCheckpoint` if a part is missing.
+    A file that is named as a part and says nothing of parts is whole, unless the others are there. Raises
+    `BadCheckpoint` if a part is missing.
     """
     match = _SPLIT.fullmatch(path.name)
     if match is None or not 1 <= int(match["number"]) <= int(match["count"]):
@@ -93,6 +94,8 @@ def split_parts(path: Path) -> list[Path]:
     ]
     for part in parts:
         if not part.is_file():
+            if path.is_file() and not _says_parts(path):
+                return [path]
             raise BadCheckpoint(
                 _(
                     "{path} is one of {count} parts, but {part} is not beside it; put all parts "
@@ -105,7 +108,14 @@ def split_parts(path: Path) -> list[Path]:
     return parts
 
 
-def _read_part(path: Path) -> tuple[GgufMetadata, list[FileTensor]]:
+def _says_parts(path: Path) -> bool:
+    """Whether a file says itself that it is one of several parts. Raises `BadCheckpoint` if it is broken."""
+    count = _read_metadata(path)[1].get("split.count", 1)
+    return not isinstance(count, int) or count > 1
+
+
+def _read_metadata(path: Path) -> tuple[Cursor, GgufMetadata, int]:
+    """The metadata, and how many tensors the table has, at which the cursor then is."""
     cursor = Cursor(ModelFile(path))
     _check_magic(cursor)
     tensor_count, key_count = cursor.u64(_("the tensor count")), cursor.u64(_("the metadata count"))
@@ -114,7 +124,11 @@ def _read_part(path: Path) -> tuple[GgufMetadata, list[FileTensor]]:
         raise cursor.fail(
             _("the header claims {tensor_count} tensors, more than can be in it", tensor_count=tensor_count)
         )
-    metadata = GgufMetadata(cursor, key_count)
+    return cursor, GgufMetadata(cursor, key_count), tensor_count
+
+
+def _read_part(path: Path) -> tuple[GgufMetadata, list[FileTensor]]:
+    cursor, metadata, tensor_count = _read_metadata(path)
     entries = [_read_entry(cursor, index) for index in range(tensor_count)]
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20 or alignment & (alignment - 1):
