@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from engine.backends.indexer import IndexerOps
 from engine.backends.routing import Routing
 from engine.backends.states import NO_STATES, DeltaWeights, LinearAttentionShape, States
 from engine.core import Loading
 from engine.tensors import Bytes, Floats, Ints, RawTensor
 
 Array = Any
-"""A row-shaped activation of a backend: a torch tensor, or a buffer of a recorded pass."""
+"""A row-shaped activation: a torch tensor, or a buffer of a recorded pass."""
 
 
 class Weight(Protocol):
@@ -90,7 +91,6 @@ class Step:
     its page j holds positions 256 j .. 256 j + 255, and it has every page that the T rows touch. The rows'
     keys and values are written before attention reads them. Logits are computed for the last `logit_rows`
     rows only.
-
     `runs` is empty for one sequence. Otherwise it has (rows, pages) for each: the rows of the sequences
     follow one another in `token_ids` and `positions`, and so do their block tables in `pages`. Up to
     `Program.batch_rows` rows run together, more of them one sequence after the other. No sequence writes to a
@@ -118,7 +118,6 @@ class KVCache(Protocol):
     """
 
     states: States
-
     page_count: int
     nbytes: int
     dtype: str
@@ -149,7 +148,7 @@ class KVCache(Protocol):
         ...
 
 
-class Ops(Protocol):
+class Ops(IndexerOps, Protocol):
     """The operations that a model's forward function may use. Arrays are (T, width) float32."""
 
     def embed(self, table: Weight, scale: float = 1.0) -> Array:
@@ -196,7 +195,7 @@ class Ops(Protocol):
 
     def attention(
         self, layer: int, q: Array, k: Array | None, v: Array | None, shape: AttentionShape,
-        sinks: Floats | None = None, distances: Floats | None = None,
+        sinks: Floats | None = None, distances: Floats | None = None, chosen: Array | None = None,
     ) -> Array:  # fmt: skip
         """Write k and v (T, G * D) to the cache, then compute attention of q (T, H * D): (T, H * D).
 
@@ -204,7 +203,8 @@ class Ops(Protocol):
         shape is `latent`, there is no v, and the result is (T, H * latent).
         `sinks` (H,) are scores, one for each head, that take part in the softmax but have no value. Source:
         GPT-OSS's model card. `distances` (H, 2 M + 1) are added to scores: for keys from M positions before
-        the query to M after it, and further ones as these (MPNet, arXiv 2004.09297).
+        the query to M after it, and further ones as these (MPNet, arXiv 2004.09297). With `chosen`, a result
+        of `top_keys`, rows attend to those positions alone.
         """
         ...
 

@@ -12,10 +12,13 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from engine.backends.base import Array, AttentionShape, Forward, KVCache, RotaryTable, Routes, Step, Weight
+from engine.backends.indexer import IndexerShape
+from engine.backends.indexer_keys import cached_keys
 from engine.backends.kv_formats import WHOLE_KEYS
 from engine.backends.kv_rounding import limited, rounded, rounded_keys
 from engine.backends.main_memory import free_memory
 from engine.backends.reference_cache import Kept, ReferenceCache
+from engine.backends.reference_indexer import chosen_positions
 from engine.backends.reference_recurrent import RecurrentOps
 from engine.backends.routing import SMALLEST_SUM, Routing
 from engine.backends.runs import run_singly
@@ -110,9 +113,9 @@ class ReferenceOps(RecurrentOps):
 
     def __init__(self, step: Step, cache: Kept) -> None:
         self._cache: Kept = cache
-        self._tokens = torch.tensor(step.token_ids, dtype=torch.long)
-        self._positions = torch.tensor(step.positions, dtype=torch.long)
-        self._pages = torch.tensor(step.pages, dtype=torch.long)
+        self._tokens, self._positions, self._pages = (
+            torch.tensor(each, dtype=torch.long) for each in (step.token_ids, step.positions, step.pages)
+        )
         self._logit_rows, self._kept = step.logit_rows, step.kept
         self._states = step.states[0] if step.states else (-1, -1)
 
@@ -129,18 +132,14 @@ class ReferenceOps(RecurrentOps):
 
     def rms_norm(self, x: Array, weight: Floats, eps: float, heads: int = 1) -> Array:
         parts = x.reshape(len(x), heads, -1)
-        return (
-            parts / torch.sqrt((parts * parts).mean(dim=-1, keepdim=True) + eps) * _shared(weight, parts)
-        ).reshape(x.shape)
+        y = parts / torch.sqrt((parts * parts).mean(dim=-1, keepdim=True) + eps)
+        return (y * _shared(weight, parts)).reshape(x.shape)
 
     def layer_norm(self, x: Array, weight: Floats, bias: Floats | None, eps: float, heads: int = 1) -> Array:
         parts = x.reshape(len(x), heads, -1)
         centred = parts - parts.mean(dim=-1, keepdim=True)
-        y = (
-            centred
-            / torch.sqrt((centred * centred).mean(dim=-1, keepdim=True) + eps)
-            * _shared(weight, parts)
-        )
+        y = centred / torch.sqrt((centred * centred).mean(dim=-1, keepdim=True) + eps)
+        y = y * _shared(weight, parts)
         return (y if bias is None else y + _shared(bias, parts)).reshape(x.shape)
 
     def linear(
@@ -176,7 +175,7 @@ class ReferenceOps(RecurrentOps):
 
     def attention(
         self, layer: int, q: Array, k: Array | None, v: Array | None, shape: AttentionShape,
-        sinks: Floats | None = None, distances: Floats | None = None,
+        sinks: Floats | None = None, distances: Floats | None = None, chosen: Array | None = None,
     ) -> Array:  # fmt: skip
         rows, heads, dim = len(q), shape.heads, shape.head_dim
         keys, values = self._cache.keys[layer], self._cache.values[layer]
@@ -187,10 +186,8 @@ class ReferenceOps(RecurrentOps):
         if shape.latent:
             values = keys[..., : shape.latent]
 
-        length = int(self._positions[-1]) + 1
-        used, positions = self._pages[: -(-length // PAGE_TOKENS)].to(on), self._positions.to(on)
-        seen_keys = keys[used].reshape(-1, shape.kv_heads, dim)[:length].float()  # (S, G, D)
-        seen_values = values[used].reshape(-1, shape.kv_heads, shape.value_dim)[:length].float()
+        length, positions = int(self._positions[-1]) + 1, self._positions.to(on)
+        seen_keys, seen_values = self._seen(keys), self._seen(values)  # (S, G, D)
         places = torch.arange(length, device=on)[None, :]
         unseen = places > positions[:, None]  # (T, S)
         if shape.bidirectional:
@@ -199,6 +196,7 @@ class ReferenceOps(RecurrentOps):
             unseen = unseen | (places < (positions - positions % shape.window)[:, None])
         elif shape.window:
             unseen = unseen | (places <= positions[:, None] - shape.window)
+        hidden = unseen[:, None] if chosen is None else unseen[:, None] | ~chosen.to(on)  # (T, lists, S)
         out = torch.empty(rows, heads, shape.value_dim, device=on)
         for head in range(heads):
             group = head // (heads // shape.kv_heads)
@@ -215,12 +213,25 @@ class ReferenceOps(RecurrentOps):
                 most = distances.shape[1] // 2
                 away = (places - positions[:, None]).clamp(-most, most) + most
                 scores = scores + torch.from_numpy(distances[head]).to(on)[away]
-            scores = scores.masked_fill(unseen, -torch.inf)
+            scores = scores.masked_fill(hidden[:, head * hidden.shape[1] // heads], -torch.inf)
             if sinks is not None:
                 scores = torch.cat([scores, torch.full((rows, 1), float(sinks[head]), device=on)], dim=-1)
             weights = torch.softmax(scores, dim=-1)[:, :length]
             out[:, head] = weights @ seen_values[:, group]
         return out.reshape(rows, -1)
+
+    def top_keys(self, layer: int, q: Array, k: Array, weights: Array | None, shape: IndexerShape) -> Array:
+        kept = self._cache.keys[layer]
+        q, k, own = (each.to(kept.device) for each in (q, k, self._positions))
+        self._write(layer, q, k, None, cached_keys(shape))
+        weights = None if weights is None else weights.to(kept.device)
+        return chosen_positions(q, self._seen(kept)[:, 0], weights, own, shape)
+
+    def _seen(self, kept: torch.Tensor) -> torch.Tensor:
+        """The keys or values of a layer up to the last row's: (S, G, D) float32."""
+        length = int(self._positions[-1]) + 1
+        used = self._pages[: -(-length // PAGE_TOKENS)].to(kept.device)
+        return kept[used].flatten(0, 1)[:length].float()
 
     def _write(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None, shape: AttentionShape

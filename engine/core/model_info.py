@@ -58,8 +58,10 @@ class ModelInfo:
     has_chat_template: bool
     kv_shapes: tuple[tuple[int, int], ...] = ()
     """(key/value heads, head dimension) of each layer that has keys and values."""
-    latent_cache: bool = False
-    """Whether only keys are cached, of which values are columns (multi-head latent attention)."""
+    keys_alone: int = 0
+    """How many of the last of these have keys alone: those of multi-head latent attention, of which values
+    are columns, and of indexers.
+    """
     quantisation: str = ""
     """The usual name of the weights' format: "Q4_K", "GPTQ 4-bit", "BF16"."""
     licence: str = ""

@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops
 from engine.models.config import ModelConfig
+from engine.models.layers.indexer import Chooser
 from engine.models.layers.parts import Linear, Mixer, Norm, RopeTables, bare_norm, scaled
 from engine.models.source import WeightSource, norm
 from engine.tensors import Floats
@@ -93,6 +94,7 @@ class Attention:
     clip: float = 0.0
     value_dim: int = 0
     value_scale: float = 1.0
+    chooser: Chooser | None = None
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         q, k, v = self.inputs(ops, x)  # (T, H * D), (T, G * D) twice
@@ -111,7 +113,8 @@ class Attention:
             q = ops.rope(q, tables.unrotated, self.shape.heads)
         if self.norm_last:
             q, k = self._normed(ops, q, k)
-        y = ops.attention(self.layer, q, k, v, self.shape, self.sinks, self.distances)
+        chosen = self.chooser(ops, x, x, tables) if self.chooser else None
+        y = ops.attention(self.layer, q, k, v, self.shape, self.sinks, self.distances, chosen)
         if self.value_dim:
             y = ops.columns(y, 0, self.value_dim, self.shape.heads)
         y = self.result_norm(ops, y) if self.result_norm else y

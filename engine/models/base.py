@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from engine.backends.base import Array, Backend, Forward, KVCache, Ops, Program
 from engine.backends.states import States
@@ -93,7 +95,9 @@ class Model:
     def page_bytes(self, dtype: str = "auto") -> int:
         """Bytes of one cache page in all layers. Raises `BadSetting` for an unknown cache type."""
         config = self.config
-        return page_bytes(config.kv_shapes, dtype, self.backend.name, config.latent is not None)
+        return page_bytes(
+            config.kv_shapes, dtype, self.backend.name, sum(shape.latent > 0 for shape in config.cache_shapes)
+        )
 
     def new_cache(self, tokens: int, dtype: str = "auto", further_pages: int = 0) -> KVCache:
         """A zeroed cache for `tokens` positions, with spare pages and `further_pages` for other sequences.
@@ -107,15 +111,17 @@ class Model:
         pages = context_pages(tokens) + further_pages
         shapes = self.config.state_shapes
         count = state_count(pages, States(shapes).state_bytes, self.backend.free_memory())
-        config, each = self.config, len(shapes) // max(1, len(self.config.recurrent_layers))
-        layers = tuple(layer for layer in sorted(config.recurrent_layers) for _unused in range(each))
-        states = States(shapes, count, layers)
+        config, further = self.config, [layer for layer, _shape in self.config.further_parts]
+        each = (len(shapes) - len(further)) // max(1, len(config.recurrent_layers))
+        layers = [layer for layer in sorted(config.recurrent_layers) for _unused in range(each)]
+        states = States(shapes, count, (*layers, *further))
         self._check_memory(pages, states, tokens, dtype)
         # Loading prepared the cache type that was expected; for another type this compiles what is missing.
         for _unused in self.prepare(dtype):
             pass
         try:
-            return self.backend.new_cache(config.cache_shapes, pages, dtype, states, config.cached_layers)
+            numbers = [*config.cached_layers, *sorted(config.indexer.layers if config.indexer else ())]
+            return self.backend.new_cache(config.cache_shapes, pages, dtype, states, numbers)
         except MemoryError as error:
             raise NotEnoughMemory(
                 _(
@@ -189,7 +195,11 @@ def rope_tables(config: ModelConfig, positions: int, context: int) -> RopeTables
     if rope is not None and scaled and (config.latent is not None or config.scaled_nope):
         width = config.head_dim if config.latent is None else config.latent.nope_dim
         unrotated = scaling_table(rope, positions, width)
-    return RopeTables(main, local, queries, unrotated)
+    pooled, own = None, config.indexer
+    if main is not None and own is not None and own.pooling:
+        starts = np.maximum(np.arange(positions) - own.shape.block + 1, 0)
+        pooled = replace(main, cos=main.cos[starts], sin=main.sin[starts], interleaved=own.interleaved)
+    return RopeTables(main, local, queries, unrotated, pooled)
 
 
 def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Parts) -> int:

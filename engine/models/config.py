@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.backends.base import AttentionShape
+from engine.backends.indexer_keys import cached_keys
 from engine.backends.kv_formats import bytes_per_position, cache_type
-from engine.backends.routing import MOST_GPU_EXPERTS
-from engine.backends.states import LinearAttentionShape, StateShape
+from engine.backends.states import StateShape
 from engine.errors import BadCheckpoint
 from engine.models.experts_config import Experts, Limits
 from engine.models.gemma_config import AltUp, PerLayer
-from engine.models.hyper_config import Cycles, HyperConnections
+from engine.models.hyper_config import Cycles, GatedStreams, HyperConnections
+from engine.models.indexer_config import Indexer
 from engine.models.latent_config import LatentAttention
 from engine.models.layers.rope import RopeConfig
 from engine.models.recurrent_config import PLAIN, Multipliers, Recurrent, SharedBlocks, state_parts
@@ -66,7 +67,7 @@ class ModelConfig:
     on "both" sides (Gemma 2),
     "kept": the same as "before", but what each half is added to is normed, too (a variant of Bloom),
     "after_sum": behind the sum of each half and its input (OPT 350M), "parallel": one norm for both halves,
-    whose results are added to the same input (Cohere), or "parallel_both": the same with a norm each.
+    whose results are added to the same input (Cohere), "parallel_both": the same with a norm each, "": none.
     """
     qk_norm: str = "none"
     """The norm of queries and keys: "none"; "head": each head alone, one weight for all; "each": each head
@@ -187,7 +188,7 @@ class ModelConfig:
     """The `ffn_width` of each layer, where they differ."""
     per_layer: PerLayer | None = None
     altup: AltUp | None = None
-    hyper: HyperConnections | None = None
+    hyper: HyperConnections | GatedStreams | None = None
     cycles: Cycles | None = None
     """How often layers run, where it is more than once; the layers are those of both stacks."""
     layer_scale: bool | None = False
@@ -205,6 +206,8 @@ class ModelConfig:
     """Numbers between the two matrices of the gates of norms; 0: they have none. Those before plain
     feed-forward parts have none, either (A.X K2).
     """
+    indexer: Indexer | None = None
+    """What chooses the positions that attention looks at; None: it looks at all."""
     dense_tokens: int = 0
     """The length up to which attention looks at all of a text, where it chooses in longer ones and the
     context therefore ends; 0: at any length.
@@ -333,8 +336,9 @@ class ModelConfig:
 
     @property
     def cache_shapes(self) -> tuple[AttentionShape, ...]:
-        """The attention of each layer of the cache."""
-        return tuple(self.shape(layer) for layer in self.cached_layers)
+        """The attention of each layer of the cache, then the keys of each indexer."""
+        indexers = [cached_keys(self.indexer.shape)] * len(self.indexer.layers) if self.indexer else []
+        return (*(self.shape(layer) for layer in self.cached_layers), *indexers)
 
     @property
     def cached_layers(self) -> tuple[int, ...]:
@@ -344,21 +348,6 @@ class ModelConfig:
             return tuple(layer for layer in range(self.layers) if layer not in self.uncached_layers)
         first, second = tuple(range(cycles.layers)), tuple(range(cycles.layers, self.layers))
         return (first * cycles.fast + second) * cycles.slow
-
-    @property
-    def cpu_only(self) -> str:
-        """What the model has that there are no GPU kernels for; "" if there is nothing."""
-        found = {
-            "bidirectional attention": self.bidirectional,
-            "layers that run several times": self.cycles is not None,
-            "states whose parts decay alone": any(
-                isinstance(shape, LinearAttentionShape) and shape.decays != "head"
-                for shape in self.state_shapes
-            ),
-            f"mixtures of more than {MOST_GPU_EXPERTS} experts": self.experts is not None
-            and self.experts.count > MOST_GPU_EXPERTS,
-        }  # fmt: skip
-        return self.without_gpu or next((name for name, there in found.items() if there), "")
 
     @property
     def kv_shapes(self) -> tuple[tuple[int, int], ...]:
@@ -378,8 +367,19 @@ class ModelConfig:
 
     @property
     def state_shapes(self) -> tuple[StateShape, ...]:
-        """The parts of a state: those of each recurrent layer, in order."""
-        return state_parts(self.recurrent, self.width) * len(self.recurrent_layers)
+        """The parts of a state: those of each recurrent layer, in order, then the further ones."""
+        own = state_parts(self.recurrent, self.width) * len(self.recurrent_layers)
+        return (*own, *(shape for _layer, shape in self.further_parts))
+
+    @property
+    def further_parts(self) -> tuple[tuple[int, StateShape], ...]:
+        """The parts of a state that are not those of recurrent layers, and the layers that have them."""
+        part = self.indexer and self.indexer.part
+        return tuple((layer, part) for layer in sorted(self.indexer.layers)) if self.indexer and part else ()
+
+    def further_part(self, layer: int) -> int:
+        """The number of the first of these of a layer."""
+        return len(self.state_shapes) - sum(other >= layer for other, _shape in self.further_parts)
 
     def first_state_part(self, layer: int) -> int:
         """The number of a recurrent layer's first part of a state."""
@@ -394,5 +394,5 @@ class ModelConfig:
 
     def kv_bytes_per_token(self, dtype: str = "fp16") -> int:
         """Bytes of one position in all layers; `dtype` is as in `kv_formats.cache_type`."""
-        kind, latent = cache_type(dtype), self.latent is not None
-        return sum(bytes_per_position(kind, *shape, latent) for shape in self.kv_shapes)
+        kind, shapes = cache_type(dtype), self.cache_shapes
+        return sum(bytes_per_position(kind, one.kv_heads, one.head_dim, one.latent > 0) for one in shapes)

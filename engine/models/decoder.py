@@ -25,6 +25,7 @@ from engine.models.layers.cycles import cyclic_blocks
 from engine.models.layers.distances import by_distance
 from engine.models.layers.gated_norm import norm_before
 from engine.models.layers.hyper import hyper_blocks
+from engine.models.layers.indexer import LastChoice, block_chooser
 from engine.models.layers.latent import LatentSource, latent_mixer
 from engine.models.layers.parts import Block, FeedForward, Linear, Mixer, Norm, bare_norm
 from engine.models.layers.per_layer import scaled_blocks
@@ -132,7 +133,7 @@ class Builder:
     def __init__(self, source: WeightSource, config: ModelConfig, names: TensorNames) -> None:
         self.source, self.config, self.names = source, config, names
         self.view = STORED_TRANSPOSED if names.transposed else WHOLE
-        self.distances = None
+        self.distances, self.last_choice = None, LastChoice()
         if config.distance_buckets:
             table = source.vector(names.distances + ".weight", config.distance_buckets, config.heads)
             self.distances = by_distance(table)
@@ -155,7 +156,7 @@ class Builder:
     def block(self, layer: int) -> Block:
         config, names, at = self.config, self.names, self._at(layer)
         first = config.placement == "after" and layer in config.recurrent_layers
-        before = first or not config.placement.startswith("after")
+        before = first or config.placement not in ("after", "after_sum", "")
         after = not first and config.placement in ("after", "both", "after_sum")
         mixes = layer not in config.mlp_layers
         feeds = (not mixes or not config.one_part) and layer not in config.bare_layers
@@ -227,7 +228,8 @@ class Builder:
             )  # fmt: skip
         latent = config.latent_of(layer)
         if latent is not None:
-            return latent_mixer(LatentSource(self.source, at, names), config, latent, layer)
+            source = LatentSource(self.source, at, names)
+            return latent_mixer(source, config, latent, layer, self.last_choice)
         return self.over_cache(layer, at)
 
     def over_cache(self, layer: int, at: str) -> Attention:
@@ -267,6 +269,7 @@ class Builder:
             clip=config.attention_clip,
             value_dim=config.value_dim,
             value_scale=config.value_scale,
+            chooser=block_chooser(self.source, config, at, names, layer, self.last_choice),
         )
 
     def _sinks(self, layer: int, name: str, heads: int) -> Floats | None:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.backends.states import States
+from engine.backends.routing import MOST_GPU_EXPERTS
+from engine.backends.states import LinearAttentionShape, States
 from engine.core import ModelInfo, WorkSpace
 from engine.models.architectures.gemma4_assistant import is_assistant
 from engine.models.assistant import survey_assistant
 from engine.models.base import read_bytes
+from engine.models.config import ModelConfig
 from engine.models.headers.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
 from engine.models.memory.fit import work_space
@@ -52,7 +54,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     seen = survey(checkpoint, backend, plain)
     assert seen.parts is not None
     gpu_bytes, gpu_work, head = 0, WorkSpace(), head_bytes(checkpoint, backend)
-    if not config.cpu_only:
+    if not cpu_only(config):
         gpu = UsualGpu()
         on_gpu = survey(checkpoint, gpu)
         assert on_gpu.parts is not None
@@ -72,7 +74,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         stop_token_ids=stop_token_ids,
         has_chat_template=has_chat_template,
         kv_shapes=config.kv_shapes,
-        latent_cache=config.latent is not None,
+        keys_alone=sum(shape.latent > 0 for shape in config.cache_shapes),
         quantisation=quantisation_name(checkpoint),
         licence=licence(checkpoint),
         pooling=pooling(checkpoint),
@@ -80,7 +82,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         resident_bytes=seen.bytes,
         read_bytes=read_bytes(config, seen.bytes, seen.expert_bytes, seen.parts),
         defaults=sampler_defaults(checkpoint),
-        cpu_only=config.cpu_only,
+        cpu_only=cpu_only(config),
         state_bytes=States(config.state_shapes).state_bytes,
         advised_context=config.advised_context,
         plain=plain.found,
@@ -153,3 +155,19 @@ def _text_facts(checkpoint: Checkpoint) -> tuple[tuple[int, ...], bool, str]:
         template = folder_template(checkpoint.path)
     fallback = "" if template is not None else fallback_format(set(special.values()))
     return stop_ids, template is not None, fallback
+
+
+def cpu_only(config: ModelConfig) -> str:
+    """What the model has that there are no GPU kernels for; "" if there is nothing."""
+    found = {
+        "bidirectional attention": config.bidirectional,
+        "attention to chosen positions": config.indexer is not None,
+        "layers that run several times": config.cycles is not None,
+        "states whose parts decay alone": any(
+            isinstance(shape, LinearAttentionShape) and shape.decays != "head"
+            for shape in config.state_shapes
+        ),
+        f"mixtures of more than {MOST_GPU_EXPERTS} experts": config.experts is not None
+        and config.experts.count > MOST_GPU_EXPERTS,
+    }  # fmt: skip
+    return config.without_gpu or next((name for name, there in found.items() if there), "")

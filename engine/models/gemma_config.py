@@ -30,3 +30,17 @@ class AltUp:
     """Of the low-rank path beside attention (LAuReL, arXiv 2411.07501)."""
     deviations: tuple[float | None, ...]
     """For each layer, how many standard deviations above the mean a gate has to be to count; None: any."""
+
+
+@dataclass(frozen=True, slots=True)
+class AltUpNames:
+    """The names of what AltUp and LAuReL add to a layer; `scale` is a full name."""
+
+    router: str
+    router_norm: str
+    predict: str
+    correct: str
+    scale: str
+    left: str
+    right: str
+    laurel_norm: str

@@ -28,3 +28,13 @@ class Cycles:
     """How often the second one runs."""
     fast: int
     """How often the first one runs before each run of the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatedStreams:
+    """Several streams of rows of which a half of a layer reads the mean of gated numbers (Qwen 4): gates are
+    made by two matrices with `rank` numbers between them.
+    """
+
+    streams: int
+    rank: int

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from engine.models.gemma_config import AltUpNames
+from engine.models.indexer_config import IndexerNames
+
 
 @dataclass(frozen=True, slots=True)
 class RecurrentNames:
@@ -54,20 +57,6 @@ class RecurrentNames:
     query_norm: str = ""
     gguf: bool = False
     """Whether convolutions are (C, K) instead of (C, 1, K), and rates -exp(A) instead of A."""
-
-
-@dataclass(frozen=True, slots=True)
-class AltUpNames:
-    """The names of what AltUp and LAuReL add to a layer; `scale` is a full name."""
-
-    router: str
-    router_norm: str
-    predict: str
-    correct: str
-    scale: str
-    left: str
-    right: str
-    laurel_norm: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +265,7 @@ class TensorNames:
     hyper_mlp: str = ""
     hyper_head: str = ""
     latent: LatentNames | None = None
+    indexer: IndexerNames | None = None
     rwkv: RwkvNames | None = None
     transposed: bool = False
     """Whether matrices other than the embedding and the head are (K, N) instead of (N, K)."""

@@ -27,6 +27,8 @@ class DeltaNet:
     taps: int
     tiled: bool = False
     """As in `LinearAttentionShape`."""
+    activation: str = "silu"
+    """Of the gate of its result."""
 
     def __post_init__(self) -> None:
         if self.value_heads % self.key_heads:

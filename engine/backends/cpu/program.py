@@ -43,8 +43,8 @@ from engine.backends.graph.memory_plan import assign_places
 from engine.backends.runs import run_singly
 from engine.tensors import Floats
 
-ARGUMENTS = 24
-"""int64 words of an argument block: three cache lines."""
+ARGUMENTS = 32
+"""int64 words of an argument block: four cache lines."""
 
 
 class CpuProgram:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.backends.base import AttentionShape, RotaryTable
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Node, Producer, Recording, Value
 from engine.backends.graph.rows import NormParams
+from engine.backends.indexer import IndexerShape
+from engine.backends.indexer_keys import cached_keys
 from engine.tensors import Floats
 
 
@@ -57,12 +59,34 @@ class KvWrite(Node):
 class Attention(Producer):
     """y = causal attention of q over a layer's cache."""
 
-    INPUTS = ("q",)
+    INPUTS = ("q", "chosen")
     layer: int
     q: Buffer
     shape: AttentionShape
     sinks: Floats | None
     distances: Floats | None
+    chosen: Buffer | None = None
+    """Lists of int32 positions in rising order, each for as many heads as the others."""
+    lists: int = 1
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TopKeys(Value):
+    """y = the lists of positions that q and `weights` choose, over a layer's keys."""
+
+    INPUTS = ("q", "weights")
+    layer: int
+    q: Buffer
+    weights: Buffer | None
+    shape: IndexerShape
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What `top_keys` chose."""
+
+    listed: Buffer
+    lists: int
 
 
 class AttentionOps(Recording):
@@ -75,7 +99,7 @@ class AttentionOps(Recording):
 
     def attention(
         self, layer: int, q: Buffer, k: Buffer | None, v: Buffer | None, shape: AttentionShape,
-        sinks: Floats | None = None, distances: Floats | None = None,
+        sinks: Floats | None = None, distances: Floats | None = None, chosen: Choice | None = None,
     ) -> Buffer:  # fmt: skip
         device = self._layer_devices[layer] if self._layer_devices else 0
         q = self._at(q, device)
@@ -84,4 +108,21 @@ class AttentionOps(Recording):
             k, v = self._at(k, device), None if v is None else self._at(v, device)
             self.nodes.append(KvWrite(layer=layer, q=q, k=k, v=v, shape=shape))
         y = q.like(shape.heads * shape.value_dim)
-        return self._add(Attention(layer=layer, q=q, shape=shape, sinks=sinks, distances=distances, y=y))
+        made = Attention(layer=layer, q=q, shape=shape, sinks=sinks, distances=distances, y=y)
+        if chosen is not None:
+            assert shape.heads % chosen.lists == 0
+            made = replace(made, chosen=self._at(chosen.listed, device), lists=chosen.lists)
+        return self._add(made)
+
+    def top_keys(
+        self, layer: int, q: Buffer, k: Buffer, weights: Buffer | None, shape: IndexerShape
+    ) -> Choice:
+        assert weights is None or not shape.each
+        assert q.width == shape.heads * shape.head_dim
+        assert k.width == shape.head_dim
+        device = self._layer_devices[layer] if self._layer_devices else 0
+        q, k = self._at(q, device), self._at(k, device)
+        self.nodes.append(KvWrite(layer=layer, q=q, k=k, v=None, shape=cached_keys(shape)))
+        weights = None if weights is None else self._at(weights, device)
+        y = q.like(shape.lists * shape.width)
+        return Choice(self._add(TopKeys(layer=layer, q=q, weights=weights, shape=shape, y=y)), shape.lists)

@@ -5,8 +5,7 @@ latent before and after its norm.
 from __future__ import annotations
 
 from engine.models.architecture import Architecture
-from engine.models.architectures.deepseek import HF_NAMES
-from engine.models.architectures.deepseek_sparse import hf_sparse
+from engine.models.architectures.deepseek_sparse import INDEXED, hf_sparse
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_LAYERS
 from engine.models.headers.experts import hf_groups
@@ -23,11 +22,11 @@ def from_hf(keys: Keys) -> ModelConfig:
     sparse = [layer for layer in range(layers) if layer >= first and layer % step == 0]
     groups = hf_groups(keys) if keys.raw("n_group") is not None else {}
     read = hf_sparse(
-        keys.over(_DEFAULTS), ((128, 384), (64, 32, 64)), sparse, groups, max_position_embeddings=131072
+        keys.over(_DEFAULTS), ((128, 384), (64, 32, 64)), sparse, groups, 16, max_position_embeddings=131072
     )
     return ModelConfig(
         **read, output_gate="queries", norm_gate_rank=keys.integer("gated_norm_rank", 1, 1 << 14, 16)
     )
 
 
-A_X_K2 = Architecture((), ("AXK2ForCausalLM",), from_hf, None, HF_NAMES, None)
+A_X_K2 = Architecture((), ("AXK2ForCausalLM",), from_hf, None, INDEXED, None)

@@ -1,5 +1,5 @@
-"""DeepSeek V3.2 and GLM-5: DeepSeek V3 whose attention looks at the positions alone that an indexer chooses.
-Up to as many as it chooses, it looks at all, which is what runs here: the context ends there.
+"""DeepSeek V3.2 (arXiv 2512.02556) and GLM-5: DeepSeek V3 whose attention looks at the positions alone that
+an indexer chooses.
 """
 
 from __future__ import annotations
@@ -16,10 +16,18 @@ from engine.models.headers.decoder import MAX_CONTEXT, hf_layer_types
 from engine.models.headers.experts import hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import hf_latent_decoder
-from engine.models.headers.sparse import dense_context
+from engine.models.headers.sparse import COUNT, dense_context, gguf_indexer, hf_indexer
+from engine.models.indexer_config import IndexerNames
 from engine.tensors import RawTensor
 
-_CHOSEN = 2048
+_AT = "self_attn.indexer."
+INDEXED = replace(
+    HF_NAMES, indexer=IndexerNames(_AT + "wq_b", _AT + "wk", _AT + "k_norm", _AT + "weights_proj")
+)
+"""The names in folders."""
+_GGUF_INDEXED = replace(
+    GGUF_NAMES, indexer=IndexerNames("indexer.attn_q_b", "indexer.attn_k", "indexer.k_norm", "indexer.proj")
+)
 _DEFAULTS = {
     "n_routed_experts": 256, "n_shared_experts": 1, "moe_intermediate_size": 2048, "num_experts_per_tok": 8,
 }  # fmt: skip
@@ -28,27 +36,28 @@ _DEFAULTS = {
 def from_hf(keys: Keys) -> ModelConfig:
     """`DeepseekV32ForCausalLM`."""
     read = hf_sparse(
-        keys, ((512, 1536), (128, 64, 128)), None, hf_groups(keys, 8, 4), max_position_embeddings=163_840
+        keys, ((512, 1536), (128, 64, 128)), None, hf_groups(keys, 8, 4), 64, max_position_embeddings=163_840
     )
     return ModelConfig(**read)
 
 
 def from_hf_glm(keys: Keys) -> ModelConfig:
-    """`GlmMoeDsaForCausalLM`."""
+    """`GlmMoeDsaForCausalLM`, whose layers may share a choice and whose indexers have interleaved rope."""
     read = hf_sparse(
-        keys, ((512, 2048), (192, 64, 256)), None, hf_groups(keys), max_position_embeddings=202_752,
-        rms_norm_eps=1e-5,
+        keys, ((512, 2048), (192, 64, 256)), None, hf_groups(keys), 32, sharing=True,
+        max_position_embeddings=202_752, rms_norm_eps=1e-5,
     )  # fmt: skip
     return ModelConfig(**read)
 
 
 def hf_sparse(
     keys: Keys, sizes: tuple[tuple[int, int], tuple[int, int, int]], sparse: list[int] | None,
-    groups: dict[str, Any], **defaults: Any,
+    groups: dict[str, Any], index_heads: int = 0, *, sharing: bool = False, **defaults: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The fields of `ModelConfig` that folders of this kind have. `sizes` and `defaults` are those of
     `hf_latent_decoder`, `sparse` the layers with experts where config.json does not list them (None: all
-    after the dense first ones). Raises `BadCheckpoint` and `UnsupportedModel`.
+    after the dense first ones), `index_heads` the default of index_n_heads, 0 for an indexer of another kind:
+    then the context ends where it begins to choose. Raises `BadCheckpoint` and `UnsupportedModel`.
     """
     keys = keys.over(_DEFAULTS)
     shape = hf_latent_decoder(keys, *sizes, **defaults)
@@ -62,8 +71,11 @@ def hf_sparse(
         shared_width=width * keys.integer("n_shared_experts", 0, 1 << 10),
         **_scored(keys), **groups,
     )  # fmt: skip
-    chosen = keys.integer("index_topk", 1, MAX_CONTEXT, _CHOSEN)
-    return shape | dense_context(shape, chosen) | {"experts": experts}
+    if not index_heads:
+        chosen = keys.integer("index_topk", 1, MAX_CONTEXT, COUNT)
+        return shape | dense_context(shape, chosen) | {"experts": experts}
+    indexer = hf_indexer(keys, shape, index_heads, sharing=sharing, interleaved=sharing)
+    return shape | {"experts": experts, "indexer": indexer}
 
 
 def _scored(keys: Keys) -> dict[str, Any]:
@@ -74,9 +86,9 @@ def _scored(keys: Keys) -> dict[str, Any]:
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`glm-dsa`, whose last layers are those of multi-token prediction."""
     config = from_gguf_latent(keys, tensors, "glm-dsa")
-    chosen = keys.integer("attention.indexer.top_k", 1, MAX_CONTEXT, _CHOSEN)
-    return replace(config, **dense_context({"context_length": config.context_length}, chosen))
+    full = [layer for layer in range(config.layers) if f"blk.{layer}.indexer.attn_k.weight" in tensors]
+    return replace(config, indexer=gguf_indexer(keys, config, full))
 
 
-DEEPSEEK_3_2 = Architecture((), ("DeepseekV32ForCausalLM",), from_hf, None, HF_NAMES, None)
-GLM_5 = Architecture(("glm-dsa",), ("GlmMoeDsaForCausalLM",), from_hf_glm, from_gguf, HF_NAMES, GGUF_NAMES)
+DEEPSEEK_3_2 = Architecture((), ("DeepseekV32ForCausalLM",), from_hf, None, INDEXED, None)
+GLM_5 = Architecture(("glm-dsa",), ("GlmMoeDsaForCausalLM",), from_hf_glm, from_gguf, INDEXED, _GGUF_INDEXED)

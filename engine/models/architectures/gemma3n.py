@@ -22,7 +22,7 @@ from engine.models.architectures.gemma4 import (
     hf_windows_of,
 )
 from engine.models.config import ModelConfig
-from engine.models.gemma_config import AltUp, PerLayer
+from engine.models.gemma_config import AltUp, AltUpNames, PerLayer
 from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,
@@ -33,7 +33,6 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf, rope_from_hf
-from engine.models.names import AltUpNames
 from engine.tensors import RawTensor
 from engine.words import _
 

@@ -1,6 +1,5 @@
 """MiniMax-M3: experts chosen by sigmoids and a bias, and a shared one, after dense first layers, all with the
-activation of GPT-OSS; attention that chooses blocks of positions in most layers. Up to as many as it chooses
-it looks at all, which is what runs here: the context ends there.
+activation of GPT-OSS; in most layers attention looks at blocks of positions that an indexer chooses.
 """
 
 from __future__ import annotations
@@ -9,22 +8,34 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import UnsupportedModel
+from engine.backends.indexer import IndexerShape
+from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_CONTEXT, hf_decoder, hf_layer_types
+from engine.models.headers.decoder import hf_decoder, hf_layer_types
 from engine.models.headers.experts import hf_experts
 from engine.models.headers.keys import Keys
-from engine.models.headers.sparse import dense_context
+from engine.models.headers.sparse import indexers
+from engine.models.indexer_config import Indexer, IndexerNames
 from engine.models.names import SHARING, TensorNames, with_experts, with_shared
 from engine.tensors import RawTensor
 from engine.words import _
 
-HF_NAMES = replace(SHARING, gate_up="mlp.gate_up_proj", shared_gate_up="mlp.shared_experts.gate_up_proj")
+_INDEXER = "self_attn.indexer."
+HF_NAMES = replace(
+    SHARING, gate_up="mlp.gate_up_proj", shared_gate_up="mlp.shared_experts.gate_up_proj",
+    indexer=IndexerNames(
+        _INDEXER + "q_proj", _INDEXER + "k_proj", _INDEXER + "k_norm", query_norm=_INDEXER + "q_norm"
+    ),
+)  # fmt: skip
 _AT = "block_sparse_moe."
 PUBLISHED = replace(
     with_shared(with_experts(HF_NAMES, _AT + "experts", "w1", "w3", "w2"), _AT + "shared_experts"),
     router=_AT + "gate", correction=_AT + "e_score_correction_bias",
+    indexer=IndexerNames(
+        "self_attn.index_q_proj", "self_attn.index_k_proj", "self_attn.index_k_norm",
+        query_norm="self_attn.index_q_norm",
+    ),
 )  # fmt: skip
 _DEFAULTS = {
     "num_local_experts": 128, "num_experts_per_tok": 4, "num_key_value_heads": 4, "intermediate_size": 3072,
@@ -59,19 +70,38 @@ def from_hf(keys: Keys) -> ModelConfig:
         "ffn_width": keys.integer("dense_intermediate_size", 1, _MOST), "activation": "clamped_swiglu",
         "norm_offset": 1.0, "qk_norm": "head",
     }  # fmt: skip
-    if _chooses(keys, own, layers):
-        blocks = own.integer("sparse_topk_blocks", 1, _MOST, keys.integer("index_topk_blocks", 1, _MOST, 16))
-        size = own.integer("sparse_block_size", 1, _MOST, keys.integer("index_block_size", 1, _MOST, 128))
-        read |= dense_context(shape, min(MAX_CONTEXT, blocks * size))
-    return ModelConfig(**read, experts=experts)
+    choosing = _choosing(keys, own, layers)
+    indexer = _indexer(keys, own, read, choosing) if choosing else None
+    return ModelConfig(**read, experts=experts, indexer=indexer)
 
 
-def _chooses(keys: Keys, own: Keys, layers: int) -> bool:
-    """Whether a layer's attention chooses."""
+def _choosing(keys: Keys, own: Keys, layers: int) -> list[int]:
+    """The layers whose attention chooses."""
     kinds = hf_layer_types(keys, layers, (_SPARSE, "full_attention"))
     if kinds is not None:
-        return _SPARSE in kinds
-    return own.has("sparse_attention_freq") and any(own.integers("sparse_attention_freq", 0, 1))
+        return [layer for layer, kind in enumerate(kinds) if kind == _SPARSE]
+    if not own.has("sparse_attention_freq"):
+        return []
+    return [layer for layer, one in enumerate(own.integers("sparse_attention_freq", 0, 1)[:layers]) if one]
+
+
+def _indexer(keys: Keys, own: Keys, shape: dict[str, Any], choosing: list[int]) -> Indexer:
+    def number(name: str, former: str, low: int, default: int) -> int:
+        return own.integer("sparse_" + former, low, _MOST, keys.integer("index_" + name, low, _MOST, default))
+
+    heads, rope = number("n_heads", "num_index_heads", 1, 4), shape["rope"]
+    if shape["heads"] % heads:
+        raise BadCheckpoint(
+            _(
+                "The model has {heads} heads and an indexer of {index_heads}; the first must be a multiple.",
+                heads=shape["heads"],
+                index_heads=heads,
+            )
+        )
+    size, count = number("block_size", "block_size", 1, 128), number("topk_blocks", "topk_blocks", 1, 16)
+    dim, local = number("head_dim", "index_dim", rope.dim, 128), number("local_blocks", "local_block", 0, 1)
+    kind = IndexerShape(heads, dim, count, size, each=True, local=local)
+    return indexers(kind, shape["context_length"], choosing, choosing)
 
 
 def _sparse_layers(keys: Keys, layers: int) -> list[int]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
 from engine.models.config import ModelConfig
-from engine.models.hyper_config import HyperConnections
+from engine.models.hyper_config import GatedStreams, HyperConnections
+from engine.models.layers.gated_streams import GatedMean, gated_mean
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables
 from engine.models.names import TensorNames
 from engine.models.source import View, WeightSource
@@ -53,8 +54,8 @@ class StreamWeights:
 class HyperBlock:
     """One layer over N streams."""
 
-    attention: StreamWeights
-    mlp: StreamWeights
+    attention: StreamWeights | GatedMean
+    mlp: StreamWeights | GatedMean
     block: Block
 
     def __call__(self, ops: Ops, streams: Sequence[Array], tables: RopeTables) -> list[Array]:
@@ -62,10 +63,10 @@ class HyperBlock:
         attention, mlp, first, second = block.attention, block.mlp, block.attention_norm, block.mlp_norm
         assert attention is not None
         assert mlp is not None
-        assert first is not None
-        assert second is not None
-        after = self.attention.written(ops, streams, lambda x: attention(ops, first(ops, x), tables))
-        return self.mlp.written(ops, after, lambda x: mlp(ops, second(ops, x)))
+        after = self.attention.written(
+            ops, streams, lambda x: attention(ops, first(ops, x) if first else x, tables)
+        )
+        return self.mlp.written(ops, after, lambda x: mlp(ops, second(ops, x) if second else x))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class HyperBlocks:
     """The layers of a model with N streams, which begin as the embedding and end in a weighted sum."""
 
     blocks: tuple[HyperBlock, ...]
-    last: StreamWeights
+    last: StreamWeights | GatedMean
     lookups: Sequence[Weight] = ()
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
@@ -87,7 +88,7 @@ class HyperBlocks:
 
 
 def hyper_blocks(
-    source: WeightSource, config: ModelConfig, names: TensorNames, kind: HyperConnections,
+    source: WeightSource, config: ModelConfig, names: TensorNames, kind: HyperConnections | GatedStreams,
     blocks: Sequence[Block],
 ) -> HyperBlocks:  # fmt: skip
     """The blocks with what joins them to the streams."""
@@ -102,11 +103,13 @@ def hyper_blocks(
 
 
 def _weights(
-    source: WeightSource, config: ModelConfig, kind: HyperConnections, at: str, sets: int
-) -> StreamWeights:
+    source: WeightSource, config: ModelConfig, kind: HyperConnections | GatedStreams, at: str, sets: int
+) -> StreamWeights | GatedMean:
     """The matrix `at`fn, whose rows the numbers `at`scale multiply, one for each of the `sets`, and the bias
     `at`base.
     """
+    if isinstance(kind, GatedStreams):
+        return gated_mean(source, config, kind, at, injects=sets > 1)
     rows, columns = sets * kind.streams, kind.streams * config.width
     factors = np.repeat(source.vector(at + "scale", sets), kind.streams)
     matrix = source.matrix(at + "fn", rows, columns, View(factors=factors))

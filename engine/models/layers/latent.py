@@ -16,6 +16,7 @@ import numpy as np
 from engine.backends.base import Array, AttentionShape, Ops, Weight
 from engine.models.config import ModelConfig
 from engine.models.latent_config import LatentAttention
+from engine.models.layers.indexer import Chooser, LastChoice, latent_chooser
 from engine.models.layers.parts import Linear, Norm, Order, RopeTables
 from engine.models.names import LatentNames, TensorNames
 from engine.models.source import View, WeightSource, linear, linear_parts, norm
@@ -49,13 +50,14 @@ class LatentMixer:
     sinks: Floats | None = None
     key_norm: Norm | None = None
     rope: str = "main"
+    chooser: Chooser | None = None
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         heads, latent = self.shape.heads, self.latent_norm(ops, self.latent(ops, x))
-        key, wide, gated = self.key_rope(ops, x), x, x
+        key, wide, normed, gated = self.key_rope(ops, x), x, x, x
         if self.query_down is not None:
             plain = self.query_down(ops, x)
-            wide = self.query_norm(ops, plain) if self.query_norm else plain
+            wide = normed = self.query_norm(ops, plain) if self.query_norm else plain
             if self.gate_of_queries:
                 wide = gated = ops.join(wide, plain, 1)
         query, rotated = self.query(ops, wide), self.query_rope(ops, wide)
@@ -66,7 +68,10 @@ class LatentMixer:
         if tables.unrotated is not None:
             query = ops.rope(query, tables.unrotated, heads)
         q = ops.join(ops.head_linear(query, self.key_up), rotated, heads)
-        y = ops.attention(self.layer, q, ops.join(latent, key, 1), None, self.shape, self.sinks)
+        chosen = self.chooser(ops, x, normed, tables) if self.chooser else None
+        y = ops.attention(
+            self.layer, q, ops.join(latent, key, 1), None, self.shape, self.sinks, chosen=chosen
+        )
         y = ops.head_linear(y, self.value_up)
         if self.gate is not None:
             y = ops.gated(self.gate(ops, gated), y, "sigmoid")
@@ -134,7 +139,9 @@ class LatentSource:
         return self.source.matrix(self.at + name + ".weight", rows, columns, view)
 
 
-def latent_mixer(layer: LatentSource, config: ModelConfig, kind: LatentAttention, number: int) -> LatentMixer:
+def latent_mixer(
+    layer: LatentSource, config: ModelConfig, kind: LatentAttention, number: int, last: LastChoice
+) -> LatentMixer:
     """The attention of layer `number`."""
     own, names, width, heads = layer.own, layer.names, config.width, config.queries_of(number)
     down, normed, columns, bias = None, None, width, config.attention_bias
@@ -161,6 +168,7 @@ def latent_mixer(layer: LatentSource, config: ModelConfig, kind: LatentAttention
         layer.source.vector(layer.at + names.sinks, heads) if config.sinks else None,
         layer.norm(own.key_norm, kind.rope_dim, kind) if kind.key_norm else None,
         "local" if config.has_local_rope(number) else "main",
+        latent_chooser(layer.source, config, layer.at, names, number, last),
     )  # fmt: skip
 
 

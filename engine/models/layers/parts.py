@@ -94,13 +94,15 @@ def added(ops: Ops, output: Linear, x: Array, residual: Array | None, scale: flo
 class RopeTables:
     """The rotary tables of a model: `main`, and `local` for the layers with a window that have their own.
     `queries` takes the place of `main` for queries that are scaled by their positions; `unrotated` scales the
-    part of such a query that has no rope, or the queries of layers without rope.
+    part of such a query that has no rope, or the queries of layers without rope. `pooled` is that of an
+    indexer's pooled keys, which have the position of their block's first.
     """
 
     main: RotaryTable | None = None
     local: RotaryTable | None = None
     queries: RotaryTable | None = None
     unrotated: RotaryTable | None = None
+    pooled: RotaryTable | None = None
 
     def table(self, name: str) -> RotaryTable | None:
         """The table called "main" or "local"; None for others."""

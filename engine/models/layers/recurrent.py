@@ -67,6 +67,7 @@ class DeltaMixer:
     recurrence: Recurrence
     norm: Norm
     output: Linear
+    activation: str
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
         shape = self.recurrence.shape
@@ -77,7 +78,7 @@ class DeltaMixer:
         q, k, v = split(ops, mixed, [keys, keys, shape.value_heads * shape.value_dim])
         q, k = self.query_norm(ops, q), self.key_norm(ops, k)
         y = self.recurrence(ops, (q, k, v), decay, beta)
-        return self.output(ops, ops.gated(gate, self.norm(ops, y), "silu"), residual)
+        return self.output(ops, ops.gated(gate, self.norm(ops, y), self.activation), residual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ def _delta(layer: RecurrentSource, config: ModelConfig, kind: DeltaNet, part: in
         layer.convolution(part, channels, kind.taps), norms[0], norms[1],
         layer.recurrence(part + 1, shape, (heads,)),
         layer.norm(heads, config.norm_eps, kind.value_dim),
-        layer.linear(names.output, width, values),
+        layer.linear(names.output, width, values), kind.activation,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ asks before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.backends.kv_formats import bytes_per_position, cache_type
@@ -104,7 +104,7 @@ def cache_bytes(
     are spoken for, as by weights still to be loaded. Raises `BadSetting` as `chosen_context`.
     """
     tokens = chosen_context(settings, info.context_length, info.advised_context)
-    each = page_bytes(info.kv_shapes, cache_dtype(settings), backend, info.latent_cache)
+    each = page_bytes(info.kv_shapes, cache_dtype(settings), backend, info.keys_alone)
     free = max(0, (free_memory() if free is None else free) - busy)
     needed = context_pages(tokens)
     pages = needed + further_pages(tokens, each, settings.memory, free)
@@ -144,10 +144,17 @@ def cache_dtype(settings: CacheSettings) -> str:
     return settings.dtype if settings.value_dtype == "same" else f"{settings.dtype}/{settings.value_dtype}"
 
 
-def page_bytes(shapes: Iterable[tuple[int, int]], dtype: str, backend: str, latent: bool = False) -> int:
-    """Bytes of one page of `PAGE_TOKENS` positions for a `cache_dtype`, keys and values (keys alone if
-    `latent`), in layers with these key/value heads and head dimensions.
+def page_bytes(shapes: Sequence[tuple[int, int]], dtype: str, backend: str, keys_alone: int = 0) -> int:
+    """Bytes of one page of `PAGE_TOKENS` positions for a `cache_dtype`, in layers with these key/value heads
+    and head dimensions: keys and values, of the last `keys_alone` layers keys.
     """
+    both = len(shapes) - keys_alone
+    parts = (shapes[:both], False), (shapes[both:], True)
+    return sum(_page_bytes(each, dtype, backend, alone) for each, alone in parts)
+
+
+def _page_bytes(shapes: Sequence[tuple[int, int]], dtype: str, backend: str, latent: bool) -> int:
+    """The same in layers that all have keys alone, if `latent`, or none."""
     if backend == "reference":  # its keys and values are rounded to the type, but lie in whole numbers
         kind = cache_type(dtype, automatic="fp32")
         kinds = (kind.keys,) if latent else (kind.keys, kind.values)

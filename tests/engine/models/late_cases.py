@@ -26,12 +26,16 @@ MINIMAX: dict[str, Any] = {
 
 
 def chosen_keys(config: Config) -> dict[str, Any]:
-    """Those of latent attention, and of the indexer, whose tensors are left out."""
-    return absorbed_keys(config) | {"attention.indexer.top_k": config["index_topk"]}
+    """Those of latent attention, and of the indexer."""
+    return absorbed_keys(config) | {
+        "attention.indexer.top_k": config["index_topk"],
+        "attention.indexer.head_count": config["index_n_heads"],
+        "attention.indexer.key_length": config["index_head_dim"],
+    }
 
 
-CHOOSING: dict[str, Any] = {"index_topk": 60, "index_head_dim": 16, "index_n_heads": 2}
-"""As many positions as a case is long: a text of which attention sees all."""
+CHOOSING: dict[str, Any] = {"index_topk": 8, "index_head_dim": 16, "index_n_heads": 12}
+"""Few positions, and so many heads that no two scores are equal."""
 V32: dict[str, Any] = {**SPARSE, **CHOOSING}
 GLM_5: dict[str, Any] = {**GLM, **CHOOSING, "mlp_layer_types": ["dense", "sparse", "sparse"]}
 A_X: dict[str, Any] = {
@@ -43,7 +47,16 @@ M3: dict[str, Any] = {
     "dense_intermediate_size": 80, "shared_intermediate_size": 44, "intermediate_size": 36,
     "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
     "layer_types": ["full_attention", *["minimax_m3_sparse"] * 3], "index_n_heads": 2, "index_head_dim": 24,
-    "index_block_size": 15, "index_topk_blocks": 4,
+    "index_block_size": 5, "index_topk_blocks": 4,
+    ROPE: {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.5},
+}  # fmt: skip
+
+QWEN_4: dict[str, Any] = {
+    **SMALL, "num_hidden_layers": 4, "head_dim": 16, "layer_types": [LINEAR, FULL, LINEAR, FULL],
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 12,
+    "linear_value_head_dim": 8, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40,
+    "shared_expert_intermediate_size": 56, "hc_count": 3, "hc_lowrank": 20, "indexer_n_heads": 5,
+    "indexer_kv_heads": 1, "indexer_head_dim": 24, "indexer_budget": 8, "indexer_compress_ratio": 4,
     ROPE: {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.5},
 }  # fmt: skip
 
@@ -52,10 +65,12 @@ def published_m3(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     """The makers' keys and names."""
     own = {
         "sparse_topk_blocks": config["index_topk_blocks"], "sparse_block_size": config["index_block_size"],
+        "sparse_num_index_heads": config["index_n_heads"], "sparse_index_dim": config["index_head_dim"],
+        "sparse_local_block": config["index_local_blocks"],
         "sparse_attention_freq": [int(kind != FULL) for kind in config["layer_types"]],
     }  # fmt: skip
-    dropped = ("layer_types", "mlp_layer_types", "index_topk_blocks", "index_block_size")
-    kept = {key: value for key, value in config.items() if key not in dropped}
+    dropped = ("layer_types", "mlp_layer_types")
+    kept = {key: one for key, one in config.items() if key not in dropped and not key.startswith("index_")}
     kept |= {
         "sparse_attention_config": own, "hidden_act": "swigluoai",
         "moe_layer_freq": [int(kind == "sparse") for kind in config["mlp_layer_types"]],
@@ -63,6 +78,7 @@ def published_m3(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     out: Tensors = {}
     for name, values in tensors.items():
         at, _, part = name.rpartition(".mlp.")
+        name = name.replace(".indexer.", ".index_")
         if part.startswith(("experts", "shared_experts", "gate.")):
             name = f"{at}.block_sparse_moe.{part.replace('gate.e_score', 'e_score')}"
         if name.endswith("experts.down_proj"):
@@ -112,32 +128,39 @@ LATE_CASES = (
             "tie_word_embeddings": True,
         }, variant="three heads, windows, tied",
     ),
-    Case("DeepSeek V3.2", "DeepSeek V3 up to the length at which attention chooses", "deepseek_v32", V32),
+    Case(
+        "DeepSeek V3.2", "DeepSeek V3 whose attention looks at chosen positions", "deepseek_v32", V32,
+        gpu=False,
+    ),
     Case(
         "GLM-5", "the same with other sizes", "glm_moe_dsa", GLM_5,
-        GgufForm("glm-dsa", keys=chosen_keys, change=absorbed),
+        GgufForm("glm-dsa", keys=chosen_keys, change=absorbed), gpu=False,
     ),
     Case(
         "GLM-5", "", "glm_moe_dsa",
         {
-            **GLM_5, "attention_bias": True, "indexer_types": ["full", "shared", "full"], "index_topk": 2048,
+            **GLM_5, "attention_bias": True, "indexer_types": ["full", "shared", "full"], "index_topk": 5,
             "n_group": 4, "topk_group": 2, "norm_topk_prob": False, ROPE: YARN,
-        }, variant="groups, biases, yarn",
+        }, variant="groups, biases, yarn", gpu=False,
     ),
-    Case("A.X K2", "the same with gated norms and a gate of attention", "axk2", A_X),
+    Case("A.X K2", "the same with gated norms and a gate of attention", "axk2", A_X, gpu=False),
     Case(
         "A.X K2", "", "axk2",
         {
             **A_X, "n_group": 4, "topk_group": 2, "attention_bias": True,
             "mlp_layer_types": ["sparse", "dense", "sparse"], "index_topk": 2048, ROPE: YARN,
-        }, variant="groups, biases, yarn",
+        }, variant="groups, biases, yarn", gpu=False,
     ),
     Case(
-        "MiniMax-M3", "experts with the activation of GPT-OSS, up to the length at which attention chooses",
-        "minimax_m3_vl_text", M3,
+        "MiniMax-M3", "experts with the activation of GPT-OSS, attention that looks at chosen blocks",
+        "minimax_m3_vl_text", M3, gpu=False,
     ),
     Case(
         "MiniMax-M3", "", "minimax_m3_vl_text", {**M3, "tie_word_embeddings": True},
-        variant="the makers' names, tied", publish=published_m3,
+        variant="the makers' names, tied", publish=published_m3, gpu=False,
+    ),
+    Case(
+        "Qwen 4", "experts, hyper-connections, delta nets, attention that looks at chosen blocks",
+        "qwen4_exp_text", QWEN_4, gpu=False,
     ),
 )  # fmt: skip

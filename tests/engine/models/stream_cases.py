@@ -11,8 +11,10 @@ from tests.engine.models.autumn_cases import MUSE, SLIDING, with_pictures
 from tests.engine.models.late_cases import CHOOSING, FULL
 from tests.engine.models.latent_cases import LATENT, PLAIN, YARN
 
+SEEN: dict[str, Any] = {**LATENT, **CHOOSING, "index_topk": 60}
+"""As many positions as a case is long: a text of which attention sees all."""
 HUNYUAN_4: dict[str, Any] = {
-    **LATENT, **CHOOSING, "num_hidden_layers": 3, "n_routed_experts": 8, "num_experts_per_tok": 2,
+    **SEEN, "num_hidden_layers": 3, "n_routed_experts": 8, "num_experts_per_tok": 2,
     "moe_intermediate_size": 40, "hc_mult": 3, "swiglu_limit": 0.7, ROPE: PLAIN,
 }  # fmt: skip
 
@@ -29,7 +31,7 @@ SPARK_WHOLE: dict[str, Any] = {
 }  # fmt: skip
 
 DOTS: dict[str, Any] = {
-    **LATENT, **CHOOSING, "num_hidden_layers": 4, "num_key_value_heads": 4, "sliding_window": 9,
+    **SEEN, "num_hidden_layers": 4, "num_key_value_heads": 4, "sliding_window": 9,
     "layer_types": ["indexed_attention", SLIDING, "indexed_attention", SLIDING], "n_routed_experts": 8,
     "num_experts_per_tok": 2, "moe_intermediate_size": 40, "shared_experts_intermediate_size": 28,
     "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"], "head_dim": 32,

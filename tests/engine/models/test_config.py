@@ -19,6 +19,7 @@ from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemory, UnsupportedModel
 from engine.models import ARCHITECTURES, describe, read_model
 from engine.models.architectures.afmoe import TRINITY
+from engine.models.describe import cpu_only
 from engine.models.experts_config import Experts
 from engine.models.headers.decoder import gguf_decoder
 from engine.models.headers.keys import Keys
@@ -166,7 +167,7 @@ def test_scaled_rope_without_max_position_embeddings(
 def test_experts_beyond_the_gpu_kernels(tmp_path: Path, count: int, why: str) -> None:
     config = load(write_folder(tmp_path / "m")).config
     experts = Experts(count, 2, 32, True, frozenset({0}))
-    assert dataclasses.replace(config, experts=experts).cpu_only == why
+    assert cpu_only(dataclasses.replace(config, experts=experts)) == why
 
 
 def test_older_linear_scaling_key_of_gguf(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from engine.backends.base import AttentionShape
 from engine.backends.states import ConvolutionShape, LinearAttentionShape, StateShape
 from engine.errors import BadCheckpoint
 from engine.models.config import ModelConfig
+from engine.models.describe import cpu_only
 from engine.models.layers.rope import RopeConfig
 from engine.models.recurrent_config import (
     DeltaNet,
@@ -44,7 +45,7 @@ def test_layers_are_alike_where_nothing_else_is_said() -> None:
     assert plain.kv_shapes == ((2, 4),) * 6
     assert plain.kv_bytes_per_token("fp16") == 2 * config(layers=3).kv_bytes_per_token("fp16") > 0
     assert [plain.cache_layer(layer) for layer in range(6)] == [*range(6)]
-    assert (plain.advised_context, plain.cpu_only, plain.state_shapes) == (512, "", ())
+    assert (plain.advised_context, cpu_only(plain), plain.state_shapes) == (512, "", ())
 
 
 def test_layers_of_two_kinds() -> None:
@@ -112,7 +113,7 @@ def test_the_context_without_loss_of_quality() -> None:
         rope = RopeConfig(10000.0, 4, False, (1.0, 1.0), original_length=length)
         assert config(rope=rope).advised_context == advised
     assert config(rope=None).advised_context == 512
-    assert config(bidirectional=True).cpu_only == "bidirectional attention"
+    assert cpu_only(config(bidirectional=True)) == "bidirectional attention"
 
 
 @pytest.mark.parametrize(

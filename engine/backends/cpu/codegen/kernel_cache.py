@@ -23,7 +23,7 @@ from engine.backends import gguf_blocks, kv_formats
 from engine.backends.cpu.codegen.simd import FEATURES
 from engine.backends.cpu.codegen.specialise import Jit
 from engine.backends.cpu.kernels import moe, norm, pointwise, read_memory, recurrent, rope, rows
-from engine.backends.cpu.kernels.attention import attention, combine
+from engine.backends.cpu.kernels.attention import attention, combine, indexer
 from engine.backends.cpu.kernels.generalised_delta import generalised_delta_kernel
 from engine.backends.cpu.kernels.kv_write import kv_write
 from engine.backends.cpu.kernels.linear import integer_gemm
@@ -148,7 +148,7 @@ def _count(left: list[str], folder: Path | None) -> int:
 
 def _is_small(name: str) -> bool:
     """Whether a kernel compiles fast: the others begin first."""
-    return not name.startswith(("attention", "linear", "experts", "heads"))
+    return not name.startswith(("attention", "indexer", "linear", "experts", "heads"))
 
 
 def _compile(
@@ -248,6 +248,8 @@ def _source(name: str, jit: Jit) -> Any:
         return attention.attention_kernel(CacheType(kind[1], kind[1]), jit, latent=True)
     if operation == "attention":
         return attention.attention_kernel(CacheType(*kind), jit)
+    if operation == "indexer":
+        return indexer.indexer_kernel(kind[0], jit)
     if operation == "write":
         return kv_write.kv_write_kernel(kind[0], kind[1], jit)
     weight_layout = next(f for f in WEIGHT_LAYOUTS if f.name == kind[0])

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cpu.kernels.attention import attention
+from engine.backends.cpu.kernels.attention import attention, indexer
 from engine.backends.cpu.kernels.attention.combine import SPLITS
 from engine.backends.cpu.lowering.call import Argument, Calls, Slice, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
-from engine.backends.graph.attention import Attention, KvWrite
+from engine.backends.graph.attention import Attention, KvWrite, TopKeys
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import QUANTISED, CacheType, key_bytes, value_bytes
 from engine.core import PAGE_TOKENS
@@ -69,12 +69,12 @@ def _attention(calls: Calls, node: Attention) -> None:
     arguments: list[Argument] = [
         q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial,
         key_page, value_page, *attention.widths(kind, dim, value_dim), window, float(shape.soft_cap), sinks,
-        value_dim, slopes, float(shape.rounded_slopes), ahead, distances, furthest,
+        value_dim, slopes, float(shape.rounded_slopes), ahead, distances, furthest, *_lists(node),
     ]  # fmt: skip
     calls.add(
         f"attention_latent_{kind.keys}" if shape.latent else f"attention_{kind.keys}_{kind.values}",
         arguments,
-        [q, ("keys", layer), ("values", layer)],
+        [*node.reads, ("keys", layer), ("values", layer)],
         [y, "partial"],
         tiles=(groups * SPLITS, SMALL_BATCH, groups, SMALL_BATCH),
         position_bytes=(key_page if shape.latent else groups * (key_page + value_page)) // PAGE_TOKENS,
@@ -85,4 +85,30 @@ def _attention(calls: Calls, node: Attention) -> None:
     calls.add("combine", arguments, ["partial"], [y], tiles=(heads, SMALL_BATCH, 0, SMALL_BATCH))
 
 
-LOWER: Table = {KvWrite: _kv_write, Attention: _attention}
+def _lists(node: Attention) -> list[Argument]:
+    """Where the positions are that a row looks at."""
+    if node.chosen is None:
+        return [0, 0, 0, 0]
+    width = node.chosen.width // node.lists
+    return [node.chosen, node.chosen.stride, width, node.shape.heads // node.lists]
+
+
+def _top_keys(calls: Calls, node: TopKeys) -> None:
+    layer, q, y, shape, name = node.layer, node.q, node.y, node.shape, calls.cache.kind.keys
+    keys, kind = calls.cache.addresses(layer)[0], CacheType(name, name)
+    calls.scratch = max(calls.scratch, indexer.scratch_bytes(shape))
+    key_page = _page_bytes(kind, shape.head_dim)[0]
+    weights, stride = (0, 0) if node.weights is None else (node.weights, node.weights.stride)
+    arguments: list[Argument] = [
+        q, q.stride, keys, key_page, weights, stride, y, y.stride, shape.heads, shape.head_dim,
+        attention.widths(kind, shape.head_dim, 0)[0], shape.count, shape.block, int(shape.pooled),
+        shape.local, shape.width, shape.lists, int(shape.each),
+    ]  # fmt: skip
+    calls.add(
+        f"indexer_{name}", arguments, [*node.reads, ("keys", layer)], [y], tiles=(1, 1, 1, 1),
+        position_bytes=key_page // PAGE_TOKENS, window=attention.NO_WINDOW,
+        shape=(shape.heads, 1, shape.head_dim),
+    )  # fmt: skip
+
+
+LOWER: Table = {KvWrite: _kv_write, Attention: _attention, TopKeys: _top_keys}

@@ -11,6 +11,7 @@ from engine.backends.graph.attention import Attention, KvWrite
 
 def _attention(context: Context, node: Attention) -> Calls:
     assert node.distances is None  # models with them are encoders, which run on the CPU
+    assert node.chosen is None  # those with indexers run there, too
     cache, sm_count = context.cache, context.constants.sm_count(node.device)
     packed = None if node.packed is None else (node.form, node.packed)
     return attention.attention_calls(

@@ -31,24 +31,22 @@ from numba.core import types
 
 from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
-from engine.backends.cpu.kernels.attention.combine import SCRATCH, SPLITS
+from engine.backends.cpu.kernels.attention.chosen import chosen_functions
+from engine.backends.cpu.kernels.attention.combine import SCRATCH, SPLITS, keep_partial_template
 from engine.backends.cpu.kernels.attention.latent import unpack_kernel
 from engine.backends.cpu.kernels.attention.products import attention_products
 from engine.backends.cpu.kernels.attention.softmax import (
-    AT_ONCE,
     MINUS_INFINITY,
     exp_scalar,
     row_by_distance,
     row_cap,
     row_clear,
     row_distance,
-    row_exp,
-    row_mask,
-    row_max,
     row_rounded_slope,
     row_scale,
     row_slope,
     row_times,
+    weigh_row,
 )
 from engine.backends.cpu.kernels.attention.tiles import FP8_FACTOR
 from engine.backends.cpu.kernels.kv_write.tiles import hadamard
@@ -80,14 +78,15 @@ short conversations give work to several threads.
 (
     A_Q, A_Q_STRIDE, A_K, A_V, A_Y, A_Y_STRIDE, A_HEADS, A_KV_HEADS, A_DIM, A_SCALE, A_PARTIAL,
     A_KEY_PAGE, A_VALUE_PAGE, A_Q_WIDTH, A_OUT_WIDTH, A_WINDOW, A_CAP, A_SINKS, A_VALUE_DIM,
-    A_SLOPES, A_ROUNDED, A_AHEAD, A_DISTANCES, A_FURTHEST,
-) = range(24)  # fmt: skip
+    A_SLOPES, A_ROUNDED, A_AHEAD, A_DISTANCES, A_FURTHEST, A_CHOSEN, A_CHOSEN_STRIDE, A_LIST, A_LIST_HEADS,
+) = range(28)  # fmt: skip
 """Queries: address, stride. The layer's keys, its values. Output: address, stride. Heads, key/value heads,
 head dimension, scale (float64). Partial results. Bytes of a head's keys and values in a page. Widths of a
 query and an output (`widths`). Window, soft cap (float64; 0: none), sinks (0: none). Numbers of a head's
 output. ALiBi's slopes (0: none) and `rounded_slopes` (float64) of `AttentionShape`. How many later positions
 a query sees. What is added by distance (0: nothing; see `distance_table`), and the furthest. A negative
-window is one that begins anew at its multiples. Strides are in bytes.
+window is one that begins anew at its multiples. Lists of chosen positions (0: all count), their stride, the
+positions in one, and the heads that share it. Strides are in bytes.
 """
 EDGE = 16
 """Columns of `distance_table` at either end that hold what further keys have: those of one vector."""
@@ -147,6 +146,10 @@ weigh: Any = None
 keep_partial: Any = None
 write_out: Any = None
 unpack: Any = None
+any_chosen: Any = None
+keep_chosen: Any = None
+sees_page: Any = None
+weigh_all: Any = None
 HADAMARD_KEYS = HADAMARD_VALUES = LATENT = False
 KEY_FACTOR = VALUE_FACTOR = ONE = np.float32(1)
 
@@ -178,8 +181,6 @@ def _attend_template(
     short, positions = split >= 0, ld_i64(step + 8 * POSITIONS) + 4 * first_row
     window, beyond = ld_i64(args + 8 * A_WINDOW), ld_i64(args + 8 * A_AHEAD)
     last = last_seen(step, run, first_row + here - 1, beyond)
-    changed = ld_f64(args + 8 * A_CAP) > 0.0 or ld_i64(args + 8 * A_SLOPES) != 0
-    changed = changed or ld_i64(args + 8 * A_DISTANCES) != 0
     first = seen_from(ld_i32(positions), window) // PAGE_TOKENS
     if short:
         first += (split - first) % SPLITS
@@ -200,20 +201,14 @@ def _attend_template(
     for j in range(first, last // PAGE_TOKENS + 1, jump):
         place = ld_i32(pages + 4 * j) if LATENT else ld_i32(pages + 4 * j) * groups + g
         start = j * PAGE_TOKENS
+        if not sees_page(args, g, first_row, here, start):
+            continue
         filled = min(PAGE_TOKENS, last - start + 1)
         vectors = (filled + 15) // 16
         page = keys + place * ld_i64(args + 8 * A_KEY_PAGE)
         values = page if LATENT else ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE)
         scores_of(page, j, vectors, q, q_width, queries, dim, scores, values)
-        for i in range(queries):
-            own = ld_i32(positions + 4 * (i // ratio))
-            valid, low = min(own + beyond, last) - start + 1, seen_from(own, window) - start
-            row = scores + 4 * PAGE_TOKENS * i
-            if changed:
-                change_scores(args, row, vectors, g * ratio + i % ratio, start, own - start)
-            if low >= PAGE_TOKENS:
-                valid = 0
-            weigh(row, vectors, low, valid, state + 8 * i, out + 4 * width * i, width // 16)
+        weigh_all(args, g, first_row, queries, positions, last, start, scores, out, state)
         if LATENT:
             unpack(page, j, vectors, dim, q_width, width, panel)
             mix(panel, j, filled, scores, queries, width, spare, out, panel)
@@ -231,6 +226,50 @@ def _attend_template(
         keep_partial(queries, width, narrow, state, out, target)
     else:
         write_out(args, g, first_row, queries, state, out)
+
+
+def _sees_page_template(args: int, g: int, first_row: int, here: int, start: int) -> int:
+    """Whether a row looks at the page from position `start` on: any page, unless positions are chosen."""
+    chosen, stride, listed = (
+        ld_i64(args + 8 * A_CHOSEN), ld_i64(args + 8 * A_CHOSEN_STRIDE), ld_i64(args + 8 * A_LIST)
+    )  # fmt: skip
+    if not chosen:
+        return 1
+    ratio = ld_i64(args + 8 * A_HEADS) // ld_i64(args + 8 * A_KV_HEADS)
+    sharing = ld_i64(args + 8 * A_LIST_HEADS)
+    first, last = g * ratio // sharing, (g * ratio + ratio - 1) // sharing
+    lists = chosen + first_row * stride + 4 * listed * first
+    return int(any_chosen(lists, stride, here, listed, last - first + 1, start))
+
+
+def _weigh_all_template(
+    args: int, g: int, first_row: int, queries: int, positions: int, last: int, start: int, scores: int,
+    out: int, state: int,
+) -> None:  # fmt: skip
+    """`weigh` the scores of a page, from position `start` on, of each query of a tile, whose first row is
+    `first_row`; `last` is the last position that one sees.
+    """
+    ratio = ld_i64(args + 8 * A_HEADS) // ld_i64(args + 8 * A_KV_HEADS)
+    window, beyond = ld_i64(args + 8 * A_WINDOW), ld_i64(args + 8 * A_AHEAD)
+    changed = ld_f64(args + 8 * A_CAP) > 0.0 or ld_i64(args + 8 * A_SLOPES) != 0
+    changed = changed or ld_i64(args + 8 * A_DISTANCES) != 0
+    chosen, listed = ld_i64(args + 8 * A_CHOSEN), ld_i64(args + 8 * A_LIST)
+    vectors, width = (min(PAGE_TOKENS, last - start + 1) + 15) // 16, ld_i64(args + 8 * A_OUT_WIDTH)
+    spare = scores + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
+    for i in range(queries):
+        own, head = ld_i32(positions + 4 * (i // ratio)), g * ratio + i % ratio
+        valid, low = min(own + beyond, last) - start + 1, seen_from(own, window) - start
+        row = scores + 4 * PAGE_TOKENS * i
+        if changed:
+            change_scores(args, row, vectors, head, start, own - start)
+        if low >= PAGE_TOKENS:
+            valid = 0
+        if chosen:
+            mine = chosen + (first_row + i // ratio) * ld_i64(args + 8 * A_CHOSEN_STRIDE)
+            mine += 4 * listed * (head // ld_i64(args + 8 * A_LIST_HEADS))
+            if not keep_chosen(row, vectors, mine, listed, start, spare):
+                valid = 0
+        weigh(row, vectors, low, valid, state + 8 * i, out + 4 * width * i, width // 16)
 
 
 def _seen_from(position: int, window: int) -> int:
@@ -292,38 +331,6 @@ def _change_scores(args: int, row: int, vectors: int, head: int, start: int, pla
         row_by_distance(row, vectors, own, -place, furthest)
 
 
-def _weigh(row: int, vectors: int, low: int, valid: int, state: int, out: int, out_vectors: int) -> None:
-    """Replace a page's scores by exp(score - m), m the running maximum; rescale sum and output if m grows.
-
-    `row` has `vectors` vectors of scores; positions low .. valid - 1 count. `state` is (m, sum), float32.
-    """
-    if valid <= 0:
-        row_clear(row, vectors)
-        return
-    fours = (vectors + AT_ONCE - 1) // AT_ONCE
-    if low > 0 or valid < 16 * AT_ONCE * fours:
-        row_mask(row, AT_ONCE * fours, max(low, 0), valid)
-    before = ld_f32(state)
-    top = max(before, row_max(row, fours))
-    total = row_exp(row, fours, top)
-    if top == before:
-        st_f32(state + 4, ld_f32(state + 4) + total)
-        return
-    factor = exp_scalar(before - top)
-    st_f32(state, top)
-    st_f32(state + 4, ld_f32(state + 4) * factor + total)
-    row_scale(out, out_vectors, factor)
-
-
-def _keep_partial(queries: int, width: int, narrow: int, state: int, out: int, target: int) -> None:
-    """Write the maximum, sum and unnormalised output of each query for `combine`."""
-    for i in range(queries):
-        st_f32(target, ld_f32(state + 8 * i))
-        st_f32(target + 4, ld_f32(state + 8 * i + 4))
-        row_times(out + 4 * i * width, narrow, VALUE_FACTOR, target + 8)
-        target += 4 * (2 + narrow)
-
-
 def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out: int) -> None:
     """Write normalised outputs to y; a sink adds e^sink to the sum."""
     groups, dim, width = (
@@ -359,14 +366,19 @@ def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False) -> Any:
         **attention_products(CacheType(kind.keys, "fp32") if latent else kind, jit),
         "begin": jit(specialise(_begin, f"begin_{kind.keys}", KEY_FACTOR=factors[0]), words(7)),
         "change_scores": jit(_change_scores, words(6)),
-        "weigh": jit(_weigh, words(7)),
+        "weigh": jit(weigh_row, words(7)),
+        **chosen_functions(jit),
         "keep_partial": jit(
-            specialise(_keep_partial, f"keep_partial_{kind.values}", VALUE_FACTOR=factors[1]), words(6)
+            specialise(keep_partial_template, f"keep_partial_{kind.values}", VALUE_FACTOR=factors[1]),
+            words(6),
         ),
         "write_out": jit(
             specialise(_write_out, f"write_out_{kind.values}", VALUE_FACTOR=factors[1]), words(6)
         ),
     }
+    sees = types.int64(*(types.int64,) * 5)
+    parts["sees_page"] = jit(specialise(_sees_page_template, "sees_page", **parts), sees)
+    parts["weigh_all"] = jit(specialise(_weigh_all_template, "weigh_all", **parts), words(10))
     if latent:
         parts["unpack"] = jit(unpack_kernel(kind.keys), words(7))
     constants = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_i32, ld_i64
+from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_i32, ld_i64, st_f32
 from engine.backends.cpu.kernels.attention.softmax import (
     MINUS_INFINITY,
     exp_scalar,
@@ -26,7 +26,7 @@ SPLITS = 16
 """Tiles among which a small batch divides the pages of each sequence, for each key/value head."""
 SCRATCH = 64
 LOWEST = np.float32(MINUS_INFINITY)
-ONE = np.float32(1)
+ONE = VALUE_FACTOR = np.float32(1)
 (C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM, C_WINDOW, C_SINKS) = range(8)
 
 
@@ -69,3 +69,12 @@ def combine(args: int, step: int, tile: int, scratch: int) -> None:
             total += factor * ld_f32(first + s * jump + 4)
             row_add(scratch + SCRATCH, first + s * jump + 8, width // 16, factor)
         row_times(scratch + SCRATCH, dim, ONE / total, y)
+
+
+def keep_partial_template(queries: int, width: int, narrow: int, state: int, out: int, target: int) -> None:
+    """Write the maximum, sum and unnormalised output of each query for `combine`."""
+    for i in range(queries):
+        st_f32(target, ld_f32(state + 8 * i))
+        st_f32(target + 4, ld_f32(state + 8 * i + 4))
+        row_times(out + 4 * i * width, narrow, VALUE_FACTOR, target + 8)
+        target += 4 * (2 + narrow)

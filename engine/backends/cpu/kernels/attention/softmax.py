@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
+from engine.backends.cpu.codegen.memory_ops import ld_f32, st_f32
 from engine.backends.cpu.codegen.simd import (
     F32,
     I16,
@@ -256,3 +257,26 @@ row_add = intrinsic_function(
 )
 row_dot = intrinsic_function("row_dot", types.float32, (types.int64, types.int64, types.int64), _emit_dot)
 exp_scalar = intrinsic_function("exp_scalar", types.float32, (types.float32,), _emit_exp_scalar)
+
+
+def weigh_row(row: int, vectors: int, low: int, valid: int, state: int, out: int, out_vectors: int) -> None:
+    """Replace a page's scores by exp(score - m), m the running maximum; rescale sum and output if m grows.
+
+    `row` has `vectors` vectors of scores; positions low .. valid - 1 count. `state` is (m, sum), float32.
+    """
+    if valid <= 0:
+        row_clear(row, vectors)
+        return
+    fours = (vectors + AT_ONCE - 1) // AT_ONCE
+    if low > 0 or valid < 16 * AT_ONCE * fours:
+        row_mask(row, AT_ONCE * fours, max(low, 0), valid)
+    before = ld_f32(state)
+    top = max(before, row_max(row, fours))
+    total = row_exp(row, fours, top)
+    if top == before:
+        st_f32(state + 4, ld_f32(state + 4) + total)
+        return
+    factor = exp_scalar(before - top)
+    st_f32(state, top)
+    st_f32(state + 4, ld_f32(state + 4) * factor + total)
+    row_scale(out, out_vectors, factor)

@@ -1,0 +1,48 @@
+"""Attention over keys that an indexer chooses: what the indexer is, and its operation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class IndexerShape:
+    """One layer's indexer: `heads` queries of `head_dim` numbers score one key for each position.
+
+    Positions are chosen in blocks of `block`, at most `count` of them, that of the lower number where scores
+    are equal. A score is the sum over heads of a weight times relu(q k) (DeepSeek V3.2, arXiv 2512.02556). If
+    `pooled`, the key of a block is that of its last position, and the positions after the last whole block
+    are chosen in any case; the keys of other positions do not matter. With `each`, every head chooses for as
+    many of attention's heads, a block's score is the largest q k in it, and the `local` latest blocks
+    are always among its choice (MiniMax-M3's model card).
+    """
+
+    heads: int
+    head_dim: int
+    count: int
+    block: int = 1
+    pooled: bool = False
+    each: bool = False
+    local: int = 0
+
+    @property
+    def lists(self) -> int:
+        """Lists of chosen positions of a row."""
+        return self.heads if self.each else 1
+
+    @property
+    def width(self) -> int:
+        """The most positions in a list."""
+        return self.block * self.count + (self.block - 1 if self.pooled else 0)
+
+
+class IndexerOps(Protocol):
+    """The operation of `engine.backends.base.Ops` that chooses keys."""
+
+    def top_keys(self, layer: int, q: Any, k: Any, weights: Any | None, shape: IndexerShape) -> Any:
+        """Write k (T, D) to the cache's `layer`, then choose the positions that attention looks at from each
+        row, by q (T, H * D) and `weights` (T, H), all 1 if there are none, and none if `shape.each`: for
+        `Ops.attention`.
+        """
+        ...

@@ -1,0 +1,46 @@
+"""Which layers attend to chosen positions alone, and how these are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.backends.indexer import IndexerShape
+from engine.backends.states import ConvolutionShape, StateShape
+
+
+@dataclass(frozen=True, slots=True)
+class Indexer:
+    """The indexers of a model: see `IndexerShape`.
+
+    The layers of `layers` have one of their own, those of `sharing` use what the last layer before them has
+    chosen. Their keys follow those of attention in the cache.
+    """
+
+    shape: IndexerShape
+    layers: frozenset[int]
+    sharing: frozenset[int] = frozenset()
+    interleaved: bool = False
+    """Whether its rope is interleaved, whatever that of attention is."""
+    pooling: str = ""
+    """How the key of a block is made of those of its positions: "mean" (Qwen 4), before norm and rope, or ""
+    where a block has one position or no key.
+    """
+
+    @property
+    def part(self) -> StateShape | None:
+        """What a layer's indexer keeps of a sequence besides keys: the last positions that it pools."""
+        if not self.pooling or self.shape.block == 1:
+            return None
+        return ConvolutionShape(self.shape.head_dim, self.shape.block)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexerNames:
+    """The names of an indexer's tensors, after those of `TensorNames.layer`."""
+
+    query: str
+    key: str
+    """The same as `query` where they are in one matrix."""
+    key_norm: str
+    weights: str = ""
+    query_norm: str = ""
