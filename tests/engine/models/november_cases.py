@@ -93,10 +93,17 @@ NOVEMBER_CASES = (
         },
         variant="wider, biases", gpu=False,
     ),
-    Case("Zamba", "Mamba of several heads, and attention that layers share", "zamba", ZAMBA_1, gpu=False),
+    Case(
+        "Zamba", "Mamba of several heads, and attention that layers share", "zamba",
+        {**ZAMBA_1, "num_hidden_layers": 2, "layers_block_type": ["hybrid", "hybrid"]}, gpu=False,
+    ),
     Case(
         "Zamba", "", "zamba",
-        {**ZAMBA_1, "n_mamba_heads": 4, "mamba_proj_bias": True, "mamba_dt_rank": 5, "mamba_expand": 2},
+        {
+            **ZAMBA_1, "num_hidden_layers": 3,
+            "layers_block_type": ["hybrid", "linear_attention", "hybrid"], "n_mamba_heads": 4,
+            "mamba_proj_bias": True, "mamba_dt_rank": 5, "mamba_expand": 2,
+        },
         variant="four heads, biases", gpu=False,
     ),
     Case("JetMoE", "experts of attention", "jetmoe", JET_MOE, gpu=False),

@@ -30,7 +30,7 @@ MADE = {
     ("mamba", "intermediate_size"), ("falcon_mamba", "intermediate_size"),
     ("mamba", "time_step_rank"), ("falcon_mamba", "time_step_rank"), ("jamba", "mamba_dt_rank"),
     ("modernbert-decoder", "sliding_window"), ("bailing_hybrid", "linear_head_dim"),
-    ("bailing_hybrid", "linear_num_heads"),
+    ("bailing_hybrid", "linear_num_heads"), ("zamba", "mamba_dt_rank"),
 }  # fmt: skip
 """(model type, key) whose default the class computes from other keys."""
 

@@ -40,7 +40,7 @@ def _mixer(kind: str) -> Any:
     if kind == "together":
         return DeltaMixer(
             _linear(3 * values), _linear(values), _linear(HEADS), _linear(HEADS), _convolution(3 * values),
-            *norms, recurrence, norm, output,
+            *norms, recurrence, norm, output, "silu",
         )  # fmt: skip
     inputs, convolution = (_linear(values), _linear(values), _linear(values)), _convolution(values)
     return SeparateDeltaMixer(

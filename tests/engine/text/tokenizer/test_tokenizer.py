@@ -304,7 +304,7 @@ def test_pieces_are_readable() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"tokenizer.ggml.model": "plamo2"}, UnsupportedModel, "'plamo2'"),
+        ({"tokenizer.ggml.model": "elvish"}, UnsupportedModel, "'elvish'"),
         ({"tokenizer.ggml.model": None}, UnsupportedModel, "no tokenizer"),
         ({"tokenizer.ggml.pre": "martian"}, UnsupportedModel, "'martian'.*smollm"),
         ({"tokenizer.ggml.tokens": []}, BadCheckpoint, "no list of tokens"),
