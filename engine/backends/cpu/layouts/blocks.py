@@ -170,11 +170,10 @@ class BlockLayout:
     ) -> None:
         d, m = self._numbers(b, block)
         groups = self.groups * self._group_bytes
-        level = 1 if self.groups == 1 else 2
-        prefetch_lines(b, b.add(block, ir.Constant(I64, groups)), self.block_bytes - groups, level)
+        prefetch_lines(b, b.add(block, ir.Constant(I64, groups)), self.block_bytes - groups)
 
         def group_dot(group: ir.Value, g: ir.Value) -> None:
-            prefetch_lines(b, group, self._group_bytes, level)
+            prefetch_lines(b, group, self._group_bytes)
             reader = CodeReader(b, self.codes, group)
             packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
             for part in range(GROUP // self.part):

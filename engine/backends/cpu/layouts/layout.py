@@ -105,21 +105,18 @@ does not depend on the others. Without AVX-512 a vector is two or more registers
 """
 
 
-READ_AHEAD = {1: 4 << 10, 2: 8 << 10}
-"""How many bytes ahead packed weights are prefetched into the cache of each level: 0.2 and 0.4 microseconds
-at 20 GB/s for each core.
-"""
+READ_AHEAD = 8 << 10
+"""How many bytes ahead packed weights are prefetched: 0.4 microseconds at 20 GB/s for each core."""
 
 
-def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int, level: int = 2) -> None:
-    """Prefetch the `size` bytes that begin `READ_AHEAD` after `block` into the cache of this level.
+def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int) -> None:
+    """Prefetch the `size` bytes that begin `READ_AHEAD` bytes after `block` into the second-level cache,
+    which can have many more reads in flight than the first.
 
-    The second can have more reads in flight. On Zen 4 the first is a tenth to a quarter faster for layouts
-    whose blocks are read in the order of their bytes, and slower for others. All bytes of a block must be
-    prefetched: one line that is not costs the whole latency of memory for each block.
+    All bytes of a block must be prefetched: a line that is not costs memory's whole latency for each block.
     """
     for line in range(0, size, 64):
-        prefetch(b, block, READ_AHEAD[level] + line, level)
+        prefetch(b, block, READ_AHEAD + line, 2)
 
 
 def add_to_chain(

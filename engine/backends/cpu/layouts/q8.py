@@ -78,7 +78,7 @@ class Q8:
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
     ) -> None:
-        prefetch_lines(b, block, self.block_bytes, level=1)
+        prefetch_lines(b, block, self.block_bytes)
         scale = load_half(b, block, _SCALES)
         quads = ((q, byte_operand(b, block, q)) for q in range(_UNIT // 4))
         for r, value in enumerate(integer_products(b, quads, rows, BIAS, ALL, 0)):

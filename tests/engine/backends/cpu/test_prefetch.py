@@ -24,7 +24,7 @@ BLOCKS = 7
 
 def _mark(b: ir.IRBuilder, address: Any, offset: int, level: int = 1) -> None:
     """Instead of a prefetch: a mark that the line would have been fetched."""
-    line = b.and_(b.add(address, ir.Constant(I64, offset - READ_AHEAD[level])), ir.Constant(I64, -64))
+    line = b.and_(b.add(address, ir.Constant(I64, offset - READ_AHEAD)), ir.Constant(I64, -64))
     store(b, ir.Constant(I8, 1), b.add(line, ir.Constant(I64, ROOM)))
 
 
