@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 from engine.backends.indexer import IndexerOps
 from engine.backends.routing import Routing
-from engine.backends.states import NO_STATES, DeltaWeights, LinearAttentionShape, States
+from engine.backends.states import NO_STATES, StateOps, States
 from engine.core import Loading
 from engine.tensors import Bytes, Floats, Ints, RawTensor
 
 Array = Any
-"""A row-shaped activation: a torch tensor, or a buffer of a recorded pass."""
+"""A row-shaped activation of a backend: a torch tensor, or a buffer of a recorded pass."""
 
 
 class Weight(Protocol):
@@ -91,6 +91,7 @@ class Step:
     its page j holds positions 256 j .. 256 j + 255, and it has every page that the T rows touch. The rows'
     keys and values are written before attention reads them. Logits are computed for the last `logit_rows`
     rows only.
+
     `runs` is empty for one sequence. Otherwise it has (rows, pages) for each: the rows of the sequences
     follow one another in `token_ids` and `positions`, and so do their block tables in `pages`. Up to
     `Program.batch_rows` rows run together, more of them one sequence after the other. No sequence writes to a
@@ -118,6 +119,7 @@ class KVCache(Protocol):
     """
 
     states: States
+
     page_count: int
     nbytes: int
     dtype: str
@@ -148,7 +150,7 @@ class KVCache(Protocol):
         ...
 
 
-class Ops(IndexerOps, Protocol):
+class Ops(IndexerOps, StateOps, Protocol):
     """The operations that a model's forward function may use. Arrays are (T, width) float32."""
 
     def embed(self, table: Weight, scale: float = 1.0) -> Array:
@@ -206,36 +208,6 @@ class Ops(IndexerOps, Protocol):
         the query to M after it, and further ones as these (MPNet, arXiv 2004.09297). With `chosen`, a result
         of `top_keys`, rows attend to those positions alone.
         """
-        ...
-
-    def convolve(self, part: int, x: Array, weight: Floats, bias: Floats | None = None) -> Array:
-        """y[t] = bias + sum over j of weight[j] * x[t - K + 1 + j], for x (T, C) and weight (K, C): (T, C).
-
-        Rows before the step's first come from part number `part` of the sequence's state; before the text
-        there are zeros.
-        """
-        ...
-
-    def linear_attention(
-        self, part: int, inputs: tuple[Array, Array, Array], decay: Array, beta: Array | None, rate: Floats,
-        shift: Floats, shape: LinearAttentionShape, skip: Floats | None = None,
-    ) -> Array:  # fmt: skip
-        """Advance the matrices of each head by q (T, G * Dk), k (T, G * Dk), v (T, H * Dv), the `inputs`.
-
-        With step = softplus(decay + shift) and a = exp(rate * step), from `decay` (T, H), `rate` (H,) and
-        `shift` (H,): S = a S + k (b (v - p))^T, where b is sigmoid(beta), or step if there is no `beta`, and
-        p is (a S)^T k with the delta rule, else 0. Returns S^T q + skip v (T, H * Dv), with `skip` (H,). The
-        matrices are part number `part` of the sequence's state, zeros before the text. Sources: see
-        `LinearAttentionShape`. If keys decay alone, `decay` and `shift` have H * Dk numbers, and a is
-        diagonal. If values do, they have H * Dv as `skip` has, `rate` is (Dk, H * Dv), and a and b multiply
-        number by number. Of keys that are `bound`, and of `unit`, see `LinearAttentionShape`.
-        """
-        ...
-
-    def generalised_delta(
-        self, part: int, inputs: tuple[Array, Array, Array], decay: Array, rate: Array, weights: DeltaWeights
-    ) -> Array:
-        """Advance part number `part` as `DeltaWeights` says: r, k, v are the `inputs`. (T, 2 * H * Dv)"""
         ...
 
     def gated(self, gate: Array, up: Array, activation: str) -> Array:

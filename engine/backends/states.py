@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from engine.tensors import Floats
 
@@ -114,3 +115,37 @@ class States:
 
 NO_STATES = States()
 """What a cache of a model without recurrent layers holds."""
+
+
+class StateOps(Protocol):
+    """The operations of `engine.backends.base.Ops` that advance states."""
+
+    def convolve(self, part: int, x: Any, weight: Floats, bias: Floats | None = None) -> Any:
+        """y[t] = bias + sum over j of weight[j] * x[t - K + 1 + j], for x (T, C) and weight (K, C): (T, C).
+
+        Rows before the step's first come from part number `part` of the sequence's state; before the text
+        there are zeros.
+        """
+        ...
+
+    def linear_attention(
+        self, part: int, inputs: tuple[Any, Any, Any], decay: Any, beta: Any | None, rate: Floats,
+        shift: Floats, shape: LinearAttentionShape, skip: Floats | None = None,
+    ) -> Any:  # fmt: skip
+        """Advance the matrices of each head by q (T, G * Dk), k (T, G * Dk), v (T, H * Dv), the `inputs`.
+
+        With step = softplus(decay + shift) and a = exp(rate * step), from `decay` (T, H), `rate` (H,) and
+        `shift` (H,): S = a S + k (b (v - p))^T, where b is sigmoid(beta), or step if there is no `beta`, and
+        p is (a S)^T k with the delta rule, else 0. Returns S^T q + skip v (T, H * Dv), with `skip` (H,). The
+        matrices are part number `part` of the sequence's state, zeros before the text. Sources: see
+        `LinearAttentionShape`. If keys decay alone, `decay` and `shift` have H * Dk numbers, and a is
+        diagonal. If values do, they have H * Dv as `skip` has, `rate` is (Dk, H * Dv), and a and b multiply
+        number by number. Of keys that are `bound`, and of `unit`, see `LinearAttentionShape`.
+        """
+        ...
+
+    def generalised_delta(
+        self, part: int, inputs: tuple[Any, Any, Any], decay: Any, rate: Any, weights: DeltaWeights
+    ) -> Any:
+        """Advance part number `part` as `DeltaWeights` says: r, k, v are the `inputs`. (T, 2 * H * Dv)"""
+        ...

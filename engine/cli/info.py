@@ -157,7 +157,7 @@ def _readable(key: str, value: object) -> str:
         return f"{number_text(value)} ({number_text(value / 2**30, '.2f')} GiB)"
     if isinstance(value, float):
         return number_text(value, ".2f")
-    if key == "verdict":
+    if key in ("verdict", "cpu_only"):
         return translate(str(value))
     if key == "remarks" and isinstance(value, list):
         return one_line(" ".join(map(str, value)))

@@ -23,6 +23,7 @@ from engine.models.quantising import PlainCount
 from engine.models.remarks import remarks
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
 from engine.weights.facts import licence, pooling, quantisation_name
+from engine.words import N_
 
 _AUTO_CACHE = "fp16"
 """The automatic cache type of the CPU backend."""
@@ -158,16 +159,16 @@ def _text_facts(checkpoint: Checkpoint) -> tuple[tuple[int, ...], bool, str]:
 
 
 def cpu_only(config: ModelConfig) -> str:
-    """What the model has that there are no GPU kernels for; "" if there is nothing."""
+    """What the model has that there are no GPU kernels for, to be translated; "" if there is nothing."""
     found = {
-        "bidirectional attention": config.bidirectional,
-        "attention to chosen positions": config.indexer is not None,
-        "layers that run several times": config.cycles is not None,
-        "states whose parts decay alone": any(
+        N_("bidirectional attention"): config.bidirectional,
+        N_("attention to chosen positions"): config.indexer is not None,
+        N_("layers that run several times"): config.cycles is not None,
+        N_("states whose parts decay alone"): any(
             isinstance(shape, LinearAttentionShape) and shape.decays != "head"
             for shape in config.state_shapes
         ),
-        f"mixtures of more than {MOST_GPU_EXPERTS} experts": config.experts is not None
+        N_("mixtures of more than 512 experts"): config.experts is not None
         and config.experts.count > MOST_GPU_EXPERTS,
     }  # fmt: skip
     return config.without_gpu or next((name for name, there in found.items() if there), "")

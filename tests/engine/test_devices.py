@@ -19,6 +19,7 @@ from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Done, Message, Text
 from engine.errors import BadSetting, DeviceLost, EngineError, NotEnoughMemory
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
+from engine.words import set_language
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
 from tests.tiny import TINY, write_gguf
@@ -219,7 +220,9 @@ def test_a_model_with_recurrent_layers_takes_the_gpu(machine: Any, tmp_path: Pat
     chat.close()
 
 
-def test_what_gpus_have_no_kernels_for_runs_on_the_processor(machine: Any, tmp_path: Path) -> None:
+def test_what_gpus_have_no_kernels_for_runs_on_the_processor(
+    machine: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     what = "states whose parts decay alone"
     path = write_checkpoint(BY_NAME["Mamba"], tmp_path / "m")
     made = machine(gpu(0, 1 << 30, "NVIDIA H200"))
@@ -229,4 +232,8 @@ def test_what_gpus_have_no_kernels_for_runs_on_the_processor(machine: Any, tmp_p
     assert chat.info.notice == f"m runs on the processor (CPU): there are no GPU kernels for its {what}."
     chat.close()
     with pytest.raises(BadSetting, match=f"m has {what}, which GPUs have no kernels for"):
+        finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
+    request.addfinalizer(lambda: set_language("en"))
+    set_language("de")
+    with pytest.raises(BadSetting, match="m hat Zustände, deren Teile einzeln abklingen, wofür GPUs"):
         finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))

@@ -9,7 +9,7 @@ from engine.models.headers.decoder import hf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.layers.differences import difference_blocks
 from engine.models.names import HF
-from engine.words import _
+from engine.words import N_, _
 
 _DEFAULTS = {
     "vocab_size": 32_000, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
@@ -31,7 +31,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             )
         )
     return ModelConfig(
-        **shape | {"head_dim": 2 * dim}, attention_scale=dim**-0.5, without_gpu="differences of attention"
+        **shape | {"head_dim": 2 * dim}, attention_scale=dim**-0.5, without_gpu=N_("differences of attention")
     )
 
 

@@ -34,11 +34,10 @@ class CyclicBlocks:
     lookups: Sequence[Weight] = ()
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
-        slow, fast, runs = x, self.start(ops, x), iter(self.runs)
-        for _unused in range(self.kind.slow):
-            for _also_unused in range(self.kind.fast):
-                fast = self._run(ops, ops.add(fast, slow), tables, next(runs))
-            slow = self._run(ops, ops.add(slow, fast), tables, next(runs))
+        slow, fast = x, self.start(ops, x)
+        for number, blocks in enumerate(self.runs, 1):
+            made = self._run(ops, ops.add(fast, slow), tables, blocks)
+            slow, fast = (slow, made) if number % (self.kind.fast + 1) else (made, fast)
         return slow
 
     def _run(self, ops: Ops, x: Array, tables: RopeTables, blocks: tuple[Block, ...]) -> Array:

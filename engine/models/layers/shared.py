@@ -7,12 +7,11 @@ Shape letters as in `engine.models.layers.parts`.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from engine.backends.base import Array, Ops, Weight
 from engine.models.attention import Attention, SeparateQkv
 from engine.models.decoder import Builder
-from engine.models.layers.linears import AddedLinear
 from engine.models.layers.parts import GatedMlp, Linear, Mixer, Norm, RopeTables
 from engine.models.layers.recurrent import recurrent_mixer
 from engine.models.layers.recurrent_parts import RecurrentSource
@@ -20,6 +19,17 @@ from engine.models.source import linear
 
 _MAMBA_EPS = 1e-5
 """Of the norm in Mamba-2, whatever that of the layers is."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedLinear(Linear):
+    """A matrix to whose product up(down(x)) is added."""
+
+    down: Linear = field(kw_only=True)
+    up: Linear = field(kw_only=True)
+
+    def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
+        return self.up(ops, self.down(ops, x), Linear.__call__(self, ops, x, residual))
 
 
 @dataclass(frozen=True, slots=True)

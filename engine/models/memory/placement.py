@@ -25,7 +25,7 @@ from engine.models.source import Survey
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint
-from engine.words import _
+from engine.words import _, translate
 
 
 @runtime_checkable
@@ -94,7 +94,7 @@ def on_a_device(
         against = _(
             "{name} runs on the processor (CPU): there are no GPU kernels for its {cpu_only}.",
             name=name,
-            cpu_only=info.cpu_only,
+            cpu_only=translate(info.cpu_only),
         )
     for target in (*others, last):
         if target is not last:
@@ -139,7 +139,7 @@ def runnable(info: ModelInfo, found: Sequence[Target]) -> list[Target]:
                 "{name} has {cpu_only}, which GPUs have no kernels for; choose the processor (CPU) "
                 "or automatic as the device.",
                 name=Path(info.path).name,
-                cpu_only=info.cpu_only,
+                cpu_only=translate(info.cpu_only),
             )
         )
     return able

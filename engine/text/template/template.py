@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -126,8 +125,12 @@ class ChatTemplate:
         parts = [self.source]
         for way in (Way(), *self.switch.ways.values()):
             for turns in ([asked], [asked, thought]):
-                with suppress(BadTemplate):
+                try:
                     parts.append(self.render(turns, variables=way.variables))
+                except TemplateOverLimit:  # the others would cost as much again
+                    return "\n".join(parts)
+                except BadTemplate:
+                    continue
         return "\n".join(parts)
 
     @property

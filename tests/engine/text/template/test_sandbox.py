@@ -239,6 +239,19 @@ def test_time_limit_names_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
         ChatTemplate("first\n" + NESTED.replace("BODY", ""), None, None).render([Message("user", "Hi")])
 
 
+def test_tags_are_looked_for_within_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sample conversation would take as long again."""
+    monkeypatch.setattr(sandbox, "TIME_LIMIT", 0.02)
+    template, renderings = ChatTemplate("<think></think>" + NESTED.replace("BODY", ""), None, None), []
+    assert template.switch.ways == {}
+    usual = ChatTemplate._render
+    monkeypatch.setattr(
+        ChatTemplate, "_render", lambda self, *rest: (renderings.append(rest), usual(self, *rest))[1]
+    )
+    assert template.tags[0] == ("<think>", "</think>")
+    assert len(renderings) == 1
+
+
 def test_waiting_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A computer that gives the thread no time for hours does not make its template a slow one."""
     clock = itertools.count(0.0, 3600.0)
