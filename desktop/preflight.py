@@ -16,7 +16,7 @@ from pathlib import Path
 
 from engine.words import _
 
-__all__ = ["DEBIAN_PACKAGES", "import_trouble", "trouble"]
+__all__ = ["DEBIAN_PACKAGES", "import_trouble", "load_plugin", "trouble"]
 
 DEBIAN_PACKAGES = (
     "libegl1 libgl1 libglib2.0-0 libfontconfig1 libdbus-1-3 libxkbcommon0 libxkbcommon-x11-0 libx11-xcb1 "
@@ -74,7 +74,7 @@ def trouble(environment: Mapping[str, str] = os.environ) -> str:
             "empty); start it on a desktop."
         )
     try:
-        _load_plugin("libqwayland.so" if wayland else "libqxcb.so")
+        load_plugin("libqwayland.so" if wayland else "libqxcb.so")
         reachable = wayland or _x_answers(environment["DISPLAY"])
     except OSError as error:
         if environment.get("DISPLAY") and wayland:
@@ -91,9 +91,9 @@ def trouble(environment: Mapping[str, str] = os.environ) -> str:
     )
 
 
-def _load_plugin(name: str) -> None:
-    """Load Qt's platform plug-in with all its libraries. Raises OSError with the name of the first missing
-    one.
+def load_plugin(name: str) -> None:
+    """Load Qt's platform plug-in `name`, such as "libqxcb.so", with its libraries. Raises OSError with the
+    name of the first missing one.
     """
     spec = importlib.util.find_spec("PySide6")
     for folder in (spec.submodule_search_locations or []) if spec else []:

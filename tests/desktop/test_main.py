@@ -86,7 +86,7 @@ def test_a_plugin_that_cannot_be_loaded_names_its_library(monkeypatch) -> None:
     def fail(name: str) -> None:
         raise OSError("libxcb-cursor.so.0: cannot open shared object file: No such file or directory")
 
-    monkeypatch.setattr(preflight, "_load_plugin", fail)
+    monkeypatch.setattr(preflight, "load_plugin", fail)
     sentence = preflight.trouble({"DISPLAY": ":0"})
     assert "libxcb-cursor.so.0 is missing" in sentence
     assert "libxcb-cursor0" in sentence
@@ -100,7 +100,7 @@ def test_a_frozen_program_names_the_missing_library_too(monkeypatch) -> None:
             raise OSError("Failed to load dynlib/dll '/x/libqxcb.so'.") from error
 
     monkeypatch.setattr("sys.platform", "linux")
-    monkeypatch.setattr(preflight, "_load_plugin", fail)
+    monkeypatch.setattr(preflight, "load_plugin", fail)
     sentence = preflight.trouble({"DISPLAY": ":0"})
     assert "because the system library libxcb-icccm.so.4 is missing; on Debian" in sentence
 

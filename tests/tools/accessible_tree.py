@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from desktop.preflight import load_plugin
 from tests.packaging.screen import Screen
 
 __all__ = ["lacking", "main", "play"]
@@ -36,6 +37,10 @@ def lacking() -> str:
     asked = [_PYTHON, "-c", "import gi; gi.require_version('Atspi', '2.0')"]
     if subprocess.run(asked, capture_output=True, check=False).returncode:
         return f"needs Debian's packages {_PACKAGES}"
+    try:
+        load_plugin("libqxcb.so")
+    except OSError as error:
+        return f"Qt opens no window on X11: {error}"
     return ""
 
 
