@@ -46,7 +46,7 @@ def architectures() -> str:
     return _wrapped(
         f"Architectures compared with `transformers`: {'; '.join(plain)}; MoE models of "
         f"{', '.join(_families(mixed))}. "
-        "With llama.cpp: RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
+        "With llama.cpp: RWKV-6, RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo, 2, 3, PLM, OpenELM. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
         "Vision models run on text alone."

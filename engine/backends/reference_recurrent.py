@@ -67,24 +67,27 @@ class RecurrentOps:
         self, part: int, inputs: tuple[Array, Array, Array], decay: Array, rate: Array, weights: DeltaWeights
     ) -> Array:
         shape, on = weights.shape, inputs[2].device
-        heads, dk, dv = shape.value_heads, shape.key_dim, shape.value_dim
-        removal, mixing, bonus = (
-            torch.from_numpy(each).to(on) for each in (weights.removal, weights.mixing, weights.bonus)
-        )
-        v = inputs[2].reshape(-1, heads, dv)
-        r, k, decays, rates = (each.to(on).reshape(-1, heads, dk) for each in (*inputs[:2], decay, rate))
-        w, a = torch.exp(-math.exp(-0.5) * torch.sigmoid(decays)), torch.sigmoid(rates)
-        n = normalize(k * removal, dim=2, eps=1e-12)
-        u = k * (1 + (a - 1) * mixing)
+        heads, groups, dk, dv = shape.value_heads, shape.key_heads, shape.key_dim, shape.value_dim
+        k, v = (x.to(on).reshape(len(x), groups, -1)[:, _groups(shape)] for x in inputs[1:])
+        r, decays, rates = (each.to(on).reshape(-1, heads, dk) for each in (inputs[0], decay, rate))
+        w, taken, along = torch.exp(-torch.exp(decays)), torch.zeros_like(k), torch.zeros_like(k)
+        u = k * (1 - w) if weights.rule == "gated" else k
+        if weights.removal is not None and weights.mixing is not None:
+            w, a = torch.exp(-math.exp(-0.5) * torch.sigmoid(decays)), torch.sigmoid(rates)
+            taken = normalize(k * torch.from_numpy(weights.removal).to(on), dim=2, eps=1e-12)
+            along, u = a * taken, k * (1 + (a - 1) * torch.from_numpy(weights.mixing).to(on))
         state = self._state(part, heads * dk * dv, on).reshape(heads, dk, dv)
         y = torch.empty_like(v)
         for t in range(len(v)):
-            said = torch.einsum("hkv,hk->hv", state, n[t])
-            state = w[t, :, :, None] * state - (a[t] * n[t])[:, :, None] * said[:, None]
+            before = state
+            said = torch.einsum("hkv,hk->hv", state, taken[t])
+            state = w[t, :, :, None] * state - along[t][:, :, None] * said[:, None]
             state = state + u[t, :, :, None] * v[t][:, None, :]
-            y[t] = torch.einsum("hkv,hk->hv", state, r[t])
+            y[t] = torch.einsum("hkv,hk->hv", before if weights.rule == "bonus" else state, r[t])
         self._keep(part, state)
-        own = (r * u * bonus).sum(2, keepdim=True) * v
+        own = torch.zeros_like(v)
+        if weights.bonus is not None:
+            own = (r * u * torch.from_numpy(weights.bonus).to(on)).sum(2, keepdim=True) * v
         return torch.cat([y.reshape(len(y), -1), own.reshape(len(y), -1)], 1)
 
     def _state(self, part: int, size: int, device: torch.device) -> torch.Tensor:

@@ -84,12 +84,22 @@ class DeltaWeights:
         S = diag(w) S - (a n) (S^T n)^T + u v^T
 
     The results are S^T r of all heads, and after them (sum over r u bonus) v of all heads.
+
+    Without `removal` and `mixing`, w = exp(-exp(decay)), a = 0 and u = k, and the first results are those of
+    S before the row (RWKV-6, arXiv 2404.05892). Without `bonus` either, u = k (1 - w), the results are those
+    of S after the row, and 0 follows them (gated linear attention, arXiv 2312.06635). Head h of r has the
+    keys and values of head h // (H / G) of the G `shape.key_heads`.
     """
 
     shape: LinearAttentionShape
-    removal: Floats
-    mixing: Floats
-    bonus: Floats
+    removal: Floats | None
+    mixing: Floats | None
+    bonus: Floats | None
+
+    @property
+    def rule(self) -> str:
+        """ "delta", or one without it: "bonus" or "gated"."""
+        return "delta" if self.removal is not None else "gated" if self.bonus is None else "bonus"
 
 
 StateShape = ConvolutionShape | LinearAttentionShape
@@ -147,5 +157,8 @@ class StateOps(Protocol):
     def generalised_delta(
         self, part: int, inputs: tuple[Any, Any, Any], decay: Any, rate: Any, weights: DeltaWeights
     ) -> Any:
-        """Advance part number `part` as `DeltaWeights` says: r, k, v are the `inputs`. (T, 2 * H * Dv)"""
+        """Advance part number `part` as `DeltaWeights` says: r, k, v are the `inputs`. (T, 2 * H * Dv)
+
+        Without the delta rule nothing is read of `rate`.
+        """
         ...

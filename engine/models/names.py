@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from engine.models.gemma_config import AltUpNames
 from engine.models.indexer_config import IndexerNames
+from engine.models.rwkv_names import RwkvNames, ShiftNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +58,6 @@ class RecurrentNames:
     query_norm: str = ""
     gguf: bool = False
     """Whether convolutions are (C, K) instead of (C, 1, K), and rates -exp(A) instead of A."""
-
-
-@dataclass(frozen=True, slots=True)
-class RwkvNames:
-    """The names of RWKV-7's tensors, after those of `TensorNames.layer`, besides those of its matrices for
-    queries (there receptances), keys, values and outputs. Those of the first group are full names.
-    """
-
-    shares: tuple[str, ...]
-    """The shares of the row before in receptance, decay, key, value, rate and gate: a tensor each, or one."""
-    channel_share: str
-    """The same for the feed-forward part."""
-    removal: str
-    mixing: str
-    bonus: str
-    decay: tuple[str, str]
-    """The two matrices of decays, and the next those of rates, of shares of values and of the gate."""
-    rate: tuple[str, str]
-    value_share: tuple[str, str]
-    gate: tuple[str, str]
-    norm: str
-    biases: tuple[str, str, str] = ("", "", "")
-    """The full names of the biases of the first three, where they are not those of the second matrices."""
-    dims: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """The shapes that the shares and `bonus` have in a file, by name without the layer."""
 
 
 _OUTER = (
@@ -267,6 +243,7 @@ class TensorNames:
     latent: LatentNames | None = None
     indexer: IndexerNames | None = None
     rwkv: RwkvNames | None = None
+    shifted: ShiftNames | None = None
     transposed: bool = False
     """Whether matrices other than the embedding and the head are (K, N) instead of (N, K)."""
     odd: TensorNames | None = None

@@ -170,6 +170,39 @@ class Rwkv7:
 
 
 @dataclass(frozen=True, slots=True)
+class Rwkv6:
+    """RWKV-6 (arXiv 2404.05892): `heads` of `dim` numbers, with keys and values of `groups` of them. What is
+    made of a row is made of mixtures with the row before it, whose shares `rank` numbers make, and decays
+    `decay_rank`.
+    """
+
+    heads: int
+    groups: int
+    dim: int
+    rank: int
+    decay_rank: int
+    norm_eps: float
+    """Of the norm of each head's result."""
+    gated: bool = False
+    """Whether keys take the place of what decays, results are not normed, and feed-forward parts are plain
+    (attention that was converted, arXiv 2501.15570).
+    """
+    halved_every: int = 0
+    """After so many layers the sum of what they made is halved; 0: never."""
+
+    def __post_init__(self) -> None:
+        if self.heads % self.groups:
+            raise BadCheckpoint(
+                _(
+                    "The model has {heads} heads and {kv_heads} key/value heads; the first "
+                    "must be a multiple.",
+                    heads=self.heads,
+                    kv_heads=self.groups,
+                )
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Lightning:
     """Lightning attention (arXiv 2501.08313): linear attention of `heads` heads of `dim` numbers, each with a
     decay of its own that is the same at each step.
@@ -203,6 +236,7 @@ Recurrent = (
     | HeadedScan
     | GatedUnit
     | Rwkv7
+    | Rwkv6
     | Lightning
 )
 
@@ -239,6 +273,9 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
         case Rwkv7():
             shifts = 5 + (recurrent.ranks[3] > 0) + recurrent.mixes_channels
             return rwkv_shape(recurrent), *(ConvolutionShape(width, 2),) * shifts
+        case Rwkv6():
+            shifts = 2 if recurrent.gated else 4
+            return rwkv_6_shape(recurrent), *(ConvolutionShape(width, 2),) * shifts
 
 
 def scan_shape(kind: SelectiveScan) -> LinearAttentionShape:
@@ -266,6 +303,11 @@ def lightning_shape(kind: Lightning) -> LinearAttentionShape:
 def rwkv_shape(kind: Rwkv7) -> LinearAttentionShape:
     """The matrices of an `Rwkv7`."""
     return LinearAttentionShape(kind.heads, kind.heads, kind.key_dim, kind.value_dim, True, decays="key")
+
+
+def rwkv_6_shape(kind: Rwkv6) -> LinearAttentionShape:
+    """The matrices of an `Rwkv6`."""
+    return LinearAttentionShape(kind.groups, kind.heads, kind.dim, kind.dim, False, decays="key")
 
 
 def separate_delta_shape(kind: SeparateDelta) -> LinearAttentionShape:

@@ -102,11 +102,15 @@ class RecurrentOps(Recording):
     ) -> Buffer:  # fmt: skip
         shape, device = weights.shape, self._device_of_part(part)
         heads, dim = shape.value_heads, shape.key_dim
-        assert all(x.width == heads * dim for x in (*inputs[:2], decay, rate))
-        assert inputs[2].width == heads * shape.value_dim
-        assert all(x.shape == (heads, dim) for x in (weights.removal, weights.mixing, weights.bonus))
+        assert all(x.width == heads * dim for x in (inputs[0], decay, rate))
+        assert inputs[1].width == shape.key_heads * dim
+        assert inputs[2].width == shape.key_heads * shape.value_dim
+        stored = weights.removal, weights.mixing, weights.bonus
+        assert all(x is None or x.shape == (heads, dim) for x in stored)
+        assert (weights.removal is None) == (weights.mixing is None)
+        assert heads % shape.key_heads == 0
         r, k, v, decay, rate = (self._at(x, device) for x in (*inputs, decay, rate))
-        y = v.like(2 * v.width)
+        y = v.like(2 * heads * shape.value_dim)
         return self._add(
             GeneralisedDelta(r=r, k=k, v=v, decay=decay, rate=rate, part=part, weights=weights, y=y)
         )

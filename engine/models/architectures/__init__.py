@@ -126,6 +126,7 @@ from engine.models.architectures.qwen3_5 import QWEN_3_5, QWEN_3_5_MIXTURE, QWEN
 from engine.models.architectures.qwen4 import QWEN_4
 from engine.models.architectures.recurrent_gemma import RECURRENT_GEMMA
 from engine.models.architectures.refact import REFACT
+from engine.models.architectures.rwkv6 import RWKV_6, RWKV_6_CONVERTED
 from engine.models.architectures.rwkv7 import ARWKV_7, RWKV_7
 from engine.models.architectures.seed_oss import SEED_OSS
 from engine.models.architectures.smallthinker import SMALL_THINKER
@@ -157,6 +158,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     MOLMO_2, COSMOS_3_EDGE, HUNYUAN_4, MUSE_SPARK, DOTS_3, HRM_TEXT,
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,
+    RWKV_6, RWKV_6_CONVERTED,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

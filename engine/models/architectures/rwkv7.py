@@ -14,8 +14,9 @@ from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import HF_ACTIVATIONS, gguf_decoder, hf_shape
 from engine.models.headers.keys import Keys
-from engine.models.names import GGUF, HF, RwkvNames, TensorNames
+from engine.models.names import GGUF, HF, TensorNames
 from engine.models.recurrent_config import Rwkv7
+from engine.models.rwkv_names import RwkvNames
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -42,7 +43,7 @@ GGUF_NAMES = replace(
     ),
 )  # fmt: skip
 ARWKV_GGUF_NAMES = replace(GGUF_NAMES, mlp_norm="ffn_norm", up="ffn_up", down="ffn_down")
-_MOST, _NORM_EPS = 1 << 14, 64e-5
+_MOST, NORM_EPS = 1 << 14, 64e-5
 """The epsilon is that of every GGUF file: 64 times the first files' `norm_eps`."""
 
 
@@ -59,7 +60,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     dim = keys.integer("head_dim", 2, 1 << 12, 64)
     if keys.raw("head_dim") is None and keys.has("num_heads"):
         dim = max(1, width // keys.integer("num_heads", 1, _MOST))
-    heads = _heads(width, dim)
+    heads = heads_of(width, dim)
     inner = keys.raw("intermediate_size")
     ratio = keys.number("hidden_ratio", 0.01, 1e4, 4.0)
     keys = keys.over({
@@ -80,7 +81,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     return _config(shape, kind, keys.flag("norm_first", True), keys.flag("norm_bias", True), _act(keys))
 
 
-def _heads(width: int, dim: int) -> int:
+def heads_of(width: int, dim: int) -> int:
     if width % dim:
         raise BadCheckpoint(
             _(
@@ -154,7 +155,7 @@ def _gguf(
     keys: Keys, tensors: Mapping[str, RawTensor], architecture: str, *, layer_norm: bool
 ) -> tuple[dict[str, Any], Rwkv7]:
     dim = keys.integer("wkv.head_size", 2, 1 << 12)
-    heads = _heads(keys.integer("embedding_length", 1, 1 << 20), dim)
+    heads = heads_of(keys.integer("embedding_length", 1, 1 << 20), dim)
     for name, value in (
         ("attention.head_count", heads), ("attention.head_count_kv", heads), ("attention.key_length", dim),
         ("attention.value_length", dim), ("rope.dimension_count", 2),
@@ -167,7 +168,7 @@ def _gguf(
     )
     gate = keys.integer("attention.gate_lora_rank", 0, _MOST, 0)
     gate = gate if "blk.0.time_mix_g1.weight" in tensors else 0
-    eps = _NORM_EPS if "blk.0.time_mix_ln.weight" in tensors else 0.0
+    eps = NORM_EPS if "blk.0.time_mix_ln.weight" in tensors else 0.0
     return shape, Rwkv7(heads, dim, dim, (decay, rate, share, gate), eps)
 
 

@@ -26,6 +26,7 @@ from engine.models.recurrent_config import (
     Lightning,
     Mamba,
     Recurrent,
+    Rwkv6,
     Rwkv7,
     SelectiveScan,
     SeparateDelta,
@@ -202,7 +203,7 @@ def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> M
             return gated_unit(layer, config, config.recurrent, part)
         case Lightning():
             return lightning_mixer(layer, config, config.recurrent, part)
-        case Rwkv7() | None:
+        case Rwkv7() | Rwkv6() | None:
             raise AssertionError("the model has no such layers")
 
 

@@ -16,8 +16,9 @@ from engine.backends.states import DeltaWeights
 from engine.models.config import ModelConfig
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables
 from engine.models.layers.recurrent_parts import Convolution
-from engine.models.names import RwkvNames, TensorNames
+from engine.models.names import TensorNames
 from engine.models.recurrent_config import Rwkv7, rwkv_shape
+from engine.models.rwkv_names import RwkvNames
 from engine.models.source import WeightSource, linear
 from engine.tensors import Floats
 
@@ -136,7 +137,7 @@ def rwkv_blocks(
             own = names.rwkv.channel_share
             share = _stored(source, names, names.layer.format(layer), own, config.width)
             part = config.first_state_part(layer) + 1 + len(block.attention.shifts)
-            shift = _shift(part, share)
+            shift = shifting(part, share)
         made.append(RwkvBlock(block, block.attention, shift))
     return RwkvBlocks(tuple(made))
 
@@ -172,7 +173,7 @@ def time_mixing(
     )
     normed = kind.norm_eps > 0
     return TimeMixing(
-        tuple(_shift(part + 1 + i, row) for i, row in enumerate(shifts)),
+        tuple(shifting(part + 1 + i, row) for i, row in enumerate(shifts)),
         linear(source, at + names.query, keys, width, False),
         linear(source, at + names.key, keys, width, False),
         linear(source, at + names.value, values, width, False),
@@ -209,6 +210,6 @@ def _stored(source: WeightSource, names: TensorNames, at: str, name: str, size: 
     return source.vector(at + name, *shape).reshape(size)
 
 
-def _shift(part: int, share: Floats) -> Convolution:
+def shifting(part: int, share: Floats) -> Convolution:
     """x (1 - share) + share times the row before: a convolution of two taps."""
     return Convolution(part, np.stack([share, 1 - share]), None)

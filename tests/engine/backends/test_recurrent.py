@@ -234,14 +234,23 @@ def test_gates_of_recurrent_layers(backend: str, gate: str) -> None:
 
 
 class DeltaLayer(Layer):
-    """The generalised delta rule alone; inputs are rows of tables."""
+    """The generalised delta rule alone, or one of those without delta; inputs are rows of tables."""
 
-    def __init__(self, backend: Any, heads: int, dim: int, values: int) -> None:
-        self.shape = LinearAttentionShape(heads, heads, dim, values, True, decays="key")
+    def __init__(
+        self, backend: Any, heads: int, dim: int, values: int, rule: str = "delta", groups: int = 0
+    ) -> None:
+        groups = groups or heads
+        self.shape = LinearAttentionShape(groups, heads, dim, values, rule == "delta", decays="key")
         rng = np.random.default_rng(9)
         removal, mixing, bonus = (rng.standard_normal((heads, dim)).astype(np.float32) for _ in range(3))
-        self.rule = DeltaWeights(self.shape, removal, mixing, bonus)
-        widths = {name: heads * (values if name == "v" else dim) for name in ("r", "k", "v", "decay", "rate")}
+        self.rule = DeltaWeights(
+            self.shape,
+            *((removal, mixing) if rule == "delta" else (None, None)),
+            None if rule == "gated" else bonus,
+        )
+        assert self.rule.rule == rule
+        counts = {"r": heads, "k": groups, "v": groups, "decay": heads, "rate": heads}
+        widths = {name: count * (values if name == "v" else dim) for name, count in counts.items()}
         self.tables = {
             name: Matrix("F32", (VOCABULARY, width), seed)
             for seed, (name, width) in enumerate(widths.items(), 3)
@@ -261,23 +270,38 @@ class DeltaLayer(Layer):
         rows = {name: table.dequantise()[ids].astype(np.float64) for name, table in self.tables.items()}
         out = np.empty((2, len(ids), heads, values))
         for head in range(heads):
-            keys, own = slice(head * dim, (head + 1) * dim), slice(head * values, (head + 1) * values)
+            keys, group = slice(head * dim, (head + 1) * dim), head // (heads // self.shape.key_heads)
             state = np.zeros((dim, values))
             for t in range(len(ids)):
-                r, k, decay, rate = (rows[name][t, keys] for name in ("r", "k", "decay", "rate"))
-                v = rows["v"][t, own]
-                w, a = np.exp(-np.exp(-0.5) / (1 + np.exp(-decay))), 1 / (1 + np.exp(-rate))
-                n = k * self.rule.removal[head]
-                n = n / np.linalg.norm(n)
-                u = k * (1 + (a - 1) * self.rule.mixing[head])
-                state = w[:, None] * state - np.outer(a * n, n @ state) + np.outer(u, v)
-                out[:, t, head] = r @ state, (r * u * self.rule.bonus[head]).sum() * v
+                r, decay, rate = (rows[name][t, keys] for name in ("r", "decay", "rate"))
+                k, v = (rows[name][t].reshape(self.shape.key_heads, -1)[group] for name in ("k", "v"))
+                before = state
+                w, u = np.exp(-np.exp(decay)), k
+                if self.rule.removal is not None and self.rule.mixing is not None:
+                    w, a = np.exp(-np.exp(-0.5) / (1 + np.exp(-decay))), 1 / (1 + np.exp(-rate))
+                    n = k * self.rule.removal[head]
+                    n = n / np.linalg.norm(n)
+                    u = k * (1 + (a - 1) * self.rule.mixing[head])
+                    state = w[:, None] * state - np.outer(a * n, n @ state)
+                else:
+                    u = k * (1 - w) if self.rule.bonus is None else k
+                    state = w[:, None] * state
+                state = state + np.outer(u, v)
+                out[0, t, head] = r @ (before if self.rule.rule == "bonus" else state)
+                out[1, t, head] = 0 if self.rule.bonus is None else (r * u * self.rule.bonus[head]).sum() * v
         return np.concatenate([part.reshape(len(ids), -1) for part in out], 1)
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
-@pytest.mark.parametrize("sizes", [(2, 64, 64), (3, 7, 37), (2, 20, 32)], ids=str)
-def test_the_generalised_delta_rule_holds_in_any_cut(backend: str, sizes: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (2, 64, 64), (3, 7, 37), (2, 20, 32), (2, 64, 64, "bonus"), (3, 7, 37, "bonus"),
+        (4, 7, 37, "bonus", 2), (4, 64, 64, "gated", 2), (3, 7, 37, "gated"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_generalised_delta_rule_holds_in_any_cut(backend: str, sizes: tuple[Any, ...]) -> None:
     layer = DeltaLayer(backend_of(backend), *sizes)
     expected = layer.expected(IDS)
     whole = layer.run(IDS, [(-1, 5)])

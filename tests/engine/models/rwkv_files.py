@@ -77,16 +77,16 @@ def tensors(shape: Shape) -> Tensors:
     return {name: np.ascontiguousarray(values, np.float32) for name, values in found.items()}
 
 
-def _sigmoid(x: Values) -> Values:
+def sigmoid(x: Values) -> Values:
     return 1 / (1 + np.exp(-x))
 
 
-def _norm(x: Values, weight: Values, bias: Values | float, eps: float, centred: bool = True) -> Values:
+def norm_of(x: Values, weight: Values, bias: Values | float, eps: float, centred: bool = True) -> Values:
     x = x - x.mean(-1, keepdims=True) if centred else x
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight + bias
 
 
-def _before(x: Values) -> Values:
+def before(x: Values) -> Values:
     return np.concatenate([np.zeros((1, x.shape[1])), x[:-1]])
 
 
@@ -104,26 +104,26 @@ class _Oracle:
 
     def time_mixing(self, at: str, x: Values, first: Values | None) -> tuple[Values, Values]:
         of, dim = self.stored, self.shape.dim
-        moved = _before(x) - x
+        moved = before(x) - x
         r_in, w_in, k_in, v_in, a_in, g_in = (x + moved * of[f"{at}attn.x_{part}"][0, 0] for part in PARTS)
         r, k, v = (
             y @ of[f"{at}attn.{part}_proj.weight"].T
             for part, y in zip("rkv", (r_in, k_in, v_in), strict=True)
         )
-        w = np.exp(-np.exp(-0.5) * _sigmoid(self.low(at, "w", w_in, np.tanh)))
+        w = np.exp(-np.exp(-0.5) * sigmoid(self.low(at, "w", w_in, np.tanh)))
         if first is not None:
-            v = v + (first - v) * _sigmoid(self.low(at, "v", v_in))
-        a, heads = _sigmoid(self.low(at, "a", a_in)), (len(x), -1, dim)
+            v = v + (first - v) * sigmoid(self.low(at, "v", v_in))
+        a, heads = sigmoid(self.low(at, "a", a_in)), (len(x), -1, dim)
         removed = (k * of[at + "attn.k_k"]).reshape(heads)
         removed = removed / np.maximum(np.linalg.norm(removed, axis=-1, keepdims=True), 1e-12)
         k = k * (1 + (a - 1) * of[at + "attn.k_a"])
         by_head = [y.reshape(heads) for y in (r, w, k, v, a)]
         y = self.states(*by_head, removed)
         width = x.shape[1]
-        y = _norm(y, 1, 0, HEAD_EPS).reshape(len(x), width)
+        y = norm_of(y, 1, 0, HEAD_EPS).reshape(len(x), width)
         y = y * of[at + "attn.g_norm.weight"] + of[at + "attn.g_norm.bias"]
         own = (by_head[0] * by_head[2] * of[at + "attn.r_k"]).sum(-1, keepdims=True) * by_head[3]
-        y = (y + own.reshape(len(x), width)) * self.low(at, "g", g_in, _sigmoid)
+        y = (y + own.reshape(len(x), width)) * self.low(at, "g", g_in, sigmoid)
         return y @ of[at + "attn.o_proj.weight"].T, v if first is None else first
 
     def states(self, r: Values, w: Values, k: Values, v: Values, a: Values, removed: Values) -> Values:
@@ -143,7 +143,7 @@ class _Oracle:
 
         def norm(name: str, x: Values) -> Values:
             bias = 0 if converted else of[name + ".bias"]
-            return _norm(x, of[name + ".weight"], bias, self.eps, not converted)
+            return norm_of(x, of[name + ".weight"], bias, self.eps, not converted)
 
         x, first = of["model.embeddings.weight"][ids], None
         x = x if converted else norm("model.layers.0.pre_norm", x)
@@ -154,9 +154,9 @@ class _Oracle:
             h = norm(at + "ffn_norm", x)
             if converted:
                 gate = h @ of[at + "ffn.gate.weight"].T
-                inner = gate * _sigmoid(gate) * (h @ of[at + "ffn.key.weight"].T)
+                inner = gate * sigmoid(gate) * (h @ of[at + "ffn.key.weight"].T)
             else:
-                h = h + (_before(h) - h) * of[at + "ffn.x_k"]
+                h = h + (before(h) - h) * of[at + "ffn.x_k"]
                 inner = np.maximum(h @ of[at + "ffn.key.weight"].T, 0) ** 2
             x = x + inner @ of[at + "ffn.value.weight"].T
         return norm("model.norm", x) @ of["lm_head.weight"].T

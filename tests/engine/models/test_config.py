@@ -117,10 +117,10 @@ def test_missing_head_and_unknown_gguf_architecture(tmp_path: Path) -> None:
     with pytest.raises(BadCheckpoint, match=r"lacks tensors.*lm_head\.weight"):
         load(folder)
     path = write_gguf(tmp_path / "m.gguf")
-    path.write_bytes(path.read_bytes().replace(b"llama", b"rwkv6", 1))
+    path.write_bytes(path.read_bytes().replace(b"llama", b"rwkv5", 1))
     with pytest.raises(
         UnsupportedModel,
-        match=r"m\.gguf has the architecture 'rwkv6'.*A later version may.*`inglenook-engine info --json`",
+        match=r"m\.gguf has the architecture 'rwkv5'.*A later version may.*`inglenook-engine info --json`",
     ):
         describe(path)
     assert all(architecture.gguf or architecture.hf for architecture in ARCHITECTURES)

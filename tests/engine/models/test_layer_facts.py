@@ -18,6 +18,7 @@ from engine.models.recurrent_config import (
     Lightning,
     Mamba,
     Recurrent,
+    Rwkv6,
     Rwkv7,
     SelectiveScan,
     SeparateDelta,
@@ -133,6 +134,10 @@ def test_the_context_without_loss_of_quality() -> None:
         (Lightning(4, 8, 1e-6), (LinearAttentionShape(4, 4, 8, 8, False),)),
         (Rwkv7(4, 8, 6, (1, 1, 1, 1), 1e-6),
          (LinearAttentionShape(4, 4, 8, 6, True, decays="key"), *(ConvolutionShape(32, 2),) * 7)),
+        (Rwkv6(4, 2, 8, 1, 1, 1e-6),
+         (LinearAttentionShape(2, 4, 8, 8, False, decays="key"), *(ConvolutionShape(32, 2),) * 4)),
+        (Rwkv6(4, 4, 8, 1, 1, 1e-6, gated=True),
+         (LinearAttentionShape(4, 4, 8, 8, False, decays="key"), *(ConvolutionShape(32, 2),) * 2)),
         (Rwkv7(4, 8, 6, (1, 1, 1, 0), 1e-6, mixes_channels=False),
          (LinearAttentionShape(4, 4, 8, 6, True, decays="key"), *(ConvolutionShape(32, 2),) * 5)),
     ],
@@ -144,7 +149,7 @@ def test_what_a_recurrent_layer_keeps(kind: Recurrent | None, parts: tuple[State
 @pytest.mark.parametrize(
     "make",
     [lambda: DeltaNet(3, 4, 8, 8, 4), lambda: Mamba(4, 8, 3, 16, 4),
-     lambda: SeparateDelta(3, 4, 8, 8, 4, 1e-6, "silu")],
+     lambda: SeparateDelta(3, 4, 8, 8, 4, 1e-6, "silu"), lambda: Rwkv6(4, 3, 8, 1, 1, 1e-6)],
 )  # fmt: skip
 def test_heads_that_do_not_divide_are_refused(make: Callable[[], Recurrent]) -> None:
     with pytest.raises(BadCheckpoint, match=r"4 (value )?heads and 3 .*; the first must be a multiple"):

@@ -21,7 +21,7 @@ from engine.models.paged import PagedCache
 from engine.models.saved import restore_cache, save_cache
 from engine.settings import CacheSettings
 from engine.tensors import Floats
-from tests.engine.models import rwkv_files
+from tests.engine.models import rwkv6_files, rwkv_files
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.oracle import load
@@ -97,11 +97,16 @@ def test_everything_equals_the_text_alone_with_states(recurrent: Model, tmp_path
 
 
 @pytest.mark.slow
-def test_everything_equals_the_text_alone_with_token_shifts(tmp_path: Path) -> None:
-    """RWKV-7, whose states are matrices and the rows before."""
-    shape = rwkv_files.Shape(layers=2)
-    folder = rwkv_files.write_folder(tmp_path / "m", shape, rwkv_files.tensors(shape))
-    model = load(folder, CpuBackend(threads=2))
+@pytest.mark.parametrize("version", [6, 7])
+def test_everything_equals_the_text_alone_with_token_shifts(version: int, tmp_path: Path) -> None:
+    """RWKV, whose states are matrices and the rows before."""
+    if version == 6:
+        small = rwkv6_files.Shape(layers=2)
+        path = rwkv6_files.write_gguf(tmp_path / "m.gguf", small, rwkv6_files.tensors(small))
+    else:
+        shape = rwkv_files.Shape(layers=2)
+        path = rwkv_files.write_folder(tmp_path / "m", shape, rwkv_files.tensors(shape))
+    model = load(path, CpuBackend(threads=2))
     everything_equals_the_text_alone(model, tmp_path, "auto", "same")
     model.close()
 

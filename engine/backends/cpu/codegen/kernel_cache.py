@@ -239,8 +239,8 @@ def _source(name: str, jit: Jit) -> Any:
         return moe.route_kernel(jit)
     if name.startswith("selective_"):
         return selective_kernel(name, jit)
-    if name == "generalised_delta":
-        return generalised_delta_kernel(jit)
+    if name.startswith("generalised_"):
+        return generalised_delta_kernel(name.removeprefix("generalised_"), jit)
     if name in ("rms_norm", "layer_norm"):
         return norm.norm_kernel(name)
     operation, *kind = name.split("_")

@@ -1,5 +1,5 @@
 """The generalised delta rule of RWKV-7: keys decay alone, and what a state says of one vector is taken out of
-it along another.
+it along another; and RWKV-6, where nothing is taken out.
 
 Tiles and states are those of `engine.backends.cpu.kernels.recurrent`. Formulas: see `DeltaWeights`.
 """
@@ -7,6 +7,7 @@ Tiles and states are those of `engine.backends.cpu.kernels.recurrent`. Formulas:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,16 +46,21 @@ from engine.backends.graph.recurrent import GeneralisedDelta
 
 (D_R, D_R_STRIDE, D_K, D_K_STRIDE, D_V, D_V_STRIDE, D_DECAY, D_DECAY_STRIDE, D_RATE, D_RATE_STRIDE, D_Y,
  D_Y_STRIDE, D_REMOVAL, D_MIXING, D_BONUS, D_HEADS, D_KEY_DIM, D_VALUE_DIM, D_STATE,
- D_STATE_BYTES) = range(20)  # fmt: skip
+ D_STATE_BYTES, D_GROUPS) = range(21)  # fmt: skip
 """Inputs and the result with their strides; weights, rows of whole vectors; the shape; the first state and
-each one's bytes.
+each one's bytes; the heads of keys and values.
 """
 LANES = 16
 WORKS = 8
 """Vectors of keys in scratch memory, besides values, results and sums of vectors."""
 
+MOST_DECAY = 5.0
+"""exp(-exp(x)) is 0 for all greater x."""
+
 started: Any = None
 copied: Any = None
+prepared: Any = None
+advance: Any = None
 
 
 def _emit_prepared(
@@ -86,7 +92,52 @@ def _emit_prepared(
     store(b, b.load(weighed), sums, 64)
 
 
-prepared = intrinsic_function("prepared", types.void, (types.int64,) * 13, _emit_prepared)
+def _emit_decayed(gated: bool) -> Callable[..., None]:
+    """The same without the delta rule: u and w, and the sums of r u bonus."""
+
+    def emit(
+        b: ir.IRBuilder, r: Any, k: Any, decay: Any, rate: Any, removal: Any, mixing: Any, bonus: Any,
+        vectors: Any, removed: Any, added: Any, key: Any, kept: Any, sums: Any,
+    ) -> None:  # fmt: skip
+        weighed = cgutils.alloca_once(b, VF32)
+        b.store(const_vector(0.0), weighed)
+        with counted_loop(b, vectors) as i:
+            offset, most = b.mul(i, ir.Constant(I64, 64)), const_vector(MOST_DECAY)
+            x = load(b, b.add(decay, offset), VF32)
+            x = b.select(b.fcmp_ordered(">", x, most), most, x)
+            w = exp_vector(b, b.fneg(exp_vector(b, x)))
+            u = load(b, b.add(k, offset), VF32)
+            u = b.fmul(u, b.fsub(const_vector(1.0), w)) if gated else u
+            store(b, u, b.add(key, offset))
+            store(b, w, b.add(kept, offset))
+            by = b.fmul(load(b, b.add(r, offset), VF32), load(b, b.add(bonus, offset), VF32))
+            b.store(fma(b, by, u, b.load(weighed)), weighed)
+        store(b, b.load(weighed), sums, 64)
+
+    return emit
+
+
+def _emit_decaying(gated: bool) -> Callable[..., None]:
+    """The same without the delta rule: results are of the state before the row, or after it if `gated`."""
+
+    def emit(
+        b: ir.IRBuilder, state: Any, removed: Any, added: Any, key: Any, kept: Any, query: Any, count: Any,
+        inverse: Any, weight: Any, value: Any, y: Any, own: Any,
+    ) -> None:  # fmt: skip
+        before = None if gated else emit_said(b, state, query, count, lambda s, i, v: s)
+
+        def left(s: Any, i: Any, v: int) -> Any:
+            place = b.mul(i, ir.Constant(I64, 4))
+            return b.fmul(splat(b, load(b, b.add(kept, place), F32)), s)
+
+        given = [load(b, value, VF32, 64 * v) for v in range(VECTORS)]
+        emit_update(b, state, key, query, count, given, left, y, [const_vector(0.0)] * VECTORS)
+        for v, each in enumerate(given):
+            if before is not None:
+                store(b, before[v], y, 64 * v)
+            store(b, b.fmul(splat(b, weight), each), own, 64 * v)
+
+    return emit
 
 
 def _emit_advance(
@@ -108,12 +159,19 @@ def _emit_advance(
         store(b, b.fmul(splat(b, weight), each), own, 64 * v)
 
 
-advance = intrinsic_function(
-    "advance_generalised",
-    types.void,
-    (*(types.int64,) * 7, types.float32, types.float32, *(types.int64,) * 3),
-    _emit_advance,
-)
+_ADVANCE = (*(types.int64,) * 7, types.float32, types.float32, *(types.int64,) * 3)
+RULES = {
+    name: (
+        intrinsic_function(f"prepared_{name}", types.void, (types.int64,) * 13, prepares),
+        intrinsic_function(f"advance_{name}", types.void, _ADVANCE, advances),
+    )
+    for name, prepares, advances in (
+        ("delta", _emit_prepared, _emit_advance),
+        ("bonus", _emit_decayed(False), _emit_decaying(False)),
+        ("gated", _emit_decayed(True), _emit_decaying(True)),
+    )
+}
+"""What prepares and advances a row, by `DeltaWeights.rule`."""
 
 
 def _generalised_delta(args: int, step: int, tile: int, scratch: int) -> None:
@@ -123,6 +181,7 @@ def _generalised_delta(args: int, step: int, tile: int, scratch: int) -> None:
     head, block = tile // blocks, tile % blocks
     padded, vectors = (dk + UNROLLED - 1) // UNROLLED * UNROLLED, (dk + LANES - 1) // LANES
     size, whole = 64 * vectors, dk % LANES == 0
+    group = head // (heads // ld_i64(args + 8 * D_GROUPS))
     columns, here = min(COLUMNS, dv - COLUMNS * block), 4 * (head * dv + COLUMNS * block)
     removed, added, key, kept = scratch, scratch + size, scratch + 2 * size, scratch + 3 * size
     r_work, k_work = scratch + 4 * size, scratch + 5 * size
@@ -141,7 +200,7 @@ def _generalised_delta(args: int, step: int, tile: int, scratch: int) -> None:
         first = ld_i64(run + 8 * RUN_FIRST)
         for t in range(first, first + ld_i64(run + 8 * RUN_ROWS)):
             r = ld_i64(args + 8 * D_R) + t * ld_i64(args + 8 * D_R_STRIDE) + 4 * head * dk
-            k = ld_i64(args + 8 * D_K) + t * ld_i64(args + 8 * D_K_STRIDE) + 4 * head * dk
+            k = ld_i64(args + 8 * D_K) + t * ld_i64(args + 8 * D_K_STRIDE) + 4 * group * dk
             decay = ld_i64(args + 8 * D_DECAY) + t * ld_i64(args + 8 * D_DECAY_STRIDE) + 4 * head * dk
             rate = ld_i64(args + 8 * D_RATE) + t * ld_i64(args + 8 * D_RATE_STRIDE) + 4 * head * dk
             if not whole:
@@ -156,7 +215,8 @@ def _generalised_delta(args: int, step: int, tile: int, scratch: int) -> None:
                 square += float(ld_f32(sums + 4 * i))
                 weight += float(ld_f32(sums + 64 + 4 * i))
             inverse = np.float32(1.0 / max(square, 1e-24))
-            value = ld_i64(args + 8 * D_V) + t * ld_i64(args + 8 * D_V_STRIDE) + here
+            value = ld_i64(args + 8 * D_V) + t * ld_i64(args + 8 * D_V_STRIDE)
+            value += here - 4 * (head - group) * dv
             y = ld_i64(args + 8 * D_Y) + t * ld_i64(args + 8 * D_Y_STRIDE) + here
             own = y + 4 * heads * dv
             if columns == COLUMNS:
@@ -173,11 +233,13 @@ def _generalised_delta(args: int, step: int, tile: int, scratch: int) -> None:
                 copied(own_work, own, columns)
 
 
-def generalised_delta_kernel(jit: Jit) -> Any:
-    """The kernel; `jit(function, signature)` compiles its parts."""
+def generalised_delta_kernel(rule: str, jit: Jit) -> Any:
+    """The kernel of this rule; `jit(function, signature)` compiles its parts."""
     return specialise(
         _generalised_delta,
-        "generalised_delta",
+        f"generalised_{rule}",
+        prepared=RULES[rule][0],
+        advance=RULES[rule][1],
         started=jit(started_state, types.int64(*[types.int64] * 4)),
         copied=jit(copied_numbers, words(3)),
     )
@@ -193,13 +255,18 @@ def _lower(calls: Calls, node: GeneralisedDelta) -> None:
     inputs = (node.r, node.k, node.v, node.decay, node.rate, node.y)
     arguments: list[Argument] = [
         *(each for buffer in inputs for each in (buffer, buffer.stride)),
-        *(constants.vector(each, row) for each in (weights.removal, weights.mixing, weights.bonus)),
+        *(
+            constants.zeros(shape.value_heads * row) if each is None else constants.vector(each, row)
+            for each in (weights.removal, weights.mixing, weights.bonus)
+        ),
         shape.value_heads, shape.key_dim, shape.value_dim, calls.cache.state_address(node.part),
-        4 * shape.floats,
+        4 * shape.floats, shape.key_heads,
     ]  # fmt: skip
     tiles = shape.value_heads * -(-shape.value_dim // COLUMNS)
     written: list[object] = [node.y, ("state", node.part)]
-    calls.add("generalised_delta", arguments, list(node.reads), written, tiles=(tiles, ANY, tiles, ANY))
+    calls.add(
+        f"generalised_{weights.rule}", arguments, list(node.reads), written, tiles=(tiles, ANY, tiles, ANY)
+    )
 
 
 LOWER: Table = {GeneralisedDelta: _lower}
