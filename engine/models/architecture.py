@@ -43,6 +43,9 @@ class Architecture:
     adapt: Callable[[TensorNames, Mapping[str, RawTensor]], TensorNames] = lambda names, tensors: names
     """Changes the names to suit what a file holds."""
 
+    completed: Callable[[ModelConfig, Mapping[str, RawTensor]], ModelConfig] = lambda config, tensors: config
+    """Adds to what config.json says what only tensors do. Raises `BadCheckpoint`."""
+
     layers: decoder.Layers | None = None
     """Builds the layers where they are no row of blocks."""
 

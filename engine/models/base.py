@@ -199,7 +199,10 @@ def rope_tables(config: ModelConfig, positions: int, context: int) -> RopeTables
     if main is not None and own is not None and own.pooling:
         starts = np.maximum(np.arange(positions) - own.shape.block + 1, 0)
         pooled = replace(main, cos=main.cos[starts], sin=main.sin[starts], interleaved=own.interleaved)
-    return RopeTables(main, local, queries, unrotated, pooled)
+    logs = None
+    if config.latent is not None and config.latent.head_scales:
+        logs = np.log(np.arange(1, positions + 1, dtype=np.float64)).astype(np.float32)[:, None]
+    return RopeTables(main, local, queries, unrotated, pooled, logs)
 
 
 def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Parts) -> int:

@@ -180,6 +180,8 @@ class ModelConfig:
     """The tokens from the first to before the second are never written."""
     shared_kv: int = 0
     """How many of the last layers have no keys and values of their own; see `kv_layer`."""
+    kv_sources: tuple[int, ...] = ()
+    """What `kv_layer` is of each layer, where `shared_kv` does not say."""
     keys_as_values: frozenset[int] = frozenset()
     """The layers whose values are their keys before norm and rope."""
     value_norm: bool = False
@@ -268,7 +270,6 @@ class ModelConfig:
                     recurrent_layers=max(self.recurrent_layers),
                 )
             )
-
         for layer in range(self.layers - self.shared_kv, self.layers):
             self.kv_layer(layer)
 
@@ -278,7 +279,7 @@ class ModelConfig:
         window, latent = self.window_of(layer), self.latent_of(layer)
         scale = (self.attention_scale or head_dim**-0.5) * self.multipliers.keys
         if latent is not None and self.layer_latents:
-            scale = latent.query_dim**-0.5
+            scale = latent.query_dim**-0.5 * latent.score_scale
         return AttentionShape(
             self.queries_of(layer), kv_heads, head_dim, scale, window, self.attention_cap,
             0 if latent is None else latent.rank, self.slopes, self.rounded_slopes,
@@ -322,7 +323,7 @@ class ModelConfig:
         """
         first, kind = self.layers - self.shared_kv, bool(self.window_of(layer))
         if layer < first:
-            return layer
+            return self.kv_sources[layer] if self.kv_sources else layer
         alike = [other for other in range(first) if bool(self.window_of(other)) == kind]
         if not alike or self.heads_of(alike[-1]) != self.heads_of(layer):
             raise BadCheckpoint(
@@ -358,6 +359,7 @@ class ModelConfig:
     def uncached_layers(self) -> frozenset[int]:
         """The layers without keys and values of their own."""
         shared = frozenset(range(self.layers - self.shared_kv, self.layers)) | self.mlp_layers
+        shared |= {layer for layer, source in enumerate(self.kv_sources) if source != layer}
         return shared if self.beside_attention else self.recurrent_layers | shared
 
     def cache_layer(self, layer: int) -> int:

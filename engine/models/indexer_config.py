@@ -44,3 +44,7 @@ class IndexerNames:
     key_norm: str
     weights: str = ""
     query_norm: str = ""
+    input_norm: str = ""
+    """The norm of what queries are made of."""
+    scales: tuple[str, str] = ("", "")
+    """As `LatentNames.scales`."""

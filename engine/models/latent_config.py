@@ -22,6 +22,10 @@ class LatentAttention:
     """What the normed latents of queries and of keys and values are multiplied by."""
     key_norm: bool = False
     """Whether the part of the key with rope is normed before it."""
+    score_scale: float = 1.0
+    """Multiplies scores, besides 1 / sqrt(query_dim)."""
+    head_scales: bool = False
+    """Whether queries are multiplied as `HeadScales` says, those of an indexer included."""
     norm_eps: float = 1e-6
     """Of the norms of latents, by default as in DeepSeek's reference code whatever that of the layers is."""
 

@@ -88,7 +88,8 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
         return architecture.from_gguf(Keys(checkpoint.metadata, where, prefix), checkpoint.tensors)
     assert architecture.from_hf is not None
     whole = with_class(checkpoint.metadata["config"])
-    config = _tied_as_the_whole(architecture.from_hf(Keys(whole, "config.json")), architecture, checkpoint)
+    read = architecture.completed(architecture.from_hf(Keys(whole, "config.json")), checkpoint.tensors)
+    config = _tied_as_the_whole(read, architecture, checkpoint)
     headless = _with_head(hf_architecture(whole)) in architecture.hf
     return replace(config, headless=True) if headless else config
 

@@ -90,6 +90,8 @@ class LatentNames:
     """A stack of each head's matrix from the latent to its value."""
     key_norm: str = ""
     """The norm of the part of the key with rope."""
+    scales: tuple[str, str] = ("", "")
+    """The full names of the numbers of `HeadScales`."""
 
 
 @dataclass(frozen=True, slots=True)

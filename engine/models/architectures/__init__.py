@@ -89,6 +89,7 @@ from engine.models.architectures.minimax_m2 import MINIMAX_M2
 from engine.models.architectures.minimax_m3 import MINIMAX_M3
 from engine.models.architectures.mistral3 import MISTRAL_3
 from engine.models.architectures.mistral4 import MISTRAL_4
+from engine.models.architectures.mistral_large4 import MISTRAL_LARGE_4
 from engine.models.architectures.mixtral import MIXTRAL
 from engine.models.architectures.mllama import LLAMA_3_2_VISION
 from engine.models.architectures.modernbert import (
@@ -155,6 +156,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1, OPEN_ELM,
     MUSE_GLIMMER, APERTUS_1_5, COHERE_COMPASS, LARA_MINI, KOLIBRI_1,
     BAILING_HYBRID, MINIMAX, DEEPSEEK_3_2, GLM_5, A_X_K2, MINIMAX_M3, QWEN_4, PLAMO, PLM,
+    MISTRAL_LARGE_4,
     MOLMO_2, COSMOS_3_EDGE, HUNYUAN_4, MUSE_SPARK, DOTS_3, HRM_TEXT,
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,

@@ -27,13 +27,15 @@ def from_hf(keys: Keys) -> ModelConfig:
     slides = keys.flag("use_sliding_window", False) and window and kinds is not None
     return ModelConfig(
         **shape,
-        nope_layers=_nope_layers(keys, layers),
+        nope_layers=nope_layers(keys, layers),
         windows=tuple(window if kind == "sliding_attention" else 0 for kind in kinds or ()) if slides else (),
     )
 
 
-def _nope_layers(keys: Keys, layers: int) -> frozenset[int]:
-    """`no_rope_layers` of config.json is, despite its name, 1 for each layer that has rope."""
+def nope_layers(keys: Keys, layers: int) -> frozenset[int]:
+    """`no_rope_layers` of config.json is, despite its name, 1 for each layer that has rope. Raises
+    `BadCheckpoint`.
+    """
     roped = keys.raw("no_rope_layers")
     if roped is None:
         return _every(layers, keys.integer("no_rope_layer_interval", 1, 1 << 12, _STEP))

@@ -23,6 +23,7 @@ GGUF_KINDS = ("none", "linear", "yarn", "longrope")
 STRETCH, ALPHA = "inglenook.rope_stretch", "inglenook.rope_alpha"
 _CONTEXT = "original_max_position_embeddings"
 _MOST = 1 << 30
+_MOST_LEARNED = 20.0
 
 
 def rope_from_hf(
@@ -226,6 +227,32 @@ def _factors(tensor: RawTensor, dim: int) -> tuple[float, ...]:
             )
         )
     return tuple(float(value) for value in values)
+
+
+def learned_rope(rope: RopeConfig, tensors: Mapping[str, RawTensor], *names: str) -> RopeConfig:
+    """The rope whose frequencies are multiplied by e^x, for each a number x of the tensor with one of these
+    names. Raises `BadCheckpoint`.
+    """
+    found = next((tensors[name] for name in names if name in tensors), None)
+    alike = found is not None and found.shape == (rope.dim // 2,)
+    numbers = found.dequantise().astype(np.float64) if found is not None and alike else None
+    if numbers is None or not np.all(np.abs(numbers) < _MOST_LEARNED):
+        raise BadCheckpoint(
+            _(
+                "The tensor {name} is missing or damaged: the shape ({count},) and small numbers were "
+                "expected. Download the model again.",
+                name=names[0],
+                count=rope.dim // 2,
+            )
+        )
+    factors = np.exp(-numbers).tolist()
+    return replace(
+        rope, divisors=_each(rope.divisors, factors), long_divisors=_each(rope.long_divisors, factors)
+    )
+
+
+def _each(divisors: tuple[float, ...], factors: list[float]) -> tuple[float, ...]:
+    return tuple(a * b for a, b in zip(divisors, factors, strict=False))
 
 
 def _rotary_dim(dim: int, head_dim: int, what: str) -> int:

@@ -11,6 +11,7 @@ from engine.backends.base import Array, Ops
 from engine.backends.indexer import IndexerShape
 from engine.models.config import ModelConfig
 from engine.models.indexer_config import Indexer
+from engine.models.layers.head_scales import HeadScales, head_scales
 from engine.models.layers.parts import Linear, Norm, RopeTables
 from engine.models.layers.recurrent_parts import Convolution
 from engine.models.names import TensorNames
@@ -35,8 +36,8 @@ class LastChoice:
 @dataclass(frozen=True, slots=True)
 class LayerIndexer:
     """A layer's indexer: a `Chooser` whose queries are made of attention's latent, if this has one, and whose
-    key and weights are made of x. The first numbers of queries and keys have rope. With `pool`, what is
-    normed and rotated are keys of the blocks that end at each position.
+    key and weights are made of x. The first numbers of queries and keys have rope, if it `rotates`. With
+    `pool`, what is normed and rotated are keys of the blocks that end at each position.
     """
 
     layer: int
@@ -49,12 +50,17 @@ class LayerIndexer:
     last: LastChoice
     query_norm: Norm | None = None
     pool: Convolution | None = None
+    input_norm: Norm | None = None
+    scales: HeadScales | None = None
+    rotates: bool = True
 
     def __call__(self, ops: Ops, x: Array, latent: Array, tables: RopeTables) -> Array:
-        query, key = self.query(ops, latent), self.key(ops, x)
+        made_of = self.input_norm(ops, latent) if self.input_norm else latent
+        query, key = self.query(ops, made_of), self.key(ops, x)
         key = self.key_norm(ops, self.pool(ops, key) if self.pool else key)
         query = self.query_norm(ops, query) if self.query_norm else query
-        if tables.main is not None:
+        query = self.scales(ops, query, tables) if self.scales else query
+        if tables.main is not None and self.rotates:
             table = replace(tables.main, interleaved=self.interleaved)
             query = ops.rope(query, table, self.shape.heads)
             key = ops.rope(key, tables.pooled or table, 1)
@@ -75,13 +81,20 @@ def latent_chooser(
     if layer in own.sharing:
         return last
     assert config.latent is not None
-    shape, rank = own.shape, config.latent.query_rank
+    shape, rank = own.shape, config.latent.query_rank or config.width
     return LayerIndexer(
         _cached(config, own, layer), shape,
         linear(source, at + named.query, shape.heads * shape.head_dim, rank, False),
         linear(source, at + named.key, shape.head_dim, config.width, False),
         norm(source, at + named.key_norm, shape.head_dim, NORM_EPS, layer_norm=True, bias=True),
         linear(source, at + named.weights, shape.heads, config.width, False), own.interleaved, last,
+        input_norm=norm(source, at + named.input_norm, rank, NORM_EPS, layer_norm=True, bias=True)
+        if named.input_norm
+        else None,
+        scales=head_scales(source, at, named.scales, shape.heads, shape.head_dim)
+        if config.latent.head_scales
+        else None,
+        rotates=layer not in config.nope_layers,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from engine.backends.base import Array, AttentionShape, Ops, Weight
 from engine.models.config import ModelConfig
 from engine.models.latent_config import LatentAttention
+from engine.models.layers.head_scales import HeadScales, head_scales
 from engine.models.layers.indexer import Chooser, LastChoice, latent_chooser
 from engine.models.layers.parts import Linear, Norm, Order, RopeTables
 from engine.models.names import LatentNames, TensorNames
@@ -30,7 +31,8 @@ class LatentMixer:
     `key_up` and `value_up` are matrices for each head, (rank, nope) and (value, rank). The sigmoid of `gate`
     multiplies the result before the projection. With `gate_of_queries` it reads what queries are made of,
     which then is their latent twice: normed, and as it is. `sinks` are those of `Ops.attention`. `rope` is
-    the name of a table, `key_norm` stands before the rope of the key.
+    the name of a table, `key_norm` stands before the rope of the key. Without `latent` keys are those that
+    another layer has written; queries and keys without rope lack the linears of that part.
     """
 
     layer: int
@@ -38,10 +40,10 @@ class LatentMixer:
     query_down: Linear | None
     query_norm: Norm | None
     query: Linear
-    query_rope: Linear
-    latent: Linear
-    latent_norm: Norm
-    key_rope: Linear
+    query_rope: Linear | None
+    latent: Linear | None
+    latent_norm: Norm | None
+    key_rope: Linear | None
     key_up: tuple[Weight, ...]
     value_up: tuple[Weight, ...]
     output: Linear
@@ -51,27 +53,30 @@ class LatentMixer:
     key_norm: Norm | None = None
     rope: str = "main"
     chooser: Chooser | None = None
+    scales: HeadScales | None = None
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array:
-        heads, latent = self.shape.heads, self.latent_norm(ops, self.latent(ops, x))
-        key, wide, normed, gated = self.key_rope(ops, x), x, x, x
+        heads, latent = self.shape.heads, self.latent(ops, x) if self.latent else None
+        latent = self.latent_norm(ops, latent) if self.latent_norm else None
+        key, wide, normed, gated = self.key_rope(ops, x) if self.key_rope else None, x, x, x
         if self.query_down is not None:
             plain = self.query_down(ops, x)
             wide = normed = self.query_norm(ops, plain) if self.query_norm else plain
             if self.gate_of_queries:
                 wide = gated = ops.join(wide, plain, 1)
-        query, rotated = self.query(ops, wide), self.query_rope(ops, wide)
+        query, rotated = self.query(ops, wide), self.query_rope(ops, wide) if self.query_rope else None
         key, table = self.key_norm(ops, key) if self.key_norm else key, tables.table(self.rope)
-        if table is not None:
+        if table is not None and rotated is not None:
             rotated = ops.rope(rotated, (tables.queries or table) if self.rope == "main" else table, heads)
-            key = ops.rope(key, table, 1)
+            key = key if key is None else ops.rope(key, table, 1)
         if tables.unrotated is not None:
             query = ops.rope(query, tables.unrotated, heads)
-        q = ops.join(ops.head_linear(query, self.key_up), rotated, heads)
+        query = ops.head_linear(query, self.key_up)
+        query = query if rotated is None else ops.join(query, rotated, heads)
+        query = self.scales(ops, query, tables) if self.scales else query
+        key = latent if key is None else ops.join(latent, key, 1)
         chosen = self.chooser(ops, x, normed, tables) if self.chooser else None
-        y = ops.attention(
-            self.layer, q, ops.join(latent, key, 1), None, self.shape, self.sinks, chosen=chosen
-        )
+        y = ops.attention(self.layer, query, key, None, self.shape, self.sinks, chosen=chosen)
         y = ops.head_linear(y, self.value_up)
         if self.gate is not None:
             y = ops.gated(self.gate(ops, gated), y, "sigmoid")
@@ -151,24 +156,31 @@ def latent_mixer(
         normed = layer.norm(own.query_norm, kind.query_rank, kind, kind.scales[0])
         columns, name = kind.query_rank, own.query_up
     of_queries = config.output_gate == "queries"
-    query, query_rope, *gates = layer.parts(
+    made = layer.parts(
         name, _query_rows(config, kind, heads), 2 * columns if of_queries else columns, up_bias
     )
+    query, query_rope, gates = made[0], made[1] if kind.rope_dim else None, made[2 if kind.rope_dim else 1 :]
     if config.output_gate == "head":
-        gates = [layer.head_gate(heads, kind.value_dim, width)]
+        gates = (layer.head_gate(heads, kind.value_dim, width),)
     if config.output_gate == "row":
-        gates = [layer.linear(names.output_gate, heads * kind.value_dim, width, False)]
-    latent, key_rope = layer.parts(own.down, head_rows(1, kind.rank, kind.rope_dim), width, bias)
+        gates = (layer.linear(names.output_gate, heads * kind.value_dim, width, False),)
+    is_source = config.kv_layer(number) == number
+    downs = layer.parts(own.down, _down_rows(kind), width, bias) if is_source else ()
     key_up, value_up = layer.up(heads, kind)
     return LatentMixer(
-        config.cache_layer(number), config.shape(number), down, normed, query, query_rope, latent,
-        layer.norm(own.norm, kind.rank, kind, kind.scales[1]), key_rope, key_up, value_up,
+        config.cache_layer(number), config.shape(number), down, normed, query, query_rope,
+        downs[0] if downs else None,
+        layer.norm(own.norm, kind.rank, kind, kind.scales[1]) if downs else None,
+        downs[1] if len(downs) > 1 else None, key_up, value_up,
         layer.linear(names.output, width, heads * kind.value_dim, config.output_bias),
         gates[0] if gates else None, of_queries,
         layer.source.vector(layer.at + names.sinks, heads) if config.sinks else None,
         layer.norm(own.key_norm, kind.rope_dim, kind) if kind.key_norm else None,
-        "local" if config.has_local_rope(number) else "main",
+        "none" if number in config.nope_layers else "local" if config.has_local_rope(number) else "main",
         latent_chooser(layer.source, config, layer.at, names, number, last),
+        head_scales(layer.source, layer.at, own.scales, heads, kind.rank + kind.rope_dim)
+        if kind.head_scales
+        else None,
     )  # fmt: skip
 
 
@@ -181,7 +193,12 @@ def head_rows(heads: int, *widths: int) -> tuple[Order, ...]:
 def _query_rows(config: ModelConfig, kind: LatentAttention, heads: int) -> tuple[Order, ...]:
     """The rows of queries without rope, with rope, and of the gate that their matrix may make."""
     gate = (kind.value_dim,) if config.output_gate == "queries" else ()
-    return head_rows(heads, kind.nope_dim, kind.rope_dim, *gate)
+    return head_rows(heads, kind.nope_dim, *(size for size in (kind.rope_dim, *gate) if size))
+
+
+def _down_rows(kind: LatentAttention) -> tuple[Order, ...]:
+    """The rows of the latent and of the part of the key with rope."""
+    return head_rows(1, *(size for size in (kind.rank, kind.rope_dim) if size))
 
 
 def latent_orders(config: ModelConfig, layer: int) -> dict[str, tuple[Order, ...]]:
@@ -192,7 +209,4 @@ def latent_orders(config: ModelConfig, layer: int) -> dict[str, tuple[Order, ...
     if kind is None:
         return {}
     queries = _query_rows(config, kind, config.queries_of(layer))
-    return {
-        "query_up" if kind.query_rank else "query": queries,
-        "down": head_rows(1, kind.rank, kind.rope_dim),
-    }
+    return {"query_up" if kind.query_rank else "query": queries, "down": _down_rows(kind)}

@@ -95,7 +95,8 @@ class RopeTables:
     """The rotary tables of a model: `main`, and `local` for the layers with a window that have their own.
     `queries` takes the place of `main` for queries that are scaled by their positions; `unrotated` scales the
     part of such a query that has no rope, or the queries of layers without rope. `pooled` is that of an
-    indexer's pooled keys, which have the position of their block's first.
+    indexer's pooled keys, which have the position of their block's first. `logs` are ln(p + 1) of positions
+    p, (positions, 1).
     """
 
     main: RotaryTable | None = None
@@ -103,6 +104,7 @@ class RopeTables:
     queries: RotaryTable | None = None
     unrotated: RotaryTable | None = None
     pooled: RotaryTable | None = None
+    logs: Floats | None = None
 
     def table(self, name: str) -> RotaryTable | None:
         """The table called "main" or "local"; None for others."""

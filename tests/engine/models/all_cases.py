@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.engine.models.architectures import Case
 from tests.engine.models.autumn_cases import AUTUMN_CASES
+from tests.engine.models.december_cases import DECEMBER_CASES
 from tests.engine.models.dense_cases import DENSE_CASES
 from tests.engine.models.early_cases import EARLY_CASES
 from tests.engine.models.further_cases import FURTHER_CASES
@@ -51,6 +52,7 @@ CASES: tuple[Case, ...] = (
     *LATE_CASES,
     *STREAM_CASES,
     *NOVEMBER_CASES,
+    *DECEMBER_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

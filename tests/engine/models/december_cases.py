@@ -1,0 +1,79 @@
+"""Mistral Large 4 and others whose attention chooses positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.engine.models.architectures import ROPE, Case, Config, Tensors
+from tests.engine.models.autumn_cases import PICTURES
+from tests.engine.models.late_cases import CHOOSING
+from tests.engine.models.latent_cases import LATENT, YARN
+
+LARGE: dict[str, Any] = {
+    **{key: value for key, value in LATENT.items() if key not in ("q_lora_rank", "head_dim")}, **CHOOSING,
+    "num_hidden_layers": 5, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+    "no_rope_layers": [1, 0, 1, 0, 1], "kv_source_layers": [0, 1, 2, 1, 2],
+    "indexer_types": ["full", "full", "shared", "full", "shared"], "final_logit_softcapping": 6.0,
+}  # fmt: skip
+
+
+def whole(text: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """With the smallest part for pictures."""
+    eyes = {**PICTURES, "model_type": "pixtral", "head_dim": 16, "patch_size": 14, "image_size": 28}
+    return {"text_config": {"model_type": "mistral_large4_text", **text}, "vision_config": eyes, **more}
+
+
+_OF_LAYERS = ("no_rope_layers", "kv_source_layers", "indexer_types")
+_NAMES = {
+    "tok_embeddings.": "embed_tokens.", "lerope.": "rotary_emb.", ".attention.": ".self_attn.",
+    ".wq.": ".q_proj.", ".wo.": ".o_proj.", ".wkv_a_with_mqa.": ".kv_a_proj_with_mqa.",
+    ".wkv_b.": ".kv_b_proj.", ".attention_norm.": ".input_layernorm.",
+    ".ffn_norm.": ".post_attention_layernorm.", ".kv_a_norm.": ".kv_a_layernorm.", ".gate.": ".mlp.gate.",
+    ".feed_forward.": ".mlp.", ".shared_experts.": ".mlp.shared_experts.", ".w1.": ".gate_proj.",
+    ".w2.": ".down_proj.", ".w3.": ".up_proj.", ".ssmax_scaling.s": ".softmax_scaling.scale",
+    ".ssmax_scaling.b": ".softmax_scaling.bias",
+}  # fmt: skip
+
+
+def in_memory(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """Mistral Large 4 under transformers' names instead of those that it saves, with stacks of experts."""
+    out: Tensors = {}
+    for name, values in tensors.items():
+        if ".experts." in name and ".experts.0.w2." not in name and ".experts.0.w1." not in name:
+            continue
+        if ".experts." in name:
+            layer, end = name.partition("experts")[0], name[-len("1.weight") :]
+            parts = [f"{layer}experts.{{}}.w{one}.weight" for one in ("2" if end[0] == "2" else "13")]
+            stacks = [np.stack([tensors[part.format(i)] for i in range(8)]) for part in parts]
+            made = "down_proj" if end[0] == "2" else "gate_up_proj"
+            out[f"model.language_model.{layer}mlp.experts.{made}"] = np.concatenate(stacks, axis=1)
+            continue
+        for old, new in _NAMES.items():
+            name = name.replace(old, new)
+        at = "lm_head" + name.removeprefix("output") if name.startswith("output") else name
+        out[at if at != name else "model.language_model." + name] = values
+    return config, out
+
+
+DECEMBER_CASES = (
+    Case(
+        "Mistral Large 4",
+        "latent attention to chosen positions, with learned rope, layers without it and shared latents",
+        "mistral_large4", whole(LARGE), publish=in_memory, gpu=False,
+    ),
+    Case(
+        "Mistral Large 4", "", "mistral_large4",
+        whole(
+            {
+                **{key: value for key, value in LARGE.items() if key not in _OF_LAYERS},
+                "attention_bias": True, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7,
+                "n_shared_experts": 2,
+                "mlp_layer_types": ["sparse", "dense", "sparse", "sparse", "dense"], "index_topk": 2048,
+                ROPE: YARN,
+            },
+        ),
+        variant="the makers' names, groups, biases, yarn", gpu=False,
+    ),
+)  # fmt: skip
