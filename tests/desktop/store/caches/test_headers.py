@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,13 @@ INFO = dataclasses.replace(
     ECHO_INFO,
     defaults=(("temperature", 0.6), ("top_k", 20)),
     stop_token_ids=(2, 5),
+    plain=(4, 3, 2, 1),
     work=WorkSpace(512, 10, 20, 30),
+    gpu_work=WorkSpace(256, 1, 2, 3),
+    thinking=(("<think>", "</think>"),),
+    thinking_levels=(("off", ""), ("high", "</think>")),
+    remarks=("A remark.",),
+    lacks=(("pictures", "It has no eyes."),),
     licence="mit",
 )
 STAMP = (12, ("model.safetensors", 5))
@@ -102,5 +109,5 @@ def test_invalid_facts(data: object) -> None:
 
 
 def test_facts_as_json() -> None:
-    assert info_from_json(info_to_json(INFO)) == INFO
+    assert info_from_json(json.loads(json.dumps(info_to_json(INFO)))) == INFO
     assert isinstance(INFO, ModelInfo)
