@@ -369,6 +369,21 @@ def test_truncate_inside_a_shared_page_without_room_changes_nothing() -> None:
     assert (two.pages, two.ids) == ([], [])
 
 
+def test_truncate_inside_a_shared_page_takes_a_page_of_its_own_that_is_given_back() -> None:
+    """Not one that another lease has as well, or copies from."""
+    for other in (ids(2 * P), [*ids(P + 50), 9000]):  # the second page is shared; is to be copied
+        table = PageTable(2 + (len(other) < 2 * P))
+        write(table, ids(2 * P)).close()
+        one, two = table.open(ids(2 * P)), table.open(other)
+        with pytest.raises(ContextTooLong, match="token 100 needs one more cache page"):
+            one.truncate(100)
+        assert one.length == 2 * P
+        two.close()
+        table.check()
+    lease = write(table, ids(P))
+    assert lease.length == P
+
+
 def test_truncate_gives_reserved_pages_back() -> None:
     table = PageTable(4)
     lease = table.open([1])

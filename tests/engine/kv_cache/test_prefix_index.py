@@ -130,6 +130,7 @@ FULL = PageEntry(tuple(range(P)), -1, ROOT)
         ([], 0),
         ([None], 0),
         ([FULL], 1),
+        ([PageEntry((1,), -1, ROOT)], 1),
         ([PageEntry((1, 2), 1), FULL], 2),
         ([PageEntry((1, 2), 1), None], 0),  # what it follows was lost
         ([FULL, PageEntry((1, 2), 0)], 1),  # follows what comes before it

@@ -205,7 +205,18 @@ def test_drafts_near_the_end_of_the_context():
         )
         assert ids == required
         assert events[-1].reason == "context_full"
+        assert events[-1].stats.accepted_tokens > 0
         generator.cache.table.check()
+
+
+def test_no_more_is_drafted_than_may_be_written():
+    """The prompt gives the first token and each pass one beside its drafts, which are all right here."""
+    for count in (1, 2, 4, 6):
+        generator, _ = with_drafts(drafting=repetitive)
+        generator.drafters.threshold = 0.0
+        _, stats = reply(generator, count=count, speculation=MODEL)
+        assert stats.new_tokens == count
+        assert stats.drafted_tokens == stats.accepted_tokens == max(0, count - 2)
 
 
 def test_switching_between_drafters_keeps_the_cache_right():

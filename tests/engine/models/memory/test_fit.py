@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from engine.backends.cpu.backend import CpuBackend
 from engine.core import ModelInfo, WorkSpace
 from engine.models import describe, read_model
+from engine.models.load import read_config
 from engine.models.memory.estimate import cache_bytes
-from engine.models.memory.fit import bandwidth_from, fit
+from engine.models.memory.fit import bandwidth_from, fit, prefill_rows, work_space
 from engine.models.quantising import preparation
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
@@ -37,6 +40,15 @@ def test_the_parts_add_up() -> None:
     assert judged.total == judged.weights + judged.cache + judged.work
     assert judged.tokens_per_second == 0.0
     assert judged.work == 32 * 300_000 + 8192 * 512 + 3_000_000
+
+
+@pytest.mark.parametrize(("name", "fixed"), [("cpu", 3 + 480 * WIDE.vocab_size), ("cuda", 3)])
+def test_work_space_includes_rotary_tables_and_the_tokenizer(tmp_path: Path, name: str, fixed: int) -> None:
+    """A cosine and a sine of 4 bytes for each pair of channels and position; 480 bytes for each token."""
+    config = read_config(open_checkpoint(write_folder(tmp_path, WIDE)))
+    backend: Any = SimpleNamespace(name=name, work_space=lambda pass_: (7, 5, 3))
+    rows = prefill_rows(config, name)
+    assert work_space(config, backend, lambda *_: None) == WorkSpace(rows, 7, 5 + 32 * (4 + 4), fixed)
 
 
 def test_verdicts() -> None:
