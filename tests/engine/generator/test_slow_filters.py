@@ -18,6 +18,7 @@ from engine.constraint.grammar_source import regex_source, schema_source
 from engine.core import Done, Text, Waiting
 from engine.errors import BadSetting
 from engine.generator import decode
+from engine.generator import job as job_module
 from engine.generator.dynamic import Job
 from engine.generator.request import GenerationRequest
 from engine.settings import ConstraintSettings, SamplerSettings, SpeculationSettings, StopSettings
@@ -128,12 +129,15 @@ def test_one_that_waits_can_be_removed(held: Held) -> None:
     held.free.set()
 
 
-def test_the_caller_of_one_that_waits_gets_its_turn(held: Held) -> None:
+def test_the_caller_of_one_that_waits_gets_its_turn(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     generator, _ = dynamic()
+    waits: list[Any] = []
     with closing(generator.stream(constrained(held))) as first:
         while not held.begun.is_set():
             next(first)
+        monkeypatch.setattr(job_module, "wait", lambda *what: waits.append(what) or wait(*what))
         assert [type(next(first)) for _ in range(3)] == [Waiting] * 3
+        assert len(waits) == 3  # a thread that waits leaves the processor to others
         with closing(generator.stream(request(1, 30, 50))) as second:
             texts = [event for event in second if isinstance(event, Text | Done)]
             assert isinstance(texts[-1], Done)

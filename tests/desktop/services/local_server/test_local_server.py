@@ -161,9 +161,10 @@ def test_a_port_that_is_taken_is_said_in_a_sentence(hand: Hand) -> None:
 def test_requests_are_shown_and_can_be_ended(hand: Hand) -> None:
     server = change(hand)
     asking = Asking(server, request(900))
-    hand.qtbot.waitUntil(lambda: any(visit.tokens for visit in server.visits()), timeout=WAIT_MS)
+    hand.qtbot.waitUntil(lambda: any(visit.speed for visit in server.visits()), timeout=WAIT_MS)
     (visit,) = server.visits()
     assert (visit.address, visit.path) == ("127.0.0.1", "/v1/chat/completions")
+    assert 0 < visit.tokens / visit.speed <= visit.seconds  # of writing; it has been there as long or longer
     server.end_visit(visit.number + 1)
     server.end_visit(visit.number)
     status, ended = answered(hand, asking)
