@@ -1,5 +1,5 @@
 """Nemotron-H, Nemotron Nano 2 (arXiv 2504.03624) and Nemotron 3: layers of one part each, Mamba-2, attention
-without rope, or the square of relu, in Nemotron 3 of experts without gates.
+without rope, or the square of relu, in Nemotron 3 of experts without gates, which may work on a projection.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, least_step
 from engine.models.config import ModelConfig
@@ -22,10 +22,10 @@ from engine.models.headers.decoder import (
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.layers.rope import RopeConfig
-from engine.models.names import GGUF, HF, MAMBA_GGUF, mamba_names
+from engine.models.names import GGUF, HF, MAMBA_GGUF, NarrowNames, mamba_names
 from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor
-from engine.words import N_, _, translate
+from engine.words import _
 
 HF_NAMES = replace(
     HF, embed="backbone.embeddings", norm="backbone.norm_f", layer="backbone.layers.{}.",
@@ -34,19 +34,15 @@ HF_NAMES = replace(
     expert_up="mixer.experts.{}.up_proj", expert_down="mixer.experts.{}.down_proj",
     correction="mixer.gate.e_score_correction_bias", shared_up="mixer.shared_experts.up_proj",
     shared_down="mixer.shared_experts.down_proj",
-    recurrent=mamba_names("mixer"),
+    narrow=NarrowNames("mixer.fc1_latent_proj", "mixer.fc2_latent_proj"), recurrent=mamba_names("mixer"),
 )  # fmt: skip
 GGUF_NAMES = replace(
-    GGUF, mlp_norm="attn_norm",
-    recurrent=MAMBA_GGUF,
+    GGUF, mlp_norm="attn_norm", narrow=NarrowNames("ffn_latent_down", "ffn_latent_up"), recurrent=MAMBA_GGUF,
 )  # fmt: skip
 _PATTERN = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 _KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
 _MOST = 1 << 14
-_LATENT = N_(
-    "The model's experts work on a projection of its features (moe_latent_size), which is not supported yet. "
-    "Choose one without it, such as Nemotron 3 Nano."
-)
+_WIDEST = 1 << 22
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -78,20 +74,19 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 def _experts(keys: Keys, layers: list[int]) -> Experts | None:
-    if layers and keys.raw("moe_latent_size") is not None:
-        raise UnsupportedModel(translate(_LATENT))
     keys = keys.over({"n_routed_experts": 8, "num_experts_per_tok": 2})
     return hf_experts(
         keys,
         layers,
         count="n_routed_experts",
         used="num_experts_per_tok",
-        width=keys.integer("moe_intermediate_size", 1, 1 << 22, 7688),
+        width=keys.integer("moe_intermediate_size", 1, _WIDEST, 7688),
         normalise=keys.flag("norm_topk_prob", True),
         scores="sigmoid",
         scale=keys.number("routed_scaling_factor", 0.0, 1e6, 1.0),
         corrected=True,
-        shared_width=keys.integer("moe_shared_expert_intermediate_size", 1, 1 << 22, 7688),
+        shared_width=keys.integer("moe_shared_expert_intermediate_size", 1, _WIDEST, 7688),
+        narrow=0 if keys.raw("moe_latent_size") is None else keys.integer("moe_latent_size", 1, _WIDEST),
         **hf_groups(keys),
     )
 
@@ -126,7 +121,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     layer has none.
     """
     heads = keys.integers("attention.head_count_kv", 0, _MOST)
-    widths = keys.integers("feed_forward_length", 0, 1 << 22)
+    widths = keys.integers("feed_forward_length", 0, _WIDEST)
     if len(heads) != len(widths) or not any(heads) or not any(widths):
         raise BadCheckpoint(
             _(
@@ -134,8 +129,6 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
                 "feed-forward; the file is damaged."
             )
         )
-    if keys.raw("moe_latent_size"):
-        raise UnsupportedModel(translate(_LATENT))
     # The last layers may predict further tokens; they are no part of the decoder.
     layers = len(heads) - keys.integer("nextn_predict_layers", 0, len(heads) - 1, 0)
     heads, widths = heads[:layers], widths[:layers]
@@ -154,7 +147,10 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
     experts = None
     if chosen:
-        experts = gguf_experts(keys, shape, normalise=False, scores="sigmoid", layers=frozenset(chosen))
+        experts = gguf_experts(
+            keys, shape, normalise=False, scores="sigmoid", layers=frozenset(chosen),
+            narrow=keys.integer("moe_latent_size", 0, _WIDEST, 0),
+        )  # fmt: skip
     return _config(shape | {"activation": "relu2"}, gguf_mamba(keys), kinds, mlp_bias=None, experts=experts)
 
 

@@ -175,8 +175,8 @@ def _narrow(source: WeightSource, config: ModelConfig, names: TensorNames, width
     assert own is not None
     offset, ones = config.norm_offset, np.ones(width, np.float32)
     return Narrow(
-        linear(source, at + own.down, width, config.width, False),
-        linear(source, at + own.up, config.width, width, False),
+        linear(source, at + own.down, width, config.width, config.mlp_bias),
+        linear(source, at + own.up, config.width, width, config.mlp_bias),
         norm(source, at + own.norm, width, config.norm_eps, layer_norm=False, bias=False, offset=offset)
         if own.norm
         else None,
