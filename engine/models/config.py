@@ -210,10 +210,6 @@ class ModelConfig:
     """
     indexer: Indexer | None = None
     """What chooses the positions that attention looks at; None: it looks at all."""
-    dense_tokens: int = 0
-    """The length up to which attention looks at all of a text, where it chooses in longer ones and the
-    context therefore ends; 0: at any length.
-    """
     bidirectional: bool = False
     """Whether a token attends to later ones, too: the model is an encoder, and a text is one pass."""
     headless: bool = False

@@ -21,6 +21,10 @@ class Indexer:
     sharing: frozenset[int] = frozenset()
     interleaved: bool = False
     """Whether its rope is interleaved, whatever that of attention is."""
+    rope_last: bool = False
+    """Whether the last numbers of its queries and keys have rope, instead of the first."""
+    norm_eps: float = 1e-6
+    """Of the norm of keys, by default as in DeepSeek's reference code whatever that of the layers is."""
     pooling: str = ""
     """How the key of a block is made of those of its positions: "mean" (Qwen 4), before norm and rope, or ""
     where a block has one position or no key.

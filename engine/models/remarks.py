@@ -54,12 +54,4 @@ def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
                 "llama.cpp gives them other input and weights, so its replies differ."
             )
         )
-    if config.dense_tokens:
-        found.append(
-            _(
-                "In longer texts the model attends only to positions that it chooses, which is not supported "
-                "here: its context is limited to {count:,} tokens.",
-                count=config.dense_tokens,
-            )
-        )
     return tuple(found)

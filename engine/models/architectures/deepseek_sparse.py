@@ -12,11 +12,11 @@ from engine.models.architecture import Architecture
 from engine.models.architectures.deepseek import GGUF_NAMES, HF_NAMES, by_sigmoid, dense_first
 from engine.models.architectures.deepseek import from_gguf as from_gguf_latent
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_CONTEXT, hf_layer_types
+from engine.models.headers.decoder import hf_layer_types
 from engine.models.headers.experts import hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import hf_latent_decoder
-from engine.models.headers.sparse import COUNT, dense_context, gguf_indexer, hf_indexer
+from engine.models.headers.sparse import gguf_indexer, hf_indexer
 from engine.models.indexer_config import IndexerNames
 from engine.tensors import RawTensor
 
@@ -52,12 +52,12 @@ def from_hf_glm(keys: Keys) -> ModelConfig:
 
 def hf_sparse(
     keys: Keys, sizes: tuple[tuple[int, int], tuple[int, int, int]], sparse: list[int] | None,
-    groups: dict[str, Any], index_heads: int = 0, *, sharing: bool = False, **defaults: Any,
+    groups: dict[str, Any], index_heads: int, *, sharing: bool = False, **defaults: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The fields of `ModelConfig` that folders of this kind have. `sizes` and `defaults` are those of
     `hf_latent_decoder`, `sparse` the layers with experts where config.json does not list them (None: all
-    after the dense first ones), `index_heads` the default of index_n_heads, 0 for an indexer of another kind:
-    then the context ends where it begins to choose. Raises `BadCheckpoint` and `UnsupportedModel`.
+    after the dense first ones), `index_heads` the default of index_n_heads. Raises `BadCheckpoint` and
+    `UnsupportedModel`.
     """
     keys = keys.over(_DEFAULTS)
     shape = hf_latent_decoder(keys, *sizes, **defaults)
@@ -71,9 +71,6 @@ def hf_sparse(
         shared_width=width * keys.integer("n_shared_experts", 0, 1 << 10),
         **_scored(keys), **groups,
     )  # fmt: skip
-    if not index_heads:
-        chosen = keys.integer("index_topk", 1, MAX_CONTEXT, COUNT)
-        return shape | dense_context(shape, chosen) | {"experts": experts}
     indexer = hf_indexer(keys, shape, index_heads, sharing=sharing, interleaved=sharing)
     return shape | {"experts": experts, "indexer": indexer}
 

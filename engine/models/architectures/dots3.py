@@ -1,7 +1,6 @@
 """Dots 3 Note: DeepSeek's latent attention, of which layers with windows have their own sizes, with scaled
 latents, a normed key for rope and a gate for each head, and experts as DeepSeek V3 has them. The layers
-without windows look at chosen positions alone; up to as many as they choose, they look at all, which is what
-runs here: the context ends there.
+without windows look at the positions alone that an indexer chooses.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from engine.models.architecture import Architecture
-from engine.models.architectures.deepseek import HF_NAMES as LATENT_NAMES
 from engine.models.architectures.deepseek import by_sigmoid, dense_first
+from engine.models.architectures.deepseek_sparse import INDEXED
 from engine.models.config import ModelConfig
 from engine.models.experts_config import Experts
 from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, hf_layer_types
@@ -20,13 +19,13 @@ from engine.models.headers.experts import hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, hf_latent_decoder
 from engine.models.headers.rope import rope_from_hf
-from engine.models.headers.sparse import dense_context
+from engine.models.headers.sparse import hf_indexer
 from engine.models.latent_config import LatentAttention
 from engine.models.layers.rope import RopeConfig
 from engine.models.names import LATENT_HF
 
 HF_NAMES = replace(
-    LATENT_NAMES, output_gate="self_attn.g_proj",
+    INDEXED, output_gate="self_attn.g_proj",
     latent=replace(LATENT_HF, key_norm="self_attn.k_rope_only_layernorm"),
 )  # fmt: skip
 _SLIDING, _CHOOSING, _FULL = "sliding_attention", "indexed_attention", "full_attention"
@@ -70,7 +69,9 @@ def from_hf(keys: Keys) -> ModelConfig:
         "layer_queries": tuple(own[0] if one else shape["heads"] for one in slides),
     }  # fmt: skip
     if _CHOOSING in kinds:
-        read |= dense_context(read, keys.integer("index_topk", 1, MAX_CONTEXT, 2048))
+        choosing = frozenset(layer for layer, kind in enumerate(kinds) if kind == _CHOOSING)
+        found = hf_indexer(keys, read, 64, sharing=False, interleaved=True)
+        read["indexer"] = replace(found, layers=choosing)
     return ModelConfig(**read, output_gate="head", experts=_experts(keys, layers))
 
 

@@ -1,6 +1,5 @@
-"""Hunyuan 4: hyper-connections around GLM-5's latent attention and experts, with attention sinks and a gate.
-Its attention looks at chosen positions alone; up to as many as it chooses, it looks at all, which is what
-runs here: the context ends there.
+"""Hunyuan 4: hyper-connections around GLM-5's latent attention to chosen positions and its experts, with
+attention sinks and a gate.
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.models.architecture import Architecture
-from engine.models.architectures.deepseek import HF_NAMES as LATENT_NAMES
-from engine.models.architectures.deepseek_sparse import hf_sparse
+from engine.models.architectures.deepseek_sparse import INDEXED, hf_sparse
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_LAYERS, refuse_other
 from engine.models.headers.experts import gate_limits, hf_groups
@@ -20,7 +18,7 @@ from engine.models.names import TensorNames
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(
-    LATENT_NAMES, output_gate="self_attn.gate_proj", sinks="self_attn.sinks", hyper_attention="attn_hc.",
+    INDEXED, output_gate="self_attn.gate_proj", sinks="self_attn.sinks", hyper_attention="attn_hc.",
     hyper_mlp="ffn_hc.", hyper_head="model.hc_head.hc_",
 )  # fmt: skip
 _DEFAULTS = {
@@ -33,10 +31,14 @@ def from_hf(keys: Keys) -> ModelConfig:
     """`HYV4ForCausalLM`."""
     refuse_other(keys, "hidden_act", "silu")
     layers = keys.integer("num_hidden_layers", 1, MAX_LAYERS)
+    if keys.raw("indexer_types") is None:
+        kinds = ["full" if layer == 0 or layer % 4 == 1 else "shared" for layer in range(layers)]
+        keys = keys.replaced("indexer_types", kinds)
     read = hf_sparse(
-        keys.over(_DEFAULTS), ((512, 1536), (192, 64, 256)), list(range(1, layers)), hf_groups(keys),
-        interleaved=False, rms_norm_eps=1e-5, max_position_embeddings=262_144,
+        keys.over(_DEFAULTS), ((512, 1536), (192, 64, 256)), list(range(1, layers)), hf_groups(keys), 16,
+        sharing=True, interleaved=False, rms_norm_eps=1e-5, max_position_embeddings=262_144,
     )  # fmt: skip
+    read["indexer"] = replace(read["indexer"], interleaved=False, rope_last=True, norm_eps=read["norm_eps"])
     limits = gate_limits("swiglu_limit", keys.number("swiglu_limit", -1e6, 1e6, 10.0))
     hyper = HyperConnections(
         keys.integer("hc_mult", 1, MOST_STREAMS, 4),

@@ -57,18 +57,18 @@ PUBLISHED = replace(
 _DEFAULTS = {
     "hidden_size": 6144, "intermediate_size": 24576, "moe_intermediate_size": 6144, "num_hidden_layers": 72,
     "num_attention_heads": 64, "vocab_size": 204_800, "n_routed_experts": 128, "num_experts_per_tok": 4,
-    "rope_parameters": {
-        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 2048.0, "beta_fast": 32.0, "beta_slow": 1.0,
-        "original_max_position_embeddings": 512, "attention_factor": 1.0,
-    },
+}  # fmt: skip
+_ROPE = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 2048.0, "beta_fast": 32.0, "beta_slow": 1.0,
+    "original_max_position_embeddings": 512, "attention_factor": 1.0,
 }  # fmt: skip
 
 
 def from_hf(keys: Keys) -> ModelConfig:
     """The text model of `MistralLarge4ForConditionalGeneration`."""
     keys = keys.inner("text_config")
-    if keys.raw("rope_scaling") is not None:
-        keys = keys.over({"rope_parameters": keys.raw("rope_scaling")})
+    if keys.raw("rope_parameters") is None and keys.raw("rope_scaling") is None:
+        keys = keys.replaced("rope_parameters", _ROPE)
     if keys.raw("num_experts") is not None:
         keys = keys.replaced("n_routed_experts", keys.raw("num_experts"))
     keys = keys.over(_DEFAULTS).renamed(n_routed_experts="num_local_experts").replaced("q_lora_rank", None)

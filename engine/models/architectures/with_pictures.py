@@ -128,7 +128,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "embedding_multiplier": 12.0, "logits_scaling": 4.0,
         "residual_multiplier": 0.263, "attention_multiplier": 0.015625, "max_position_embeddings": 32768,
     },
-    "hy_v4_vl_text": {"moe_intermediate_size": 2048, "q_lora_rank": 2048},
+    "hy_v4_vl_text": {"moe_intermediate_size": 2048, "q_lora_rank": 2048, "index_n_heads": 32},
     "llama": {"intermediate_size": 11008, "vocab_size": 32000},
     "mistral": {"intermediate_size": 14336, "vocab_size": 32000},
     "persimmon": {"num_hidden_layers": 36, "num_attention_heads": 64},
@@ -218,8 +218,11 @@ def _from_hf(found: Architecture, kind: str, keys: Keys) -> ModelConfig:
     config = found.from_hf(own.replaced("architectures", [TEXT_MODELS[kind]]))
     if kind in _INTERLEAVED and config.rope is not None:
         config = replace(config, rope=replace(config.rope, interleaved=_INTERLEAVED[kind]))
-    if kind == "hy_v4_vl_text" and config.latent is not None:
-        return replace(config, latent=replace(config.latent, norm_eps=config.norm_eps))
+    if kind == "hy_v4_vl_text" and config.latent is not None and config.indexer is not None:
+        return replace(
+            config, latent=replace(config.latent, norm_eps=config.norm_eps),
+            indexer=replace(config.indexer, interleaved=True),
+        )  # fmt: skip
     return replace(config, logit_scale=1.0) if kind == "cohere2" else config
 
 

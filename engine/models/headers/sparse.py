@@ -84,11 +84,3 @@ def gguf_indexer(keys: Keys, config: ModelConfig, full: Iterable[int]) -> Indexe
         keys.integer(at + "top_k", 1, MAX_CONTEXT),
     )
     return indexers(shape, config.context_length, full, range(config.layers), True)
-
-
-def dense_context(shape: dict[str, Any], most: int) -> dict[str, Any]:
-    """The fields of a model whose attention chooses `most` positions by an indexer that is not read: up to
-    this length of a text it looks at all of them, and no choice is made.
-    """
-    length = shape["context_length"]
-    return {"context_length": min(length, most), "dense_tokens": most if most < length else 0}

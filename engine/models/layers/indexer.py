@@ -12,15 +12,13 @@ from engine.backends.indexer import IndexerShape
 from engine.models.config import ModelConfig
 from engine.models.indexer_config import Indexer
 from engine.models.layers.head_scales import HeadScales, head_scales
-from engine.models.layers.parts import Linear, Norm, RopeTables
+from engine.models.layers.parts import Linear, Norm, Order, RopeTables
 from engine.models.layers.recurrent_parts import Convolution
 from engine.models.names import TensorNames
-from engine.models.source import WeightSource, linear, linear_parts, norm
+from engine.models.source import View, WeightSource, linear, linear_parts, norm
 
 Chooser = Callable[[Ops, Array, Array, RopeTables], Array]
 """From x (T, E) and the latent of queries (T, R): the choice of positions for `Ops.attention`."""
-NORM_EPS = 1e-6
-"""Of the norm of keys, whatever that of the layers is. Source: DeepSeek's reference code."""
 
 
 @dataclass(slots=True)
@@ -80,22 +78,32 @@ def latent_chooser(
         return None
     if layer in own.sharing:
         return last
-    assert config.latent is not None
-    shape, rank = own.shape, config.latent.query_rank or config.width
+    kind = config.latent_of(layer)
+    assert kind is not None
+    shape, rank = own.shape, kind.query_rank or config.width
+    rows = _rope_first(shape, kind.rope_dim if own.rope_last else 0)
+    query, key = (View(order=each, stored_rows=each.size) for each in (rows, rows[: shape.head_dim]))
+    key_norm = norm(source, at + named.key_norm, shape.head_dim, own.norm_eps, layer_norm=True, bias=True)
+    assert key_norm.bias is not None
     return LayerIndexer(
         _cached(config, own, layer), shape,
-        linear(source, at + named.query, shape.heads * shape.head_dim, rank, False),
-        linear(source, at + named.key, shape.head_dim, config.width, False),
-        norm(source, at + named.key_norm, shape.head_dim, NORM_EPS, layer_norm=True, bias=True),
+        linear(source, at + named.query, shape.heads * shape.head_dim, rank, False, query),
+        linear(source, at + named.key, shape.head_dim, config.width, False, key),
+        replace(key_norm, weight=key_norm.weight[key.order], bias=key_norm.bias[key.order]),
         linear(source, at + named.weights, shape.heads, config.width, False), own.interleaved, last,
-        input_norm=norm(source, at + named.input_norm, rank, NORM_EPS, layer_norm=True, bias=True)
+        input_norm=norm(source, at + named.input_norm, rank, own.norm_eps, layer_norm=True, bias=True)
         if named.input_norm
         else None,
         scales=head_scales(source, at, named.scales, shape.heads, shape.head_dim)
-        if config.latent.head_scales
+        if kind.head_scales
         else None,
         rotates=layer not in config.nope_layers,
     )  # fmt: skip
+
+
+def _rope_first(shape: IndexerShape, last: int) -> Order:
+    """The rows of queries where the `last` ones of each head come first."""
+    return np.roll(np.arange(shape.heads * shape.head_dim).reshape(shape.heads, -1), last, axis=1).reshape(-1)
 
 
 def block_chooser(

@@ -8,8 +8,10 @@ import numpy as np
 
 from tests.engine.models.architectures import ROPE, Case, Config, Tensors
 from tests.engine.models.autumn_cases import PICTURES
+from tests.engine.models.gguf_form import GgufForm
 from tests.engine.models.late_cases import CHOOSING
 from tests.engine.models.latent_cases import LATENT, YARN
+from tests.engine.models.mixture_cases import NEMOTRON_3, nemotron_h_moe_keys, nemotron_h_moe_tensors
 
 LARGE: dict[str, Any] = {
     **{key: value for key, value in LATENT.items() if key not in ("q_lora_rank", "head_dim")}, **CHOOSING,
@@ -17,6 +19,7 @@ LARGE: dict[str, Any] = {
     "no_rope_layers": [1, 0, 1, 0, 1], "kv_source_layers": [0, 1, 2, 1, 2],
     "indexer_types": ["full", "full", "shared", "full", "shared"], "final_logit_softcapping": 6.0,
 }  # fmt: skip
+SUPER: dict[str, Any] = {**NEMOTRON_3, "moe_latent_size": 28}
 
 
 def whole(text: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -75,5 +78,16 @@ DECEMBER_CASES = (
             },
         ),
         variant="the makers' names, groups, biases, yarn", gpu=False,
+    ),
+    Case(
+        "Nemotron-H", "", "nemotron_h", SUPER,
+        GgufForm(
+            "nemotron_h_moe", change=nemotron_h_moe_tensors,
+            keys=lambda config: nemotron_h_moe_keys(config) | {"moe_latent_size": config["moe_latent_size"]},
+        ), "experts on a projection",
+    ),
+    Case(
+        "Nemotron-H", "", "nemotron_h", {**SUPER, "mlp_bias": True, "n_shared_experts": 2},
+        variant="experts on a projection, biases",
     ),
 )  # fmt: skip

@@ -11,10 +11,8 @@ from tests.engine.models.autumn_cases import MUSE, SLIDING, with_pictures
 from tests.engine.models.late_cases import CHOOSING, FULL
 from tests.engine.models.latent_cases import LATENT, PLAIN, YARN
 
-SEEN: dict[str, Any] = {**LATENT, **CHOOSING, "index_topk": 60}
-"""As many positions as a case is long: a text of which attention sees all."""
 HUNYUAN_4: dict[str, Any] = {
-    **SEEN, "num_hidden_layers": 3, "n_routed_experts": 8, "num_experts_per_tok": 2,
+    **LATENT, **CHOOSING, "num_hidden_layers": 3, "n_routed_experts": 8, "num_experts_per_tok": 2,
     "moe_intermediate_size": 40, "hc_mult": 3, "swiglu_limit": 0.7, ROPE: PLAIN,
 }  # fmt: skip
 
@@ -31,7 +29,7 @@ SPARK_WHOLE: dict[str, Any] = {
 }  # fmt: skip
 
 DOTS: dict[str, Any] = {
-    **SEEN, "num_hidden_layers": 4, "num_key_value_heads": 4, "sliding_window": 9,
+    **LATENT, **CHOOSING, "num_hidden_layers": 4, "num_key_value_heads": 4, "sliding_window": 9,
     "layer_types": ["indexed_attention", SLIDING, "indexed_attention", SLIDING], "n_routed_experts": 8,
     "num_experts_per_tok": 2, "moe_intermediate_size": 40, "shared_experts_intermediate_size": 28,
     "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"], "head_dim": 32,
@@ -90,8 +88,8 @@ def in_memory(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
 
 STREAM_CASES = (
     Case(
-        "Hunyuan 4", "hyper-connections, latent attention with sinks, up to the length at which it chooses",
-        "hy_v4", HUNYUAN_4,
+        "Hunyuan 4", "hyper-connections, latent attention with sinks to chosen positions", "hy_v4",
+        HUNYUAN_4, gpu=False,
     ),
     Case(
         "Hunyuan 4", "", "hy_v4",
@@ -99,7 +97,7 @@ STREAM_CASES = (
             **HUNYUAN_4, "hc_magnitude": 1.3, "hc_eps": 0.02, "swiglu_limit": 3.0, "n_group": 4,
             "topk_group": 2, "norm_topk_prob": False, "attention_bias": True, "index_topk": 2048,
             "hc_mult": 4, "mlp_layer_types": ["sparse", "dense", "sparse"], ROPE: YARN,
-        }, variant="groups, biases, yarn", publish=in_memory,
+        }, variant="groups, biases, yarn", publish=in_memory, gpu=False,
     ),
     Case(
         "Muse Spark", "experts on a projection, gates of what layers add to and add", "muse_spark",
@@ -119,8 +117,8 @@ STREAM_CASES = (
         variant="its own layers, biases",
     ),
     Case(
-        "Dots 3 Note", "latent attention with windows of other sizes, up to the length at which it chooses",
-        "dots3_note_text", DOTS,
+        "Dots 3 Note", "latent attention to chosen positions, or with windows of other sizes",
+        "dots3_note_text", DOTS, gpu=False,
     ),
     Case(
         "Dots 3 Note", "", "dots3_note_text",
@@ -142,5 +140,5 @@ STREAM_CASES = (
         }, variant="biases, tied", publish=unfused, gpu=False,
     ),
     Case("HRM-Text", "", "hrm_text", HRM, variant="the makers' names", gpu=False),
-    Case("Dots 3 Note", "", "dots3_note_text", DOTS, variant="the makers' keys", publish=as_made),
+    Case("Dots 3 Note", "", "dots3_note_text", DOTS, variant="the makers' keys", publish=as_made, gpu=False),
 )  # fmt: skip

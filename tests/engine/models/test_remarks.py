@@ -44,17 +44,6 @@ def test_sparse_mixers_weights_are_the_authors(tmp_path: Path) -> None:
     assert describe(folder).remarks == ()
 
 
-def test_attention_that_would_choose_ends_the_context(tmp_path: Path) -> None:
-    """Up to the length of what it chooses, attention looks at all."""
-    folder = write_checkpoint(BY_NAME["Dots 3 Note"], tmp_path / "m")
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    (folder / "config.json").write_text(json.dumps(config | {"index_topk": 60}))
-    (said,) = describe(folder).remarks
-    assert "its context is limited to 60 tokens" in said
-    (folder / "config.json").write_text(json.dumps(config | {"index_topk": 4096}))
-    assert describe(folder).remarks == ()
-
-
 def test_prompts_attend_to_earlier_tokens_alone(tmp_path: Path) -> None:
     """HRM-Text, unless its config.json says that it was made so."""
     folder = write_checkpoint(BY_NAME["HRM-Text"], tmp_path / "m")

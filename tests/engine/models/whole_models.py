@@ -80,14 +80,14 @@ SIGLIP = {**EYES, "model_type": "siglip_vision_model"}
 WHOLE: dict[str, Whole] = {
     "hy_v4_vl": Whole(
         {
-            **LATENT, "n_group": 1, "topk_group": 1, "index_topk": 64, "index_head_dim": 16,
-            "index_n_heads": 2, "hc_mult": 3, ROPE: {**SECTIONS, "mrope_section": [2, 1, 1]},
+            **LATENT, "n_group": 1, "topk_group": 1, "index_topk": 8, "index_head_dim": 16,
+            "index_n_heads": 12, "hc_mult": 3, ROPE: {**SECTIONS, "mrope_section": [2, 1, 1]},
         }, _with(vision={**EYES, "num_channels": 3, "text_hidden_size": 64}),
     ),
     "dots3_note": Whole(
         {
-            **LATENT, "n_group": 1, "topk_group": 1, "index_topk": 64, "index_head_dim": 16,
-            "index_n_heads": 2, "sliding_window": 9, "swa_num_attention_heads": 2,
+            **LATENT, "n_group": 1, "topk_group": 1, "index_topk": 8, "index_head_dim": 16,
+            "index_n_heads": 12, "sliding_window": 9, "swa_num_attention_heads": 2,
             "swa_num_key_value_heads": 2, "swa_kv_lora_rank": 28, "swa_q_lora_rank": 20, "swa_head_dim": 28,
             "swa_qk_nope_head_dim": 16, "swa_v_head_dim": 12, "head_dim": 24,
             "shared_experts_intermediate_size": 28,
