@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from desktop.store.attachments import message_format
 from desktop.store.attachments.files import Unreadable, decoded, read_attachment
 from desktop.store.attachments.message_format import (
     Attachment,
@@ -16,6 +17,7 @@ from desktop.store.attachments.message_format import (
     cut_inside,
     join,
     kind_of,
+    note_text,
     split,
 )
 from desktop.store.conversations.records import auto_title
@@ -115,6 +117,23 @@ def pdf(*pages: str) -> bytes:
     return data + (f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n"
         f"<< /Size {len(objects) + 1} "
         f"/Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n").encode()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "first 3 of 1,200 lines",
+        "first 1 of 3 pages",
+        "first 20 of 4,000 characters",
+        "first 20 characters",
+        "the user's own",
+    ],
+)
+def test_notes_are_said_in_the_language_of_the_user(note, monkeypatch) -> None:
+    """In English they stay as they are."""
+    assert note_text(note) == note
+    monkeypatch.setattr(message_format, "_", lambda text, /, **values: text.format(**values).upper())
+    assert note_text(note) == (note.upper() if note.startswith("first") else note)
 
 
 @pytest.mark.slow

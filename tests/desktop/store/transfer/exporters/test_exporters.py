@@ -242,6 +242,9 @@ def test_web_page(database: Database, store: ConversationStore, tmp_path: Path) 
     assert "other" not in page.words
     assert '<a href="http://example.com/p.png">p</a>' in text
     assert re.search(r"@import|url\(", text) is None
+    light, dark = text.split("@media screen and (prefers-color-scheme: dark)")
+    assert "pre .k { color: #008000" in light  # keywords of Pygments' own style, and of Monokai
+    assert "pre .k { color: #66D9EF" in dark
 
 
 @settings(max_examples=40)
