@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from desktop.store.caches.file_hashes import FileHashes, computed, identity, parts
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.database import Database
@@ -94,29 +91,3 @@ def test_it_is_kept_with_a_temporary_chat(database: Database) -> None:
     assert [stores.provenance(reply).load(reply) for reply in replies] == list(found.values())
     assert all(stores.provenance(message).load(message) is None for message in found)
     stores.close()
-
-
-def test_hashes_of_files_shards_and_folders(tmp_path) -> None:
-    file = tmp_path / "m-00001-of-00002.gguf"
-    (tmp_path / "m-00002-of-00002.gguf").write_bytes(b"b")
-    file.write_bytes(b"abc")
-    (tmp_path / "one.gguf").write_bytes(b"abc")
-    assert [each.name for each in parts(file)] == ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"]
-    (*_, (_, _, whole)) = computed(tmp_path / "one.gguf", lambda: True)
-    assert whole == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    (*_, (done, total, found)) = computed(file, lambda: True)
-    assert (done, total) == (4, 4)
-    assert found not in ("", whole)
-    assert not list(computed(file, lambda: False))
-    assert parts(tmp_path / "gone.gguf") == []
-    assert identity(tmp_path / "gone.gguf") == ""
-    key = identity(tmp_path / "one.gguf")
-    known = FileHashes(tmp_path / "hashes.json")
-    known.put(key, whole)
-    assert FileHashes(tmp_path / "hashes.json").get(key) == whole
-    os.utime(tmp_path / "one.gguf", ns=(1, 1))
-    assert FileHashes(tmp_path / "hashes.json").get(identity(tmp_path / "one.gguf")) == "", (
-        "the file is another one"
-    )
-    (tmp_path / "hashes.json").write_text("[]")
-    assert FileHashes(tmp_path / "hashes.json").get(key) == ""

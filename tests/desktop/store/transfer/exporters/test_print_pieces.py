@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 
 from desktop.store.conversations.records import NOTEBOOK
-from desktop.store.transfer.exporters.print import TABLE_ROWS, Piece, print_pieces
+from desktop.store.transfer.exporters.print import (
+    CODE_LINES,
+    LIST_ITEMS,
+    PLAIN_CHARACTERS,
+    TABLE_ROWS,
+    Piece,
+    print_pieces,
+)
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 
 
@@ -49,6 +56,32 @@ def test_long_tables_are_cut_between_rows_and_each_part_has_the_head() -> None:
         piece for piece in printed("|n|b|\n|-|-|\n" + "\n".join(lines[:TABLE_ROWS])) if "<table" in piece.html
     ]
     assert len(rows(whole)) == TABLE_ROWS + 1
+
+
+def test_long_code_and_lists_are_cut_without_a_gap() -> None:
+    lines = [f"line {n}" for n in range(2 * CODE_LINES + 1)]
+    parts = printed("```\n" + "\n".join(lines) + "\n```")[2:]
+    assert "\n".join(re.sub(r"<[^>]*>", "", part.html) for part in parts) == "\n".join(lines)
+    assert [len(part.html.split("\n")) for part in parts] == [CODE_LINES, CODE_LINES, 1]
+    assert [(part.before, part.begins, part.ends) for part in parts] == [
+        (9.0, True, False), (0.0, False, False), (0.0, False, True),
+    ]  # fmt: skip
+    parts = printed("".join(f"{n}. item\n" for n in range(7, 7 + LIST_ITEMS + 1)))[2:]
+    assert [part.html.count("<li>") for part in parts] == [LIST_ITEMS, 1]
+    assert [re.findall(r'start="(\d+)"', part.html) for part in parts] == [["7"], [str(7 + LIST_ITEMS)]]
+    assert [part.before for part in parts] == [8.0, 0.0]
+
+
+def test_long_text_as_typed_is_cut_at_lines_then_words_then_anywhere() -> None:
+    most = PLAIN_CHARACTERS
+    line, word = "a" * (most - 9), "b" * (most - 5)
+    parts = printed(f"{line}\n{word} {'c' * most}\nd e", "user")[2:]
+    assert [re.findall(r"<p>(.*?)</p>", part.html) for part in parts] == [
+        [line], [word], [" " + "c" * (most - 1)], ["c", "d e"],
+    ]  # fmt: skip
+    assert [(part.before, part.begins, part.ends) for part in parts] == [
+        (5.0, True, False), (0.0, False, False), (0.0, False, False), (0.0, False, True),
+    ]  # fmt: skip
 
 
 def test_tables_in_a_script_from_right_to_left_begin_at_the_right() -> None:
