@@ -67,6 +67,15 @@ def test_a_text_beyond_the_context_loses_its_beginning_in_steps() -> None:
     assert done.stats.cached_tokens > 128
 
 
+@pytest.mark.parametrize("words", range(350, 390, 8))
+def test_the_reply_to_a_text_beyond_the_context_has_its_room(words: int) -> None:
+    """What it may have, up to a quarter of the context."""
+    chat, _ = fake_chat(context=256)
+    done = run(chat, request("word " * words, tokens=64))[-1]
+    assert isinstance(done, Done)
+    assert (done.reason, done.stats.new_tokens) == ("max_tokens", 64)
+
+
 def test_a_text_beyond_the_context_is_refused_where_nothing_may_be_left_out() -> None:
     chat, _ = fake_chat(context=256)
     with pytest.raises(ContextTooLong, match="shorten it"):

@@ -268,6 +268,19 @@ def test_what_would_be_found_is_reported_without_a_lease() -> None:
     assert table.found(ids(5), key="other") == 0
 
 
+def test_pages_that_are_held_already_are_counted() -> None:
+    """Full ones, since a lease holds them, of which a text's last token is not, as it is still to be run."""
+    table = PageTable(4)
+    lease = write(table, ids(2 * P + 30))
+    counts = [table.held(ids(length)) for length in (0, P, P + 1, 2 * P, 2 * P + 1, 2 * P + 40)]
+    assert counts == [0, 0, 1, 1, 2, 2]
+    assert (table.held(ids(3 * P, 1)), table.held(ids(3 * P), key="other")) == (0, 0)
+    lease.truncate(P)
+    assert table.held(ids(3 * P)) == 1
+    lease.close()
+    assert table.held(ids(3 * P)) == 0
+
+
 def test_nothing_is_taken_of_a_page_that_is_left_to_run() -> None:
     table = PageTable(4)
     cache(table, ids(2 * P))

@@ -67,8 +67,10 @@ def test_ends_of_replies() -> None:
 
 def test_bias_choices_and_alternatives() -> None:
     assert constraint(Fields({"logit_bias": {"5": 2, "6": -0.5}}), None).logit_bias == ("5 = 2.0", "6 = -0.5")
+    most = {str(n): 1 for n in range(4096)}
+    assert len(constraint(Fields({"logit_bias": most}), None).logit_bias) == 4096
     with pytest.raises(ApiError, match="more than 4096 tokens"):
-        constraint(Fields({"logit_bias": {str(n): 1 for n in range(4097)}}), None)
+        constraint(Fields({"logit_bias": most | {"4096": 1}}), None)
     assert [checked_choices(Fields(each), 4) for each in ({}, {"n": 2}, {"n": 4, "best_of": 4})] == [1, 2, 4]
     for body, count in (
         ({}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 20}, 20),

@@ -48,6 +48,7 @@ def test_what_is_offered() -> None:
             "b",
         ),
         ({"type": "allowed_tools", "allowed_tools": {"tools": [{"name": "a"}]}}, "auto", "a"),
+        ({"type": "allowed_tools", "tools": [{"type": "web_search"}, {"name": "b"}]}, "auto", "b"),
     ],
 )
 def test_choices(choice: Any, chosen: str, names: str) -> None:

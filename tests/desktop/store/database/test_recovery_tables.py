@@ -283,6 +283,24 @@ def test_a_file_of_an_older_version_misses_nothing(tmp_path: Path) -> None:
     fresh.close()
 
 
+def test_a_lost_chat_is_made_again_from_its_messages(tmp_path: Path) -> None:
+    database = open_conversations(tmp_path / "a.sqlite3")
+    database.execute("PRAGMA foreign_keys = OFF")
+    for role, text, at in (("assistant", "Hello", 3), ("user", "Why?", 9), ("user", "And?", 7)):
+        database.execute(
+            "INSERT INTO messages (conversation_id, role, text, state, created_at) "
+            "VALUES (7, ?, ?, 'complete', ?)",
+            (role, text, at),
+        )
+    database.close()
+    fresh = open_conversations(tmp_path / "b.sqlite3")
+    recover(tmp_path / "a.sqlite3", fresh)
+    assert fresh.execute("SELECT id, title, created_at, updated_at FROM conversations").fetchall() == [
+        (7, "Why?", 3.0, 9.0)
+    ]
+    fresh.close()
+
+
 def test_references_across_conversations_and_cycles_are_repaired(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"
     database = open_conversations(path)

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from desktop.store.attachments.picture_marks import mark_of
+from desktop.store.attachments.pictures import StoredPicture
 from desktop.store.conversations.bulk_insert import conversation_ids, discard_unfinished, read_whole
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.folders import FolderStore
@@ -23,6 +26,7 @@ from desktop.store.database.database import Database, StoreError
 from desktop.store.transfer.exporters.html import html_page
 from desktop.store.transfer.exporters.markdown import markdown
 from desktop.store.transfer.exporters.names import file_name, free_name
+from desktop.store.transfer.exporters.pictures import as_html, text_and_pictures
 from desktop.store.transfer.exporters.write import FORMATS, export_conversations
 from desktop.store.transfer.importers import import_conversations
 from desktop.store.transfer.importers.peek import is_chats
@@ -267,6 +271,17 @@ def test_web_pages_can_contain_any_text(rows: list[str]) -> None:
         assert page.open == []
         assert not page.tags & {"script", "img"}
         assert "".join(markdown([record])).startswith("# ")
+
+
+def test_text_and_pictures_of_a_message_as_it_was_typed() -> None:
+    shown, gone = mark_of('a" b', "1" * 32, 30, 20), mark_of("c<d", "2" * 32, 1, 1)
+    pictures = {shown.key: StoredPicture("image/png", 60, 40, b"\0")}
+    picture = '<img src="data:image/png;base64,AA==" alt="a&quot; b" width="30">'
+    text = f"<i>{shown.text} & {gone.text}\n"
+    assert as_html(text, pictures) == f"&lt;i&gt;{picture} &amp; {escape(gone.words)}\n"
+    assert as_html(shown.text, pictures) == picture
+    assert as_html("", pictures) == ""
+    assert [is_html for is_html, _ in text_and_pictures(text, pictures)] == [False, True, False, False, False]
 
 
 def test_embedded_pictures_are_shown() -> None:

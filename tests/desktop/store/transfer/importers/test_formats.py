@@ -156,6 +156,17 @@ def test_open_webui(database: Database, store: ConversationStore, tmp_path: Path
     assert (store.get(number).system_prompt, store.get(number).updated_at) == ("Be kind.", 1710000099)
 
 
+def test_variants_of_open_webui_are_in_the_order_of_its_lists(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
+    value = files.open_webui()
+    history = value["chat"]["history"]
+    history["messages"] = dict(reversed(history["messages"].items()))
+    path = store.path(one(database, written(tmp_path / "a.json", [value])))
+    assert [message.text[-6:] for message in path] == ["Hi", "Hello."]
+    assert (path[1].variant_index, path[1].variant_count) == (0, 2)
+
+
 def test_an_old_open_webui_export(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     number = one(database, written(tmp_path / "a.json", [files.open_webui()["chat"]]))
     assert store.get(number).title == "Greeting"
