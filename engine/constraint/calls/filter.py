@@ -51,14 +51,15 @@ class LazyCalls:
         self._trigger, self._by_marker = trigger(grammar.form, grammar.tools, tokens)
         self._ends_thoughts = grammar.form.ends_thoughts(tokens)
         self._call = GrammarFilter(tokenizer, grammar.rest(after_marker=self._by_marker))
-        self._first = _State(closing=opened.encode(), lead=not opened)
-        self._text = bytearray()
+        self._begun = grammar.form.begun.encode() if grammar.begun else b""
+        self._first = _State(len(self._begun), closing=opened.encode(), lead=not opened)
+        self._text = bytearray(self._begun)
         self._states = [self._first]
         self._prefix = b""
 
     def begin(self, prefix: bytes) -> None:
         """Forget everything; the reply repeats `prefix` first."""
-        self._text.clear()
+        self._text[:] = self._begun
         self._states, self._prefix = [self._first], prefix
 
     def mask(self) -> Mask | None:

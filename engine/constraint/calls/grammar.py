@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from engine.constraint.calls.elements import Elements
 from engine.constraint.calls.lark import LarkRules, quoted, regex_of
 from engine.constraint.calls.schema import argument_schema, as_json
 from engine.constraint.calls.texts import FREE, NoTexts, texts_of
@@ -43,6 +44,7 @@ class CallGrammar:
         lenient: keywords of the schemas that cannot be enforced are ignored, not refused.
         several: whether more than one call may be made.
         channels: how the messages are marked in which calls stand; None without channels.
+        begun: the prompt ended with `form.begun`.
     """
 
     form: CallForm
@@ -51,6 +53,7 @@ class CallGrammar:
     lenient: bool = False
     several: bool = True
     channels: ChannelFormat | None = None
+    begun: bool = False
 
     def whole(
         self, tags: tuple[Tag, ...] = (), opened: str = "", content: GrammarSource | None = None
@@ -76,17 +79,25 @@ def _whole(
         return _whole_channels(grammar, grammar.channels, opened, content)
     written = _Written(grammar)
     rules, form = written.rules, grammar.form
-    calls = written.section(form.opening.lstrip())
+    calls = written.section(form.opening.lstrip().removeprefix(form.begun if grammar.begun else ""))
     # without a marker or a section, only the beginning of a reply is a call
     if form.marker and not form.section[1].strip() and grammar.several:
         again = f"{rules.loose(form.between + form.opening)} {written.call()}"
         calls = f"{calls} ( {again} ){{0,{MOST_CALLS - 1}}}"
-    body = rules.rule(calls) if content is None else f"( {rules.rule(calls)} | {rules.embedded(content)} )"
+    if content is not None:
+        answer = rules.text(form.answer) if grammar.begun else ""
+        body = f"( {rules.rule(calls)} | {answer} {rules.embedded(content)} )"
+    else:
+        body = rules.rule(calls)
     blank = r"/[ \t\r\n]{0,4}/"
     if opened:
         body = f"{rules.until(opened)} {blank} {body}"
     elif tags:
-        thoughts = " | ".join(f"{rules.text(begin)} {rules.until(end)} {blank}" for begin, end in tags)
+        # a closing tag alone says that there is no thought
+        ways = [
+            way for begin, end in tags for way in (f"{rules.text(begin)} {rules.until(end)}", rules.text(end))
+        ]
+        thoughts = " | ".join(f"{way} {blank}" for way in ways)
         body = f"( {thoughts} )? {body}"
     return written.source(body)
 
@@ -210,6 +221,9 @@ class _Written:
             return f"{name} {between} {self.rules.json(schema)} {end}"
         if form.kind == "tagged":
             return f"{name} {between} {self._parameters(schema)} {end}"
+        if form.kind == "elements":
+            elements = Elements(self.rules, form, schema, lenient=self._grammar.lenient)
+            return f"{name} {between} {elements.members(schema)} {end}"
         if form.kind == "braces":
             values = Values(self.rules, braces(form.quote), schema, lenient=self._grammar.lenient)
             return f'{name} "{{" {values.members(schema, ":", bare=True)} "}}" {end}'
@@ -317,9 +331,13 @@ def trigger(
     if form == CHANNELS:
         header = rb"(?:\A|<\|start\|>assistant|<\|channel\|>[a-z]+)\s?to=functions\."
         return re.compile(header), True
+    names = "|".join(re.escape(tool.name) for tool in sorted(tools, key=lambda one: -len(one.name)))
+    if form.begun:  # what texts begin with, too
+        return re.compile(
+            rf"{re.escape(form.begun)}(?=(?:{names}){re.escape(form.after_name[0])})".encode()
+        ), True
     if form.marker in tokens or form.notice:
         return re.compile(re.escape(form.marker.encode())), True
-    names = "|".join(re.escape(tool.name) for tool in sorted(tools, key=lambda one: -len(one.name)))
     opening = r"\s*".join(map(re.escape, form.opening.split()))
     if form.kind == "object":
         keys = "".join(rf'(?:"{re.escape(key)}"\s*:\s*"[^"]*"\s*,\s*)?' for key in form.before)

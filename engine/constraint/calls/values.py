@@ -15,9 +15,9 @@ from engine.constraint.calls.schema import as_json
 from engine.constraint.calls.texts import NoTexts, texts_of
 from engine.text.tools.values import resolved
 
-__all__ = ["Notation", "Values", "alternatives", "braces", "members_of", "python"]
+__all__ = ["NUMERIC", "Notation", "Values", "alternatives", "braces", "members_of", "python"]
 
-_NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _TEXTUAL = ("minLength", "maxLength", "pattern", "format")
 _SINGLE_QUOTED = r"/'(?:[^'\\\x00-\x1f]|\\[^\x00-\x1f])*'/"
 """A string of Python between such quotes."""
@@ -189,7 +189,7 @@ class Values:
             python = self._notation.python
             return f'"{{" {self.members(schema, ": " if python else ":", bare=not python)} "}}"'
         kind = "integer" if kind == "integer" else "number"
-        return self._scalar(kind, schema, _NUMERIC)
+        return self._scalar(kind, schema, NUMERIC)
 
     def _scalar(self, kind: str, schema: Mapping[str, Any], keywords: Sequence[str]) -> str:
         """A number or a string as JSON, with these of its keywords."""
@@ -291,4 +291,4 @@ def _implied(schema: Mapping[str, Any]) -> str | list[str]:
         return "array"
     if "pattern" in schema or "minLength" in schema or "maxLength" in schema or "format" in schema:
         return "string"
-    return "number" if any(key in schema for key in _NUMERIC) else [*_TYPES]
+    return "number" if any(key in schema for key in NUMERIC) else [*_TYPES]

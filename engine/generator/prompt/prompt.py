@@ -202,7 +202,7 @@ class Prompts:
         way = Way() if asked == AUTO else self._template.switch.way(asked)
         given = json.loads(request.template_variables) if request.template_variables else {}
         turns, tools, marks = self.calling.turns(way.messages(messages), request)
-        return encode_chat(
+        text, ids = encode_chat(
             self._tokenizer,
             self._template,
             turns,
@@ -212,6 +212,8 @@ class Prompts:
             marks=marks,
             variables={**way.variables, **given},
         )
+        begins = self.calling.answer(ids) if add_generation_prompt and tools is None else []
+        return text + self._tokenizer.decode(begins), ids + begins
 
     def _answer(self, message: Message) -> Message:
         return replace(message, content=without_thoughts(message.content, self._hidden, self._opened))

@@ -85,6 +85,14 @@ class ToolCalling:
             return frozenset()
         return self._tokenizer.control_ids("\n".join(self.style.form.texts))
 
+    def answer(self, prompt: Sequence[int]) -> list[int]:
+        """What an answer begins with after a prompt where no tools are offered; nothing for most models."""
+        end = self._tokenizer.decode(prompt[-_TAG_TOKENS:], skip_special=False)
+        if not end.strip() or end[-1].isspace() or prompt[-1] in self._tokenizer.special_ids:
+            return []  # `style` takes its time
+        form = self.style.form
+        return self._tokenizer.encode(form.answer) if form.begun and end.endswith(form.begun) else []
+
     def turns(
         self, messages: Sequence[Message], request: ChatRequest
     ) -> tuple[Sequence[Turn], list[dict[str, object]] | None, dict[str, str]]:
@@ -130,8 +138,9 @@ class ToolCalling:
         opened = next((close for begin, close in tags if end.endswith(begin)), "")
         thoughts = self.style.form.ends_thoughts(dict(self._tokens))
         if not request.continue_last:
-            parser = ToolParser(self.style.form, tools, tags, opened, in_thoughts=thoughts)
-            return self._plan(request, tools, parser, tags, opened)
+            inside = bool(self.style.form.begun) and end.endswith(self.style.form.begun)
+            parser = ToolParser(self.style.form, tools, tags, opened, in_thoughts=thoughts, begun=inside)
+            return self._plan(request, tools, parser, tags, opened, inside)
         # the beginning of the reply is part of the prompt: the filter sees it, the parser does not
         begun, before = request.messages[-1].content, self._template.for_tools.opens(tags)
         opened = next((close for begin, close in tags if begun.lstrip().startswith(begin)), before)
@@ -146,6 +155,7 @@ class ToolCalling:
         parser: ToolParser,
         tags: Sequence[Tag],
         opened: str,
+        begun: bool = False,
     ) -> CallPlan:
         choice, constraint = request.tool_choice, request.constraint
         channels = None if self._tokenizer.channels is None else self._tokenizer.channels.format
@@ -154,7 +164,9 @@ class ToolCalling:
         named = choice not in TOOL_CHOICES
         chosen = tuple(tool for tool in tools if tool.name == choice) if named else tools
         several = request.parallel_tool_calls and not named
-        grammar = CallGrammar(self.style.form, chosen, self._tokens, choice == "auto", several, channels)
+        grammar = CallGrammar(
+            self.style.form, chosen, self._tokens, choice == "auto", several, channels, begun
+        )
 
         def made() -> Filter:
             content = format_source(constraint) if choice == "auto" else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -196,16 +197,20 @@ class ChatTemplate:
         `tools` are functions as JSON schemas, `variables` further names for the template (such as
         {"enable_thinking": False}). If the template refuses a system message, its text is put before the
         first user message; if it refuses consecutive messages of one role, they are joined; if it
-        requires tools, it gets an empty list. Raises `BadTemplate` with the template's own message or the
+        requires tools, it gets an empty list; if it cannot do without them as a text, it gets that, and the
+        date. Raises `BadTemplate` with the template's own message or the
         line that failed.
         """
         if not messages:
             raise BadTemplate(_("There is no message to render; write one first."))
         given = {"tools": None if tools is None else list(tools), "documents": None, **(variables or {})}
+        ways = [given] if tools is not None else [given, {**given, "tools": [], "documents": []}]
+        if "functions" in self.source:
+            ways.append({**_further(tools or ()), **given})
         turns = [_as_turn(message) for message in messages]
         failure: BadTemplate | None = None
         for attempt in _attempts(turns):
-            for offered in [given] if tools is not None else [given, {**given, "tools": [], "documents": []}]:
+            for offered in ways:
                 try:
                     return self._render(attempt, add_generation_prompt, continue_last, offered)
                 except TemplateOverLimit as error:
@@ -240,6 +245,13 @@ class ChatTemplate:
             },
         )
         return _open_end(text, str(content)) if continue_last else text
+
+
+def _further(tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What FireFunction's template reads instead of the tools, and the date."""
+    functions = [tool.get("function", tool) for tool in tools]
+    text = json.dumps(functions, indent=4, ensure_ascii=False) if functions else ""
+    return {"functions": text, "datetime": datetime.now().strftime("%Y-%m-%d")}
 
 
 def _as_turn(message: Turn) -> dict[str, Any]:

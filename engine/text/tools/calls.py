@@ -7,6 +7,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, Protocol
 
 from engine.text.template.channels import ID
+from engine.text.tools.elements import ElementReader
 from engine.text.tools.form import CallForm
 from engine.text.tools.json_text import BLANKS, Chars, JsonReader, Malformed, Reading, quoted
 from engine.text.tools.values import ANY_TYPE, STRING, argument_types, bare_value, python_arguments
@@ -45,9 +46,11 @@ class CallReader:
         self._sink = sink
 
     def calls(self) -> Reading:
-        """All calls, after the marker of the first one."""
+        """All calls, after the marker of the first one; or only the beginning of the answer."""
         form = self._form
         yield from self._fixed(form.opening.strip().removeprefix(form.marker))
+        if form.answer.strip() and (yield from self._answer()):
+            return
         while True:
             yield from self._call()
             self._sink.end()
@@ -64,10 +67,19 @@ class CallReader:
             yield from self._named()
         elif kind == "tagged":
             yield from self._tagged()
+        elif kind == "elements":
+            yield from self._elements()
         elif kind == "braces":
             yield from self._braces()
         else:
             yield from self._python()
+
+    def _answer(self) -> Generator[None, str, bool]:
+        """Whether the beginning of an answer follows; if not, nothing has been read."""
+        read = yield from self._chars.beginning(self._form.answer)
+        if read != self._form.answer:
+            self._chars.back(read)
+        return read == self._form.answer
 
     def _chosen(self, *texts: str) -> Generator[None, str, int]:
         """Which of `texts` follows, whatever the white space; an empty one stands for anything else."""
@@ -218,9 +230,9 @@ class CallReader:
         _, middle, after = self._form.parameter
         end, lead = after.strip(), middle[len(middle.rstrip()) :]
         trail = after[: len(after) - len(after.lstrip())]
-        yield from self._beginning(lead)
+        yield from self._chars.beginning(lead)
         wraps, unwraps = self._form.wrapped
-        begun = yield from self._beginning(wraps)
+        begun = yield from self._chars.beginning(wraps)
         wrapped = bool(wraps) and begun == wraps
         if types != STRING and not (wrapped and "string" in types):
             text = yield from self._chars.until(unwraps if wrapped else end, "" if wrapped else begun)
@@ -231,38 +243,20 @@ class CallReader:
             return
         arguments.open(prefix + '"', '"')
         if wrapped:
-            yield from self._raw_string(arguments, "", unwraps)
+            yield from arguments.until("", unwraps)
             yield from self._chars.literal(end)
         else:
-            yield from self._raw_string(arguments, trail, end, begun)
+            yield from arguments.until(trail, end, begun)
         arguments.shut()
 
-    def _beginning(self, text: str) -> Generator[None, str, str]:
-        """As much of `text` as follows."""
-        for place, expected in enumerate(text):
-            char = yield from self._chars.next()
-            if char != expected:
-                self._chars.back(char)
-                return text[:place]
-        return text
-
-    def _raw_string(self, arguments: JsonReader, trail: str, end: str, held: str = "") -> Reading:
-        """Characters up to `end`, before which `trail` may stand; those that may belong to them wait. Those
-        of `held` have been read before.
-        """
-        whole = trail + end
-        while True:
-            held += yield from self._chars.next()
-            if held.endswith(end):
-                arguments.add(held[: -len(end)].removesuffix(trail))
-                return
-            kept = next(
-                n
-                for n in range(min(len(held), len(whole)), -1, -1)
-                if whole.startswith(held[len(held) - n :]) or end.startswith(held[len(held) - n :])
-            )
-            arguments.add(held[: len(held) - kept])
-            held = held[len(held) - kept :]
+    def _elements(self) -> Reading:
+        name = yield from self._name()
+        yield from self._after_name()
+        schema, elements = self._sink.parameters(name), ElementReader(self._form, self._chars)
+        arguments = self._sink.begin(name)
+        first = yield from elements.next()
+        yield from elements.nested(arguments, "", first, schema, schema)
+        yield from self._chars.literal(self._form.call[1].strip().removeprefix(self._form.parameter[2]))
 
     def _braces(self) -> Reading:
         name = yield from self._name()
@@ -302,7 +296,7 @@ class CallReader:
         elif char == quote[0]:
             yield from self._chars.literal(quote[1:])
             arguments.open(prefix + '"', '"')
-            yield from self._raw_string(arguments, "", quote)
+            yield from arguments.until("", quote)
             arguments.shut()
         else:
             self._chars.back(char)

@@ -119,6 +119,11 @@ def _calls(count: int, *, as_text: bool, content: str = "") -> dict[str, Any]:
     return {"role": "assistant", "content": content, "tool_calls": calls[:count]}
 
 
+def _call_with(given: dict[str, Any]) -> dict[str, Any]:
+    call = {"id": _IDS[0], "type": "function", "function": {"name": _NAMES[0], "arguments": given}}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
 def _result() -> dict[str, Any]:
     return {"role": "tool", "name": _NAMES[0], "tool_call_id": _IDS[0], "content": _RESULT}
 
@@ -165,13 +170,15 @@ def _form(template: ChatTemplate, text: str, count: int) -> CallForm | None:
     tail = tail[: len(tail) - len(_shared_end(tail, end_of_turn))]
     parts = _Parts(head, to_key, second, to_value, to_next, middle, tail)
     if re.fullmatch(r'"\s*:\s*"', to_value) and re.search(r'\{\s*"$', to_key):
-        return _object(parts) if _TO_ARGUMENTS.match(to_key) else _named(parts)
+        if _TO_ARGUMENTS.match(to_key):
+            return _object(parts)
+        return _named(parts) if head.strip() else _named_in_prompt(parts, prompt, plain)
     if to_key.strip() == "{" and to_value.startswith(":"):
         quote = to_value[1:].strip()
         return _around(parts, CallForm("braces", quote=quote), quote + "}") if quote else None
     if to_key == "(" and re.fullmatch(r"=['\"]?", to_value):
         return _around(parts, CallForm("python"), to_value[1:] + ")")
-    return _tagged(template, parts)
+    return _elements(template, parts) or _tagged(template, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +229,42 @@ def _named(parts: _Parts) -> CallForm | None:
     return _around(parts, CallForm("named", after_name=pair), '"}')
 
 
+def _named_in_prompt(parts: _Parts, prompt: str, plain: str) -> CallForm | None:
+    """Calls before whose names stands what prompts end with; `plain` is a chat that ends with a text."""
+    begun = _common_start([prompt[::-1], parts.middle[::-1]])[::-1].lstrip()
+    form = _named(replace(parts, head=begun))
+    if form is None or form.opening != begun or not begun or not plain.startswith(prompt):
+        return form
+    answer = plain.removeprefix(prompt).partition(_PLAIN)[0]
+    return replace(form, section=("", ""), call=(begun, form.call[1]), between="", begun=begun, answer=answer)
+
+
+def _elements(template: ChatTemplate, parts: _Parts) -> CallForm | None:
+    """Elements of XML that are named after the arguments, perhaps with a text before each tag."""
+    first, second, third = _KEYS
+    found = re.fullmatch(rf"(.*)</{first}>\s*(.*)<", parts.to_next, re.DOTALL)
+    begins = f"{found[1]}<" if found is not None else ""
+    if found is None or found[1] != found[2] or parts.to_value.strip() != ">" or begins not in parts.to_key:
+        return None
+    last = third if parts.middle else second
+    middle, tail = (
+        text.partition(f"{begins}/{key}>")[2] for text, key in ((parts.middle, second), (parts.tail, last))
+    )
+    after_name = parts.to_key[: parts.to_key.rindex(begins)]
+    form = CallForm(
+        "elements", after_name=(after_name, ""), parameter=(begins, ">", f"{begins}/"), item=_item(template)
+    )
+    around = _around(replace(parts, middle=middle, tail=tail), form, "")
+    return around if around is not None and around.call[1].strip().startswith(f"{begins}/") else None
+
+
+def _item(template: ChatTemplate) -> str:
+    """The name of the elements of a list."""
+    shown = _rendered(template, [_user(), _call_with({"qlist": [_VALUES[0]]})])
+    found = re.search(rf"<qlist>.*<(\w+)>{_VALUES[0]}", shown, re.DOTALL)
+    return found[1] if found is not None else "item"
+
+
 def _tagged(template: ChatTemplate, parts: _Parts) -> CallForm | None:
     opening = _shared_end(parts.to_key, parts.to_next)
     after_value = parts.to_next[: len(parts.to_next) - len(opening)]
@@ -229,10 +272,8 @@ def _tagged(template: ChatTemplate, parts: _Parts) -> CallForm | None:
         return None
     other = ""
     if '"' in parts.to_value.strip('"'):  # such as string="true": what stands there before a number?
-        numbers = {"role": "assistant", "content": "", "tool_calls": [
-            {"id": _IDS[0], "type": "function", "function": {"name": _NAMES[0], "arguments": {"qnum": 90017}}}
-        ]}  # fmt: skip
-        found = re.search(r"qnum(.{1,40}?)90017", _rendered(template, [_user(), numbers]), re.DOTALL)
+        numbers = _rendered(template, [_user(), _call_with({"qnum": 90017})])
+        found = re.search(r"qnum(.{1,40}?)90017", numbers, re.DOTALL)
         other = found[1] if found is not None and found[1] != parts.to_value else ""
     form = CallForm(
         "tagged", after_name=(parts.to_key[: len(parts.to_key) - len(opening)], ""),
@@ -252,7 +293,7 @@ def _without_start(head: str, prompt: str) -> str:
 def _without_thought(head: str, tags: Sequence[Tag]) -> str:
     """The text before a call without a thought at its beginning, which may have begun before."""
     head = re.sub(r"^\s*(?:<think>)?\s*</think>|^.*<channel\|>", "", head, flags=re.DOTALL)
-    ends = (end for begin, end in tags if head.lstrip().startswith(begin) and end in head)
+    ends = (end for tag in tags if head.lstrip().startswith(tag) and (end := tag[1]) in head)
     return head.partition(end)[2] if (end := next(ends, "")) else head
 
 

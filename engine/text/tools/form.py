@@ -11,7 +11,7 @@ from engine.text.template.channels import CALL_BEGIN, CALL_END, HARMONY, ID, KIM
 
 __all__ = ["CDATA", "CHANNELS", "CHANNEL_FORMS", "HERMES", "KNOWN", "CallForm", "Kind", "known_form"]
 
-Kind = Literal["object", "named", "tagged", "braces", "python"]
+Kind = Literal["object", "named", "tagged", "elements", "braces", "python"]
 
 _CONTROL = re.compile(r"<[|｜][^<>]+[|｜]\w*>|\[[A-Z_]+\]")
 """What is written like a control token, and thus stands in no text but as one."""
@@ -33,8 +33,14 @@ class CallForm:
     - "tagged": the name, `after_name` as above, then for each argument `parameter[0]`, its name,
       `parameter[1]`, its value, `parameter[2]`. Strings are written as they are, perhaps between the two
       texts `wrapped`; other values as JSON, after `json_value` where that is not empty.
+    - "elements": as "tagged", but the name stands again in what ends a value: `parameter[0]`, the name,
+      `parameter[1]`, the value, `parameter[2]`, the name, `parameter[1]`. A value may itself consist of such
+      elements: an object of one for each member, a list of one for each item, all named `item`.
     - "braces": `name{key:value,...}` with bare keys; strings stand between two `quote`.
     - "python": `name(key=value, ...)` with Python literals.
+
+    Where `begun` is not empty, prompts end with it, and a call has the rest of `opening`, while a text begins
+    with `answer`.
     """
 
     kind: Kind
@@ -51,6 +57,9 @@ class CallForm:
     wrapped: tuple[str, str] = ("", "")
     quote: str = ""
     notice: str = ""
+    item: str = "item"
+    begun: str = ""
+    answer: str = ""
 
     @property
     def texts(self) -> tuple[str, ...]:

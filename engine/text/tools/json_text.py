@@ -36,7 +36,7 @@ class Malformed(Exception):
 
 
 class Chars:
-    """The characters of a text that is still growing; one of them can be put back."""
+    """The characters of a text that is still growing; the last ones can be put back."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
@@ -50,16 +50,16 @@ class Chars:
 
     def next(self) -> Generator[None, str, str]:
         """The next character."""
-        char, self._back = self._back, ""
+        char, self._back = self._back[:1], self._back[1:]
         if not char:
             char = yield
         self.taken.append(char)
         return char
 
-    def back(self, char: str) -> None:
-        """Put back the last character."""
-        del self.taken[-1:]
-        self._back = char
+    def back(self, text: str) -> None:
+        """Put back the last characters, which were `text`."""
+        del self.taken[max(0, len(self.taken) - len(text)) :]
+        self._back = text + self._back
 
     def after_blanks(self) -> Generator[None, str, str]:
         """The next character that is not white space."""
@@ -72,6 +72,15 @@ class Chars:
         for expected in "".join(text.split()):
             if (yield from self.after_blanks()) != expected:
                 raise Malformed
+
+    def beginning(self, text: str) -> Generator[None, str, str]:
+        """As much of `text` as follows."""
+        for place, expected in enumerate(text):
+            char = yield from self.next()
+            if char != expected:
+                self.back(char)
+                return text[:place]
+        return text
 
     def until(self, end: str, found: str = "") -> Generator[None, str, str]:
         """The text before `end` (not empty), which is read too; `found` has been read before."""
@@ -162,6 +171,24 @@ class JsonReader:
     def shut(self) -> None:
         """Write the end of what was opened last."""
         self._write(self._open.pop())
+
+    def until(self, trail: str, end: str, held: str = "") -> Generator[None, str, None]:
+        """Read characters of the string under way up to `end`, before which `trail` may stand; those that may
+        belong to them wait. Those of `held` have been read before.
+        """
+        whole = trail + end
+        while True:
+            held += yield from self._chars.next()
+            if held.endswith(end):
+                self.add(held[: -len(end)].removesuffix(trail))
+                return
+            kept = next(
+                n
+                for n in range(min(len(held), len(whole)), -1, -1)
+                if whole.startswith(held[len(held) - n :]) or end.startswith(held[len(held) - n :])
+            )
+            self.add(held[: len(held) - kept])
+            held = held[len(held) - kept :]
 
     def _string(self) -> Generator[None, str, None]:
         while (char := (yield from self._chars.next())) != '"':

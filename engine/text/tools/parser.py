@@ -111,7 +111,7 @@ class ToolParser:
     The arguments of a call that the end of the reply cuts off stay incomplete, so that nobody takes them for
     whole. Those that turn out not to be JSON are closed, and what is left of them is text.
 
-    With `in_thoughts`, the marker of a call ends a thought.
+    With `in_thoughts`, the marker of a call ends a thought. With `begun`, the prompt ended with `form.begun`.
     """
 
     def __init__(
@@ -123,6 +123,7 @@ class ToolParser:
         new_id: Callable[[], str] = new_call_id,
         *,
         in_thoughts: bool = False,
+        begun: bool = False,
     ) -> None:
         self._form, self._in_thoughts = form, in_thoughts
         self._marker = form.marker
@@ -139,6 +140,8 @@ class ToolParser:
         self._before = 0  # calls before it
         self._chars = Chars()
         self._reading: Reading | None = None
+        if begun:
+            self._begin("")
 
     @property
     def calls(self) -> int:

@@ -13,7 +13,8 @@ from engine.core import Tool
 from engine.text.tools.json_text import Malformed
 
 __all__ = [
-    "ANY_TYPE", "STRING", "argument_types", "bare_value", "parameters_of", "python_arguments", "resolved",
+    "ANY_TYPE", "STRING", "argument_types", "bare_value", "empty_value", "keyword_of", "parameters_of",
+    "python_arguments", "resolved",
 ]  # fmt: skip
 
 ANY_TYPE = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
@@ -72,12 +73,26 @@ def _types(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> se
     if declared is not None:
         found = set(map(str, declared)) if isinstance(declared, list) else {str(declared)}
     for keyword in _KEYWORDS:
-        branches = schema.get(keyword)
-        if isinstance(branches, list) and branches and depth:
+        branches = _branches(schema, keyword)
+        if branches and depth:
             each = [_types(resolved(one, root), root, depth - 1) for one in branches]
             for types in each if keyword == "allOf" else [set().union(*each)]:
                 found = {one for one in found | types if _has(found, one) and _has(types, one)}
     return found
+
+
+def keyword_of(schema: Any, root: Mapping[str, Any], keyword: str, depth: int = 8) -> Mapping[str, Any]:
+    """What a schema, or the first of its branches that has it, says under a keyword; empty if none does."""
+    found = resolved(schema, root)
+    if isinstance(found.get(keyword), Mapping):
+        return dict(found[keyword])
+    branches = [one for each in _KEYWORDS for one in _branches(found, each)] if depth else []
+    return next((part for one in branches if (part := keyword_of(one, root, keyword, depth - 1))), {})
+
+
+def _branches(schema: Mapping[str, Any], keyword: str) -> list[Any]:
+    found = schema.get(keyword)
+    return found if isinstance(found, list) else []
 
 
 def _has(types: Set[str], one: str) -> bool:
@@ -102,6 +117,12 @@ def bare_value(text: str, types: frozenset[str]) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
         return json.dumps(text, ensure_ascii=False)
+
+
+def empty_value(types: frozenset[str]) -> str:
+    """The JSON text of an argument of these types that is written as nothing."""
+    values = {"string": '""', "object": "{}", "array": "[]", "null": "null"}
+    return next((text for kind, text in values.items() if kind in types), '""')
 
 
 def _fits(value: Any, types: frozenset[str]) -> bool:

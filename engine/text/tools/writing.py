@@ -33,6 +33,9 @@ def _call(form: CallForm, name: str, given: Mapping[str, Any], place: int) -> st
         return f"{name}{before}{place + 1 if after else ''}{after}" + "".join(
             _parameter(form, key, given[key]) for key in given
         )
+    if form.kind == "elements":
+        before, after = form.after_name
+        return f"{name}{before}{place + 1 if after else ''}{after}{_elements(form, given)}"
     if form.kind == "braces":
         return name + _braces(given, form.quote)
     return f"{name}({', '.join(f'{key}={_python(value)}' for key, value in given.items())})"
@@ -58,6 +61,17 @@ def _parameter(form: CallForm, key: str, value: Any) -> str:
             value = form.wrapped[0] + value + form.wrapped[1]
         return f"{begins}{key}{middle}{value}{after}"
     return f"{begins}{key}{form.json_value or middle}{_json(value)}{after}"
+
+
+def _elements(form: CallForm, value: Any) -> str:
+    if isinstance(value, Mapping):
+        parts = list(value.items())
+    elif isinstance(value, (list, tuple)):
+        parts = [(form.item, part) for part in value]
+    else:
+        return value if isinstance(value, str) else _json(value)
+    begins, middle, ends = form.parameter
+    return "".join(f"{begins}{key}{middle}{_elements(form, part)}{ends}{key}{middle}" for key, part in parts)
 
 
 def _braces(value: Any, quote: str) -> str:

@@ -70,10 +70,17 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+ELEMENTS = CallForm(
+    "elements", ("<calls>", "\n:</calls>"), ('\n:<call of="', ":</call>"), after_name=('">', ""),
+    parameter=(":<", ">", ":</"),
+)  # fmt: skip
+"""As MiniMax M3 writes calls."""
+
+
 @cache
 def forms() -> dict[str, CallForm]:
     """All different forms of the published templates, and the known ones."""
-    found: dict[CallForm, str] = {form: text for text, form in KNOWN}
+    found: dict[CallForm, str] = {form: text for text, form in KNOWN} | {ELEMENTS: "elements"}
     for path in sorted(FOLDER.glob("*.jinja")):
         template = ChatTemplate(path.read_text("utf-8"), "<s>", "</s>")
         found.setdefault(tool_style(template, stops=("</s>", "<｜end▁of▁sentence｜>")).form, path.stem)
@@ -81,11 +88,13 @@ def forms() -> dict[str, CallForm]:
 
 
 NAMES = (
-    *dict(KNOWN), "Apertus-8B-Instruct", "Apriel-1.6-15b-Thinker-fixed", "Bielik-11B-v3.0-Instruct",
+    *dict(KNOWN), "elements", "Apertus-8B-Instruct",
+    "Apriel-1.6-15b-Thinker-fixed", "Bielik-11B-v3.0-Instruct",
     "ByteDance-Seed-OSS", "GLM-4.6", "GLM-4.7-Flash", "GigaChat3-10B-A1.8B", "MiniMax-M1", "MiniMax-M2",
     "Mistral-Small-3.2-24B-Instruct-2506", "Qwen-Qwen3-0.6B", "Qwen3-Coder", "Qwen3.5-4B", "StepFun3.5-Flash",
     "deepseek-ai-DeepSeek-V3.1", "deepseek-ai-DeepSeek-V3.2", "google-gemma-4-31B-it",
-    "inclusionai-ling-3.0-flash", "mistralai-Ministral-3-14B-Reasoning-2512", "openai-gpt-oss-120b",
+    "inclusionai-ling-3.0-flash", "meetkai-functionary-medium-v3.2",
+    "mistralai-Ministral-3-14B-Reasoning-2512", "openai-gpt-oss-120b",
     "openbmb-MiniCPM5-1B",
 )  # fmt: skip
 """Those of `forms`, which takes seconds, so that it is made only where a test needs it."""

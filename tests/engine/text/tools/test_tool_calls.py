@@ -19,7 +19,7 @@ from engine.text.tools.parser import ToolParser
 from engine.text.tools.writing import written_calls
 
 FOLDER = Path(__file__).parents[3] / "golden" / "templates"
-# harmony's headers are no form of this room; functionary's calls begin in the prompt; GigaChat's template
+# harmony's headers are no form of this room; functionary's template takes arguments as a text; GigaChat's
 # writes only the first call
 NAMES = sorted({path.stem for path in FOLDER.glob("*.jinja")} - {
     "openai-gpt-oss-120b", "meetkai-functionary-medium-v3.2", "GigaChat3-10B-A1.8B",

@@ -1,0 +1,209 @@
+"""Forms of calls that need more than a marker: nested elements, names in the prompt, tools as a text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.constraint import format_source
+from engine.constraint.calls.grammar import CallGrammar
+from engine.constraint.grammar import GrammarFilter
+from engine.core import CallPiece, Message, Rendered, Tool
+from engine.settings import ConstraintSettings
+from engine.text.template.template import ChatTemplate
+from engine.text.tools.detect import tool_style
+from engine.text.tools.form import CallForm
+from engine.text.tools.parser import ToolParser
+from engine.text.tools.writing import written_calls
+from tests.engine.generator.fakes import tokenizer
+from tests.engine.test_tool_calls import ask, fake_chat
+
+SCHEMA = {
+    "properties": {
+        "city": {"type": "string"}, "days": {"type": "integer"}, "ok": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"type": "string"}}, "deep": {"$ref": "#/$defs/Deep"},
+        "some": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/Deep"}}, {"type": "null"}]},
+    },
+    "required": ["city"],
+    "$defs": {"Deep": {"type": "object", "properties": {"x": {"type": "number"}, "k": {"type": "string"}}}},
+}  # fmt: skip
+TOOLS = (Tool("weather", "Tells the weather.", json.dumps(SCHEMA)), Tool("clock"))
+WHOLE = {
+    "city": "Köln\n <b>", "days": -2, "ok": True, "tags": ["7", ""], "deep": {"x": 1.5, "k": "true"},
+    "some": [{"x": 2, "k": ""}, {"x": 0}],
+}  # fmt: skip
+
+
+def read(form: CallForm, pieces: list[str], *, begun: bool = False) -> tuple[str, list[tuple[str, str]]]:
+    """The text, and the calls with their arguments as they are written."""
+    parser, text, calls = ToolParser(form, TOOLS, begun=begun), "", list[tuple[str, str]]()
+    for piece in [one for part in pieces for one in parser.feed(part)] + parser.finish():
+        if isinstance(piece, str):
+            text += piece
+        elif piece.name:
+            calls.append((piece.name, piece.arguments))
+        elif isinstance(piece, CallPiece):
+            calls[-1] = calls[-1][0], calls[-1][1] + piece.arguments
+    return text, calls
+
+
+def follows(form: CallForm, text: str, *, begun: bool = False, content: Any = None) -> bool:
+    """Whether a whole reply in which a call is required, or one of this format, may be `text`."""
+    filter = GrammarFilter(tokenizer(), CallGrammar(form, TOOLS, begun=begun).whole(content=content))
+    return filter.follow(text.encode()) and filter.may_end
+
+
+def check_cuts(form: CallForm, reply: str, *, begun: bool = False) -> list[tuple[str, Any]]:
+    """The calls of a reply, which is read alike in any two pieces, and whose beginning has the same calls."""
+    text, calls = read(form, [reply], begun=begun)
+    assert read(form, list(reply), begun=begun) == (text, calls)
+    for cut in range(len(reply)):
+        assert read(form, [reply[:cut], reply[cut:]], begun=begun) == (text, calls)
+        for (name, arguments), whole in zip(read(form, [reply[:cut]], begun=begun)[1], calls, strict=False):
+            assert name == whole[0]
+            assert whole[1].startswith(arguments)
+    return [(name, json.loads(arguments)) for name, arguments in calls]
+
+
+# -- nested elements
+
+NESTED = (
+    "{% macro xml(v) %}{% if v is mapping %}{% for k, x in v.items() %}=<{{ k }}>{{ xml(x) }}=</{{ k }}>"
+    "{% endfor %}{% elif v is iterable and v is not string %}{% for x in v %}=<one>{{ xml(x) }}=</one>"
+    "{% endfor %}{% elif v is string %}{{ v }}{% else %}{{ v | tojson }}{% endif %}{% endmacro %}"
+    "{{ tools | tojson }}{% for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' %}</mm:think>"
+    "{% endif %}{{ m.content }}{% if m.tool_calls %}=<calls>\n{% for c in m.tool_calls %}"
+    '=<call of="{{ c.function.name }}">{{ xml(c.function.arguments) }}=</call>\n{% endfor %}=</calls>'
+    "{% endif %}[end]\n{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    "{# <mm:think> #}"
+)
+
+
+@pytest.fixture(scope="module")
+def nested() -> CallForm:
+    return tool_style(ChatTemplate(NESTED, None, None)).form
+
+
+def test_elements_are_found_in_a_template(nested: CallForm) -> None:
+    assert (nested.kind, nested.marker, nested.item) == ("elements", "=<calls>", "one")
+    assert nested.parameter == ("=<", ">", "=</")
+
+
+def test_nested_elements_are_read_by_their_schema(nested: CallForm) -> None:
+    reply = "Look: " + written_calls(nested, [("weather", WHOLE), ("clock", {}), ("weather", {"city": "="})])
+    assert check_cuts(nested, reply) == [("weather", WHOLE), ("clock", {}), ("weather", {"city": "="})]
+    assert read(nested, [reply])[0] == "Look:"
+    loose = (
+        '=<calls>=<call of="weather">\n=<deep>\n=<x>1=</x>\n=</deep>\n=<tags>=</tags>=<more>=<a>b=</a>'
+        "=</more>=<list>=<one>3=</one>=</list>=<some>null=</some>\n=</call>=</calls>"
+    )
+    assert check_cuts(nested, loose) == [
+        ("weather", {"deep": {"x": 1}, "tags": [], "more": {"a": "b"}, "list": [3], "some": None})
+    ]
+
+
+def test_the_grammar_of_nested_elements(nested: CallForm) -> None:
+    assert follows(nested, written_calls(nested, [("weather", WHOLE), ("clock", {})]).strip())
+    for wrong in ({}, {"city": "x", "days": 1.5}, {"city": "x", "deep": {"x": "y"}}, {"city": "x", "no": 1}):
+        assert not follows(nested, written_calls(nested, [("weather", wrong)]).strip()), wrong
+
+
+def test_a_closing_tag_alone_may_stand_before_a_required_call(nested: CallForm) -> None:
+    tags, call = (("<mm:think>", "</mm:think>"),), written_calls(nested, [("clock", {})]).strip()
+    for lead in ("", "</mm:think>", "<mm:think>Hm</mm:think>"):
+        filter = GrammarFilter(tokenizer(), CallGrammar(nested, TOOLS).whole(tags))
+        assert filter.follow((lead + call).encode())
+        assert filter.may_end
+
+
+# -- names in the prompt
+
+RECIPIENTS = (
+    "{{ tools | tojson }}{% for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' %}"
+    "{% if m.content %}>>>all\n{{ m.content }}{% endif %}{% for c in m.tool_calls %}"
+    ">>>{{ c.function.name }}\n{{ c.function.arguments + '' }}{% endfor %}{% else %}{{ m.content }}"
+    "{% endif %}[end]{% endfor %}{% if add_generation_prompt %}[assistant]>>>{% endif %}"
+)
+"""As Functionary's."""
+ROLES = (
+    "{{ tools | tojson }}{% for m in messages %}{% if m.tool_calls %}{% for c in m.tool_calls %}<|assistant|>"
+    "{{ c.function.name }}\n{{ c.function.arguments | tojson }}{% endfor %}{% else %}<|{{ m.role }}|>\n"
+    "{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""As GLM-4's."""
+OSLO = '{"city": "Oslo"}'
+
+
+def test_names_after_the_prompt_are_found() -> None:
+    form = tool_style(ChatTemplate(RECIPIENTS, None, None)).form
+    assert (form.kind, form.opening, form.begun, form.answer) == ("named", ">>>", ">>>", "all\n")
+    calls = check_cuts(form, f"weather\n{OSLO}>>>clock\n{{}}", begun=True)
+    assert calls == [("weather", {"city": "Oslo"}), ("clock", {})]
+    reply = f"all\nLook:\n>>>weather\n{OSLO}"
+    assert check_cuts(form, reply, begun=True) == calls[:1]
+    assert read(form, [reply], begun=True)[0] == "Look:"
+    for text in ("weather is fine", "nothing\n{}", "clock", ">>> a"):
+        assert read(form, list(text), begun=True) == (text, [])
+    assert follows(form, f"clock\n{{}}>>>weather\n{OSLO}", begun=True)
+    assert not follows(form, "all\nHi", begun=True)
+    content = format_source(ConstraintSettings(format="regex", pattern="[0-9]+"))
+    assert follows(form, "all\n12", begun=True, content=content)
+    assert follows(form, "clock\n{}", begun=True, content=content)
+
+
+@pytest.mark.parametrize(("source", "lead"), [(RECIPIENTS, "all\n"), (ROLES, "\n")], ids=["text", "token"])
+def test_replies_whose_prompt_ends_before_a_name(source: str, lead: str) -> None:
+    again = ">>>" if source == RECIPIENTS else "<|assistant|>"
+    calls = [("weather", OSLO), ("clock", "{}")]
+    for choice in ("auto", "required"):
+        chat = fake_chat(f"weather\n{OSLO}{again}clock\n{{}}", source)
+        assert ask(chat, tool_choice=choice)[:2] == ("", calls)
+    assert ask(fake_chat(f"weather\n{OSLO}", source), tool_choice="weather")[:2] == ("", calls[:1])
+    text, found, _ = ask(fake_chat(f"{lead}It rains.", source))
+    assert (text.strip(), found) == ("It rains.", [])
+
+
+def test_arguments_are_enforced_after_a_name_in_the_prompt() -> None:
+    text, calls, _ = ask(fake_chat('weather\n{"days": "x"}', RECIPIENTS))
+    assert text == ""
+    assert calls[0][0] == "weather"
+    assert '"days": "x"' not in calls[0][1]
+
+
+def test_without_tools_the_prompt_begins_the_answer() -> None:
+    chat = fake_chat("It rains.", RECIPIENTS)
+    text, calls, events = ask(chat, tools=(), report_prompt=True)
+    assert (text, calls) == ("It rains.", [])
+    ids = next(event.ids for event in events if isinstance(event, Rendered))
+    assert tokenizer().decode(ids).endswith("[assistant]>>>all\n")
+
+
+# -- tools as a text
+
+
+def test_a_template_that_reads_its_tools_as_a_text() -> None:
+    source = (
+        "{{ 'Functions: ' + functions + ' Today is ' + datetime }}{% for m in messages %}[{{ m.role }}]"
+        "{{ m.content }}{% if m.tool_calls %} functools[{% for c in m.tool_calls %}"
+        '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
+        "{% if not loop.last %}, {% endif %}{% endfor %}]{% endif %}{% endfor %}[assistant]"
+    )
+    template = ChatTemplate(source, None, None)
+    style = tool_style(template)
+    assert (style.offers, style.writes_calls, style.form.marker) == (True, True, "functools[")
+    tools = [{"type": "function", "function": {"name": "f", "description": "é"}}]
+    given = {"functions": "[]", "datetime": "today"}
+    assert template.render([Message("user", "x")], tools=tools, variables=given).startswith("Functions: []")
+    text = template.render([Message("user", "x")], tools=tools)
+    listed, _, rest = text.removeprefix("Functions: ").partition(" Today is ")
+    assert json.loads(listed) == [tools[0]["function"]]
+    assert rest[:4].isdecimal()
+    assert rest.endswith("[user]x[assistant]")
+    assert template.render([Message("user", "x")]).startswith("Functions:  Today is ")
+
+
+def test_a_template_that_can_do_without_such_a_text_gets_none() -> None:
+    source = "{% if functions %}{{ functions }}{% endif %}{{ datetime }}{{ messages[0].content }}"
+    assert ChatTemplate(source, None, None).render([Message("user", "x")], tools=[{"name": "y"}]) == "x"
