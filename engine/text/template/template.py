@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from datetime import datetime
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -251,7 +251,7 @@ def _further(tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """What FireFunction's template reads instead of the tools, and the date."""
     functions = [tool.get("function", tool) for tool in tools]
     text = json.dumps(functions, indent=4, ensure_ascii=False) if functions else ""
-    return {"functions": text, "datetime": datetime.now().strftime("%Y-%m-%d")}
+    return {"functions": text, "datetime": str(date.today())}
 
 
 def _as_turn(message: Turn) -> dict[str, Any]:

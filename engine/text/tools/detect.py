@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from engine.errors import BadTemplate
@@ -13,7 +14,7 @@ from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.form import CDATA, HERMES, CallForm, known_form
 
-__all__ = ["ToolStyle", "tool_style"]
+__all__ = ["ToolStyle", "named_id", "tool_style"]
 
 _NAMES, _KEYS, _VALUES = ("qfirst", "qsecond"), ("qalpha", "qbeta", "qgamma"), ("qvone", "qvtwo", "qvthree")
 _RESULT, _ASKED, _PLAIN = "qresult", "qasked", "qplain"
@@ -48,7 +49,8 @@ _AFTER_OBJECT = re.compile(r'"\s*\}((?:\s*,\s*"\w+"\s*:\s*"[^"]*")*)\s*\}')
 class ToolStyle:
     """How a model calls tools: the `form`; whether the template itself shows the tools, writes calls, and
     writes results; whether it takes `arguments` as a JSON text instead of an object; whether it takes no more
-    than `one_call` of a message.
+    than `one_call` of a message; whether it writes a call's id in place of the name, so that with `named_ids`
+    the id has the name in it.
     """
 
     form: CallForm
@@ -57,6 +59,12 @@ class ToolStyle:
     writes_results: bool
     arguments_as_text: bool = False
     one_call: bool = False
+    named_ids: bool = False
+
+
+def named_id(name: str, place: int) -> str:
+    """The id of a call, the one at `place` in the chat, as Kimi K2 writes it."""
+    return f"functions.{name}:{place}"
 
 
 def tool_style(template: ChatTemplate, control: Sequence[str] = (), stops: Sequence[str] = ()) -> ToolStyle:
@@ -83,22 +91,21 @@ def _before_stop(text: str, stops: Sequence[str]) -> str:
 
 def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
     offers = _NAMES[0] in _rendered(template, [_user()])
-    results = _RESULT in _rendered(template, [_user(), _calls(1, as_text=False), _result()])
+    results = _RESULT in _rendered(template, [_user(), _calls(1), _result()])
     writes = False
-    for as_text in (False, True):
-        for count in (2, 1):
-            text = _rendered(template, [_user(), _calls(count, as_text=as_text)])
-            writes = writes or (not as_text and _NAMES[0] in text and _VALUES[0] in text)
-            if not all(part in text for part in (*_NAMES[:count], _KEYS[0], _VALUES[0])):
-                continue
-            form = _form(template, text, count)
-            # without a text before the name, and without braces, a call looks like any text
-            if form is not None and (form.opening.strip() or form.kind in ("object", "python")):
-                results = results or _RESULT in _rendered(
-                    template, [_user(), _calls(1, as_text=as_text), _result()]
-                )
-                named = None if form.marker else known_form(template.source)  # in what it says of tools
-                return ToolStyle(named or form, offers, True, results, as_text, count == 1)
+    for named, as_text, count in product((False, True), (False, True), (2, 1)):
+        text = _rendered(template, [_user(), _calls(count, as_text, named)])
+        writes = writes or (not as_text and _NAMES[0] in text and _VALUES[0] in text)
+        if not all(part in text for part in (*_NAMES[:count], _KEYS[0], _VALUES[0])):
+            continue
+        form = _form(template, text, count)
+        # without a text before the name, and without braces, a call looks like any text
+        if form is not None and (form.opening.strip() or form.kind in ("object", "python")):
+            results = results or _RESULT in _rendered(
+                template, [_user(), _calls(1, as_text, named), _result(named)]
+            )
+            said = None if form.marker else known_form(template.source)  # in what it says of tools
+            return ToolStyle(said or form, offers, True, results, as_text, count == 1, named)
     form = known_form(template.source, control) if offers else None
     return ToolStyle(form or HERMES, offers, writes and offers, results and offers)
 
@@ -107,16 +114,20 @@ def _user() -> dict[str, Any]:
     return {"role": "user", "content": _ASKED}
 
 
-def _calls(count: int, *, as_text: bool, content: str = "") -> dict[str, Any]:
+def _id(place: int, named: bool) -> str:
+    return named_id(_NAMES[place], place) if named else _IDS[place]
+
+
+def _calls(count: int, as_text: bool = False, named: bool = False) -> dict[str, Any]:
     calls = [
         {
-            "id": id,
+            "id": _id(place, named),
             "type": "function",
-            "function": {"name": name, "arguments": json.dumps(given) if as_text else given},
+            "function": {"name": _NAMES[place], "arguments": json.dumps(given) if as_text else given},
         }
-        for id, name, given in zip(_IDS, _NAMES, _ARGUMENTS, strict=True)
+        for place, given in enumerate(_ARGUMENTS[:count])
     ]
-    return {"role": "assistant", "content": content, "tool_calls": calls[:count]}
+    return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
 def _call_with(given: dict[str, Any]) -> dict[str, Any]:
@@ -124,8 +135,8 @@ def _call_with(given: dict[str, Any]) -> dict[str, Any]:
     return {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
-def _result() -> dict[str, Any]:
-    return {"role": "tool", "name": _NAMES[0], "tool_call_id": _IDS[0], "content": _RESULT}
+def _result(named: bool = False) -> dict[str, Any]:
+    return {"role": "tool", "name": _NAMES[0], "tool_call_id": _id(0, named), "content": _RESULT}
 
 
 def _rendered(template: ChatTemplate, turns: list[dict[str, Any]], *, prompt: bool = False) -> str:

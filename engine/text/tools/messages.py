@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.core import Message, Tool, ToolCall
 from engine.text.template.template import Turn
-from engine.text.tools.detect import ToolStyle
+from engine.text.tools.detect import ToolStyle, named_id
 from engine.text.tools.form import CHANNELS, CallForm
 from engine.text.tools.values import parameters_of
 from engine.text.tools.writing import written_calls
@@ -56,14 +56,15 @@ def conversation(
     characters that `marks` has for them.
     """
     names = {call.id: call.name for message in messages for call in message.tool_calls}
+    ids = _Ids(style)
     if style.one_call:
         messages = _one_by_one(messages)
     turns: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "tool":
-            _add_result(turns, message, message.name or names.get(message.tool_call_id, ""), style)
+            _add_result(turns, message, message.name or names.get(message.tool_call_id, ""), style, ids)
         else:
-            turns.append(_turn(message, style, marks))
+            turns.append(_turn(message, style, ids, marks))
     if not tools:
         return [*turns], None
     if style.offers:
@@ -106,7 +107,26 @@ def _offer(tools: Sequence[Tool], style: ToolStyle) -> str:
     return _OFFER.format(tools=shown, form=example.strip())
 
 
-def _turn(message: Message, style: ToolStyle, marks: Mapping[str, str]) -> dict[str, Any]:
+class _Ids:
+    """The ids of calls as the template takes them: nine letters and digits, or with the tool's name."""
+
+    def __init__(self, style: ToolStyle) -> None:
+        self._named = style.named_ids
+        self._given: dict[str, str] = {}
+        self._count = 0
+
+    def of_call(self, call: ToolCall) -> str:
+        """The id of the next call of the chat."""
+        self._given[call.id] = named_id(call.name, self._count) if self._named else _short_id(call.id)
+        self._count += 1
+        return self._given[call.id]
+
+    def of_result(self, id: str) -> str:
+        """The id of the call whose own one is `id`."""
+        return self._given.get(id) or _short_id(id)
+
+
+def _turn(message: Message, style: ToolStyle, ids: _Ids, marks: Mapping[str, str]) -> dict[str, Any]:
     turn: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.role != "assistant":
         return turn
@@ -118,7 +138,7 @@ def _turn(message: Message, style: ToolStyle, marks: Mapping[str, str]) -> dict[
     if not message.tool_calls:
         return turn
     if style.writes_calls:
-        turn["tool_calls"] = [_call(call, style) for call in message.tool_calls]
+        turn["tool_calls"] = [_call(call, style, ids) for call in message.tool_calls]
         return turn
     calls = written_calls(
         _marked(style.form, marks), [(call.name, _arguments(call)) for call in message.tool_calls]
@@ -141,10 +161,10 @@ def _marked(form: CallForm, marks: Mapping[str, str]) -> CallForm:
     return replace(form, **{name: replaced(getattr(form, name)) for name in names})
 
 
-def _call(call: ToolCall, style: ToolStyle) -> dict[str, Any]:
+def _call(call: ToolCall, style: ToolStyle, ids: _Ids) -> dict[str, Any]:
     arguments: Any = call.arguments if style.arguments_as_text else _arguments(call)
     return {
-        "id": _short_id(call.id),
+        "id": ids.of_call(call),
         "type": "function",
         "function": {"name": call.name, "arguments": arguments},
     }
@@ -168,7 +188,9 @@ def _short_id(id: str) -> str:
     return hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:_ID_LENGTH]
 
 
-def _add_result(turns: list[dict[str, Any]], message: Message, name: str, style: ToolStyle) -> None:
+def _add_result(
+    turns: list[dict[str, Any]], message: Message, name: str, style: ToolStyle, ids: _Ids
+) -> None:
     """Add the result of a call; without a role for it, to the message of the user that has others."""
     if style.writes_results:
         turns.append(
@@ -176,7 +198,7 @@ def _add_result(turns: list[dict[str, Any]], message: Message, name: str, style:
                 "role": "tool",
                 "content": message.content,
                 "name": name,
-                "tool_call_id": _short_id(message.tool_call_id),
+                "tool_call_id": ids.of_result(message.tool_call_id),
             }
         )
         return

@@ -10,11 +10,12 @@ import pytest
 from engine.constraint import format_source
 from engine.constraint.calls.grammar import CallGrammar
 from engine.constraint.grammar import GrammarFilter
-from engine.core import CallPiece, Message, Rendered, Tool
+from engine.core import CallPiece, Message, Rendered, Tool, ToolCall
 from engine.settings import ConstraintSettings
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.detect import tool_style
 from engine.text.tools.form import CallForm
+from engine.text.tools.messages import conversation
 from engine.text.tools.parser import ToolParser
 from engine.text.tools.writing import written_calls
 from tests.engine.generator.fakes import tokenizer
@@ -178,6 +179,43 @@ def test_without_tools_the_prompt_begins_the_answer() -> None:
     assert (text, calls) == ("It rains.", [])
     ids = next(event.ids for event in events if isinstance(event, Rendered))
     assert tokenizer().decode(ids).endswith("[assistant]>>>all\n")
+
+
+# -- names in ids
+
+IDS = (
+    "{{ tools | tojson }}{% for m in messages %}[{{ m.role }}]{% if m.role == 'tool' %}Return of "
+    "{{ m.tool_call_id }}: {% endif %}{{ m.content }}{% if m.tool_calls %}<|calls|>"
+    "{% for c in m.tool_calls %}<|call|>{{ c.id }}<|args|>{{ c.function.arguments | tojson }}<|end|>"
+    "{% endfor %}<|over|>{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+"""As Kimi K2's."""
+
+
+def test_a_template_that_writes_ids_gets_them_with_the_name() -> None:
+    template = ChatTemplate(IDS, None, None)
+    style = tool_style(template)
+    assert (style.writes_calls, style.writes_results, style.named_ids) == (True, True, True)
+    assert style.form.call == ("<|call|>functions.", "<|end|>")
+    assert style.form.after_name == (":", "<|args|>")
+    first, second = f"functions.weather:7<|args|>{OSLO}", "functions.clock:8<|args|>{}"
+    reply = f"<|calls|><|call|>{first}<|end|><|call|>{second}<|end|>"
+    assert check_cuts(style.form, reply) == [("weather", {"city": "Oslo"}), ("clock", {})]
+    assert follows(style.form, reply + "<|over|>")
+    both = (ToolCall("a", "weather", OSLO), ToolCall("b", "clock", "{}"))
+    messages = [
+        Message("user", "Hi"), Message("assistant", "", both), Message("tool", "12:00", tool_call_id="b"),
+        Message("tool", "rain", tool_call_id="a"), Message("assistant", "", both[:1]),  # the same id again
+        Message("tool", "sun", tool_call_id="a"),
+    ]  # fmt: skip
+    turns, tools = conversation(messages, TOOLS, style)
+    text = template.render(turns, tools=tools)
+    places = [
+        "<|call|>functions.weather:0<|args|>", "<|call|>functions.clock:1<|args|>",
+        "Return of functions.clock:1: 12:00", "Return of functions.weather:0: rain",
+        "<|call|>functions.weather:2<|args|>", "Return of functions.weather:2: sun",
+    ]  # fmt: skip
+    assert [text.index(place) for place in places] == sorted(text.index(place) for place in places)
 
 
 # -- tools as a text

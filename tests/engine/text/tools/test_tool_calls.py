@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.core import CallPiece, Tool
 from engine.text.template.template import ChatTemplate
-from engine.text.tools.detect import tool_style
+from engine.text.tools.detect import named_id, tool_style
 from engine.text.tools.form import CDATA, HERMES, KNOWN, CallForm
 from engine.text.tools.parser import ToolParser
 from engine.text.tools.writing import written_calls
@@ -56,7 +56,11 @@ def test_a_template_s_own_calls_are_read_back(name: str) -> None:
         assert style.form in (HERMES, *(form for _, form in KNOWN))
         return
     calls = [
-        {"id": f"call0000{place}", "type": "function", "function": {"name": tool.name, "arguments": given}}
+        {
+            "id": named_id(tool.name, place) if style.named_ids else f"call0000{place}",
+            "type": "function",
+            "function": {"name": tool.name, "arguments": given},
+        }
         for place, (tool, given) in enumerate(zip(TOOLS, ARGUMENTS, strict=True))
     ]
     offered = [
