@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.backends.indexer import IndexerOps
+from engine.backends.ngrams import NGramOps
 from engine.backends.routing import Routing
 from engine.backends.states import NO_STATES, StateOps, States
 from engine.core import Loading
@@ -150,7 +151,7 @@ class KVCache(Protocol):
         ...
 
 
-class Ops(IndexerOps, StateOps, Protocol):
+class Ops(IndexerOps, NGramOps, StateOps, Protocol):
     """The operations that a model's forward function may use. Arrays are (T, width) float32."""
 
     def embed(self, table: Weight, scale: float = 1.0) -> Array:

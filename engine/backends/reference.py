@@ -120,11 +120,11 @@ class ReferenceOps(RecurrentOps):
         self._states = step.states[0] if step.states else (-1, -1)
 
     def embed(self, table: Weight, scale: float = 1.0) -> Array:
-        return self._looked_up(table) * scale
+        return self._looked_up(table, self._tokens) * scale
 
-    def _looked_up(self, table: Weight) -> torch.Tensor:
-        """Rows of `table` for the step's tokens."""
-        return _values(table)[self._tokens]
+    def _looked_up(self, table: Weight, ids: torch.Tensor) -> torch.Tensor:
+        """Rows of `table`."""
+        return _values(table)[ids]
 
     def _times(self, x: torch.Tensor, weight: Weight) -> torch.Tensor:
         """x times a matrix transposed."""
@@ -185,7 +185,6 @@ class ReferenceOps(RecurrentOps):
             self._write(layer, q, k.to(on), None if v is None else v.to(on), shape)
         if shape.latent:
             values = keys[..., : shape.latent]
-
         length, positions = int(self._positions[-1]) + 1, self._positions.to(on)
         seen_keys, seen_values = self._seen(keys), self._seen(values)  # (S, G, D)
         places = torch.arange(length, device=on)[None, :]
@@ -299,7 +298,8 @@ class ReferenceOps(RecurrentOps):
             return x.clamp(-numbers[0], numbers[0])
         if function == "sigmoid":
             return numbers[0] * torch.sigmoid(x) + numbers[1]
-        assert function == "xielu"
+        if function == "root":
+            return x.abs().clamp(min=numbers[0]).sqrt() * x.sign()
         above, below, slope = numbers
         return torch.where(x > 0, above * x * x, below * (torch.expm1(x.clamp(max=0)) - x)) + slope * x
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.functional import normalize, softplus
 
-from engine.backends.base import Array
+from engine.backends.base import Array, Weight
+from engine.backends.ngrams import NGrams
+from engine.backends.reference_ngrams import hashed_rows
 from engine.backends.states import DeltaWeights, LinearAttentionShape
 from engine.tensors import Floats
 
@@ -20,6 +24,17 @@ class RecurrentOps:
     """A cache whose `state_parts` are (states, numbers) float32."""
     _states: tuple[int, int]
     """The state before the step's rows, or -1, and the one after them."""
+
+    _tokens: torch.Tensor
+    """The step's token ids, int64 (T,)."""
+    _looked_up: Callable[[Any, torch.Tensor], torch.Tensor]
+    """From a table and ids (N,): its rows (N, D)."""
+
+    def embed_ngrams(self, part: int, table: Weight, ngrams: NGrams) -> Array:
+        numbers = (self._tokens[:, None] + 1).float().repeat(1, ngrams.size)
+        latest_first = np.ascontiguousarray(np.eye(ngrams.size, dtype=np.float32)[::-1])
+        last = self.convolve(part, numbers, latest_first).long() - 1
+        return self._looked_up(table, hashed_rows(last, ngrams).flatten()).reshape(len(last), -1)
 
     def convolve(self, part: int, x: Array, weight: Floats, bias: Floats | None = None) -> Array:
         factors = torch.from_numpy(weight).to(x.device)  # (K, C)

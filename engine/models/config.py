@@ -372,8 +372,9 @@ class ModelConfig:
     @property
     def further_parts(self) -> tuple[tuple[int, StateShape], ...]:
         """The parts of a state that are not those of recurrent layers, and the layers that have them."""
-        part = self.indexer and self.indexer.part
-        return tuple((layer, part) for layer in sorted(self.indexer.layers)) if self.indexer and part else ()
+        found = [*self.indexer.parts] if self.indexer else []
+        found += self.hyper.parts(self.width) if isinstance(self.hyper, GatedStreams) else ()
+        return tuple(sorted(found, key=lambda own: own[0]))
 
     def further_part(self, layer: int) -> int:
         """The number of the first of these of a layer."""

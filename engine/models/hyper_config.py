@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from engine.backends.ngrams import NGrams
+from engine.backends.states import ConvolutionShape, StateShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,29 @@ class Cycles:
 
 
 @dataclass(frozen=True, slots=True)
+class NGramLayers:
+    """The layers that add embeddings of n-grams to the streams before anything else (Qwen 4); see
+    `engine.models.layers.ngrams`.
+    """
+
+    hashes: Mapping[int, NGrams]
+    """Of each of these layers, how its n-grams are hashed."""
+    width: int
+    """Numbers of a token's embedding."""
+    taps: int
+    """Of the convolution, of which each reads the row so many rows further back as the longest n-grams have
+    tokens.
+    """
+    multiple: int
+    """What the rows of a table are a multiple of."""
+
+    def parts(self, layer: int, channels: int) -> tuple[StateShape, StateShape]:
+        """What a layer keeps of a sequence: its last tokens, and the rows that it convolves."""
+        size = self.hashes[layer].size
+        return ConvolutionShape(size, size), ConvolutionShape(channels, (self.taps - 1) * size + 1)
+
+
+@dataclass(frozen=True, slots=True)
 class GatedStreams:
     """Several streams of rows of which a half of a layer reads the mean of gated numbers (Qwen 4): gates are
     made by two matrices with `rank` numbers between them.
@@ -38,3 +65,11 @@ class GatedStreams:
 
     streams: int
     rank: int
+    ngrams: NGramLayers | None = None
+
+    def parts(self, width: int) -> tuple[tuple[int, StateShape], ...]:
+        """What the layers with n-grams keep of a sequence, in streams of this width."""
+        own, channels = self.ngrams, self.streams * width
+        return (
+            tuple((layer, one) for layer in own.hashes for one in own.parts(layer, channels)) if own else ()
+        )

@@ -31,11 +31,15 @@ class Indexer:
     """
 
     @property
-    def part(self) -> StateShape | None:
-        """What a layer's indexer keeps of a sequence besides keys: the last positions that it pools."""
-        if not self.pooling or self.shape.block == 1:
-            return None
-        return ConvolutionShape(self.shape.head_dim, self.shape.block)
+    def pools(self) -> bool:
+        """Whether the keys of several positions are pooled."""
+        return bool(self.pooling) and self.shape.block > 1
+
+    @property
+    def parts(self) -> tuple[tuple[int, StateShape], ...]:
+        """What layers' indexers keep of a sequence besides keys: the last positions that they pool."""
+        part = ConvolutionShape(self.shape.head_dim, self.shape.block)
+        return tuple((layer, part) for layer in self.layers if self.pools)
 
 
 @dataclass(frozen=True, slots=True)

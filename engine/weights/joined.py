@@ -45,8 +45,10 @@ class JoinedBytes:
 
 
 def with_joined(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
-    """The same tensors, and the whole of those in pieces under the name that ends in ".wte.weight"."""
-    out = dict(tensors)
+    """The same tensors, and the whole of those in pieces: under the name that ends in ".wte.weight", and of
+    "shard_0.weight", "shard_1.weight", ... under "weight".
+    """
+    out = _with_shards(tensors)
     for name, first in tensors.items():
         second = tensors.get(name.removesuffix(EMBEDDING[0]) + EMBEDDING[1])
         if not (name.endswith(EMBEDDING[0]) and isinstance(first, FileTensor)):
@@ -56,6 +58,20 @@ def with_joined(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
             shape = (first.shape[0] + second.shape[0], first.shape[1])
             out[whole] = FileTensor(whole, first.type, shape, JoinedBytes((first, second)))
             del out[name], out[second.name]
+    return out
+
+
+def _with_shards(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
+    """Pieces that do not follow each other, or do not fit, stay apart."""
+    out = dict(tensors)
+    for name in [name for name in tensors if name.endswith(".shard_0.weight")]:
+        at, pieces = name.removesuffix("shard_0.weight"), list[FileTensor]()
+        while isinstance(piece := tensors.get(f"{at}shard_{len(pieces)}.weight"), FileTensor):
+            pieces.append(piece)
+        if pieces and all(_fit(pieces[0], piece) for piece in pieces):
+            shape = (sum(piece.shape[0] for piece in pieces), *pieces[0].shape[1:])
+            whole = FileTensor(at + "weight", pieces[0].type, shape, JoinedBytes(tuple(pieces)))
+            out = {name: each for name, each in out.items() if each not in pieces} | {whole.name: whole}
     return out
 
 

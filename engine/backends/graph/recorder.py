@@ -5,9 +5,9 @@ from __future__ import annotations
 from engine.backends.graph.attention import AttentionOps
 from engine.backends.graph.linear import LinearOps
 from engine.backends.graph.moe import ExpertOps
-from engine.backends.graph.recurrent import RecurrentOps
+from engine.backends.graph.ngrams import NGramRecording
 from engine.backends.graph.rows import RowOps
 
 
-class Recorder(RowOps, LinearOps, AttentionOps, ExpertOps, RecurrentOps):
+class Recorder(RowOps, LinearOps, AttentionOps, ExpertOps, NGramRecording):
     """`Ops` that notes nodes."""

@@ -27,11 +27,13 @@ class NormParams:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Embed(Value):
-    """y = `scale` times the rows of `table` for the step's token ids."""
+    """y = `scale` times the rows of `table` for the step's token ids, or for the `heads` ids of each row."""
 
-    INPUTS = ()
+    INPUTS = ("ids",)
     table: Weight
     scale: float
+    ids: Buffer | None = None
+    heads: int = 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,5 +1,6 @@
 """Qwen 4: the mixture of Qwen 3.5 with hyper-connections between several streams of rows, and full attention
-that looks at blocks of positions chosen by the means of their keys. Vision is left out.
+that looks at blocks of positions chosen by the means of their keys; layers may add embeddings of n-grams.
+Vision is left out.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from engine.models.headers.decoder import (
     refuse_other_than_silu,
 )
 from engine.models.headers.keys import Keys
+from engine.models.headers.ngrams import hf_ngrams
 from engine.models.headers.sparse import indexers
 from engine.models.hyper_config import GatedStreams
 from engine.models.indexer_config import Indexer, IndexerNames
@@ -44,8 +46,6 @@ def from_hf(keys: Keys) -> ModelConfig:
     """`Qwen4ExpForCausalLM`, and the text model of `Qwen4ExpForConditionalGeneration`."""
     keys = keys.inner("text_config").over({"num_key_value_heads": 2, "moe_intermediate_size": 512})
     refuse_other_than_silu(keys)
-    if keys.raw("ple_layer_ids"):  # embeddings of n-grams
-        raise _unsupported("ple_layer_ids", keys.raw("ple_layer_ids"))
     # All layers have experts, so there is no other feed-forward part.
     keys = keys.replaced("intermediate_size", keys.raw("moe_intermediate_size"))
     shape = hf_decoder(
@@ -65,7 +65,10 @@ def from_hf(keys: Keys) -> ModelConfig:
         ),
         recurrent_layers=frozenset(range(layers)) - indexed,
         experts=hf_qwen_experts(own, layers, _USUAL, shared=512, normalise=True),
-        hyper=GatedStreams(keys.integer("hc_count", 2, 16, 4), keys.integer("hc_lowrank", 1, _MOST, 320)),
+        hyper=GatedStreams(
+            keys.integer("hc_count", 2, 16, 4), keys.integer("hc_lowrank", 1, _MOST, 320),
+            hf_ngrams(keys, shape["width"], shape["vocab_size"], frozenset(range(layers)) - indexed),
+        ),
         indexer=_indexer(keys, shape["context_length"], shape["rope"].dim, indexed) if indexed else None,
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from engine.backends.base import Array, Ops, Weight
 from engine.models.config import ModelConfig
 from engine.models.hyper_config import GatedStreams, HyperConnections
 from engine.models.layers.gated_streams import GatedMean, gated_mean
+from engine.models.layers.ngrams import NGramValues, ngram_values
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables
 from engine.models.names import TensorNames
 from engine.models.source import View, WeightSource
@@ -57,12 +58,14 @@ class HyperBlock:
     attention: StreamWeights | GatedMean
     mlp: StreamWeights | GatedMean
     block: Block
+    ngrams: NGramValues | None = None
 
     def __call__(self, ops: Ops, streams: Sequence[Array], tables: RopeTables) -> list[Array]:
         block = self.block
         attention, mlp, first, second = block.attention, block.mlp, block.attention_norm, block.mlp_norm
         assert attention is not None
         assert mlp is not None
+        streams = self.ngrams.added(ops, streams) if self.ngrams else streams
         after = self.attention.written(
             ops, streams, lambda x: attention(ops, first(ops, x) if first else x, tables)
         )
@@ -98,8 +101,10 @@ def hyper_blocks(
         attention, mlp = (
             _weights(source, config, kind, at + name, 2) for name in (names.hyper_attention, names.hyper_mlp)
         )
-        made.append(HyperBlock(attention, mlp, block))
-    return HyperBlocks(tuple(made), _weights(source, config, kind, names.hyper_head, 1))
+        own = ngram_values(source, config, kind, layer, at) if isinstance(kind, GatedStreams) else None
+        made.append(HyperBlock(attention, mlp, block, own))
+    tables = tuple(block.ngrams.table for block in made if block.ngrams)
+    return HyperBlocks(tuple(made), _weights(source, config, kind, names.hyper_head, 1), tables)
 
 
 def _weights(

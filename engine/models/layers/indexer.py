@@ -127,7 +127,7 @@ def block_chooser(
             for name, each in zip((named.query, named.key), rows, strict=True)
         )
     pool = None
-    if own.part is not None:
+    if own.pools:
         share = np.full((shape.block, shape.head_dim), 1 / shape.block, np.float32)
         pool = Convolution(config.further_part(layer), share, None)
     return LayerIndexer(

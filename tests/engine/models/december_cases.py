@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.engine.models.architectures import ROPE, Case, Config, Tensors
+from tests.engine.models.architectures import ROPE, Case, Config, Tensors, ids
 from tests.engine.models.autumn_cases import PICTURES
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.late_cases import CHOOSING
+from tests.engine.models.late_cases import CHOOSING, QWEN_4
 from tests.engine.models.latent_cases import LATENT, YARN
 from tests.engine.models.mixture_cases import NEMOTRON_3, nemotron_h_moe_keys, nemotron_h_moe_tensors
 
@@ -19,6 +19,11 @@ LARGE: dict[str, Any] = {
     "no_rope_layers": [1, 0, 1, 0, 1], "kv_source_layers": [0, 1, 2, 1, 2],
     "indexer_types": ["full", "full", "shared", "full", "shared"], "final_logit_softcapping": 6.0,
 }  # fmt: skip
+NGRAMS: dict[str, Any] = {
+    **QWEN_4, "ple_layer_ids": [1, 3], "ple_embed_dim": 48, "heads_per_ngram": 2, "ngram_vocab_size_base": 90,
+    "make_ngram_vocab_size_divisible_by": 16, "split_ngram_parts": 4, "eos_token_id": [ids(60)[20], 2],
+}  # fmt: skip
+"""The token that ends texts is one of the case's."""
 SUPER: dict[str, Any] = {**NEMOTRON_3, "moe_latent_size": 28}
 
 
@@ -78,6 +83,16 @@ DECEMBER_CASES = (
             },
         ),
         variant="the makers' names, groups, biases, yarn", gpu=False,
+    ),
+    Case("Qwen 4", "", "qwen4_exp_text", NGRAMS, variant="n-grams", gpu=False),
+    Case(
+        "Qwen 4", "", "qwen4_exp_text",
+        {
+            **NGRAMS, "ple_layer_ids": [3], "ple_embed_dim": None, "ngram_size": 2, "seed": 7,
+            "ple_conv_kernel_size": 3, "eos_token_id": 2, "tie_word_embeddings": True, "heads_per_ngram": 4,
+            "hc_count": 2,
+        },
+        variant="pairs of tokens, tied", gpu=False,
     ),
     Case(
         "Nemotron-H", "", "nemotron_h", SUPER,

@@ -31,3 +31,21 @@ def test_pieces_of_other_widths_stay_apart(tmp_path: Path) -> None:
     pieces = [np.zeros((2, columns), np.float16) for columns in (4, 6)]
     save_file(dict(zip(NAMES, pieces, strict=True)), tmp_path / "m.safetensors")
     assert set(with_joined({t.name: t for t in read_safetensors(tmp_path / "m.safetensors")})) == set(NAMES)
+
+
+def test_shards_are_one_matrix(tmp_path: Path) -> None:
+    """Eleven of them, which do not follow each other by their names in order of letters; one that is missing
+    leaves the others out.
+    """
+    shards = [np.full((2, 3), number, np.float16) for number in range(11)]
+    named = {f"a.shard_{number}.weight": each for number, each in enumerate(shards)}
+    save_file(named, tmp_path / "m.safetensors")
+    tensors = with_joined({t.name: t for t in read_safetensors(tmp_path / "m.safetensors")})
+    assert set(tensors) == {"a.weight"}
+    np.testing.assert_array_equal(tensors["a.weight"].dequantise(), np.concatenate(shards))
+    order = [21, 0, 4]
+    np.testing.assert_array_equal(tensors["a.weight"].take(order).dequantise(), np.concatenate(shards)[order])
+    save_file({name: each for name, each in named.items() if "_3." not in name}, tmp_path / "m.safetensors")
+    tensors = with_joined({t.name: t for t in read_safetensors(tmp_path / "m.safetensors")})
+    assert tensors["a.weight"].shape == (6, 3)
+    assert "a.shard_4.weight" in tensors

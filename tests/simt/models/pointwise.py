@@ -114,6 +114,8 @@ def activate_with(
             out = np.clip(a, -np.float32(first), np.float32(first))
         elif constants["ACTIVATION"] == "sigmoid":
             out = first / (1 + np.exp(-a)) + second
+        elif constants["ACTIVATION"] == "root":
+            out = np.sign(a) * np.sqrt(np.maximum(np.abs(a), np.float32(first)))
         else:
             out = np.where(a > 0, first * a * a, second * (np.expm1(np.minimum(a, 0)) - a)) + third * a
         memory.view(y + row * ys, np.float32, width)[:] = out

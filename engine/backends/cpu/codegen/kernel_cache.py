@@ -22,7 +22,7 @@ from numba import config, types
 from engine.backends import gguf_blocks, kv_formats
 from engine.backends.cpu.codegen.simd import FEATURES
 from engine.backends.cpu.codegen.specialise import Jit
-from engine.backends.cpu.kernels import moe, norm, pointwise, read_memory, recurrent, rope, rows
+from engine.backends.cpu.kernels import moe, ngrams, norm, pointwise, read_memory, recurrent, rope, rows
 from engine.backends.cpu.kernels.attention import attention, combine, indexer
 from engine.backends.cpu.kernels.generalised_delta import generalised_delta_kernel
 from engine.backends.cpu.kernels.kv_write import kv_write
@@ -209,6 +209,8 @@ _SIMPLE: dict[str, Any] = {
     "add_positions": rows.add_positions,
     "keep": rows.keep,
     "given": rows.given,
+    "token_numbers": ngrams.token_numbers,
+    "ngram_rows": ngrams.ngram_rows,
     "route": moe.route,
     "sort_routes": moe.sort_routes,
     "spread": moe.spread,

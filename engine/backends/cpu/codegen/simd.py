@@ -131,6 +131,11 @@ def floor(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return _call(b, "llvm.floor", x.type, [x])
 
 
+def square_root(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """The square root of a vector."""
+    return _call(b, "llvm.sqrt", x.type, [x])
+
+
 def load_half(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
     """Load 16 fp16 values as float32."""
     return fp16_values(b, load(b, address, ir.VectorType(I16, LANES), offset))

@@ -25,6 +25,7 @@ from engine.backends.cpu.codegen.simd import (
     intrinsic_function,
     load,
     splat,
+    square_root,
     store,
     tanh_vector,
 )
@@ -157,6 +158,15 @@ def _clamp(b: ir.IRBuilder, x: ir.Value, limit: ir.Value) -> ir.Value:
     return b.select(b.fcmp_ordered("<", x, least), least, x)
 
 
+def _root(b: ir.IRBuilder, x: ir.Value, least: ir.Value) -> ir.Value:
+    zero, down = const_vector(0.0), b.fneg(x)
+    size = b.select(b.fcmp_ordered(">", x, down), x, down)
+    size = b.select(b.fcmp_ordered(">", size, least), size, least)
+    root = square_root(b, size)
+    negative = b.select(b.fcmp_ordered("<", x, zero), b.fneg(root), zero)
+    return b.select(b.fcmp_ordered(">", x, zero), root, negative)
+
+
 def _emitter(name: str) -> Callable[..., ir.Value]:
     """The function (builder, x, other, the three constants) -> y of the kernel `name`."""
     if name == "add":
@@ -171,6 +181,8 @@ def _emitter(name: str) -> Callable[..., ir.Value]:
         return lambda b, x, other, first, second, third: _clamp(b, x, first)
     if name == "sigmoid":
         return lambda b, x, other, first, second, third: fma(b, first, emit_sigmoid(b, x), second)
+    if name == "root":
+        return lambda b, x, other, first, second, third: _root(b, x, first)
     kind, _, activation = name.partition("_")
     if kind == "gated" and activation == "clamped_swiglu":
         return lambda b, x, other, first, second, third: _clamped_swiglu(b, x, other)

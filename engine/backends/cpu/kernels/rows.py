@@ -31,17 +31,24 @@ from engine.backends.graph.rows import AddPositions, Columns, Embed, Given, Join
 
 # --- embedding ----------------------------------------------------------------------------------------------
 
-(E_WEIGHT, E_TILE_BYTES, E_BLOCKS, E_COLUMNS, E_Y, E_Y_STRIDE, E_SCALE) = range(7)
+(E_WEIGHT, E_TILE_BYTES, E_BLOCKS, E_COLUMNS, E_Y, E_Y_STRIDE, E_SCALE, E_IDS, E_IDS_STRIDE, E_HEADS) = range(
+    10
+)
+"""The ids of rows of the table, int32 (T, heads); 0: the step's tokens."""
 unpack: Any = None
 UNIT = BLOCK_BYTES = 0
 
 
 def _embed_template(args: int, step: int, tile: int, scratch: int) -> None:
-    token = ld_i32(ld_i64(step + 8 * TOKENS) + 4 * tile)
+    ids, heads = ld_i64(args + 8 * E_IDS), ld_i64(args + 8 * E_HEADS)
+    row, head = tile // heads, tile % heads
+    token = ld_i32(
+        (ids if ids else ld_i64(step + 8 * TOKENS)) + row * ld_i64(args + 8 * E_IDS_STRIDE) + 4 * head
+    )
     source = ld_i64(args + 8 * E_WEIGHT) + (token // 16) * ld_i64(args + 8 * E_TILE_BYTES)
     blocks, columns = ld_i64(args + 8 * E_BLOCKS), ld_i64(args + 8 * E_COLUMNS)
     stride = ld_i64(args + 8 * E_Y_STRIDE)
-    y = ld_i64(args + 8 * E_Y) + tile * stride
+    y = ld_i64(args + 8 * E_Y) + row * stride + 4 * columns * head
     scale = ld_f64(args + 8 * E_SCALE)
     panel = scratch + SCRATCH_PANEL
     lane = panel + 4 * (token % 16)
@@ -50,12 +57,13 @@ def _embed_template(args: int, step: int, tile: int, scratch: int) -> None:
         unpack(source + start * BLOCK_BYTES, count, panel)
         for k in range(min(count * UNIT, columns - start * UNIT)):
             st_f32(y + 4 * (start * UNIT + k), ld_f32(lane + 64 * k) * scale)
-    for k in range(columns, stride // 4):
-        st_f32(y + 4 * k, 0.0)
+    if head == heads - 1:
+        for k in range(columns, stride // 4 - columns * head):
+            st_f32(y + 4 * k, 0.0)
 
 
 def embed_kernel(weight_layout: WeightLayout) -> Any:
-    """One tile for each row: scale * table[token id], unpacked from the table's tile of 16 rows."""
+    """One tile for each id: scale * table[id], unpacked from the table's tile of 16 rows."""
     sizes = {"UNIT": weight_layout.unit, "BLOCK_BYTES": weight_layout.block_bytes}
     return specialise(_embed_template, f"embed_{weight_layout.name}", unpack=_unpack(weight_layout), **sizes)
 
@@ -241,10 +249,14 @@ def _embed(calls: Calls, node: Embed) -> None:
     table, y = node.table, node.y
     assert isinstance(table, WeightSpec)
     arguments: list[Argument] = [
-        table.address, table.tile_bytes, table.blocks, table.shape[1], y, y.stride, node.scale
+        table.address, table.tile_bytes, table.blocks, table.shape[1], y, y.stride, node.scale,
+        *((0, 4) if node.ids is None else (node.ids, node.ids.stride)), node.heads,
     ]  # fmt: skip
-    kernel, row_bytes = f"embed_{table.weight_layout.name}", table.nbytes // table.shape[0]
-    calls.add(kernel, arguments, [], [y], bytes=table.nbytes, row_bytes=row_bytes, shape=table.shape)
+    kernel, row_bytes = f"embed_{table.weight_layout.name}", node.heads * table.nbytes // table.shape[0]
+    calls.add(
+        kernel, arguments, list(node.reads), [y], bytes=table.nbytes, row_bytes=row_bytes, shape=table.shape,
+        tiles=(node.heads, 1, node.heads, 1),
+    )  # fmt: skip
 
 
 def _add_positions(calls: Calls, node: AddPositions) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.base import Forward
-from engine.backends.cpu.kernels import generalised_delta, moe, norm, pointwise, recurrent, rope, rows
+from engine.backends.cpu.kernels import generalised_delta, moe, ngrams, norm, pointwise, recurrent, rope, rows
 from engine.backends.cpu.kernels.linear import heads
 from engine.backends.cpu.lowering import attention, linear
 from engine.backends.cpu.lowering.call import Calls, Table
@@ -20,6 +20,7 @@ LOWER: Table = {
     **norm.LOWER,
     **pointwise.LOWER,
     **rows.LOWER,
+    **ngrams.LOWER,
     **rope.LOWER,
     **moe.LOWER,
     **recurrent.LOWER,

@@ -1,5 +1,5 @@
-"""Elementwise functions with numbers of their own: xIELU, the limits of a clamp, a scaled sigmoid. Each
-thread holds four adjacent columns.
+"""Elementwise functions with numbers of their own: xIELU, the limits of a clamp, a scaled sigmoid, roots.
+Each thread holds four adjacent columns.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from engine.backends.cuda.codegen.ptx import (
     maximum,
     minimum,
     registers,
+    sqrt,
     static,
     thread,
     wait_for_others,
@@ -60,6 +61,9 @@ def _activate_with(
                 out[i] = xielu(out[i], first, second, third)
             elif ACTIVATION == "sigmoid":
                 out[i] = fma(first, sigmoid(out[i]), second)
+            elif ACTIVATION == "root":
+                root = sqrt(maximum(maximum(out[i], -out[i]), first))
+                out[i] = root if out[i] > float32(0.0) else -root if out[i] < float32(0.0) else float32(0.0)
             else:
                 out[i] = maximum(minimum(out[i], first), -first)
         store_four(y + row * y_stride, column, width, out[0], out[1], out[2], out[3])

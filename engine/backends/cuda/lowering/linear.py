@@ -22,6 +22,7 @@ def form_of(weight: Weight) -> tuple[str, int] | None:
 
 
 def _embed(context: Context, node: Embed) -> Calls:
+    assert node.ids is None  # those with n-grams run on the CPU
     return (linear.embed_call(cast(WeightSpec, node.table), node.y, node.scale),)
 
 

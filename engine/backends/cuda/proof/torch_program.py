@@ -160,9 +160,9 @@ def on(devices: Sequence[Device]) -> ExitStack:
 class TorchOps(ReferenceOps):
     """The reference's operations on packed matrices of a GPU."""
 
-    def _looked_up(self, table: Weight) -> torch.Tensor:
+    def _looked_up(self, table: Weight, ids: torch.Tensor) -> torch.Tensor:
         assert isinstance(table, CudaWeight)
-        tokens = self._tokens.to(table.data.device)
+        tokens = ids.to(table.data.device)
         rows = dequantised(table, tiles_of(table)[tokens // ROWS]).view(len(tokens), ROWS, -1)
         return rows[torch.arange(len(tokens), device=tokens.device), tokens % ROWS]
 

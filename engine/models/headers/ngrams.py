@@ -1,0 +1,84 @@
+"""Reads how a model's layers hash n-grams."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from engine.backends.ngrams import NGrams
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.models.headers.keys import Keys
+from engine.models.hyper_config import NGramLayers
+from engine.words import _
+
+_MOST_ROWS, _WORD = 1 << 31, (1 << 64) - 1
+_STEP, _LAYER_STEP = 0x9E3779B97F4A7C15, 10007
+
+
+def hf_ngrams(keys: Keys, width: int, vocab: int, linear: frozenset[int]) -> NGramLayers | None:
+    """The layers of config.json that add embeddings of n-grams, all of them among the `linear` ones; None:
+    there are none. Raises `BadCheckpoint` and `UnsupportedModel`.
+    """
+    if keys.raw("ple_layer_ids") is None:
+        return None
+    layers = sorted({number - 1 for number in keys.integers("ple_layer_ids", 1, 1 << 14)})
+    if not layers:
+        return None
+    size, each = keys.integer("ngram_size", 2, 8, 3), keys.integer("heads_per_ngram", 1, 64, 8)
+    heads, base = (size - 1) * each, keys.integer("ngram_vocab_size_base", 2, _MOST_ROWS, 20_000_000)
+    width = width if keys.raw("ple_embed_dim") is None else keys.integer("ple_embed_dim", 1, 1 << 20)
+    ends = keys.raw("eos_token_id")
+    end = ends[0] if isinstance(ends, list) and ends else ends
+    if width % heads or not set(layers) <= linear or type(end) is not int or not 0 <= end < vocab:
+        raise BadCheckpoint(
+            _(
+                "config.json: the layers {layers} cannot embed n-grams: linear attention, an end-of-text "
+                "token and a width that is a multiple of {heads} were expected.",
+                layers=", ".join(str(layer) for layer in layers[:20]),
+                heads=heads,
+            )
+        )
+    if heads * (base + 50 * heads * len(layers)) >= _MOST_ROWS:
+        raise UnsupportedModel(
+            _(
+                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
+                name="ngram_vocab_size_base",
+                value=base,
+            )
+        )
+    counts = primes_from(base, heads * len(layers))
+    seed, hashes = keys.integer("seed", 0, 1 << 62, 1234), {}
+    for i, layer in enumerate(layers):
+        own = counts[heads * i : heads * (i + 1)]
+        offsets = tuple(sum(own[:head]) for head in range(heads))
+        hashes[layer] = NGrams(_multipliers(vocab, size, seed + _LAYER_STEP * i), own, offsets, end)
+    return NGramLayers(
+        hashes, width, keys.integer("ple_conv_kernel_size", 1, 16, 4),
+        keys.integer("make_ngram_vocab_size_divisible_by", 1, 1 << 20, 128),
+    )  # fmt: skip
+
+
+def _multipliers(vocab: int, size: int, seed: int) -> tuple[int, ...]:
+    """Odd numbers by SplitMix64 (doi 10.1145/2714064.2660195), so small that products with tokens fit."""
+    bound, made = max(1, ((1 << 63) - 1) // max(vocab, 1) // 2), []
+    for index in range(size):
+        value = (seed + _STEP * (index + 2)) & _WORD
+        value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+        value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _WORD
+        made.append(2 * ((value ^ (value >> 31)) % bound) + 1)
+    return tuple(made)
+
+
+def primes_from(start: int, count: int) -> tuple[int, ...]:
+    """The first `count` primes that are at least `start`."""
+    length = 64 + 2 * count * (int(math.log(max(start, 3))) + 4)
+    while True:
+        left = np.ones(length, bool)
+        left[: max(0, 2 - start)] = False
+        for divisor in range(2, math.isqrt(start + length) + 1):
+            left[max(divisor * divisor, -(-start // divisor) * divisor) - start :: divisor] = False
+        found = np.flatnonzero(left)[:count] + start
+        if len(found) == count:
+            return tuple(found.tolist())
+        length *= 2
