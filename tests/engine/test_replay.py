@@ -123,6 +123,21 @@ def test_passes_that_are_replayed_and_those_that_were_not_known() -> None:
     source.close()
 
 
+def test_a_replay_takes_nothing_from_the_cache_and_leaves_nothing() -> None:
+    generator, model = make(rows=4)
+    ids, table = [*range(20, 35)], generator.cache.table
+    for replayed in ((), [planned(0, 15, 4)], [planned(0, 15, 3)]):
+        before, begun = table.cached, len(model.program.ran)
+        source = SequenceRunner(generator.cache, ids, replayed=replayed)
+        source.open()
+        assert source.cached == 0
+        list(driven(source.prefill(None), generator.cache))
+        source.close()
+        assert model.program.ran[begun:] == [rows for _, rows in (replayed or [planned(0, 15, 4)])[0]]
+        assert table.cached == (before if replayed else 1)
+        assert table.found(ids) == 15
+
+
 def test_what_would_be_found_is_reported_without_a_change() -> None:
     rng, table = random.Random(3), PageTable(12)
     stored = [rng.randrange(5) for _ in range(3 * PAGE_TOKENS)]

@@ -17,6 +17,7 @@ from engine.errors import BadSetting, ContextTooLong
 from engine.generator.dynamic import DynamicGenerator, Failed, Job, Setup, Started
 from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.streaming import StreamingGenerator
+from engine.kv_cache.readings import planned
 from engine.models.paged import PagedCache
 from engine.settings import (
     CacheSettings,
@@ -113,6 +114,15 @@ def outcome(said: Said) -> tuple[str, list[int], str]:
     assert said.error is None, said.error
     assert said.done is not None
     return said.text, said.ids, said.done.reason
+
+
+def test_how_a_prompt_was_read_is_told_from_its_beginning_on() -> None:
+    """Of what is cached, too."""
+    generator, _ = dynamic(rows=128)
+    for cached in (0, 299):
+        job = Job(request(1, 300, 4))
+        assert run(generator, [job])[job].prefills[0].cached == cached
+        assert job.reading == (tuple(planned(0, 300, 128)),)
 
 
 def mixed(seed: int) -> GenerationRequest:

@@ -124,7 +124,8 @@ def test_reasons(reason: str, finish: str) -> None:
 
 def test_usage_counts_the_prompt_once_and_the_tokens_of_all_choices() -> None:
     ends = [
-        Ended("stop_token", "", Stats(prompt_tokens=9, cached_tokens=4, new_tokens=new)) for new in (3, 5)
+        Ended("stop_token", "", Stats(prompt_tokens=9, cached_tokens=cached, new_tokens=new))
+        for cached, new in ((4, 3), (8, 5))  # the second has what the first has read
     ]
     assert usage(ends, 2) == {
         "prompt_tokens": 9, "completion_tokens": 8, "total_tokens": 17,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -70,6 +71,22 @@ def test_every_usual_encoding_is_detected(encoding) -> None:
         "cp1251": "Это русский текст, достаточно длинный, чтобы узнать кодировку.\n" * 5,
     }.get(encoding, "Grüße, señor: a naïve café — plain words around it.\n")
     assert decoded(text.encode(encoding)) == text
+
+
+def test_a_wrong_guess_of_the_encoding_is_no_end(monkeypatch) -> None:
+    """It is made from the beginning; what follows may not be of that encoding."""
+    guess = SimpleNamespace(encoding="cp1253", chaos=0.0)
+
+    class Matches(list):
+        def best(self):
+            return self[0]
+
+    monkeypatch.setattr("charset_normalizer.from_bytes", lambda data: Matches([guess]))
+    assert decoded("Ελλάδα".encode("cp1253")) == "Ελλάδα"
+    assert decoded(b"\xe5 \xaa") == "å ª"  # 0xAA is no character of cp1253
+    monkeypatch.setattr(guess, "encoding", "no_encoding")
+    assert decoded(b"\xe5") == "å"
+    assert decoded(b"\xe5 \x81") is None  # nor 0x81 of cp1252
 
 
 def test_binary_data_is_refused_with_a_sentence(tmp_path) -> None:

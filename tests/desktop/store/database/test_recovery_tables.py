@@ -263,6 +263,15 @@ def test_a_table_missing_from_the_schema_is_reported(tmp_path: Path, whole: tupl
     fresh.close()
 
 
+def test_all_of_a_file_that_is_no_database_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "a.sqlite3").write_bytes(b"this is no database" * 1000)
+    fresh = open_conversations(tmp_path / "b.sqlite3")
+    found = recover(tmp_path / "a.sqlite3", fresh)
+    assert found.lost == tuple(table.name for table in content_tables(fresh))
+    assert not any(found.rows.values())
+    fresh.close()
+
+
 def test_a_file_of_an_older_version_misses_nothing(tmp_path: Path) -> None:
     old = open_conversations(tmp_path / "a.sqlite3", MIGRATIONS[:1])
     old.execute(

@@ -34,8 +34,9 @@ CACHE = CacheSettings(context_length=512)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder, where the file is made."""
+    """An empty cache folder, where the file is made: other temporary files may lie in memory."""
     found = tmp_path / "cache"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     monkeypatch.setenv(CACHE_VARIABLE, str(found))
     return found
 

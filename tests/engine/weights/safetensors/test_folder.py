@@ -145,6 +145,21 @@ def test_an_index_names_only_files_of_the_folder(tmp_path: Path, shard: Any) -> 
         open_checkpoint(folder)
 
 
+def test_of_two_tensors_with_a_name_the_one_that_the_index_names_counts(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m", TINY, shards=2)
+    index = folder / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    for number, shard in enumerate(("a.safetensors", "b.safetensors")):
+        save_file({"t": torch.full((2,), number), f"t{number}": torch.zeros(1)}, folder / shard)
+        content["weight_map"][f"t{number}"] = shard
+    for number, shard in enumerate(("a.safetensors", "b.safetensors")):
+        content["weight_map"]["t"] = shard
+        index.write_text(json.dumps(content))
+        checkpoint = open_checkpoint(folder)
+        assert checkpoint.tensors["t"].dequantise().tolist() == [number, number]
+        checkpoint.close()
+
+
 def test_broken_indexes(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m", TINY, shards=2)
     index = folder / "model.safetensors.index.json"
