@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
+from desktop.store.search import search
 from desktop.store.search.indexing import index_step
 
 
@@ -194,6 +195,30 @@ def test_pages_of_hits_and_the_rest_are_everything(store: ConversationStore, dat
     assert len({hit.message_id for hit in store.search("common", 200)}) == 200
     store.delete(number)
     assert store.search("common") == () == store.search("rarely seen")
+
+
+def test_the_rest_begins_with_what_the_index_offers(
+    store: ConversationStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "SCAN_COST", 1000)
+    number = store.create().id
+    expected = [store.add_message(number, None, "user", "xylophone").id for _ in range(130)]
+    filled(store, database, 1500)
+    steps = [[hit.message_id for hit in step] for step in store.search_rest("xylophone")]
+    assert [step for step in steps[:6] if step] == [expected[:69:-1], expected[69:9:-1], expected[9::-1]]
+    assert (len(steps) > 30, any(steps[6:])) == (True, False)
+
+
+@pytest.mark.parametrize(("common", "count"), [(1000, 0), (2000, 50)])
+def test_a_word_is_looked_up_by_its_beginning_unless_that_is_common(
+    store: ConversationStore, database: Database, monkeypatch: pytest.MonkeyPatch, common: int, count: int
+) -> None:
+    store.add_message(store.create().id, None, "user", "the first message is no sample of all")
+    filled(store, database, 1500)
+    monkeypatch.setattr(search, "_COMMON", common)
+    monkeypatch.setattr(search, "RECENT_COST", 0)
+    assert len(store.search("commo")) == count
+    assert len(store.search("common")) == 50
 
 
 def test_words_that_are_common_but_never_adjacent(store: ConversationStore, database: Database) -> None:

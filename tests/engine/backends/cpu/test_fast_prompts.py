@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.kernels.linear import integer_gemm
 from engine.backends.cpu.kernels.linear.linear import panel_format_of
 from engine.backends.cpu.layouts.table import weight_layout_for
+from engine.backends.states import ConvolutionShape, States
 from engine.tensors import RawTensor
 from tests.engine.backends.cpu.test_grouped import one_width
 from tests.engine.backends.cpu.test_weight_types import compiled
@@ -104,6 +105,35 @@ def test_a_sequence_s_first_rows_take_sixteen_bits() -> None:
             assert np.array_equal(
                 fast.run(Step(ids, ids, np.zeros(1, np.int32), expected)), found[-expected:]
             )
+        turned = fast.run(Step(ids[::-1], ids, np.zeros(1, np.int32), MOST_ROWS))
+        assert np.array_equal(turned[8 : MOST_ROWS - 8], found[8 : MOST_ROWS - 8][::-1])
+
+
+def test_what_a_sequence_s_first_rows_leave_is_what_the_others_begin_with() -> None:
+    """The state of a convolution, and places in the text."""
+    rng = np.random.default_rng(3)
+    table, taps = Matrix("F32", (MOST_ROWS, 32), 4), rng.standard_normal((4, 32)).astype(np.float32)
+    places = rng.standard_normal((MOST_ROWS, 32)).astype(np.float32)
+    states = States((ConvolutionShape(32, 4),), 3)
+    ids = np.arange(MOST_ROWS, dtype=np.int32)
+    results = []
+    for bits in (8, 16):
+        backend = CpuBackend(2, bits)
+        rows = backend.load_weight(table)
+        program = backend.record(
+            lambda ops, rows=rows: ops.last_rows(
+                ops.convolve(0, ops.add_positions(ops.embed(rows), places), taps, None)
+            ),
+            backend.new_cache([AttentionShape(1, 1, 16, 1.0)], 1, "fp16", states),
+            MOST_ROWS,
+        )
+        with closing(program):
+            pages = np.zeros(1, np.int32)
+            first = Step(ids[:40], ids[:40], pages, 40, states=((0, 1),))
+            second = Step(ids[40:], ids[40:], pages, 20, states=((1, 2),))
+            results.append([program.run(first).copy(), program.run(second).copy()])
+    fast, plain = results
+    assert all(map(np.array_equal, fast, plain))
 
 
 @pytest.mark.slow
