@@ -54,13 +54,13 @@ def test_model_paths(tmp_path: Path) -> None:
 
 
 def test_links_are_followed_but_never_in_circles(tmp_path: Path) -> None:
-    make(tmp_path, "elsewhere/far.gguf", "models/near.gguf", "models/a/b/c.gguf")
+    make(tmp_path, "elsewhere/far.gguf", "models/near.gguf", "models/a/b/c.gguf", "models/a/z/z.gguf")
     os.symlink(tmp_path / "elsewhere", tmp_path / "models" / "linked")
     os.symlink(tmp_path / "models", tmp_path / "models" / "a" / "round")
     os.symlink(tmp_path / "models" / "itself", tmp_path / "models" / "itself")
     os.symlink(tmp_path / "gone.gguf", tmp_path / "models" / "gone.gguf")
     os.symlink(tmp_path / "models" / "near.gguf", tmp_path / "models" / "again.gguf")
-    assert titles(Place("Mine", tmp_path / "models")) == ["again", "far", "c"]
+    assert titles(Place("Mine", tmp_path / "models")) == ["again", "far", "c", "z"]
 
 
 def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,6 +218,7 @@ def test_bad_arguments(hub: Hub, arguments: dict[str, Any], found: str) -> None:
             "127.0.0.1 received too many requests from this address; try again in 17 seconds.",
         ),
         (429, {}, "127.0.0.1 received too many requests from this address; try again later."),
+        (429, {"Retry-After": "9" * 400}, "try again later."),
         (429, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, "try again later."),
         (500, {}, "127.0.0.1 has a problem (status 500); try again later."),
         (503, {}, "127.0.0.1 has a problem (status 503)"),

@@ -11,6 +11,7 @@ import pytest
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database import database as database_module
 from desktop.store.database.database import StoreError, data_folder
+from desktop.store.database.errors import Damaged
 from desktop.store.database.migrations import MIGRATIONS, conversations_and_messages
 from desktop.store.database.open import open_conversations
 
@@ -151,6 +152,27 @@ def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
     assert store.list() == ()
     store.create("kept")
     assert [row.title for row in store.list()] == ["kept"]
+    database.close()
+
+
+def test_a_move_goes_nowhere_if_the_copy_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = open_conversations(tmp_path / "a.sqlite3")
+    store = ConversationStore(database)
+    store.create("Before")
+    there = tmp_path / "new" / "a.sqlite3"
+    monkeypatch.setattr(database_module, "check_file", lambda part: f"{part.stat().st_size > 0}")
+    with pytest.raises(Damaged, match=r"can no longer be read \(True\)"):
+        database.move_to(there)
+    assert (list(there.parent.iterdir()), database.path) == ([], tmp_path / "a.sqlite3")
+    monkeypatch.undo()
+    database.move_to(there)
+    assert ([path.name for path in there.parent.iterdir() if "-" not in path.name], database.path) == (
+        ["a.sqlite3"], there,
+    )  # fmt: skip
+    store.create("After")
+    assert {row.title for row in store.list()} == {"Before", "After"}
+    with pytest.raises(StoreError, match="already contains chats"):
+        database.move_to(there)
     database.close()
 
 

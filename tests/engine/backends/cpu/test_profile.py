@@ -76,6 +76,24 @@ def test_every_stage_is_timed(threads: int) -> None:
     program.close()
 
 
+def test_attention_reads_the_keys_and_values_in_its_window() -> None:
+    """Bytes of a position: of two heads' keys and values, in fp16."""
+    backend = CpuBackend(1)
+    shape = AttentionShape(4, 2, 16, 1.0, window=5)
+    q, k = (backend.load_weight(Matrix("F32", (16, heads * 16), heads)) for heads in (4, 2))
+
+    def forward(ops: Any) -> Buffer:
+        keys = ops.embed(k)
+        y: Buffer = ops.last_rows(ops.attention(0, ops.embed(q), keys, keys, shape))
+        return y
+
+    program = backend.record(forward, backend.new_cache([shape], 1, "fp16"), 4)
+    assert isinstance(program, CpuProgram)
+    (found,) = (op for stage in program.stages for op in stage if op.kernel.startswith("attention"))
+    assert (found.position_bytes, found.window) == (2 * (16 + 16) * 2, 5)
+    program.close()
+
+
 SIZES = (
     "--prompt-tokens",
     "40",
