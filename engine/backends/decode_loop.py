@@ -23,7 +23,8 @@ class SamplingPlan:
     tokens that are not allowed. `repetition`, `presence` and `frequency` are the penalties of
     `engine.sampling.penalties` over the last `reach` tokens (-1: all) and, fading, `fade` more;
     `repetition_first` is their order. `steps` are (code, number) of `engine.sampling.passes`; `greedy` takes
-    the most probable token. `top` and `alternatives` are those of `Sampled`.
+    the most probable token. `top` and `alternatives` are those of `Sampled`. The text is likely to end with
+    one of `ends`, so that further steps would be in vain.
     """
 
     vocabulary: int
@@ -38,6 +39,7 @@ class SamplingPlan:
     repetition_first: bool = True
     top: int = 0
     alternatives: int = 0
+    ends: frozenset[int] = frozenset()
 
     @property
     def penalises(self) -> bool:
@@ -46,12 +48,22 @@ class SamplingPlan:
 
 
 class DecodeLoop(Protocol):
-    """Runs whole steps on the device, sampling included, one step ahead: while the host reads token n, the
-    device computes n + 1.
+    """Runs whole steps, sampling included, ahead of the host: while the host reads token n, a GPU computes
+    n + 1; a CPU computes several tokens before the host reads the first of them.
 
     Between `start` and `close` the program runs nothing else. A surplus step does no harm: it writes past the
     end of the text, where later steps write before they read.
     """
+
+    @property
+    def ahead(self) -> int:
+        """How many steps `next` would begin now, beyond those under way."""
+        ...
+
+    @property
+    def under_way(self) -> int:
+        """How many steps have begun whose tokens were not taken yet."""
+        ...
 
     def start(
         self,
@@ -77,8 +89,8 @@ class DecodeLoop(Protocol):
         """Set the block table for the steps that begin after this call."""
         ...
 
-    def next(self, further: bool) -> Sampled | None:
-        """Wait for the next token; with `further`, begin the step after it first.
+    def next(self, further: int) -> Sampled | None:
+        """Wait for the next token; begin `further` steps first, at most `ahead`.
 
         The cache must have room for every step that begins. Returns None if the device cannot sample this
         token because its logits are NaN, no token is allowed, or too many candidates are left: the caller
@@ -87,7 +99,9 @@ class DecodeLoop(Protocol):
         ...
 
     def logits(self, place: int) -> Floats:
-        """A copy of the logits (V,) of the token at `place`, one of the latest `KEPT_LOGITS` steps."""
+        """A copy of the logits (V,) of the token at `place`, one of the latest `KEPT_LOGITS` that were taken
+        or are under way.
+        """
         ...
 
     def close(self) -> None:
@@ -97,8 +111,8 @@ class DecodeLoop(Protocol):
 
 @runtime_checkable
 class HasDecodeLoop(Protocol):
-    """A program on a device that can run a decode loop."""
+    """A program that can run a decode loop."""
 
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
-        """A decode loop, one at a time; None if the device cannot sample by this plan."""
+        """A decode loop, one at a time; None if it cannot sample by this plan."""
         ...

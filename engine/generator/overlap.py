@@ -1,4 +1,4 @@
-"""Overlapped decode: a device that can sample runs one step ahead of the host.
+"""Overlapped decode: a device that can sample runs ahead of the host.
 
 The host (`engine.generator.decode`) decides whatever is unusual, and takes over wherever the device cannot go
 on. Both give the same text; overlapping only keeps the device from waiting.
@@ -28,7 +28,13 @@ _LONGEST_PAUSE = 256
 
 
 def sampling_plan(
-    settings: SamplerSettings, tables: TokenTables, size: int, *, top: int = 0, alternatives: int = 0
+    settings: SamplerSettings,
+    tables: TokenTables,
+    size: int,
+    *,
+    top: int = 0,
+    alternatives: int = 0,
+    ends: frozenset[int] = frozenset(),
 ) -> SamplingPlan | None:
     """The plan by which a device samples as `engine.sampling.sampler.Sampler` would over `size` tokens; None
     if a step has no place in a plan.
@@ -60,6 +66,7 @@ def sampling_plan(
         repetition_first=names[:1] != ["occurrence"],
         top=top,
         alternatives=alternatives,
+        ends=ends,
     )
 
 
@@ -93,7 +100,7 @@ class OverlappedDecode:
         self._device: DecodeLoop | None = None
         self._asked = False
         self._misses = self._pause = 0
-        self._place, self._further = 0, False
+        self._place = 0
         self.logits: Floats | None = None
 
     def begin(self) -> DecodeLoop | None:
@@ -115,13 +122,13 @@ class OverlappedDecode:
         started = self._runner.start(self._device, self._sequence.ids, self._sequence.uniform)
         return self._device if started else None
 
-    def further(self) -> bool:
-        """Whether the device may begin the step after the one under way."""
+    def further(self) -> int:
+        """How many steps the device may begin after those under way."""
         sequence, device = self._sequence, self._device
         assert device is not None
         self._place = len(sequence.ids)
-        self._further = self._place + 1 <= sequence.room and self._runner.room(device, self._place + 1)
-        return self._further
+        steps = min(device.ahead, sequence.room - self._place)
+        return steps if steps > 0 and self._runner.room(device, self._place + steps) else 0
 
     def take_in(self, sampled: Sampled | None, stats: SequenceStats) -> StepOutput | None:
         """What the device's token made certain; None where the host has to decide it from `logits`."""
@@ -141,13 +148,14 @@ class OverlappedDecode:
 
     def ends_after(self, output: StepOutput) -> bool:
         """Whether the host goes on: from `logits`, or where these are None with a pass of its own."""
-        if output.retry is None and self._further:
+        assert self._device is not None
+        if output.retry is None and self._device.under_way:
             return False
         self._sequence.keep_logits()
         self.logits = output.retry
         if not self._runner.single:
             self._leave()
-        elif output.retry is None and self._device is not None:
+        elif output.retry is None:
             self._device.close()
         return True
 
@@ -174,6 +182,7 @@ class OverlappedDecode:
             runner.vocabulary,
             top=returns.top,
             alternatives=returns.alternatives,
+            ends=frozenset(params.rules.token_ids),
         )
         return runner.decode_loop(plan) if plan is not None else None
 

@@ -78,6 +78,10 @@ def top_k_scan(logits: npt.NDArray[np.float32], count: int, room: ScanBuffers) -
     return TopKScan(largest, total, inner, room.ids[:found], room.scores[:found], found < count, room.maxima)
 
 
+PickedToken = tuple[int, float, float, float, list[float]]
+"""What `Pick` found."""
+
+
 class Pick:
     """The usual way to sample, in one compiled call: top-k, steps that depend only on likelihood, sampling.
 
@@ -101,9 +105,7 @@ class Pick:
         flat = [number for step in steps or () for number in step]
         block[passes.PROGRAM : passes.PROGRAM + len(flat)] = flat
 
-    def __call__(
-        self, logits: npt.NDArray[np.float32], uniform: float, alternatives: int
-    ) -> tuple[int, float, float, float, list[float]]:
+    def __call__(self, logits: npt.NDArray[np.float32], uniform: float, alternatives: int) -> PickedToken:
         """Sample from logits (V,), float32 and contiguous, with the random number `uniform`.
 
         Returns the token, its final and its raw probability, the entropy (0 without alternatives), and the

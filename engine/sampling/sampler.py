@@ -39,7 +39,7 @@ _NOT_FINITE = N_(
     "The model's scores for the next token are not finite numbers, so no token can be sampled; its "
     "file may be damaged. Download it again or choose another model."
 )
-_SHORT_HEAD = 16
+SHORT_HEAD = 16
 """Tokens in a top-k scan if top-k does not set the number: enough for the alternatives shown."""
 
 
@@ -59,6 +59,13 @@ class Sampled(NamedTuple):
     top: tuple[tuple[int, float], ...] = ()
     alternatives: tuple[tuple[int, float, float], ...] = ()
     entropy: float = 0.0
+
+
+def sampled_by(found: kernels.PickedToken) -> Sampled:
+    """What `kernels.Pick` found, which must be a token."""
+    token, final, raw, entropy, reported = found
+    others = tuple(zip(map(int, reported[::3]), reported[1::3], reported[2::3], strict=True))
+    return Sampled(token, final, raw, (), others, entropy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,7 @@ class Sampler:
         self._head = (
             settings.top_k
             if not self._likeliest and 0 < settings.top_k <= kernels.LONGEST_HEAD
-            else _SHORT_HEAD
+            else SHORT_HEAD
         )
         self._room = kernels.ScanBuffers()
         first = next((step.name for step in self._steps if step.name != "temperature"), "")
@@ -240,11 +247,10 @@ class Sampler:
         ):
             inside = logits if self._inside == self._size else logits[: self._inside]
             uniform = 0.0 if self._likeliest else self.uniform(len(history), SAMPLE, attempt)
-            token, final, raw, entropy, reported = self._pick(inside, uniform, alternatives)
-            if token < 0:
+            found = self._pick(inside, uniform, alternatives)
+            if found[0] < 0:
                 raise NotFinite(translate(_NOT_FINITE))
-            others = tuple(zip(map(int, reported[::3]), reported[1::3], reported[2::3], strict=True))
-            return Sampled(token, final, raw, (), others, entropy)
+            return sampled_by(found)
         distribution = self.distribution(logits, history, mask=mask, only=only, blocked=blocked)
         return self.sample_from(distribution, attempt=attempt, top=top, alternatives=alternatives)
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from engine.backends.base import Forward, Step
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
+from engine.backends.cpu.decode_loop import decode_loop_of
 from engine.backends.cpu.kv_cache import CpuCache
 from engine.backends.cpu.lowering.call import Argument, Operation, Slice
 from engine.backends.cpu.lowering.lower import LoweredPass
@@ -38,10 +39,11 @@ from engine.backends.cpu.runtime.step_block import (
 )
 from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool
 from engine.backends.cpu.runtime.work_stealing import OPERATION, Words
+from engine.backends.decode_loop import DecodeLoop, SamplingPlan
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.memory_plan import assign_places
 from engine.backends.runs import run_singly
-from engine.tensors import Floats
+from engine.tensors import Floats, Ints
 
 ARGUMENTS = 32
 """int64 words of an argument block: four cache lines."""
@@ -74,7 +76,9 @@ class CpuProgram:
             self._arena[self._logits.place].view(np.float32).reshape(max_rows, -1)[:, : self._logits.width]
         )
         self._first: Floats = self._values[:1]
+        self._row: Floats = self._values[0]
         self._words, self._serial = self._step.data, 0
+        self._recurrent = bool(cache.states.shapes)
         self._pool = ThreadPool(KERNELS.pool, threads, lowered.scratch)
         self.stamps: Words | None = None
         """For a profile: `run` writes the times of the stages here; see `ThreadPool.replay`."""
@@ -116,12 +120,11 @@ class CpuProgram:
         if step.runs and len(step.token_ids) > self.batch_rows:
             return run_singly(self.run, step)
         tokens, places, pages, rows = step.token_ids, step.positions, step.pages, step.logit_rows
-        count, length = len(tokens), len(pages)
+        count = len(tokens)
         assert 0 < count <= self.max_rows
         assert rows <= count
-        if length > self._page_room:
-            self._pages = self._room_for_pages(2 * length)
-        self._tokens[:count], self._places[:count], self._pages[:length] = tokens, places, pages
+        self.set_pages(pages)
+        self._tokens[:count], self._places[:count] = tokens, places
         if step.runs:
             self._divide(step)
         else:
@@ -130,14 +133,38 @@ class CpuProgram:
         for i, (before, after) in enumerate(step.states):
             word = RUN_TABLE + RUN_WORDS * i
             self._words[word + RUN_FROM], self._words[word + RUN_TO] = before, after
-        self._serial += 1
-        self._words[ROWS], self._words[LOGIT_ROWS], self._words[SERIAL] = count, rows, self._serial
-        self._words[KEPT] = step.kept
-        self._pool.replay(self._captured, self.stamps)
+        self._replay(count, rows, step.kept)
         if rows == 1:
             return self._first
         values: Floats = self._values[:rows]
         return values
+
+    # -- decoding ahead (`engine.backends.cpu.decode_loop`)
+
+    def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
+        """As `HasDecodeLoop.decode_loop`; None for a recurrent model, whose surplus steps would do harm."""
+        return None if self._recurrent else decode_loop_of(self, plan, self._logits.width)
+
+    def set_pages(self, pages: Ints) -> None:
+        """As in `RowRunner`."""
+        if len(pages) > self._page_room:
+            self._pages = self._room_for_pages(2 * len(pages))
+        self._pages[: len(pages)] = pages
+
+    def run_row(self, token: int, place: int) -> Floats:
+        """As in `RowRunner`."""
+        assert place < self._positions, "a position past the end of a table"
+        self._tokens[0], self._places[0] = token, place
+        self._words[RUNS] = self._words[RUN_TABLE + RUN_ROWS] = 1
+        self._replay(1, 1, 0)
+        return self._row
+
+    def _replay(self, rows: int, logit_rows: int, kept: int) -> None:
+        """Run the pass over what the step block says; the runs of a step over several sequences are there."""
+        words = self._words
+        self._serial += 1
+        words[ROWS], words[LOGIT_ROWS], words[SERIAL], words[KEPT] = rows, logit_rows, self._serial, kept
+        self._pool.replay(self._captured, self.stamps)
 
     def _divide(self, step: Step) -> None:
         """Write the runs of a step over several sequences to the step block."""

@@ -1,4 +1,6 @@
-"""Replies by a device that draws ahead are those of the host, whatever happens in between."""
+"""Replies by a device that draws ahead are those of the host, whatever happens in between; so are those of a
+CPU that runs several steps in a row.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.backends.base import Step
+from engine.backends.cpu import decode_loop as cpu_loop
 from engine.backends.cuda.runtime.decode_loop import DeviceDecodeLoop
 from engine.backends.decode_loop import KEPT_LOGITS, SamplingPlan
 from engine.core import PAGE_TOKENS, Done, Text
@@ -80,7 +84,7 @@ class Walking(FakeProgram):
 class _Watched:
     """Notes when a decode loop starts, and from where logits are fetched."""
 
-    def __init__(self, decode_loop: Any, program: Walking) -> None:
+    def __init__(self, decode_loop: Any, program: Walking | Running) -> None:
         self._decode_loop, self._program = decode_loop, program
 
     def start(
@@ -93,7 +97,7 @@ class _Watched:
         self._program.starts.append(len(ids))
         self._decode_loop.start(ids, pages, uniform, states)
 
-    def next(self, further: bool) -> Sampled | None:
+    def next(self, further: int) -> Sampled | None:
         drawn: Sampled | None = self._decode_loop.next(further)
         return drawn
 
@@ -107,10 +111,44 @@ class WalkingModel(FakeModel):
         return self.program
 
 
+class Running(FakeProgram):
+    """A fake that runs its rows in a row; `starts` are the lengths at which its loops started."""
+
+    def __init__(self, model: Any, store: FakeStore, max_rows: int) -> None:
+        super().__init__(model, store, max_rows)
+        self.starts: list[int] = []
+        self.rows: list[int] = []
+        self._pages: Ints = np.empty(0, np.int32)
+
+    def set_pages(self, pages: Ints) -> None:
+        self._pages = pages.copy()
+
+    def run_row(self, token: int, place: int) -> Floats:
+        self.rows.append(place)
+        return self.run(Step(np.array([token], np.int32), np.array([place], np.int32), self._pages))[0]
+
+    def decode_loop(self, params: SamplingPlan) -> Any:
+        loop = cpu_loop.decode_loop_of(self, params, tokenizer().vocab_size)
+        return None if loop is None else _Watched(loop, self)
+
+
+class RunningModel(FakeModel):
+    def record(self, cache: FakeStore, max_rows: int, context: int = 0) -> FakeProgram:
+        self.program = Running(self, cache, max_rows)
+        return self.program
+
+
+@pytest.fixture(autouse=True)
+def _small_vocabularies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_loop, "MIN_SCANNED", 1)
+
+
 def pair(answering: Any = random_logits, context: int = 1024) -> list[StreamingGenerator]:
-    """Generators over equal fakes, the second with a device that has a decode loop."""
+    """Generators over equal fakes, the second on a CPU that runs ahead, the third with a device that has a
+    decode loop.
+    """
     out = []
-    for kind in (FakeModel, WalkingModel):
+    for kind in (FakeModel, RunningModel, WalkingModel):
         model: Any = kind(answering)
         out.append(
             StreamingGenerator(model, PagedCache(model, CacheSettings(context_length=context)), tokenizer())
@@ -150,8 +188,8 @@ def both(
     program = generator.model.program
     assert isinstance(program, Walking)
     assert bool(program.starts) == decode_loops
-    assert reported(results[0]) == reported(results[1])
-    return results[1], program
+    assert reported(results[0]) == reported(results[1]) == reported(results[2])
+    return results[2], program
 
 
 def passes_are_whole(generator: StreamingGenerator) -> None:
@@ -218,7 +256,7 @@ def test_a_late_stop_leaves_nothing_behind() -> None:
             log.append((reported(events), events[-1].stats.cached_tokens, events[-1].stats.prefill_tokens))
             text = [*text, *(token.id for token in tokens_of(events)), 30 + turn]
         replies.append(log)
-    assert replies[0] == replies[1]
+    assert replies[0] == replies[1] == replies[2]
 
 
 @pytest.mark.slow
@@ -287,7 +325,7 @@ def test_the_device_cannot_know(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host decides such places from the device's logits, and some more, before the loop goes on."""
     own, count = DeviceDecodeLoop.next, [0]
 
-    def unsure(decode_loop: DeviceDecodeLoop, further: bool) -> Sampled | None:
+    def unsure(decode_loop: DeviceDecodeLoop, further: int) -> Sampled | None:
         count[0] += 1
         drawn = own(decode_loop, further)
         return drawn if count[0] % 5 else None
@@ -410,7 +448,7 @@ def test_step_by_step_with_changing_bans_and_rules() -> None:
         results.append((ids, tops, result["eos"], list(steps.sequence)))
         steps.close()
         generator.cache.table.check()
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
     assert len(generator.model.program.starts) > 3
 
 

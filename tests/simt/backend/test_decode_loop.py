@@ -44,27 +44,27 @@ def test_the_host_is_one_step_behind() -> None:
     toy, decode_loop = begun([3, 4])
     assert toy.seen == []
     for turn, expected in enumerate(said([3, 4], 5)):
-        assert decode_loop.next(True).id == expected
+        assert decode_loop.next(1).id == expected
         # the step after it was given to the device, but nobody has waited for it
         assert len(toy.seen) == turn + 1
         assert toy.device.graph_launches == turn + 2
-    assert decode_loop.next(False).id == said([3, 4], 6)[-1]
+    assert decode_loop.next(0).id == said([3, 4], 6)[-1]
     assert toy.device.graph_launches == 6
     with pytest.raises(ValueError, match="start"):
-        decode_loop.next(True)
+        decode_loop.next(1)
 
 
 def test_going_back_and_on() -> None:
     """A step in flight is forgotten, and what it changed does no harm."""
     toy, decode_loop = begun([3, 4], replace(GREEDY, repetition=1.5, reach=4))
-    first = [decode_loop.next(True).id for _ in range(5)]
+    first = [decode_loop.next(1).id for _ in range(5)]
     decode_loop.start([3, 4, first[0], 77], PAGES, lambda place: 0.5)
-    again = [decode_loop.next(True).id for _ in range(3)]
+    again = [decode_loop.next(1).id for _ in range(3)]
     other, fresh = begun([3, 4, first[0], 77], replace(GREEDY, repetition=1.5, reach=4))
-    assert [fresh.next(True).id for _ in range(3)] == again
+    assert [fresh.next(1).id for _ in range(3)] == again
     decode_loop.close()
     decode_loop.start([3, 4], PAGES, lambda place: 0.5)
-    assert [decode_loop.next(True).id for _ in range(5)] == first
+    assert [decode_loop.next(1).id for _ in range(5)] == first
     assert toy.seen[-5:] == [(token, 1 + i, 10) for i, token in enumerate([4, *first[:4]])]
     assert other.device is not toy.device
 
@@ -72,12 +72,12 @@ def test_going_back_and_on() -> None:
 def test_new_pages_reach_only_the_steps_that_begin_later() -> None:
     ids = [3] * 255
     toy, decode_loop = begun(ids)
-    drawn = [decode_loop.next(True).id]  # the step at place 255 is under way
+    drawn = [decode_loop.next(1).id]  # the step at place 255 is under way
     changed = PAGES.copy()
     changed[0], changed[1] = 98, 99
     decode_loop.set_pages(changed)
     changed[:] = 0  # what was given is not looked at later
-    drawn += [decode_loop.next(True).id for _ in range(3)]
+    drawn += [decode_loop.next(1).id for _ in range(3)]
     assert [(place, page) for _, place, page in toy.seen[:4]] == [(254, 10), (255, 10), (256, 99), (257, 99)]
     assert drawn[1] == int(answer(drawn[0], 255, 10).argmax())
 
@@ -86,7 +86,7 @@ def test_logits_of_the_latest_steps() -> None:
     _, decode_loop = begun([3])
     ids = [3]
     for _ in range(KEPT_LOGITS + 5):
-        ids.append(decode_loop.next(True).id)
+        ids.append(decode_loop.next(1).id)
     for place in range(len(ids) + 1 - KEPT_LOGITS, len(ids) + 1):
         expected = answer(ids[place - 1], place - 1, 10)
         assert decode_loop.logits(place).tobytes() == expected.tobytes()
@@ -98,20 +98,20 @@ def test_logits_of_the_latest_steps() -> None:
 def test_another_plan_and_the_end() -> None:
     """Plans follow each other on the same memory, with and without what only some of them need."""
     toy, decode_loop = begun([3, 4])
-    decode_loop.next(True)
+    decode_loop.next(1)
     banned = np.zeros(SIZE, np.float32)
     banned[said([3, 4], 1)] = -np.inf
     other = toy.decode_loops.decode_loop(replace(GREEDY, bias=banned, alternatives=3))
     assert other is decode_loop
     decode_loop.start([3, 4], PAGES, lambda place: 0.5)
-    sampled = decode_loop.next(True)
+    sampled = decode_loop.next(1)
     order = np.argsort(-answer(4, 1, 10), kind="stable")
     assert sampled.id == order[1]
     assert [token for token, *_ in sampled.alternatives] == order[:3].tolist()
     assert [final for *_, final in sampled.alternatives] == [0.0, 1.0, 0.0]
     assert toy.decode_loops.decode_loop(GREEDY) is decode_loop
     decode_loop.start([3, 4], PAGES, lambda place: 0.5)
-    assert decode_loop.next(True).id == order[0]
+    assert decode_loop.next(1).id == order[0]
     toy.decode_loops.close()
     assert len(toy.seen) == 6  # nothing is under way any more
     assert toy.device.prepared <= set(decode_loop_kernels(SIZE))

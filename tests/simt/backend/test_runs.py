@@ -147,7 +147,7 @@ def test_a_reply_between_passes_over_several_sequences(path: Path) -> None:
         loop = program.decode_loop(SamplingPlan(model.config.vocab_size, greedy=True))
         assert loop is not None
         loop.start(one.ids[:5].tolist(), one.pages, lambda place: 0.0)
-        samples = [loop.next(further) for further in (True, True, False)]
+        samples = [loop.next(further) for further in (1, 1, 0)]
         found.append([sample.id for sample in samples if sample is not None])
         loop.close()
         program.close()

@@ -43,7 +43,7 @@ def passes(device: Any, path: Path) -> list[Any]:
         position += rows
     decode_loop = program.decode_loop(SamplingPlan(program._lowered.logits.width, greedy=True))
     decode_loop.start([*range(position), 7], PAGES, lambda place: 0.5)
-    found.append([decode_loop.next(further).id for further in (True, True, False)])
+    found.append([decode_loop.next(further).id for further in (1, 1, 0)])
     cache.copy_page(1, 0)
     found.append(cache.read_page(0))
     program.close()

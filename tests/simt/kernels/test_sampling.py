@@ -254,12 +254,12 @@ def test_what_the_device_cannot_know() -> None:
     assert decode_loop is not None
     for place in range(2):
         decode_loop.start([5] * (place + 1), np.zeros(1, np.int32), lambda place: 0.5)
-        assert decode_loop.next(True) is None
+        assert decode_loop.next(1) is None
         assert decode_loop.logits(place + 1).tobytes() == rows[place].tobytes()
     decode_loop = toy.decode_loops.decode_loop(replace(plan, bias=np.full(size, -np.inf, np.float32)))
     assert decode_loop is not None
     decode_loop.start([5, 5, 5], np.zeros(1, np.int32), lambda place: 0.5)
-    assert decode_loop.next(False) is None
+    assert decode_loop.next(0) is None
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,5 @@ def test_all_of_it_interpreted() -> None:
         decode_loop = toy.decode_loops.decode_loop(plan)
         assert decode_loop is not None
         decode_loop.start([7], np.zeros(1, np.int32), Sampler(settings, 1).uniform)
-        tokens.append(
-            [sampled and sampled.id for sampled in (decode_loop.next(True), decode_loop.next(False))]
-        )
+        tokens.append([sampled and sampled.id for sampled in (decode_loop.next(1), decode_loop.next(0))])
     assert tokens[0] == tokens[1]

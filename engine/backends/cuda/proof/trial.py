@@ -131,7 +131,7 @@ class Trial:
         decode_loop = decode_loops.decode_loop(plan)
         assert decode_loop is not None, "memory for the draw was there before"
         decode_loop.start([0], np.zeros(1, np.int32), lambda place: 0.3)
-        found = decode_loop.next(False)
+        found = decode_loop.next(0)
         decode_loop.settle()
         exact = logits.astype(np.float64)
         raw = np.exp(exact - exact.max())

@@ -175,7 +175,17 @@ class DeviceDecodeLoop:
             self._states[places] = number
             self._uploads.send(self._states, self._row.states)
 
-    def next(self, further: bool) -> Sampled | None:
+    @property
+    def ahead(self) -> int:
+        """As in the protocol."""
+        return 1
+
+    @property
+    def under_way(self) -> int:
+        """As in the protocol."""
+        return len(self._waiting)
+
+    def next(self, further: int) -> Sampled | None:
         """As in the protocol. Raises `ValueError` if no step is running."""
         if not self._waiting:
             raise ValueError("no step is under way: start the loop")

@@ -120,8 +120,8 @@ def decode_two(program: Program) -> None:
     decode_loop = program.decode_loop(SamplingPlan(program._lowered.logits.width, greedy=True))
     assert decode_loop is not None
     decode_loop.start([5], np.array([0, 1], np.int32), lambda place: 0.5)
-    decode_loop.next(True)
-    decode_loop.next(True)
+    decode_loop.next(1)
+    decode_loop.next(1)
 
 
 @pytest.mark.parametrize("way", ["closed", "dropped", "fails", "lost"])

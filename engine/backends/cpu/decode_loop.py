@@ -1,0 +1,139 @@
+"""Decoding ahead of the host on a CPU: several steps in a row, sampling included."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from engine.backends.decode_loop import KEPT_LOGITS, SamplingPlan
+from engine.sampling import passes
+from engine.sampling.kernels import LONGEST_HEAD, MIN_SCANNED, Pick, PickedToken, ScanBuffers
+from engine.sampling.sampler import SHORT_HEAD, Sampled, sampled_by
+from engine.tensors import Floats, Ints
+
+_MOST_AHEAD = 8
+_LONGEST_S = 0.032
+"""Steps run in a row for at most so many seconds, two frames of a screen: a reply stops no later."""
+
+
+class RowRunner(Protocol):
+    """A program that runs one row at a time over a block table that is given once."""
+
+    def set_pages(self, pages: Ints) -> None:
+        """Use this block table from now on."""
+        ...
+
+    def run_row(self, token: int, place: int) -> Floats:
+        """Logits (V,) float32 after a token at a place; the next pass may overwrite them."""
+        ...
+
+
+class CpuDecodeLoop:
+    """A `DecodeLoop` of a program on a CPU.
+
+    When a pass has read all weights, nothing that Python needs is left in the caches. What the host does with
+    a token takes 0.2 ms then, and a fraction of it for each further token that it takes at the same time.
+    """
+
+    def __init__(self, rows: RowRunner, plan: SamplingPlan, pick: Pick) -> None:
+        self._rows, self._plan, self._pick = rows, plan, pick
+        self._uniform: Callable[[int], float] = lambda place: 0.0
+        self._begun = 0  # steps that may run, and have not; at most one where no token waits
+        self._drawn: deque[PickedToken] = deque()  # of steps that have run
+        self._token = self._place = 0  # what the next step runs
+        self._ran: deque[tuple[int, int]] = deque(maxlen=KEPT_LOGITS + _MOST_AHEAD)  # tokens and their places
+        self._most = 1  # steps in a row that take no longer than `_LONGEST_S`
+
+    def start(
+        self,
+        ids: Sequence[int],
+        pages: Ints,
+        uniform: Callable[[int], float],
+        states: tuple[int, int] | None = None,
+    ) -> None:
+        """As in the protocol."""
+        assert states is None, "a recurrent model has no decode loop on a CPU"
+        self._drawn.clear()
+        self._ran.clear()
+        self._token, self._place, self._begun = ids[-1], len(ids) - 1, 1
+        self._uniform = uniform
+        self._rows.set_pages(pages)
+
+    def set_pages(self, pages: Ints) -> None:
+        """As in the protocol."""
+        self._rows.set_pages(pages)
+
+    def set_state(self, length: int, number: int) -> None:
+        """As in the protocol; never called, since no model with states has such a loop."""
+        raise AssertionError("a recurrent model has no decode loop on a CPU")
+
+    @property
+    def ahead(self) -> int:
+        """As in the protocol: none while there are tokens to take. The last step that has begun is run only
+        with the steps after it, so that the next token is always one of several.
+        """
+        return 0 if self._drawn else self._most
+
+    @property
+    def under_way(self) -> int:
+        """As in the protocol."""
+        return len(self._drawn) + self._begun
+
+    def next(self, further: int) -> Sampled | None:
+        """As in the protocol. Raises `ValueError` if no step is under way."""
+        self._begun += further
+        if not self._drawn:
+            if not self._begun:
+                raise ValueError("no step is under way: start the loop")
+            self._run(self._begun - 1 if further else self._begun)
+        found = self._drawn.popleft()
+        return sampled_by(found) if found[0] >= 0 else None
+
+    def _run(self, steps: int) -> None:
+        """Run so many steps; no more after one with which the text is likely to end."""
+        inside, alternatives, ends = self._plan.vocabulary, self._plan.alternatives, self._plan.ends
+        first = self._place + 1
+        numbers = [0.0 if self._plan.greedy else self._uniform(first + i) for i in range(steps)]
+        began = time.perf_counter()
+        for number in numbers:
+            self._ran.append((self._token, self._place))
+            logits = self._rows.run_row(self._token, self._place)
+            found = self._pick(logits[:inside], number, alternatives)
+            self._drawn.append(found)
+            self._token, self._place = found[0], self._place + 1
+            if found[0] < 0 or found[0] in ends:
+                break
+        self._begun = min(1, self._begun - len(self._drawn))
+        seconds = (time.perf_counter() - began) / len(self._drawn)
+        self._most = max(1, int(_LONGEST_S / max(seconds, _LONGEST_S / _MOST_AHEAD)))
+
+    def logits(self, place: int) -> Floats:
+        """As in the protocol: the step is run again, which writes the same keys and values. Raises
+        `ValueError` for a place whose step is forgotten or has not run.
+        """
+        for token, at in self._ran:
+            if at == place - 1:
+                return self._rows.run_row(token, at).copy()
+        raise ValueError(f"the logits at {place} are not among those of the latest steps")
+
+    def close(self) -> None:
+        """As in the protocol."""
+        self._drawn.clear()
+        self._begun = 0
+
+
+def decode_loop_of(rows: RowRunner, plan: SamplingPlan, width: int) -> CpuDecodeLoop | None:
+    """A decode loop that samples by a plan from logits of `width` tokens, as `Sampler.sample` does in one
+    compiled call; None where it cannot.
+    """
+    kept = next((step for step in plan.steps if step[0] != passes.SCALE), None)
+    if plan.greedy:
+        head = 0 if plan.steps else SHORT_HEAD
+    else:
+        head = int(kept[1]) if kept is not None and kept[0] == passes.KEEP_TOP else 0
+    unusual = plan.top or plan.penalises or plan.bias is not None or plan.vocabulary > width
+    if unusual or plan.vocabulary < MIN_SCANNED or not plan.alternatives <= head <= LONGEST_HEAD or not head:
+        return None
+    return CpuDecodeLoop(rows, plan, Pick(ScanBuffers(), head, None if plan.greedy else plan.steps))
