@@ -51,13 +51,15 @@ class CallReader:
         yield from self._fixed(form.opening.strip().removeprefix(form.marker))
         if form.answer.strip() and (yield from self._answer()):
             return
+        first, id, rest = (form.between + form.call[0]).partition(ID)
         while True:
             yield from self._call()
             self._sink.end()
             if not form.section[1].strip():
                 return
-            if (yield from self._chosen(form.section[1], form.between + form.call[0])) == 0:
+            if (yield from self._chosen(form.section[1], first)) == 0:
                 return
+            yield from self._fixed(id + rest)
 
     def _call(self) -> Reading:
         kind = self._form.kind

@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any
 
 from engine.errors import BadTemplate
+from engine.text.template.channels import ID
 from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.form import CDATA, HERMES, CallForm, known_form
@@ -175,10 +176,12 @@ def _form(template: ChatTemplate, text: str, count: int) -> CallForm | None:
     rest = text[value2 + len(_VALUES[1]) :]
     middle, tail, second = "", rest, ""
     if count == 2:
-        middle, _, second = rest.partition(_NAMES[1])
+        middle, _, second = rest.rpartition(_NAMES[1])
         second, _, tail = second.partition(_VALUES[2])
         second = second.partition(_KEYS[2])[0]
     tail = tail[: len(tail) - len(_shared_end(tail, end_of_turn))]
+    if _NAMES[0] in head:  # a name that stands twice is like an id at the first place
+        head, middle = (part.replace(name, ID) for part, name in zip((head, middle), _NAMES, strict=True))
     parts = _Parts(head, to_key, second, to_value, to_next, middle, tail)
     if re.fullmatch(r'"\s*:\s*"', to_value) and re.search(r'\{\s*"$', to_key):
         if _TO_ARGUMENTS.match(to_key):
@@ -329,7 +332,7 @@ def _around(parts: _Parts, form: CallForm, closing: str) -> CallForm | None:
     middle, tail = middle[len(closing) :], tail[len(closing) :]
     if not parts.middle:
         return _with(form, ("", ""), (parts.head, tail), "")
-    opening = _shared_end(parts.head, middle)
+    opening = parts.head if middle.endswith(parts.head) else _shared_end(parts.head, middle)
     middle = middle[: len(middle) - len(opening)]
     close = _common_start([middle, tail])
     if close.count("<") > close.count(">"):

@@ -181,6 +181,47 @@ def test_without_tools_the_prompt_begins_the_answer() -> None:
     assert tokenizer().decode(ids).endswith("[assistant]>>>all\n")
 
 
+# -- names that stand twice, markers of several words
+
+LISTED = (
+    "{{ tools | tojson }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if m.tool_calls %}FIRST"
+    "{% for c in m.tool_calls %}CALL{% if not loop.last %}BETWEEN{% endif %}{% endfor %}LAST{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+TWICE = (
+    "<|call|>{{ c.function.name }}{{ '\n' }}<invoke name=\"{{ c.function.name }}\">{% for k, v in "
+    'c.function.arguments.items() %}<value of="{{ k }}">{{ v }}</value>{% endfor %}</invoke><|end|>'
+)
+"""As Step 3's."""
+WORDS = "**Tool Call:**{{ '\n' }}{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }};"
+"""As RWKV-7's."""
+
+
+@pytest.mark.parametrize(
+    ("first", "call", "between", "last", "reply"),
+    [
+        (
+            "<|calls|>", TWICE, "", "<|over|>",
+            '<|calls|><|call|>weather\n<invoke name="weather"><value of="city">Oslo</value></invoke><|end|>'
+            '<|call|>clock\n<invoke name="clock"></invoke><|end|><|over|>',
+        ),
+        (
+            "", WORDS, "{{ '\n' }}", "",
+            f'**Tool Call:**\n{{"name": "weather", "arguments": {OSLO}}};\n'
+            '**Tool Call:**\n{"name": "clock", "arguments": {}};',
+        ),
+    ],
+    ids=["name twice", "several words"],
+)  # fmt: skip
+def test_texts_before_a_name(first: str, call: str, between: str, last: str, reply: str) -> None:
+    source = LISTED.replace("FIRST", first).replace("CALL", call).replace("BETWEEN", between)
+    form = tool_style(ChatTemplate(source.replace("LAST", last), None, None)).form
+    for text in ("", "Look: "):
+        assert check_cuts(form, text + reply) == [("weather", {"city": "Oslo"}), ("clock", {})]
+        assert read(form, [text + reply])[0] == text.rstrip()
+    assert follows(form, reply)
+
+
 # -- names in ids
 
 IDS = (
