@@ -23,7 +23,7 @@ from engine.settings import CacheSettings
 from engine.tensors import Floats
 from tests.engine.models import rwkv6_files, rwkv_files
 from tests.engine.models.all_cases import BY_NAME
-from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.architectures import Case, write_checkpoint
 from tests.engine.models.oracle import load
 from tests.engine.models.recurrent_cases import RECURRENT_CASES
 from tests.tiny import TINY, write_gguf
@@ -39,9 +39,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     model.close()
 
 
-@pytest.fixture(scope="module", params=[case.name for case in RECURRENT_CASES])
+def with_long_context(name: str) -> Case:
+    """A case whose text model has a context of `CONTEXT` tokens."""
+    case = BY_NAME[name]
+    text = case.settings.get("text_config")
+    longer = {**case.settings, **LONG} if text is None else {**case.settings, "text_config": text | LONG}
+    return replace(case, settings=longer)
+
+
+STATEFUL = [*(case.name for case in RECURRENT_CASES), pytest.param("Qwen 4, n-grams", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", params=STATEFUL)
 def recurrent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    case = replace(BY_NAME[request.param], settings={**BY_NAME[request.param].settings, **LONG})
+    case = with_long_context(request.param)
     model = load(write_checkpoint(case, tmp_path_factory.mktemp("cpu") / "m"), CpuBackend(threads=2))
     yield model
     model.close()
@@ -50,6 +61,7 @@ def recurrent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 OTHERS = [
     "MiniCPM 3",
     pytest.param("DeepSeek V3", marks=pytest.mark.slow),
+    pytest.param("Mistral Large 4", marks=pytest.mark.slow),
     "Gemma 4, a second embedding and shared layers",
 ]
 
@@ -57,7 +69,7 @@ OTHERS = [
 @pytest.fixture(scope="module", params=OTHERS)
 def other_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     """Models whose layers do not all have keys and values of one shape."""
-    case = replace(BY_NAME[request.param], settings={**BY_NAME[request.param].settings, **LONG})
+    case = with_long_context(request.param)
     model = load(write_checkpoint(case, tmp_path_factory.mktemp("cpu") / "m"), CpuBackend(threads=2))
     yield model
     model.close()
