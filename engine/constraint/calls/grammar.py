@@ -270,6 +270,10 @@ class _Written:
         form, text = self._form, self.rules.text
         begins, middle, after = form.parameter
         types, head = argument_types(schema, root), f"{text(begins)} {quoted(name)}"
+        definitions = {key: root[key] for key in ("$defs", "definitions", "x-guidance") if key in root}
+        if form.quoted:
+            whole = {**definitions, **(schema if isinstance(schema, Mapping) else {})}
+            return f"{head} {text(middle)} {self.rules.json(whole)} {text(after)}"
         texts = ""
         if "string" in types:
             with suppress(NoTexts) if types != STRING else nullcontext():
@@ -277,7 +281,6 @@ class _Written:
         # where strings stand there as they are, any text is one of them, unless their schema says more
         if types == STRING or (texts == FREE and not form.json_value):
             return f"{head} {text(middle)} {self._raw(texts, after)}"
-        definitions = {key: root[key] for key in ("$defs", "definitions", "x-guidance") if key in root}
         whole = {**definitions, **_without_strings(schema, root, 8)}
         kind = self._loose(form.json_value or middle, text)
         json = f"{head} {kind} {self.rules.json(whole)} {text(after)}"

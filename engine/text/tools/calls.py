@@ -233,6 +233,11 @@ class CallReader:
         end, lead = after.strip(), middle[len(middle.rstrip()) :]
         trail = after[: len(after) - len(after.lstrip())]
         yield from self._chars.beginning(lead)
+        if self._form.quoted and "string" in types and (yield from self._chars.beginning('"')):
+            self._chars.back('"')
+            yield from arguments.value(prefix)
+            yield from self._chars.literal(end)
+            return
         wraps, unwraps = self._form.wrapped
         begun = yield from self._chars.beginning(wraps)
         wrapped = bool(wraps) and begun == wraps

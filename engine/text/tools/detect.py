@@ -284,15 +284,17 @@ def _tagged(template: ChatTemplate, parts: _Parts) -> CallForm | None:
     after_value = parts.to_next[: len(parts.to_next) - len(opening)]
     if not opening.strip() or not after_value.strip():
         return None
-    other = ""
-    if '"' in parts.to_value.strip('"'):  # such as string="true": what stands there before a number?
+    other, middle = "", parts.to_value
+    if '"' in middle:  # such as string="true": what stands there before a number?
         numbers = _rendered(template, [_user(), _call_with({"qnum": 90017})])
         found = re.search(r"qnum(.{1,40}?)90017", numbers, re.DOTALL)
-        other = found[1] if found is not None and found[1] != parts.to_value else ""
+        other = found[1] if found is not None and found[1] != middle else ""
+    quoted = bool(other) and middle == f'{other}"' and after_value.startswith('"')
     form = CallForm(
         "tagged", after_name=(parts.to_key[: len(parts.to_key) - len(opening)], ""),
-        parameter=(opening, parts.to_value, after_value), json_value=other,
-        wrapped=CDATA if CDATA[0] in template.source else ("", ""),
+        parameter=(opening, other, after_value[1:]) if quoted else (opening, middle, after_value),
+        json_value="" if quoted else other, wrapped=CDATA if CDATA[0] in template.source else ("", ""),
+        quoted=quoted,
     )  # fmt: skip
     return _around(parts, form, after_value)
 

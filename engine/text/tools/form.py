@@ -32,7 +32,7 @@ class CallForm:
       the arguments as JSON.
     - "tagged": the name, `after_name` as above, then for each argument `parameter[0]`, its name,
       `parameter[1]`, its value, `parameter[2]`. Strings are written as they are, perhaps between the two
-      texts `wrapped`; other values as JSON, after `json_value` where that is not empty.
+      texts `wrapped`, or as JSON if `quoted`; other values as JSON, after `json_value` if that is not empty.
     - "elements": as "tagged", but the name stands again in what ends a value: `parameter[0]`, the name,
       `parameter[1]`, the value, `parameter[2]`, the name, `parameter[1]`. A value may itself consist of such
       elements: an object of one for each member, a list of one for each item, all named `item`.
@@ -55,6 +55,7 @@ class CallForm:
     parameter: tuple[str, str, str] = ("", "", "")
     json_value: str = ""
     wrapped: tuple[str, str] = ("", "")
+    quoted: bool = False
     quote: str = ""
     notice: str = ""
     item: str = "item"

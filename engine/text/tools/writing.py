@@ -56,7 +56,7 @@ def _object(form: CallForm, name: str, given: Mapping[str, Any], place: int) -> 
 
 def _parameter(form: CallForm, key: str, value: Any) -> str:
     begins, middle, after = form.parameter
-    if isinstance(value, str):
+    if isinstance(value, str) and not form.quoted:
         if form.wrapped[0] and re.search(r"[<&\n]", value):
             value = form.wrapped[0] + value + form.wrapped[1]
         return f"{begins}{key}{middle}{value}{after}"

@@ -193,6 +193,11 @@ TWICE = (
     'c.function.arguments.items() %}<value of="{{ k }}">{{ v }}</value>{% endfor %}</invoke><|end|>'
 )
 """As Step 3's."""
+QUOTED = (
+    "<call>{{ c.function.name }}{% for k, v in c.function.arguments.items() %}<key>{{ k }}</key><value>"
+    "{{ v | tojson }}</value>{% endfor %}</call>"
+)
+"""As HyperCLOVA X's."""
 WORDS = "**Tool Call:**{{ '\n' }}{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }};"
 """As RWKV-7's."""
 
@@ -210,8 +215,12 @@ WORDS = "**Tool Call:**{{ '\n' }}{{ {'name': c.function.name, 'arguments': c.fun
             f'**Tool Call:**\n{{"name": "weather", "arguments": {OSLO}}};\n'
             '**Tool Call:**\n{"name": "clock", "arguments": {}};',
         ),
+        (
+            "", QUOTED, "", "",
+            '<call>weather<key>city</key><value>"Oslo"</value></call><call>clock</call>',
+        ),
     ],
-    ids=["name twice", "several words"],
+    ids=["name twice", "several words", "quoted"],
 )  # fmt: skip
 def test_texts_before_a_name(first: str, call: str, between: str, last: str, reply: str) -> None:
     source = LISTED.replace("FIRST", first).replace("CALL", call).replace("BETWEEN", between)
@@ -220,6 +229,18 @@ def test_texts_before_a_name(first: str, call: str, between: str, last: str, rep
         assert check_cuts(form, text + reply) == [("weather", {"city": "Oslo"}), ("clock", {})]
         assert read(form, [text + reply])[0] == text.rstrip()
     assert follows(form, reply)
+
+
+def test_strings_in_quotes_are_read_with_and_without() -> None:
+    source = LISTED.replace("CALL", QUOTED).replace("FIRST", "").replace("LAST", "").replace("BETWEEN", "")
+    form = tool_style(ChatTemplate(source, None, None)).form
+    assert (form.quoted, form.parameter) == (True, ("<key>", "</key><value>", "</value>"))
+    given = {"city": 'a "b" \n </value>', "days": 3, "tags": ["x"], "deep": {"x": 1, "k": "y"}}
+    assert check_cuts(form, written_calls(form, [("weather", given)])) == [("weather", given)]
+    assert follows(form, written_calls(form, [("weather", given)]))
+    assert not follows(form, written_calls(form, [("weather", {"city": "x", "days": "3"})]))
+    bare = "<call>weather<key>city</key><value>New York</value><key>other</key><value>7</value></call>"
+    assert check_cuts(form, bare) == [("weather", {"city": "New York", "other": 7})]
 
 
 # -- names in ids
