@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+UNUSED = 0x7FFFFFFF
+"""Ends a list of chosen positions that is not full; lists are int32, in rising order."""
+
 
 @dataclass(frozen=True, slots=True)
 class IndexerShape:

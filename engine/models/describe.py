@@ -9,17 +9,19 @@ from pathlib import Path
 import numpy as np
 
 from engine.backends.routing import MOST_GPU_EXPERTS
-from engine.backends.states import LinearAttentionShape, States
+from engine.backends.states import States
 from engine.core import ModelInfo, WorkSpace
 from engine.models.architectures.gemma4_assistant import is_assistant
 from engine.models.assistant import survey_assistant
 from engine.models.base import read_bytes
 from engine.models.config import ModelConfig
 from engine.models.headers.generation_defaults import sampler_defaults
+from engine.models.hyper_config import GatedStreams
 from engine.models.load import read_config, survey
 from engine.models.memory.fit import work_space
 from engine.models.mtp import head_bytes
 from engine.models.quantising import PlainCount
+from engine.models.recurrent_config import Rwkv6, Rwkv7
 from engine.models.remarks import remarks
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
 from engine.weights.facts import licence, pooling, quantisation_name
@@ -162,12 +164,9 @@ def cpu_only(config: ModelConfig) -> str:
     """What the model has that there are no GPU kernels for, to be translated; "" if there is nothing."""
     found = {
         N_("bidirectional attention"): config.bidirectional,
-        N_("attention to chosen positions"): config.indexer is not None,
-        N_("layers that run several times"): config.cycles is not None,
-        N_("states whose parts decay alone"): any(
-            isinstance(shape, LinearAttentionShape) and shape.decays != "head"
-            for shape in config.state_shapes
-        ),
+        N_("layers of RWKV"): isinstance(config.recurrent, Rwkv6 | Rwkv7),
+        N_("embeddings of n-grams"): isinstance(config.hyper, GatedStreams)
+        and config.hyper.ngrams is not None,
         N_("mixtures of more than 512 experts"): config.experts is not None
         and config.experts.count > MOST_GPU_EXPERTS,
     }  # fmt: skip

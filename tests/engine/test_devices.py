@@ -22,6 +22,7 @@ from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSe
 from engine.words import set_language
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.rwkv_files import Shape, tensors, write_folder
 from tests.tiny import TINY, write_gguf
 
 CACHE = CacheSettings(context_length=512, memory=1, dtype="fp32")
@@ -223,8 +224,8 @@ def test_a_model_with_recurrent_layers_takes_the_gpu(machine: Any, tmp_path: Pat
 def test_what_gpus_have_no_kernels_for_runs_on_the_processor(
     machine: Any, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    what = "states whose parts decay alone"
-    path = write_checkpoint(BY_NAME["Mamba"], tmp_path / "m")
+    what = "layers of RWKV"
+    path = write_folder(tmp_path / "m", Shape(), tensors(Shape()))
     made = machine(gpu(0, 1 << 30, "NVIDIA H200"))
     chat = finished(open_chat(path, LoadSettings(), CACHE))
     assert not made.made
@@ -235,5 +236,5 @@ def test_what_gpus_have_no_kernels_for_runs_on_the_processor(
         finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
     request.addfinalizer(lambda: set_language("en"))
     set_language("de")
-    with pytest.raises(BadSetting, match="m hat Zustände, deren Teile einzeln abklingen, wofür GPUs"):
+    with pytest.raises(BadSetting, match="m hat Schichten von RWKV, wofür GPUs"):
         finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))

@@ -133,6 +133,16 @@ REAL: Mapping[str, dict[str, Any]] = {
         enable_moe_block=True, num_experts=128, top_k_experts=8, moe_intermediate_size=704,
         attention_k_eq_v=True, num_global_key_value_heads=2,
     ),
+    "DeepSeek V3.2": _usual(
+        "DeepseekV32ForCausalLM", 7168, 128, 128, 18432, 6, 129280, **_LATENT, **_MIXTURE, index_n_heads=64,
+        index_head_dim=128, index_topk=2048,
+    ),
+    "MiniMax-M3": _usual(
+        "MiniMaxM3VLForCausalLM", 6144, 64, 4, 3072, 6, 200064, head_dim=128, num_local_experts=128,
+        num_experts_per_tok=4, shared_intermediate_size=3072, dense_intermediate_size=12288,
+        layer_types=["full_attention"] * 3 + ["minimax_m3_sparse"] * 3,
+        mlp_layer_types=["dense"] * 3 + ["sparse"] * 3, partial_rotary_factor=0.5,
+    ),
     "GLM-4.7-Flash": _usual(
         "Glm4MoeLiteForCausalLM", 2048, 20, 20, 10240, 4, 154880,
         **{**_LATENT, "q_lora_rank": 768, "qk_nope_head_dim": 192, "v_head_dim": 256},

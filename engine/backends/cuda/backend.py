@@ -22,7 +22,7 @@ from engine.backends.cuda.runtime.device_map import Split
 from engine.backends.cuda.weight import CudaWeight, WeightSpec
 from engine.backends.states import NO_STATES, States
 from engine.backends.trim import give_memory_back
-from engine.core import Loading
+from engine.core import PAGE_TOKENS, Loading
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from engine.tensors import RawTensor
 from engine.words import N_, _, translate
@@ -163,7 +163,8 @@ class CudaBackend:
         assert isinstance(cache, CudaCache)
         devices = self._devices[: self._split.used]
         layers, parts = cache.placed
-        lowered = LoweredPass(forward, cache, Constants(self._devices), layers, _device_of, parts)
+        constants, positions = Constants(self._devices), cache.page_count * PAGE_TOKENS
+        lowered = LoweredPass(forward, cache, constants, layers, _device_of, parts, positions)
         return CudaProgram(lowered, cache, max_rows, devices)
 
 

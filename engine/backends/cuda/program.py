@@ -24,7 +24,6 @@ from engine.backends.cuda.runtime.state import State
 from engine.backends.decode_loop import DecodeLoop, SamplingPlan
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import PeerCopy
-from engine.core import PAGE_TOKENS
 from engine.errors import DeviceLost
 from engine.tensors import Floats
 
@@ -72,9 +71,8 @@ class CudaProgram:
         ]
         self._states = [State(device, max_rows, cache.page_count) for device in devices]
         self._replays: dict[_Key, _Replay] = {}
-        reach = min(lowered.positions, cache.page_count * PAGE_TOKENS)
         self._scratch: dict[tuple[int, int], torch.Tensor] = {
-            (number, place): device.empty(max(size.bytes(max_rows, reach) for size in sizes))
+            (number, place): device.empty(max(size.bytes(max_rows, lowered.positions) for size in sizes))
             for number, device in enumerate(devices)
             for place, sizes in lowered.scratch_sizes(number).items()
         }

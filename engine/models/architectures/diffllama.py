@@ -9,7 +9,7 @@ from engine.models.headers.decoder import hf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.layers.differences import difference_blocks
 from engine.models.names import HF
-from engine.words import N_, _
+from engine.words import _
 
 _DEFAULTS = {
     "vocab_size": 32_000, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
@@ -30,9 +30,7 @@ def from_hf(keys: Keys) -> ModelConfig:
                 value=shape["kv_heads"],
             )
         )
-    return ModelConfig(
-        **shape | {"head_dim": 2 * dim}, attention_scale=dim**-0.5, without_gpu=N_("differences of attention")
-    )
+    return ModelConfig(**shape | {"head_dim": 2 * dim}, attention_scale=dim**-0.5)
 
 
 DIFF_LLAMA = Architecture((), ("DiffLlamaForCausalLM",), from_hf, None, HF, None, layers=difference_blocks)

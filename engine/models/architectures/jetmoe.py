@@ -11,7 +11,6 @@ from engine.models.headers.experts import hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.layers.expert_attention import expert_attention_blocks
 from engine.models.names import HF
-from engine.words import N_
 
 _MOST = 1 << 10
 HF_NAMES = replace(
@@ -35,8 +34,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         width=shape["ffn_width"], normalise=True,
     )  # fmt: skip
     return ModelConfig(
-        **shape | {"activation": hf_activation(keys, "activation_function")}, experts=experts,
-        without_gpu=N_("experts of attention"),
+        **shape | {"activation": hf_activation(keys, "activation_function")}, experts=experts
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from engine.models.headers.rope import rope_from_hf
 from engine.models.layers.shared import sharing_blocks
 from engine.models.names import HF, TensorNames, mamba_names, scan_names
 from engine.models.recurrent_config import HeadedScan, Mamba, SharedBlocks
-from engine.words import N_, _
+from engine.words import _
 
 _MOST = 1 << 14
 _KINDS = ("linear_attention", "mamba", "hybrid")
@@ -131,7 +131,6 @@ def _layers(keys: Keys, layers: int, plain: tuple[str, ...]) -> dict[str, Any]:
     alone = frozenset(layer for layer in every if kinds[layer] != "hybrid")
     return {
         "recurrent_layers": every, "beside_attention": True, "mlp_layers": alone, "one_part": True,
-        "without_gpu": N_("layers that share weights"),
     }  # fmt: skip
 
 

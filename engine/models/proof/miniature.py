@@ -18,6 +18,7 @@ from engine.drain import drain
 from engine.models.architecture import Architecture
 from engine.models.base import rope_tables
 from engine.models.config import ModelConfig
+from engine.models.indexer_config import Indexer
 from engine.models.layers.parts import Linear
 from engine.models.layers.whole import Parts
 from engine.models.names import TensorNames
@@ -34,9 +35,10 @@ SHARE, BF16_SHARE = 0.01, 0.04
 products. Rounding over a few layers stays below a third of it; a wrong kernel is far above it.
 """
 STEPS = (1, 3, 8, 20, 72, 1)
-FEWER_STEPS = (1, 8, 92)
-"""The rows of successive steps: few, more, and more than the window; and those of Gemma 3n and 4, whose
-layers have so many operations that fewer steps have to do.
+FEWER_STEPS, FEWER_ROWS = (1, 8, 92), (1, 3, 8, 72, 1)
+"""The rows of successive steps: few, more, and more than the window; those of Gemma 3n and 4, whose layers
+have so many operations that fewer steps have to do; and of models with indexers, whose matrices are so many
+that fewer rows have to.
 """
 _LAYERS, _FFN, _EXPERT, _VOCABULARY, _WINDOW, _POSITIONS = 6, 256, 256, 256, 100, 1024
 _BASE_ROWS, _EXPERTS, _RANK = 64, 4, 16
@@ -59,7 +61,7 @@ def miniatures(
     tables = rope_tables(small, _POSITIONS, min(_POSITIONS, config.context_length))
 
     def case(name: str, adapted: bool) -> Case:
-        plan = _Plan(tensors, names, layers, prepare, small, adapted)
+        plan = _Plan(tensors, names, layers, prepare, small, config, adapted)
         _built(architecture, plan, small, names)
 
         def forward(ops: Ops, weights: Sequence[Weight]) -> Array:
@@ -67,7 +69,7 @@ def miniatures(
 
         share = BF16_SHARE if any(key[0] == "BF16" for key in plan.keys) else SHARE
         tolerance = share + 2 * max(CACHES[kind.keys], CACHES[kind.values])
-        steps = FEWER_STEPS if small.value_norm else STEPS
+        steps = FEWER_STEPS if small.value_norm else FEWER_ROWS if small.indexer else STEPS
         return Case(
             name, tolerance, forward, plan.random, steps, str(kind), small.cache_shapes, True,
             states=small.state_shapes,
@@ -105,7 +107,7 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
     """
     has: dict[int, set[object]] = {}
     for layer in range(config.layers):
-        at = names.of(layer).layer.format(layer)
+        at = _at(names, config, layer)
         window = bool(config.windows and config.windows[layer])
         experts = config.experts is not None and layer in config.experts.layers
         has[layer] = {
@@ -125,9 +127,17 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
     while left and len(chosen) < _LAYERS:
         chosen.append(max(has, key=lambda layer: len(has[layer] & left)))
         left -= has[chosen[-1]]
+    if config.cycles is not None:  # the same layers of both stacks
+        size = config.cycles.layers
+        chosen = [layer + stack for layer in {one % size for one in chosen} for stack in (0, size)]
     if names.odd is not None:  # both layers of a pair
         chosen = [layer + other for layer in {2 * (one // 2) for one in chosen} for other in (0, 1)]
     return tuple(sorted({*chosen, *(config.kv_layer(layer) for layer in chosen)}))
+
+
+def _at(names: TensorNames, config: ModelConfig, layer: int) -> str:
+    """What the names of a layer's tensors begin with."""
+    return names.of(layer).at(layer, config.cycles.layers if config.cycles else 0)
 
 
 def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
@@ -140,6 +150,7 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
     def own(chosen: Container[int]) -> frozenset[int]:
         return frozenset(i for i, layer in enumerate(layers) if layer in chosen)
 
+    sources = tuple(layers.index(config.kv_layer(layer)) for layer in layers) if config.kv_sources else ()
     experts = config.experts
     if experts is not None:
         experts = replace(
@@ -162,7 +173,8 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         if config.layer_heads
         else (),
         layer_latents=tuple(config.layer_latents[i] for i in layers) if config.layer_latents else (),
-        shared_kv=sum(config.kv_layer(layer) != layer for layer in layers),
+        shared_kv=0 if sources else sum(config.kv_layer(layer) != layer for layer in layers),
+        kv_sources=sources,
         keys_as_values=own(config.keys_as_values),
         ffn_widths=tuple(min(config.ffn_of(layer), _FFN) for layer in layers) if config.ffn_widths else (),
         per_layer=config.per_layer
@@ -185,7 +197,17 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         learned_positions=_POSITIONS if config.learned_positions else 0,
         silent_tokens=(0, 0),
         experts=experts,
+        cycles=config.cycles and replace(config.cycles, layers=len(layers) // 2),
+        indexer=config.indexer and _few_lists(config.indexer, heads, own),
     )
+
+
+def _few_lists(indexer: Indexer, heads: int, own: Callable[[Container[int]], frozenset[int]]) -> Indexer:
+    """The indexers of the layers that are kept, with a list for whole numbers of heads."""
+    shape = indexer.shape
+    if shape.each:
+        shape = replace(shape, heads=math.gcd(shape.heads, heads))
+    return replace(indexer, shape=shape, layers=own(indexer.layers), sharing=own(indexer.sharing))
 
 
 def _heads(config: ModelConfig) -> int:
@@ -235,6 +257,7 @@ class _Plan:
     layers: tuple[int, ...]
     prepare: Callable[[RawTensor], RawTensor] | None
     config: ModelConfig
+    large: ModelConfig
     adapted: bool
     weights: Sequence[Weight] = ()
     keys: dict[Key, int] = field(default_factory=dict)
@@ -243,9 +266,9 @@ class _Plan:
     def _real(self, name: str) -> str:
         """The name of the corresponding tensor of the large model."""
         for number, layer in reversed(list(enumerate(self.layers))):
-            at = self.names.of(number).layer.format(number)
+            at = _at(self.names, self.config, number)
             if name.startswith(at):
-                return self.names.of(layer).layer.format(layer) + name.removeprefix(at)
+                return _at(self.names, self.large, layer) + name.removeprefix(at)
         return name
 
     def has(self, name: str) -> bool:

@@ -11,11 +11,13 @@ import pytest
 
 from engine.backends.base import AttentionShape, Ops, Step
 from engine.backends.cpu.backend import CpuBackend
+from engine.backends.cuda.backend import CudaBackend
 from engine.backends.indexer import IndexerShape
 from engine.backends.indexer_keys import cached_keys
 from engine.backends.reference import ReferenceBackend
 from tests.engine.backends.cache_oracle import stored_keys
 from tests.engine.backends.kernel_oracles import Matrix
+from tests.simt.fake import FakeDevice
 
 Array = np.ndarray[Any, Any]
 PAGES = np.array([3, 1, 0], np.int32)
@@ -108,11 +110,13 @@ class Layer:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_both_backends_choose_what_the_formulas_say(name: str) -> None:
-    reference, cpu = Layer(ReferenceBackend(), name), Layer(CpuBackend(2), name)
+def test_all_backends_choose_what_the_formulas_say(name: str) -> None:
+    """The GPU is a fake one, see `tests.simt.fake`."""
+    backends = ReferenceBackend(), CpuBackend(2), CudaBackend([FakeDevice()])
+    reference, cpu, cuda = (Layer(backend, name) for backend in backends)
     index_keys, keys = (reference.tables[i].values.astype(np.float64) for i in (1, 4))
     expected = reference.expected(keys.reshape(LENGTH, reference.shape.kv_heads, -1), index_keys)
-    for layer in (reference, cpu):
+    for layer in (reference, cpu, cuda):
         assert np.abs(layer.run() - expected).max() <= 3e-5 * np.abs(expected).max()
 
 

@@ -69,7 +69,7 @@ DECEMBER_CASES = (
     Case(
         "Mistral Large 4",
         "latent attention to chosen positions, with learned rope, layers without it and shared latents",
-        "mistral_large4", whole(LARGE), publish=in_memory, gpu=False,
+        "mistral_large4", whole(LARGE), publish=in_memory,
     ),
     Case(
         "Mistral Large 4", "", "mistral_large4",
@@ -82,7 +82,7 @@ DECEMBER_CASES = (
                 ROPE: YARN,
             },
         ),
-        variant="the makers' names, groups, biases, yarn", gpu=False,
+        variant="the makers' names, groups, biases, yarn",
     ),
     Case("Qwen 4", "", "qwen4_exp_text", NGRAMS, variant="n-grams", gpu=False),
     Case(

@@ -101,7 +101,7 @@ def published_m3(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
 LATE_CASES = (
     Case(
         "Ling 3", "delta attention whose decays are bounded, latent attention with a gate, experts",
-        "bailing_hybrid", LING, gpu=False,
+        "bailing_hybrid", LING,
     ),
     Case(
         "Ling 3", "", "bailing_hybrid",
@@ -114,7 +114,7 @@ LATE_CASES = (
                 "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0, "mscale": 1.0,
                 "mscale_all_dim": 0.8, "original_max_position_embeddings": 24,
             },
-        }, variant="decays without bounds, biases, yarn", gpu=False,
+        }, variant="decays without bounds, biases, yarn",
     ),
     Case(
         "MiniMax-01", "lightning attention in every second layer, experts, halves added to normed input",
@@ -129,38 +129,37 @@ LATE_CASES = (
         }, variant="three heads, windows, tied",
     ),
     Case(
-        "DeepSeek V3.2", "DeepSeek V3 whose attention looks at chosen positions", "deepseek_v32", V32,
-        gpu=False,
+        "DeepSeek V3.2", "DeepSeek V3 whose attention looks at chosen positions", "deepseek_v32", V32
     ),
     Case(
         "GLM-5", "the same with other sizes", "glm_moe_dsa", GLM_5,
-        GgufForm("glm-dsa", keys=chosen_keys, change=absorbed), gpu=False,
+        GgufForm("glm-dsa", keys=chosen_keys, change=absorbed),
     ),
     Case(
         "GLM-5", "", "glm_moe_dsa",
         {
             **GLM_5, "attention_bias": True, "indexer_types": ["full", "shared", "full"], "index_topk": 5,
             "n_group": 4, "topk_group": 2, "norm_topk_prob": False, ROPE: YARN,
-        }, variant="groups, biases, yarn", gpu=False,
+        }, variant="groups, biases, yarn",
     ),
-    Case("A.X K2", "the same with gated norms and a gate of attention", "axk2", A_X, gpu=False),
+    Case("A.X K2", "the same with gated norms and a gate of attention", "axk2", A_X),
     Case(
         "A.X K2", "", "axk2",
         {
             **A_X, "n_group": 4, "topk_group": 2, "attention_bias": True,
             "mlp_layer_types": ["sparse", "dense", "sparse"], "index_topk": 2048, ROPE: YARN,
-        }, variant="groups, biases, yarn", gpu=False,
+        }, variant="groups, biases, yarn",
     ),
     Case(
         "MiniMax-M3", "experts with the activation of GPT-OSS, attention that looks at chosen blocks",
-        "minimax_m3_vl_text", M3, gpu=False,
+        "minimax_m3_vl_text", M3,
     ),
     Case(
         "MiniMax-M3", "", "minimax_m3_vl_text", {**M3, "tie_word_embeddings": True},
-        variant="the makers' names, tied", publish=published_m3, gpu=False,
+        variant="the makers' names, tied", publish=published_m3,
     ),
     Case(
         "Qwen 4", "experts, hyper-connections, delta nets, attention that looks at chosen blocks",
-        "qwen4_exp_text", QWEN_4, gpu=False,
+        "qwen4_exp_text", QWEN_4,
     ),
 )  # fmt: skip

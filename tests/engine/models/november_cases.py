@@ -63,7 +63,7 @@ NOVEMBER_CASES = (
         variant="all experts of matrices, biases, tied",
     ),
     Case(
-        "Zamba 2", "Mamba-2, and blocks of attention that layers share", "zamba2", ZAMBA_2, gpu=False,
+        "Zamba 2", "Mamba-2, and blocks of attention that layers share", "zamba2", ZAMBA_2,
         length=34,
     ),
     Case(
@@ -72,17 +72,16 @@ NOVEMBER_CASES = (
             **ZAMBA_2, **THREE, "use_mem_rope": False, "use_shared_attention_adapter": False,
             "mamba_ngroups": 1, "rms_norm_eps": 0.1,
         },
-        variant="two blocks in turn", gpu=False, length=34,
+        variant="two blocks in turn", length=34,
     ),
     Case(
         "Zamba 2", "", "zamba2",
         {**ZAMBA_2, "add_bias_linear": True, "tie_word_embeddings": False, "rms_norm_eps": 1e-4,
          "hidden_act": "silu"},
-        variant="biases, untied", gpu=False, length=34,
+        variant="biases, untied", length=34,
     ),
     Case(
         "RecurrentGemma", "a gated recurrent unit, and windows", "recurrent_gemma", RECURRENT_GEMMA,
-        gpu=False,
     ),
     Case(
         "RecurrentGemma", "", "recurrent_gemma",
@@ -91,11 +90,11 @@ NOVEMBER_CASES = (
             "num_key_value_heads": None, "block_types": ["attention", "recurrent"],
             "hidden_activation": "silu",
         },
-        variant="wider, biases", gpu=False,
+        variant="wider, biases",
     ),
     Case(
         "Zamba", "Mamba of several heads, and attention that layers share", "zamba",
-        {**ZAMBA_1, "num_hidden_layers": 2, "layers_block_type": ["hybrid", "hybrid"]}, gpu=False,
+        {**ZAMBA_1, "num_hidden_layers": 2, "layers_block_type": ["hybrid", "hybrid"]},
     ),
     Case(
         "Zamba", "", "zamba",
@@ -104,25 +103,25 @@ NOVEMBER_CASES = (
             "layers_block_type": ["hybrid", "linear_attention", "hybrid"], "n_mamba_heads": 4,
             "mamba_proj_bias": True, "mamba_dt_rank": 5, "mamba_expand": 2,
         },
-        variant="four heads, biases", gpu=False,
+        variant="four heads, biases",
     ),
-    Case("JetMoE", "experts of attention", "jetmoe", JET_MOE, gpu=False),
+    Case("JetMoE", "experts of attention", "jetmoe", JET_MOE),
     Case(
         "JetMoE", "", "jetmoe",
         {
             **JET_MOE, "num_experts_per_tok": 3, "activation_function": "gelu", "rms_norm_eps": 1e-3,
             "tie_word_embeddings": False,
         },
-        variant="three of four, untied", gpu=False,
+        variant="three of four, untied",
     ),
-    Case("DiffLlama", "differences of two attentions", "diffllama", {**SMALL, ROPE: PLAIN}, gpu=False),
+    Case("DiffLlama", "differences of two attentions", "diffllama", {**SMALL, ROPE: PLAIN}),
     Case(
         "DiffLlama", "", "diffllama",
         {
             **SMALL, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 12,
             "attention_bias": True, "tie_word_embeddings": True, ROPE: PLAIN,
         },
-        variant="own head dimension, biases, tied", gpu=False,
+        variant="own head dimension, biases, tied",
     ),
     Case(
         "GPT-NeoX Japanese", "one half after the other, a bias in the last layer alone", "gpt_neox_japanese",

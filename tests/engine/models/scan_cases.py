@@ -64,7 +64,7 @@ def as_published(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
 SCAN_CASES = (
     Case(
         "Mamba", "recurrent layers alone, each number of whose states decays alone", "mamba", MAMBA,
-        GgufForm("mamba", keys=scan_keys, change=scan_tensors), gpu=False,
+        GgufForm("mamba", keys=scan_keys, change=scan_tensors),
     ),
     Case(
         "Mamba", "", "mamba",
@@ -72,19 +72,19 @@ SCAN_CASES = (
             **MAMBA, "use_bias": True, "use_conv_bias": False, "state_size": 5, "conv_kernel": 3,
             "expand": 3, "time_step_rank": "auto", "tie_word_embeddings": True,
         },
-        variant="biases, tied, odd sizes", gpu=False,
+        variant="biases, tied, odd sizes",
     ),
     Case(
         "Falcon Mamba", "Mamba with norms of steps, keys and queries", "falcon_mamba", MAMBA,
-        GgufForm("mamba", keys=scan_keys, change=scan_tensors), gpu=False, publish=as_published,
+        GgufForm("mamba", keys=scan_keys, change=scan_tensors), publish=as_published,
     ),
     Case(
         "Jamba", "Mamba, attention without rope in some layers, experts in others", "jamba", JAMBA,
-        GgufForm("jamba", keys=jamba_keys, change=scan_tensors), length=90, gpu=False,
+        GgufForm("jamba", keys=jamba_keys, change=scan_tensors), length=90,
     ),
     Case(
         "Jamba", "", "jamba",
         {**JAMBA, "num_experts": 1, "mamba_proj_bias": True, "mamba_conv_bias": False, "mamba_expand": 3},
-        variant="dense, biases", gpu=False,
+        variant="dense, biases",
     ),
 )  # fmt: skip

@@ -89,7 +89,7 @@ def in_memory(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
 STREAM_CASES = (
     Case(
         "Hunyuan 4", "hyper-connections, latent attention with sinks to chosen positions", "hy_v4",
-        HUNYUAN_4, gpu=False,
+        HUNYUAN_4,
     ),
     Case(
         "Hunyuan 4", "", "hy_v4",
@@ -97,7 +97,7 @@ STREAM_CASES = (
             **HUNYUAN_4, "hc_magnitude": 1.3, "hc_eps": 0.02, "swiglu_limit": 3.0, "n_group": 4,
             "topk_group": 2, "norm_topk_prob": False, "attention_bias": True, "index_topk": 2048,
             "hc_mult": 4, "mlp_layer_types": ["sparse", "dense", "sparse"], ROPE: YARN,
-        }, variant="groups, biases, yarn", publish=in_memory, gpu=False,
+        }, variant="groups, biases, yarn", publish=in_memory,
     ),
     Case(
         "Muse Spark", "experts on a projection, gates of what layers add to and add", "muse_spark",
@@ -118,7 +118,7 @@ STREAM_CASES = (
     ),
     Case(
         "Dots 3 Note", "latent attention to chosen positions, or with windows of other sizes",
-        "dots3_note_text", DOTS, gpu=False,
+        "dots3_note_text", DOTS,
     ),
     Case(
         "Dots 3 Note", "", "dots3_note_text",
@@ -130,15 +130,15 @@ STREAM_CASES = (
     ),
     Case(
         "HRM-Text", "two stacks of layers that run in turns, several times", "hrm_text", HRM,
-        publish=unfused, gpu=False,
+        publish=unfused,
     ),
     Case(
         "HRM-Text", "", "hrm_text",
         {
             **HRM, "num_hidden_layers": 1, "H_cycles": 1, "L_cycles": 3, "attention_bias": True,
             "mlp_bias": True, "embedding_scale": 3.0, "tie_word_embeddings": True,
-        }, variant="biases, tied", publish=unfused, gpu=False,
+        }, variant="biases, tied", publish=unfused,
     ),
-    Case("HRM-Text", "", "hrm_text", HRM, variant="the makers' names", gpu=False),
-    Case("Dots 3 Note", "", "dots3_note_text", DOTS, variant="the makers' keys", publish=as_made, gpu=False),
+    Case("HRM-Text", "", "hrm_text", HRM, variant="the makers' names"),
+    Case("Dots 3 Note", "", "dots3_note_text", DOTS, variant="the makers' keys", publish=as_made),
 )  # fmt: skip

@@ -224,14 +224,14 @@ TODAY_CASES = (
     Case(
         "Kimi Linear", "delta attention whose keys decay alone, latent attention without rope, experts",
         "kimi_linear", KIMI, GgufForm("kimi-linear", keys=kimi_keys, change=kimi_tensors),
-        publish=published_kimi, gpu=False,
+        publish=published_kimi,
     ),
     Case(
         "Kimi Linear", "", "kimi_linear",
         {
             **KIMI, "q_lora_rank": 24, "n_group": 4, "topk_group": 2, "norm_topk_prob": False,
             "linear_conv_kernel_dim": 3, "linear_num_heads": 3, "tie_word_embeddings": True,
-        }, variant="as transformers 5 saves it", gpu=False,
+        }, variant="as transformers 5 saves it",
     ),
     Case(
         "OLMo Hybrid", "gated delta nets of double strength in three of four layers", "olmo_hybrid",

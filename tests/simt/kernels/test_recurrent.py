@@ -128,11 +128,11 @@ def attention(
         shape.value_heads * shape.value_dim,
         shape.value_heads,
     )
-    q, k, v, decay, strength = Buffer(keys), Buffer(keys), Buffer(values), Buffer(heads), Buffer(heads)
+    q, k, v, decay, strength = (Buffer(width) for width in (keys, keys, values, shape.steps, heads))
     node = LinearAttention(
         q=q, k=k, v=v, decay=decay, beta=strength if beta else None, part=0, shape=shape,
-        rate=-np.abs(numbers(5, heads)), shift=numbers(6, heads), skip=numbers(7, heads) if skip else None,
-        y=v.like(),
+        rate=-np.abs(numbers(5, *shape.rates)), shift=numbers(6, shape.steps),
+        skip=numbers(7, shape.skips) if skip else None, y=v.like(),
     )  # fmt: skip
     size = np.float32(shape.key_dim**-0.5)
     inputs = {
@@ -140,16 +140,25 @@ def attention(
         k: numbers(9, rows, keys) * size,
         v: numbers(10, rows, values),
     }
-    inputs |= {decay: 4 * numbers(11, rows, heads)} | ({strength: numbers(12, rows, heads)} if beta else {})
+    inputs |= {decay: 4 * numbers(11, rows, shape.steps)} | (
+        {strength: numbers(12, rows, heads)} if beta else {}
+    )
     return node, inputs
 
 
 @pytest.mark.slow_after(2)
-@pytest.mark.parametrize("name", ["delta", "delta, tiled", "delta, odd", "mamba, odd"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "delta", "values decay, odd", "delta, tiled", "delta, odd", "mamba, odd", "keys decay, odd",
+        "keys decay, bound", "unit",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("runs", RUNS)
 def test_linear_attention(name: str, runs: str) -> None:
     shape = SHAPES[name]
-    node, inputs = attention(shape, RUNS[runs][0][1], beta=shape.delta, skip=not shape.delta)
+    skip = not (shape.delta or shape.unit)
+    node, inputs = attention(shape, RUNS[runs][0][1], beta=shape.delta, skip=skip)
     same(advanced(node, inputs, shape.floats, RUNS[runs]))
 
 
@@ -198,6 +207,10 @@ def test_whole_layers_of_bodies() -> None:
 
 
 def test_a_kernel_for_each_size_of_keys() -> None:
+    bound = linear_attention_kernel(12, True, "key", bound=True)
+    unit = linear_attention_kernel(1, False, "value", unit=True)
+    assert bound.name == "linear_attention_key_16_padded_bound"
+    assert unit.name == "linear_attention_value_16_padded_unit"
     names = {size: linear_attention_kernel(size, True).name for size in (1, 16, 17, 128, 129, 256, 512)}
     assert names == {
         1: "linear_attention_delta_16_padded", 16: "linear_attention_delta_16",

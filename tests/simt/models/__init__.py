@@ -13,6 +13,7 @@ from engine.backends.cuda.codegen.kernel import Kernel
 from tests.simt.interpreter import Memory
 from tests.simt.models import (
     attention,
+    chosen,
     experts,
     fused,
     gemm_rows,
@@ -30,6 +31,7 @@ from tests.simt.models import (
 
 MODELS: dict[str, Callable[..., None]] = {
     **attention.MODELS,
+    **chosen.MODELS,
     **experts.MODELS,
     **fused.MODELS,
     **gemm_rows.MODELS,

@@ -156,6 +156,7 @@ def combine(
         own = int(memory.view(positions + 4 * row, np.int32, 1)[0])
         begin = first_seen(k, own, window) // 64
         used = [(begin + i) % splits for i in range(min(splits, own // 64 - begin + 1))]
+        used = list(range(splits)) if k.WHOLE else used
         parts = memory.view(partial + row * partial_stride, np.float32, heads * splits * (k.DP + 4)).reshape(
             heads, splits, -1
         )[:, used]

@@ -46,45 +46,62 @@ def linear_attention(
     memory: Memory, blocks: Any, constants: Any, q: int, q_stride: int, k: int, k_stride: int, v: int,
     v_stride: int, y: int, decay: int, decay_stride: int, beta: int, rate: int, shift: int, skip: int,
     state: int, state_bytes: int, positions: int, states: int, runs: int, rows: int, key_heads: int,
-    key_dim: int, value_dim: int,
+    key_dim: int, value_dim: int, beta_stride: int, bound: float,
 ) -> None:  # fmt: skip
-    heads, tiles, padded = blocks[1], blocks[0], (key_dim + 3) // 4 * 4
+    heads, tiles, padded, kind = blocks[1], blocks[0], (key_dim + 3) // 4 * 4, constants["DECAYS"]
     chosen = memory.view(key_heads, np.int32, heads)
-    rates, shifts = (memory.view(at, np.float32, heads) for at in (rate, shift))
-    skips = memory.view(skip, np.float32, heads) if skip else np.zeros(heads, np.float32)
+    keys = (int(chosen.max()) + 1) * key_dim
+    steps, wide = heads * (1, key_dim, value_dim)[kind], heads * value_dim
+    rates = memory.view(rate, np.float32, key_dim * wide if kind == 2 else heads)
+    rates = rates.reshape(key_dim, heads, value_dim).swapaxes(0, 1) if kind == 2 else rates[:, None, None]
+    shifts = memory.view(shift, np.float32, steps)
+    skips = np.zeros((heads, 1), np.float32)
+    if skip:
+        skips = memory.view(skip, np.float32, wide if kind == 2 else heads).reshape(heads, -1)
 
     def numbers(at: int, stride: int, row: int, parts: int) -> Any:
         return memory.view(at + row * stride, np.float32, parts)
 
+    def filled(x: Any, rest: float, *sizes: int) -> Any:
+        """x and, past its end, what the state's padding gets."""
+        out = np.full((heads, *sizes), rest, np.float32)
+        out[tuple(slice(size) for size in x.shape)] = x
+        return out
+
     for first, count, before, after in _runs(memory, positions, states, runs, rows):
-        size = heads * tiles * padded * 32
-        s = np.zeros((heads, tiles, padded, 32), np.float32)
+        size, columns = heads * tiles * padded * 32, 32 * tiles
+        s = np.zeros((heads, padded, columns), np.float32)
         if before >= 0:
-            s[:] = memory.view(state + before * state_bytes, np.float32, size).reshape(s.shape)
+            kept = memory.view(state + before * state_bytes, np.float32, size)
+            s[:] = kept.reshape(heads, tiles, padded, 32).swapaxes(1, 2).reshape(s.shape)
         for row in range(first, first + count):
             query, key = (
-                numbers(at, stride, row, (chosen.max() + 1) * key_dim).reshape(-1, key_dim)[chosen]
+                filled(numbers(at, stride, row, keys).reshape(-1, key_dim)[chosen], 0, padded)
                 for at, stride in ((q, q_stride), (k, k_stride))
             )
-            given = np.zeros((heads, tiles * 32), np.float32)
-            value = numbers(v, v_stride, row, heads * value_dim).reshape(heads, value_dim)
-            given[:, :value_dim] = value
-            given = given.reshape(heads, tiles, 32)
-            x = (numbers(decay, decay_stride, row, heads) + shifts).astype(np.float64)
-            step = np.logaddexp(0, x)
+            value = filled(numbers(v, v_stride, row, wide).reshape(heads, value_dim), 0, columns)
+            x = (numbers(decay, decay_stride, row, steps) + shifts).astype(np.float64).reshape(heads, -1)
+            step = 1 / (1 + np.exp(-x)) if constants["UNIT"] else np.logaddexp(0, x)
+            factor = np.exp(rates * (step[:, None] if kind == 2 else step[:, :, None]))
+            if constants["BOUND"]:
+                factor = np.exp(-bound / (1 + np.exp(rates * x[:, :, None])))
             strength = step
             if beta:
-                strength = 1 / (1 + np.exp(-numbers(beta, decay_stride, row, heads).astype(np.float64)))
-            s *= np.exp(rates * step).astype(np.float32)[:, None, None, None]
-            change = given
-            if constants["DELTA"]:
-                change = given - np.einsum("hbkv,hk->hbv", s[:, :, :key_dim], key)
-            change = change * strength.astype(np.float32)[:, None, None]
-            s[:, :, :key_dim] += key[:, None, :, None] * change[:, :, None, :]
-            out = np.einsum("hbkv,hk->hbv", s[:, :, :key_dim], query).reshape(heads, -1)[:, :value_dim]
-            out += skips[:, None] * value
-            numbers(y, v_stride, row, heads * value_dim)[:] = out.reshape(-1)
-        memory.view(state + after * state_bytes, np.float32, size)[:] = s.reshape(-1)
+                strength = 1 / (1 + np.exp(-numbers(beta, beta_stride, row, heads)[:, None]))
+            if constants["UNIT"]:
+                begins = row == first and before < 0
+                strength = np.ones(step.shape) if begins else np.sqrt(1 - factor[:, 0] ** 2)
+            if kind == 1:
+                factor = filled(factor, 0, padded, 1)
+            elif kind == 2:
+                factor, strength = filled(factor, 1, padded, columns), filled(strength, 0, columns)
+            s = s * factor.astype(np.float32)
+            change = value - np.einsum("hkv,hk->hv", s, key) if constants["DELTA"] else value
+            s = s + key[:, :, None] * (change * strength.astype(np.float32))[:, None]
+            out = np.einsum("hkv,hk->hv", s, query)[:, :value_dim] + skips * value[:, :value_dim]
+            numbers(y, v_stride, row, wide)[:] = out.reshape(-1)
+        kept = s.reshape(heads, padded, tiles, 32).swapaxes(1, 2)
+        memory.view(state + after * state_bytes, np.float32, size)[:] = kept.reshape(-1)
 
 
 MODELS: dict[str, Callable[..., None]] = {

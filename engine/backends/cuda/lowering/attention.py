@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from engine.backends.cuda.kernels.attention import attention, prefill
+from engine.backends.cuda.kernels.attention import attention, chosen, indexer, prefill
 from engine.backends.cuda.kernels.kv_write import kv_write
 from engine.backends.cuda.lowering.call import Operation
 from engine.backends.cuda.lowering.context import Calls, Context, Table
-from engine.backends.graph.attention import Attention, KvWrite
+from engine.backends.graph.attention import Attention, KvWrite, TopKeys
 
 
 def _attention(context: Context, node: Attention) -> Calls:
     assert node.distances is None  # models with them are encoders, which run on the CPU
-    assert node.chosen is None  # those with indexers run there, too
     cache, sm_count = context.cache, context.constants.sm_count(node.device)
+    if node.chosen is not None:
+        blocks, width = len(chosen.head_blocks(node.shape, node.lists)), node.chosen.width // node.lists
+        return _chosen(context, node, chosen.splits_for(blocks, width, sm_count))
     packed = None if node.packed is None else (node.form, node.packed)
     return attention.attention_calls(
         cache.kind, cache.addresses(node.layer), node.q, node.y, packed, node.shape,
         context.vector(node.sinks, node.device), sm_count, node.floats, _slopes(context, node),
     )  # fmt: skip
+
+
+def _chosen(context: Context, node: Attention, splits: int) -> Calls:
+    heads = context.constants.array(chosen.head_blocks(node.shape, node.lists), node.device)
+    sinks = context.vector(node.sinks, node.device)
+    return chosen.chosen_calls(
+        node, context.cache.kind, context.cache.addresses(node.layer), heads, sinks, splits
+    )
 
 
 def _slopes(context: Context, node: Attention) -> int:
@@ -33,6 +43,8 @@ def _kv_write(context: Context, node: KvWrite) -> Operation:
 
 
 def _large_attention(context: Context, node: Attention) -> Calls:
+    if node.chosen is not None:
+        return _chosen(context, node, 1)
     cache, flash = context.cache, context.constants.has_flash(node.device, node.shape)
     addresses, sinks = cache.addresses(node.layer), context.vector(node.sinks, node.device)
     slopes = _slopes(context, node)
@@ -45,5 +57,20 @@ def _large_kv_write(context: Context, node: KvWrite) -> Calls:
     return operation.small if operation.large is None else operation.large
 
 
-SMALL: Table = {KvWrite: lambda context, node: _kv_write(context, node).small, Attention: _attention}
-LARGE: Table = {KvWrite: _large_kv_write, Attention: _large_attention}
+def _top_keys(context: Context, node: TopKeys) -> Calls:
+    cache, sm_count = context.cache, context.constants.sm_count(node.device)
+    addresses = cache.addresses(node.layer)
+    return indexer.small_calls(node, cache.kind.keys, addresses, context.positions, sm_count)
+
+
+def _large_top_keys(context: Context, node: TopKeys) -> Calls:
+    cache, sm_count = context.cache, context.constants.sm_count(node.device)
+    return (indexer.large_call(node, cache.kind.keys, cache.addresses(node.layer), sm_count),)
+
+
+SMALL: Table = {
+    KvWrite: lambda context, node: _kv_write(context, node).small,
+    Attention: _attention,
+    TopKeys: _top_keys,
+}
+LARGE: Table = {KvWrite: _large_kv_write, Attention: _large_attention, TopKeys: _large_top_keys}

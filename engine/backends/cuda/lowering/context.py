@@ -25,6 +25,8 @@ class Context:
 
     cache: StateAddresses
     constants: Constants
+    positions: int = 0
+    """Of the longest text."""
 
     def vector(self, values: Floats | None, device: int) -> int:
         """The address of an array on a device, 0 for None."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from operator import attrgetter
 
 from engine.backends.base import Forward, Weight
 from engine.backends.composite import Composite, is_composite
+from engine.backends.cuda.kernels.attention.indexer import ScoreRows
 from engine.backends.cuda.lowering.arena import row_bytes
-from engine.backends.cuda.lowering.call import SMALL_BATCH
+from engine.backends.cuda.lowering.call import SMALL_BATCH, Call
 from engine.backends.cuda.lowering.constants import USUAL_CAPABILITY, CountedConstants
 from engine.backends.cuda.lowering.lower import LoweredPass
 from engine.backends.cuda.runtime.decode_loop import decode_loop_bytes
@@ -54,6 +56,9 @@ def work_space(forward: Forward, device: Device | None = None) -> tuple[int, int
     sizes = lowered.scratch_sizes(0).values()
     row, position, fixed = (sum(max(part(size) for size in each) for each in sizes) for part in _PARTS)
     fixed += SMALL_BATCH * (small + small_logits + large_logits) + constants.nbytes
+    written = (buffer for _, call in lowered.small if isinstance(call, Call) for buffer in call.writes)
+    scores = (buffer.bytes_per_position for buffer in written if isinstance(buffer, ScoreRows))
+    position += math.ceil(SMALL_BATCH * max(scores, default=0.0))
     return large + row, position, fixed + decode_loop_bytes(lowered.logits.width)
 
 

@@ -46,7 +46,7 @@ Step = tuple[int, Call | TorchCall | PeerCopy]
 class LoweredPass:
     """A whole pass as calls, for `small` batches and for `large` ones.
 
-    `positions` is the length of its shortest table; `kept` holds the arrays and
+    `positions` is the length of its shortest table, or that of the cache; `kept` holds the arrays and
     weights whose addresses calls take; `keeps` and `gives` are the rows that steps leave to the host and read
     of it.
     """
@@ -59,11 +59,15 @@ class LoweredPass:
         layer_devices: Sequence[int] = (),
         device_of: Callable[[Weight], int] = lambda _unused: 0,
         part_devices: Sequence[int] = (),
+        positions: int = 1 << 31,
     ) -> None:
         recorder = Recorder(layer_devices, device_of, part_devices)
         self.logits: Buffer = forward(recorder)
-        self.positions = recorder.positions
-        context, graph = Context(cache, constants), fuse(recorder.nodes, self.logits, PATTERNS)
+        self.positions = min(recorder.positions, positions)
+        context, graph = (
+            Context(cache, constants, self.positions),
+            fuse(recorder.nodes, self.logits, PATTERNS),
+        )
         packed = pack_where_made(pack_inputs(graph, linear.form_of, keep_floats=False), self.logits)
         self.small = _steps(context, group_ropes(group_linears(packed, MOST_PARTS)), SMALL)
         self.large = _steps(context, group_ropes(group_linears(graph, any_layout=True)), LARGE)

@@ -12,7 +12,7 @@ from engine.backends.base import AttentionShape, RotaryTable
 from engine.backends.cpu.lowering import lower as cpu
 from engine.backends.cuda.lowering import lower as cuda
 from engine.backends.graph import attention, linear, moe, ngrams, nodes, recurrent, rows
-from engine.backends.graph.attention import Rope, RopeGroup, TopKeys
+from engine.backends.graph.attention import Rope, RopeGroup
 from engine.backends.graph.linear import Linear
 from engine.backends.graph.moe import ExpertLinear
 from engine.backends.graph.ngrams import NGramRows, TokenNumbers
@@ -92,7 +92,7 @@ def test_a_norm_of_another_size_is_refused(size: int) -> None:
 
 def test_both_backends_lower_every_node() -> None:
     """Copies between devices aside, which a CPU has no use for, and CUDA's program makes itself; and RWKV's
-    recurrence, indexers and n-grams, which GPUs refuse.
+    recurrence and n-grams, which GPUs refuse.
     """
     names = {
         name: kind
@@ -101,6 +101,6 @@ def test_both_backends_lower_every_node() -> None:
     }
     every = {kind for kind in names.values() if isinstance(kind, type) and issubclass(kind, Node)}
     every -= {Node, Value, Producer, PeerCopy, Linear}
-    assert cuda.SMALL.keys() == every - {Rope, GeneralisedDelta, TopKeys, TokenNumbers, NGramRows}
+    assert cuda.SMALL.keys() == every - {Rope, GeneralisedDelta, TokenNumbers, NGramRows}
     assert cuda.LARGE.keys() == cuda.SMALL.keys()
     assert cpu.LOWER.keys() == every - {AddNorm, RopeGroup}  # not among its patterns

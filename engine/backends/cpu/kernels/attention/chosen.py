@@ -1,7 +1,4 @@
-"""Attention over chosen positions: what is left of a page's scores.
-
-A list of chosen positions is int32, ascending, and ends with `UNUSED` where it is not full.
-"""
+"""Attention over chosen positions: what is left of a page's scores."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from engine.backends.cpu.codegen.specialise import Jit, specialise
 from engine.backends.cpu.kernels.attention.softmax import MINUS_INFINITY, row_fill
 from engine.core import PAGE_TOKENS
 
-UNUSED = 0x7FFFFFFF
 # Filled in by `chosen_functions`.
 place_in: Any = None
 

@@ -27,14 +27,13 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.attention.attention import padded
-from engine.backends.cpu.kernels.attention.chosen import UNUSED
 from engine.backends.cpu.kernels.attention.combine import SCRATCH
 from engine.backends.cpu.kernels.attention.products import attention_products
 from engine.backends.cpu.kernels.attention.softmax import MINUS_INFINITY, row_clear, row_times
 from engine.backends.cpu.kernels.kv_write.tiles import hadamard
 from engine.backends.cpu.kernels.runs import block_table_function
 from engine.backends.cpu.runtime.step_block import POSITIONS
-from engine.backends.indexer import IndexerShape
+from engine.backends.indexer import UNUSED, IndexerShape
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
 from engine.core import PAGE_TOKENS
 

@@ -172,7 +172,7 @@ def _plain_kernel(kind: CacheType, form: Form, several: bool) -> Kernel:
 
 @cache
 def combine_kernel(
-    value_dim: int, transformed: bool, floats: bool, form: str, chunked: bool = False
+    value_dim: int, transformed: bool, floats: bool, form: str, chunked: bool = False, whole: bool = False
 ) -> Kernel:
     """The kernel `combine._combine`. `form` is the form of packed activations, or "" for none."""
     groups = -(-value_dim // GROUP)
@@ -189,10 +189,11 @@ def combine_kernel(
         "FLOATS": int(floats),
         "FORM": form,
         "CHUNKED": int(chunked),
+        "WHOLE": int(whole),
     }
     name = (
         f"combine_{value_dim}{'_hadamard' * transformed}{'_floats' * floats}{'_' * bool(form)}{form}"
-        f"{'_chunked' * chunked}"
+        f"{'_chunked' * chunked}{'_whole' * whole}"
     )
     min_capability = 80 if form == "bf16x2" else 75
     return Kernel(
@@ -225,8 +226,8 @@ def attention_calls(
     `slopes` that of `slope_pairs`. `sm_count` is the device's number of multiprocessors. The buffer between
     the two calls has `partial_numbers` float32 a row.
     """
-    heads, groups, form = shape.heads, shape.kv_heads, form_of(shape)
-    ratio, splits = heads // groups, splits_for(groups, sm_count)
+    groups, form = shape.kv_heads, form_of(shape)
+    ratio, splits = shape.heads // groups, splits_for(groups, sm_count)
     partial = Buffer(partial_numbers(shape, sm_count), q.on_logit_rows, q.copies)
     columns = kernel_for(kind, form).constants["COLUMNS"]
     row_shift = (-(-ratio // columns) - 1).bit_length()
@@ -245,16 +246,25 @@ def attention_calls(
             (partial,),
         )
 
+    combined = combine_call(kind, partial, y if floats else None, packed, shape, sinks, splits)
+    return replace(attend(False), several=attend(True)), combined
+
+
+def combine_call(
+    kind: CacheType, partial: Buffer, y: Buffer | None, packed: tuple[str, Buffer] | None,
+    shape: AttentionShape, sinks: int, splits: int, whole: bool = False,
+) -> Call:  # fmt: skip
+    """The second call, over the results of the first; `whole` as `combine.WHOLE`."""
     transformed = (kind.keys if shape.latent else kind.values) in QUANTISED
     name, target = packed if packed is not None else ("none", None)
     combine = combine_kernel(
-        form.value_dim, transformed, floats, "" if packed is None else name, shape.chunked
+        shape.value_dim, transformed, y is not None, "" if packed is None else name, shape.chunked, whole
     )
-    blocks = -(-heads // combine.constants["HEADS"])
-    targets, written = output_arguments(name, y if floats else None, target)
-    arguments = (partial, partial.stride, *targets, sinks, Runtime.POSITIONS, heads, splits, shape.window)
-    combined = Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
-    return replace(attend(False), several=attend(True)), combined
+    blocks = -(-shape.heads // combine.constants["HEADS"])
+    targets, written = output_arguments(name, y, target)
+    last = (sinks, Runtime.POSITIONS, shape.heads, splits, shape.window)
+    arguments = (partial, partial.stride, *targets, *last)
+    return Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
 
 
 @cache
@@ -267,7 +277,12 @@ def slope_pairs(shape: AttentionShape) -> Floats | None:
 
 def partial_numbers(shape: AttentionShape, sm_count: int) -> int:
     """float32 numbers of a row's partial results: an output of each head in each split."""
-    return shape.heads * splits_for(shape.kv_heads, sm_count) * (-(-shape.value_dim // GROUP) * GROUP + HEAD)
+    return split_numbers(shape, splits_for(shape.kv_heads, sm_count))
+
+
+def split_numbers(shape: AttentionShape, splits: int) -> int:
+    """The same of this many splits."""
+    return shape.heads * splits * (-(-shape.value_dim // GROUP) * GROUP + HEAD)
 
 
 def variants() -> Iterator[Kernel]:

@@ -42,6 +42,8 @@ HEADS, ITEMS, WIDTH = 1, 2, 64
 HADAMARD, FLOATS, FORM = 0, 1, ""
 CHUNKED = 0
 """See `parts`."""
+WHOLE = 0
+"""1 if all splits are read, as of attention to chosen positions."""
 
 
 def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: float, lane: int) -> float:
@@ -97,6 +99,8 @@ def _combine(
     begin = int32(int32(unseen(own, window) + 1) >> 6)
     count = int32(int32(int32(own >> 6) - begin) + 1)
     count = count if count < splits else splits
+    if WHOLE == 1:
+        begin, count = int32(0), splits
     first_head = int32(block_x() * HEADS)
     for k in static(range((ITEMS + WARPS - 1) // WARPS)):
         item = int32(warp + WARPS * k)
