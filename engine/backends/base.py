@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from engine.backends.indexer import IndexerOps
+from engine.backends.indexer import Beside, IndexerOps
 from engine.backends.ngrams import NGramOps
 from engine.backends.routing import Routing
 from engine.backends.states import NO_STATES, StateOps, States
@@ -199,6 +199,7 @@ class Ops(IndexerOps, NGramOps, StateOps, Protocol):
     def attention(
         self, layer: int, q: Array, k: Array | None, v: Array | None, shape: AttentionShape,
         sinks: Floats | None = None, distances: Floats | None = None, chosen: Array | None = None,
+        beside: Beside | None = None,
     ) -> Array:  # fmt: skip
         """Write k and v (T, G * D) to the cache, then compute attention of q (T, H * D): (T, H * D).
 
@@ -207,7 +208,8 @@ class Ops(IndexerOps, NGramOps, StateOps, Protocol):
         `sinks` (H,) are scores, one for each head, that take part in the softmax but have no value. Source:
         GPT-OSS's model card. `distances` (H, 2 M + 1) are added to scores: for keys from M positions before
         the query to M after it, and further ones as these (MPNet, arXiv 2004.09297). With `chosen`, a result
-        of `top_keys`, rows attend to those positions alone.
+        of `top_keys`, rows attend to those positions alone. With `beside`, they attend to those of its keys,
+        or of all whole blocks if there are none `chosen`, and to the window.
         """
         ...
 
@@ -243,16 +245,25 @@ class Ops(IndexerOps, NGramOps, StateOps, Protocol):
         """residual plus the sum over i of parts[i] (T, E) times column first + i of weights: (T, E)."""
         ...
 
+    def balance(self, x: Array, size: int, rounds: int, eps: float) -> Array:
+        """Nearly doubly stochastic matrices (size, size) of the logits x (T, size * size), row by row: the
+        softmax over the first index, plus `eps`; then rows are divided by their sums, and `rounds` - 1
+        times columns and rows, with `eps` added to sums (Sinkhorn and Knopp, 1967).
+        """
+        ...
+
     def magnitude(self, x: Array, centred: bool = False) -> Array:
         """Each row's sqrt(mean(x^2)), or if `centred` sqrt(mean((x - mean(x))^2)): (T, 1)."""
         ...
 
     def route(
-        self, logits: Array, routing: Routing, bias: Floats | None = None, scales: Floats | None = None
-    ) -> Routes:
+        self, logits: Array, routing: Routing, bias: Floats | None = None, scales: Floats | None = None,
+        table: Ints | None = None,
+    ) -> Routes:  # fmt: skip
         """The experts of each row and their weights, from the router's logits (T, X).
 
-        `bias` (X,) is added to the scores for the choice alone. `scales` (X,) multiply the weights.
+        `bias` (X,) is added to the scores for the choice alone. `scales` (X,) multiply the weights. With a
+        `table` (V, used) the experts are those of the row's token in it.
         """
         ...
 

@@ -18,7 +18,8 @@ class IndexerShape:
     `pooled`, the key of a block is that of its last position, and the positions after the last whole block
     are chosen in any case; the keys of other positions do not matter. With `each`, every head chooses for as
     many of attention's heads, a block's score is the largest q k in it, and the `local` latest blocks
-    are always among its choice (MiniMax-M3's model card).
+    are always among its choice (MiniMax-M3's model card). With `ends`, what is chosen of blocks that are
+    `pooled` is their last position alone, and no position after the last whole block (DeepSeek V4).
     """
 
     heads: int
@@ -28,6 +29,7 @@ class IndexerShape:
     pooled: bool = False
     each: bool = False
     local: int = 0
+    ends: bool = False
 
     @property
     def lists(self) -> int:
@@ -37,7 +39,21 @@ class IndexerShape:
     @property
     def width(self) -> int:
         """The most positions in a list."""
+        if self.ends:
+            return self.count
         return self.block * self.count + (self.block - 1 if self.pooled else 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beside:
+    """Keys of blocks of positions that latent attention looks at besides those of its window, in one softmax
+    (DeepSeek V4): the `keys` (T, D) are written to another `layer` of the cache. That of a block is at its
+    last position; those at other positions do not matter.
+    """
+
+    layer: int
+    keys: Any
+    block: int
 
 
 class IndexerOps(Protocol):

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from engine.backends.base import Array, AttentionShape, Forward, KVCache, RotaryTable, Routes, Step, Weight
-from engine.backends.indexer import IndexerShape
+from engine.backends.base import Array, AttentionShape, Forward, KVCache, RotaryTable, Step, Weight
+from engine.backends.indexer import Beside, IndexerShape
 from engine.backends.indexer_keys import cached_keys
 from engine.backends.kv_formats import WHOLE_KEYS
 from engine.backends.kv_rounding import limited, rounded, rounded_keys
 from engine.backends.main_memory import free_memory
 from engine.backends.reference_cache import Kept, ReferenceCache
-from engine.backends.reference_indexer import chosen_positions
+from engine.backends.reference_experts import ExpertOps
+from engine.backends.reference_indexer import block_ends, chosen_positions
 from engine.backends.reference_recurrent import RecurrentOps
-from engine.backends.routing import SMALLEST_SUM, Routing
 from engine.backends.runs import run_singly
 from engine.backends.states import NO_STATES, States
 from engine.backends.trim import give_memory_back
@@ -108,7 +108,7 @@ class ReferenceProgram:
         self._forward = None
 
 
-class ReferenceOps(RecurrentOps):
+class ReferenceOps(RecurrentOps, ExpertOps):
     """`Ops` that computes each operation of one step immediately; arrays are float32 tensors (T, width)."""
 
     def __init__(self, step: Step, cache: Kept) -> None:
@@ -124,11 +124,13 @@ class ReferenceOps(RecurrentOps):
 
     def _looked_up(self, table: Weight, ids: torch.Tensor) -> torch.Tensor:
         """Rows of `table`."""
-        return _values(table)[ids]
+        assert isinstance(table, ReferenceWeight)
+        return table.values[ids]
 
     def _times(self, x: torch.Tensor, weight: Weight) -> torch.Tensor:
         """x times a matrix transposed."""
-        return x @ _values(weight).T
+        assert isinstance(weight, ReferenceWeight)
+        return x @ weight.values.T
 
     def rms_norm(self, x: Array, weight: Floats, eps: float, heads: int = 1) -> Array:
         parts = x.reshape(len(x), heads, -1)
@@ -176,6 +178,7 @@ class ReferenceOps(RecurrentOps):
     def attention(
         self, layer: int, q: Array, k: Array | None, v: Array | None, shape: AttentionShape,
         sinks: Floats | None = None, distances: Floats | None = None, chosen: Array | None = None,
+        beside: Beside | None = None,
     ) -> Array:  # fmt: skip
         rows, heads, dim = len(q), shape.heads, shape.head_dim
         keys, values = self._cache.keys[layer], self._cache.values[layer]
@@ -195,7 +198,15 @@ class ReferenceOps(RecurrentOps):
             unseen = unseen | (places < (positions - positions % shape.window)[:, None])
         elif shape.window:
             unseen = unseen | (places <= positions[:, None] - shape.window)
-        hidden = unseen[:, None] if chosen is None else unseen[:, None] | ~chosen.to(on)  # (T, lists, S)
+        hidden = unseen[:, None]  # (T, lists, S)
+        if beside is not None:
+            self._write(beside.layer, q, beside.keys.to(on), None, shape)
+            more = self._seen(self._cache.keys[beside.layer])
+            seen_keys, seen_values = (torch.cat([each, more]) for each in (seen_keys, seen_values))
+            looked_at = block_ends(positions, length, beside.block) if chosen is None else chosen.to(on)
+            hidden = torch.cat([hidden, ~looked_at], 2)
+        elif chosen is not None:
+            hidden = hidden | ~chosen.to(on)
         out = torch.empty(rows, heads, shape.value_dim, device=on)
         for head in range(heads):
             group = head // (heads // shape.kv_heads)
@@ -215,7 +226,7 @@ class ReferenceOps(RecurrentOps):
             scores = scores.masked_fill(hidden[:, head * hidden.shape[1] // heads], -torch.inf)
             if sinks is not None:
                 scores = torch.cat([scores, torch.full((rows, 1), float(sinks[head]), device=on)], dim=-1)
-            weights = torch.softmax(scores, dim=-1)[:, :length]
+            weights = torch.softmax(scores, dim=-1)[:, : len(seen_values)]
             out[:, head] = weights @ seen_values[:, group]
         return out.reshape(rows, -1)
 
@@ -320,52 +331,17 @@ class ReferenceOps(RecurrentOps):
         y = sum(part * shares[:, i : i + 1] for i, part in enumerate(parts))
         return y if residual is None else residual + y
 
+    def balance(self, x: Array, size: int, rounds: int, eps: float) -> Array:
+        y = torch.softmax(x.reshape(-1, size, size), dim=1) + eps
+        y = y / (y.sum(2, keepdim=True) + eps)
+        for _ in range(rounds - 1):
+            y = y / (y.sum(1, keepdim=True) + eps)
+            y = y / (y.sum(2, keepdim=True) + eps)
+        return y.reshape(x.shape)
+
     def magnitude(self, x: Array, centred: bool = False) -> Array:
         x = x - x.mean(dim=-1, keepdim=True) if centred else x
         return torch.sqrt((x * x).mean(dim=-1, keepdim=True))
-
-    def route(
-        self, logits: Array, routing: Routing, bias: Floats | None = None, scales: Floats | None = None
-    ) -> Routes:
-        """Experts and weights, both (T, used)."""
-        shares = torch.softmax(logits, dim=-1) if routing.scores == "softmax" else torch.sigmoid(logits)
-        choice = logits if routing.by_logit else shares
-        choice = choice if bias is None else choice + torch.from_numpy(bias).to(logits.device)
-        if bias is None and routing.groups == 1:
-            choice = logits  # which order them as their scores do, but are less often equal
-        elif routing.groups > 1:
-            parts = choice.reshape(len(choice), routing.groups, -1)
-            best = parts.sort(dim=-1, descending=True).values[:, :, : routing.group_best].sum(dim=-1)
-            groups = best.sort(dim=-1, descending=True, stable=True).indices[:, : routing.used_groups]
-            closed = torch.ones_like(best, dtype=torch.bool).scatter(1, groups, False)
-            choice = parts.masked_fill(closed[:, :, None], -torch.inf).reshape(choice.shape)
-        experts = choice.sort(dim=-1, descending=True, stable=True).indices[:, : routing.used]
-        weights = torch.gather(shares, 1, experts)
-        if routing.nearness >= 0:
-            weights = _near_shares(logits, experts, routing.nearness)
-        elif routing.normalise:
-            weights = weights / (weights.sum(dim=-1, keepdim=True) + SMALLEST_SUM)
-        if scales is not None:
-            weights = weights * torch.from_numpy(scales).to(logits.device)[experts]
-        return experts, weights * routing.scale
-
-    def spread(self, x: Array, routes: Routes) -> Array:
-        """Row t * used + j is row t for its expert j."""
-        return x.repeat_interleave(routes[0].shape[1], dim=0)
-
-    def expert_linear(
-        self, x: Array, weights: Sequence[Weight], routes: Routes, bias: Floats | None = None
-    ) -> Array:
-        rows = []
-        for row, expert in zip(x, routes[0].reshape(-1).tolist(), strict=True):
-            y = _values(weights[expert]) @ row
-            rows.append(y if bias is None else y + torch.from_numpy(bias[expert]))
-        return torch.stack(rows)
-
-    def gather(self, x: Array, routes: Routes, residual: Array | None = None) -> Array:
-        weights = routes[1].to(x.device)
-        y = (x.reshape(*weights.shape, -1) * weights[:, :, None]).sum(dim=1)
-        return y if residual is None else residual.to(x.device) + y
 
     def keep(self, x: Array, out: Floats) -> Array:
         out[self._kept : self._kept + len(x)] = x.cpu().numpy()
@@ -382,19 +358,3 @@ def _shared(weight: Floats, parts: torch.Tensor) -> torch.Tensor:
     """Factors for parts (T, heads, D): (D,) shared by all heads, or (heads, D)."""
     values = torch.tensor(weight).to(parts.device)
     return values if values.numel() == parts.shape[2] else values.reshape(parts.shape[1:])
-
-
-def _near_shares(logits: torch.Tensor, experts: torch.Tensor, nearness: float) -> torch.Tensor:
-    """The weights (T, used) of `Routing.nearness`."""
-    left, weights = logits, []
-    for chosen in torch.split(experts, 1, dim=1):
-        top = torch.gather(logits, 1, chosen)
-        far = top - logits > 2 * nearness * torch.maximum(logits.abs(), top)
-        weights.append(1 / torch.exp(left.masked_fill(far, -torch.inf) - top).sum(dim=1, keepdim=True))
-        left = left.scatter(1, chosen, -torch.inf)
-    return torch.cat(weights, dim=1)
-
-
-def _values(weight: Weight) -> torch.Tensor:
-    assert isinstance(weight, ReferenceWeight)
-    return weight.values

@@ -26,8 +26,19 @@ def chosen_positions(
     best = best.masked_fill((seen & (age < shape.local)[:, None]), torch.inf)
     order = best.sort(dim=2, descending=True, stable=True).indices[:, :, : shape.count]
     chosen = torch.zeros_like(seen).scatter(2, order, True) & seen
+    if shape.ends:
+        return chosen.repeat_interleave(block, 2)[:, :, : len(keys)] & block_ends(own[:, 0], len(keys), block)
     listed: torch.Tensor = chosen.repeat_interleave(block, 2)[:, :, : len(keys)]
     if shape.pooled:
         listed = listed | (places >= (own + 1) // block * block)[:, None]
     listed &= (places <= own)[:, None]
     return listed
+
+
+def block_ends(own: torch.Tensor, length: int, block: int) -> torch.Tensor:
+    """Whether each of the first `length` positions is the last of a block and none later than the row's own
+    (T,): bool (T, 1, length).
+    """
+    places = torch.arange(length, device=own.device)
+    ends: torch.Tensor = ((places + 1) % block == 0) & (places <= own[:, None])
+    return ends[:, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,22 @@ from torch.nn.functional import normalize, softplus
 from engine.backends.base import Array, Weight
 from engine.backends.ngrams import NGrams
 from engine.backends.reference_ngrams import hashed_rows
-from engine.backends.states import DeltaWeights, LinearAttentionShape
+from engine.backends.reference_pool import nothing, pooled
+from engine.backends.states import DeltaWeights, LinearAttentionShape, PoolShape
 from engine.tensors import Floats
 
 
 class RecurrentOps:
-    """`Ops.convolve`, `Ops.linear_attention` and `Ops.generalised_delta` over the states of a cache."""
+    """`Ops.convolve`, `Ops.linear_attention`, `Ops.generalised_delta` and `Ops.pool` over the states of a
+    cache.
+    """
 
     _cache: Any
     """A cache whose `state_parts` are (states, numbers) float32."""
     _states: tuple[int, int]
     """The state before the step's rows, or -1, and the one after them."""
+    _positions: torch.Tensor
+    """Of the step's rows."""
 
     _tokens: torch.Tensor
     """The step's token ids, int64 (T,)."""
@@ -104,6 +109,20 @@ class RecurrentOps:
         if weights.bonus is not None:
             own = (r * u * torch.from_numpy(weights.bonus).to(on)).sum(2, keepdim=True) * v
         return torch.cat([y.reshape(len(y), -1), own.reshape(len(y), -1)], 1)
+
+    def pool(
+        self, part: int, values: Sequence[Array], gates: Sequence[Array], bias: Floats, shape: PoolShape
+    ) -> Array:
+        on = values[0].device
+        given, weighed = (torch.stack([one.to(on) for one in each]) for each in (values, gates))
+        size = 3 * shape.sums * shape.dim
+        before = self._state(part, size, on).reshape(shape.sums, 3, shape.dim)
+        if self._states[0] < 0:
+            before = nothing(shape.sums, before)
+        rows = (given, weighed)
+        y, after = pooled(before, rows, torch.from_numpy(bias).to(on), int(self._positions[0]), shape)
+        self._keep(part, after)
+        return y
 
     def _state(self, part: int, size: int, device: torch.device) -> torch.Tensor:
         """The first `size` numbers of a part before the rows, as a copy."""

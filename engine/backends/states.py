@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -102,7 +103,37 @@ class DeltaWeights:
         return "delta" if self.removal is not None else "gated" if self.bonus is None else "bonus"
 
 
-StateShape = ConvolutionShape | LinearAttentionShape
+@dataclass(frozen=True, slots=True)
+class PoolShape:
+    """Keys of blocks of `block` neighbouring positions, of `dim` numbers each: the mean of the block's
+    values, number by number, weighed by the softmax of its gates (DeepSeek V4). If `overlapping`, the mean is
+    over the block before, too, which has values and gates of their own for the block after it.
+
+    The state of each series of values is the largest gate, the sum of the weights and the weighted sum so
+    far: of the block, and if `overlapping` of it and of the block before for the block after them.
+    """
+
+    dim: int
+    block: int
+    overlapping: bool = False
+
+    @property
+    def series(self) -> int:
+        """Series of values and of gates."""
+        return 2 if self.overlapping else 1
+
+    @property
+    def sums(self) -> int:
+        """Sets of three sums in a state."""
+        return 3 if self.overlapping else 1
+
+    @property
+    def floats(self) -> int:
+        """Numbers in a state: rows of whole vectors of 16."""
+        return 3 * self.sums * ((self.dim + 15) // 16 * 16)
+
+
+StateShape = ConvolutionShape | LinearAttentionShape | PoolShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,5 +191,16 @@ class StateOps(Protocol):
         """Advance part number `part` as `DeltaWeights` says: r, k, v are the `inputs`. (T, 2 * H * Dv)
 
         Without the delta rule nothing is read of `rate`.
+        """
+        ...
+
+    def pool(
+        self, part: int, values: Sequence[Any], gates: Sequence[Any], bias: Floats, shape: PoolShape
+    ) -> Any:
+        """The keys of blocks that `PoolShape` describes, (T, D): at the last position of a block its key, at
+        others what it would be if the block ended there.
+
+        `values` and `gates` are (T, D) of each series: the block's own, then those for the block after it.
+        `bias` (series, block, D) is added to gates by their position in the block.
         """
         ...

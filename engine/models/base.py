@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.backends.base import Array, Backend, Forward, KVCache, Ops, Program
+from engine.backends.base import Array, Backend, Forward, KVCache, Ops, Program, RotaryTable
 from engine.backends.states import States
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
@@ -120,7 +120,8 @@ class Model:
         for _unused in self.prepare(dtype):
             pass
         try:
-            numbers = [*config.cached_layers, *sorted(config.indexer.layers if config.indexer else ())]
+            choosing = sorted(config.indexer.layers if config.indexer else ())
+            numbers = [*config.cached_layers, *config.block_layers, *choosing]
             return self.backend.new_cache(config.cache_shapes, pages, dtype, states, numbers)
         except MemoryError as error:
             raise NotEnoughMemory(
@@ -195,14 +196,22 @@ def rope_tables(config: ModelConfig, positions: int, context: int) -> RopeTables
     if rope is not None and scaled and (config.latent is not None or config.scaled_nope):
         width = config.head_dim if config.latent is None else config.latent.nope_dim
         unrotated = scaling_table(rope, positions, width)
-    pooled, own = None, config.indexer
-    if main is not None and own is not None and own.pooling:
-        starts = np.maximum(np.arange(positions) - own.shape.block + 1, 0)
-        pooled = replace(main, cos=main.cos[starts], sin=main.sin[starts], interleaved=own.interleaved)
+    blocks = set(config.compressed.blocks) - {0} if config.compressed else set[int]()
+    own, pooled, back = config.indexer, dict[int, RotaryTable](), dict[str, RotaryTable]()
+    if own is not None and own.pooling:
+        blocks.add(own.shape.block)
+    for block in blocks:
+        if main is not None:
+            starts = np.maximum(np.arange(positions) - block + 1, 0)
+            kind = own.interleaved if own is not None and own.shape.block == block else main.interleaved
+            pooled[block] = RotaryTable(main.cos[starts], main.sin[starts], kind)
+    for name, table in (("main", main), ("local", local)):
+        if table is not None and config.compressed is not None:
+            back[name] = replace(table, sin=-table.sin)
     logs = None
     if config.latent is not None and config.latent.head_scales:
         logs = np.log(np.arange(1, positions + 1, dtype=np.float64)).astype(np.float32)[:, None]
-    return RopeTables(main, local, queries, unrotated, pooled, logs)
+    return RopeTables(main, local, queries, unrotated, pooled, back, logs)
 
 
 def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Parts) -> int:

@@ -9,6 +9,7 @@ from engine.backends.indexer_keys import cached_keys
 from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.backends.states import StateShape
 from engine.errors import BadCheckpoint
+from engine.models.compressed_config import CompressedAttention
 from engine.models.experts_config import Experts, Limits
 from engine.models.gemma_config import AltUp, PerLayer
 from engine.models.hyper_config import Cycles, GatedStreams, HyperConnections
@@ -164,6 +165,8 @@ class ModelConfig:
     """The kind of attention where keys and values come from a latent. Heads then share one key of the cache,
     the latent and the part with rope: `kv_heads` is 1, `head_dim` its width.
     """
+    compressed: CompressedAttention | None = None
+    """The kind of attention with keys of blocks beside a window; then `kv_heads` is 1 and `latent` None."""
     layer_latents: tuple[LatentAttention, ...] = ()
     """The `latent` of each layer, where they differ; then each scales its scores by 1 / sqrt(query_dim)."""
     layer_heads: tuple[tuple[int, int], ...] = ()
@@ -236,36 +239,28 @@ class ModelConfig:
                 raise BadCheckpoint(
                     _(
                         "The model has {heads} heads and {kv_heads} key/value heads; the first "
-                        "must be a multiple.",
-                        heads=heads,
-                        kv_heads=kv_heads,
+                        "must be a multiple.", heads=heads, kv_heads=kv_heads,
                     )
-                )
+                )  # fmt: skip
         if self.slopes and len(self.slopes) != self.heads:
             raise BadCheckpoint(
-                _(
-                    "The model has {heads} heads and {slopes} slopes of ALiBi.",
-                    heads=self.heads,
-                    slopes=len(self.slopes),
-                )
-            )
+                _("The model has {heads} heads and {slopes} slopes of ALiBi.",
+                  heads=self.heads, slopes=len(self.slopes))
+            )  # fmt: skip
         if self.windows and len(self.windows) != self.layers:
             raise BadCheckpoint(
                 _(
                     "The model has {layers} layers but states the kind of attention for {windows}.",
-                    layers=self.layers,
-                    windows=len(self.windows),
+                    layers=self.layers, windows=len(self.windows),
                 )
-            )
+            )  # fmt: skip
         if any(not 0 <= layer < self.layers for layer in self.recurrent_layers):
             raise BadCheckpoint(
                 _(
                     "The model has {layers} layers, but its layer {recurrent_layers} is said to be "
-                    "recurrent.",
-                    layers=self.layers,
-                    recurrent_layers=max(self.recurrent_layers),
+                    "recurrent.", layers=self.layers, recurrent_layers=max(self.recurrent_layers),
                 )
-            )
+            )  # fmt: skip
         for layer in range(self.layers - self.shared_kv, self.layers):
             self.kv_layer(layer)
 
@@ -278,7 +273,7 @@ class ModelConfig:
             scale = latent.query_dim**-0.5 * latent.score_scale
         return AttentionShape(
             self.queries_of(layer), kv_heads, head_dim, scale, window, self.attention_cap,
-            0 if latent is None else latent.rank, self.slopes, self.rounded_slopes,
+            latent.rank if latent else head_dim if self.compressed else 0, self.slopes, self.rounded_slopes,
             self.chunked and window > 0, self.bidirectional,
         )  # fmt: skip
 
@@ -333,9 +328,14 @@ class ModelConfig:
 
     @property
     def cache_shapes(self) -> tuple[AttentionShape, ...]:
-        """The attention of each layer of the cache, then the keys of each indexer."""
+        """The attention of each layer of the cache, then keys of blocks, then the keys of each indexer."""
         indexers = [cached_keys(self.indexer.shape)] * len(self.indexer.layers) if self.indexer else []
-        return (*(self.shape(layer) for layer in self.cached_layers), *indexers)
+        return (*(self.shape(layer) for layer in (*self.cached_layers, *self.block_layers)), *indexers)
+
+    @property
+    def block_layers(self) -> tuple[int, ...]:
+        """The layers with keys of blocks."""
+        return self.compressed.layers if self.compressed else ()
 
     @property
     def cached_layers(self) -> tuple[int, ...]:
@@ -372,7 +372,9 @@ class ModelConfig:
     @property
     def further_parts(self) -> tuple[tuple[int, StateShape], ...]:
         """The parts of a state that are not those of recurrent layers, and the layers that have them."""
-        found = [*self.indexer.parts] if self.indexer else []
+        choosing = self.indexer.layers if self.indexer else frozenset[int]()
+        found = [*self.compressed.parts(self.head_dim, choosing)] if self.compressed else []
+        found += self.indexer.parts if self.indexer else ()
         found += self.hyper.parts(self.width) if isinstance(self.hyper, GatedStreams) else ()
         return tuple(sorted(found, key=lambda own: own[0]))
 

@@ -21,6 +21,7 @@ from engine.models.config import ModelConfig
 from engine.models.feed_forward import FeedForwards, experts_of
 from engine.models.layers.altup import altup_blocks
 from engine.models.layers.before_head import before_head
+from engine.models.layers.compressed import compressed_mixer
 from engine.models.layers.cycles import cyclic_blocks
 from engine.models.layers.distances import by_distance
 from engine.models.layers.gated_norm import norm_before
@@ -231,6 +232,10 @@ class Builder:
                 recurrent, self.over_cache(layer, at), (scales.mamba_input, scales.mamba_output),
                 (scales.attention_input, scales.attention_output),
             )  # fmt: skip
+        if config.compressed is not None:
+            return compressed_mixer(
+                self.source, config, config.compressed, names, at, layer, self.last_choice
+            )
         latent = config.latent_of(layer)
         if latent is not None:
             source = LatentSource(self.source, at, names)

@@ -16,7 +16,7 @@ from engine.models.assistant import survey_assistant
 from engine.models.base import read_bytes
 from engine.models.config import ModelConfig
 from engine.models.headers.generation_defaults import sampler_defaults
-from engine.models.hyper_config import GatedStreams
+from engine.models.hyper_config import GatedStreams, HyperConnections
 from engine.models.load import read_config, survey
 from engine.models.memory.fit import work_space
 from engine.models.mtp import head_bytes
@@ -167,6 +167,8 @@ def cpu_only(config: ModelConfig) -> str:
         N_("layers of RWKV"): isinstance(config.recurrent, Rwkv6 | Rwkv7),
         N_("embeddings of n-grams"): isinstance(config.hyper, GatedStreams)
         and config.hyper.ngrams is not None,
+        N_("mixed hyper-connections"): isinstance(config.hyper, HyperConnections)
+        and config.hyper.rounds > 0,
         N_("mixtures of more than 512 experts"): config.experts is not None
         and config.experts.count > MOST_GPU_EXPERTS,
     }  # fmt: skip

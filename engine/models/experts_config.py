@@ -70,6 +70,8 @@ class Experts:
     """Whether the layers with experts have a plain feed-forward part, too, and norms of both (Gemma 4)."""
     past_attention: bool = False
     """The same, but the experts' input is that of the whole layer (Snowflake Arctic)."""
+    tabled: frozenset[int] = frozenset()
+    """The layers whose experts are those of a token in a table, rather than the best ones (DeepSeek V4)."""
     adjugates: int = 0
     """How many neighbouring experts have an adjugate expert in common, which works wherever one of them does
     and as often, with its weight (Grove MoE, arXiv 2508.07785); 0: they have none.

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.models.config import ModelConfig
 from engine.models.experts_config import Experts
-from engine.models.layers.mixture import beside_experts, mixture, past_attention
+from engine.models.layers.mixture import beside_experts, expert_table, mixture, past_attention
 from engine.models.layers.parts import FeedForward, GatedMlp, Linear, Norm, PlainMlp
 from engine.models.layers.xielu import xielu_numbers
 from engine.models.names import TensorNames
@@ -46,7 +46,11 @@ class FeedForwards:
             assert plain is not None
             return plain
         limits = config.expert_limits[layer] if config.expert_limits else None
-        made = mixture(self.source, config, names, experts, at, limits)
+        tabled = layer in experts.tabled
+        own_experts = replace(experts, corrected=False) if tabled else experts
+        made = mixture(self.source, config, names, own_experts, at, limits)
+        if tabled:
+            made = replace(made, table=expert_table(self.source, config, names, experts, at))
         if plain is not None:
             both = past_attention if experts.past_attention else beside_experts
             return both(self.source, config, names, at, plain, made)

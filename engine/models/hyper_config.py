@@ -19,7 +19,13 @@ class HyperConnections:
     magnitude: float
     """Multiplies the sigmoids that weigh a result; those that weigh what a half reads stand alone."""
     eps: float
-    """Added to all weights."""
+    """Added to all weights; where streams are mixed, to those that weigh what a half reads alone."""
+    rounds: int = 0
+    """How often the matrix is normalised by which streams are mixed before a result is added (manifold-
+    constrained hyper-connections, arXiv 2512.24880), see `Ops.balance`; 0: streams stay as they are.
+    """
+    mean: bool = False
+    """Whether the layers end in the mean of the streams, rather than a weighted sum."""
 
 
 @dataclass(frozen=True, slots=True)

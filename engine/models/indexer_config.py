@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.backends.indexer import IndexerShape
-from engine.backends.states import ConvolutionShape, StateShape
+from engine.backends.states import ConvolutionShape, PoolShape, StateShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +26,31 @@ class Indexer:
     norm_eps: float = 1e-6
     """Of the norm of keys, by default as in DeepSeek's reference code whatever that of the layers is."""
     pooling: str = ""
-    """How the key of a block is made of those of its positions: "mean" (Qwen 4), before norm and rope, or ""
-    where a block has one position or no key.
+    """How the key of a block is made of those of its positions: "mean" (Qwen 4), before norm and rope, by
+    "gates" of them (GLM-5 next), or with those of the block before, too, by "overlapping" gates before norm
+    and rope (DeepSeek V4); "" where a block has one position or no key.
     """
 
     @property
     def pools(self) -> bool:
         """Whether the keys of several positions are pooled."""
-        return bool(self.pooling) and self.shape.block > 1
+        return self._gated or (bool(self.pooling) and self.shape.block > 1)
 
     @property
     def parts(self) -> tuple[tuple[int, StateShape], ...]:
         """What layers' indexers keep of a sequence besides keys: the last positions that they pool."""
-        part = ConvolutionShape(self.shape.head_dim, self.shape.block)
+        dim, block = self.shape.head_dim, self.shape.block
+        part: StateShape = (
+            PoolShape(dim, block, self.pooling == "overlapping")
+            if self._gated
+            else ConvolutionShape(dim, block)
+        )
         return tuple((layer, part) for layer in self.layers if self.pools)
+
+    @property
+    def _gated(self) -> bool:
+        """Whether they are pooled by gates."""
+        return self.pooling in ("gates", "overlapping")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +67,6 @@ class IndexerNames:
     """The norm of what queries are made of."""
     scales: tuple[str, str] = ("", "")
     """As `LatentNames.scales`."""
+    gates: str = ""
+    """What makes the gates of `Indexer.pooling`, and the next what is added to them; full names."""
+    bias: str = ""

@@ -52,6 +52,12 @@ def adapter_slots(
             slot = _slot(architecture, config, own, own.at(layer, stack), field, linears) if module else None
             if slot is not None:
                 slots[folder.at(layer, stack) + module] = slot
+        if folder.compressed is not None and own.compressed is not None:
+            linear = linears.get(own.at(layer) + own.compressed.query_down)
+            if linear is not None:
+                slots[folder.at(layer) + folder.compressed.query_down] = Slot(
+                    ((linear, None),), linear.weight.shape[0]
+                )
         if config.latent is not None:
             slots |= _latent_slots(architecture, config, names, layer, linears)
         if layer in config.recurrent_layers and names.recurrent is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from engine.models.compressed_config import CompressedNames
 from engine.models.gemma_config import AltUpNames
 from engine.models.indexer_config import IndexerNames
 from engine.models.rwkv_names import RwkvNames, ShiftNames
@@ -242,6 +243,9 @@ class TensorNames:
     """
     hyper_mlp: str = ""
     hyper_head: str = ""
+    expert_table: str = ""
+    """The full name of the table of `Experts.tabled`."""
+    compressed: CompressedNames | None = None
     latent: LatentNames | None = None
     indexer: IndexerNames | None = None
     rwkv: RwkvNames | None = None

@@ -8,7 +8,7 @@ from engine.backends.base import AttentionShape, RotaryTable
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Node, Producer, Recording, Value
 from engine.backends.graph.rows import NormParams
-from engine.backends.indexer import IndexerShape
+from engine.backends.indexer import Beside, IndexerShape
 from engine.backends.indexer_keys import cached_keys
 from engine.tensors import Floats
 
@@ -68,6 +68,11 @@ class Attention(Producer):
     chosen: Buffer | None = None
     """Lists of int32 positions in rising order, each for as many heads as the others."""
     lists: int = 1
+    beside: int | None = None
+    """The layer with the keys of `Beside`, of which those of the `chosen` positions count, or with none the
+    last ones of blocks of `block`.
+    """
+    block: int = 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -100,6 +105,7 @@ class AttentionOps(Recording):
     def attention(
         self, layer: int, q: Buffer, k: Buffer | None, v: Buffer | None, shape: AttentionShape,
         sinks: Floats | None = None, distances: Floats | None = None, chosen: Choice | None = None,
+        beside: Beside | None = None,
     ) -> Buffer:  # fmt: skip
         device = self._layer_devices[layer] if self._layer_devices else 0
         q = self._at(q, device)
@@ -109,6 +115,12 @@ class AttentionOps(Recording):
             self.nodes.append(KvWrite(layer=layer, q=q, k=k, v=v, shape=shape))
         y = q.like(shape.heads * shape.value_dim)
         made = Attention(layer=layer, q=q, shape=shape, sinks=sinks, distances=distances, y=y)
+        if beside is not None:
+            assert shape.latent
+            assert not shape.chunked
+            keys = self._at(beside.keys, device)
+            self.nodes.append(KvWrite(layer=beside.layer, q=q, k=keys, v=None, shape=shape))
+            made = replace(made, beside=beside.layer, block=beside.block)
         if chosen is not None:
             assert shape.heads % chosen.lists == 0
             made = replace(made, chosen=self._at(chosen.listed, device), lists=chosen.lists)
@@ -118,6 +130,7 @@ class AttentionOps(Recording):
         self, layer: int, q: Buffer, k: Buffer, weights: Buffer | None, shape: IndexerShape
     ) -> Choice:
         assert weights is None or not shape.each
+        assert shape.pooled or not shape.ends
         assert q.width == shape.heads * shape.head_dim
         assert k.width == shape.head_dim
         device = self._layer_devices[layer] if self._layer_devices else 0

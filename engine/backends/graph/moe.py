@@ -10,7 +10,7 @@ from engine.backends.base import Weight
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Node, Recording, Value
 from engine.backends.routing import Routing
-from engine.tensors import Floats
+from engine.tensors import Floats, Ints
 
 
 class PackedWeight(Weight, Protocol):
@@ -36,6 +36,8 @@ class Route(Node):
     routes: Routes
     bias: Floats | None
     scales: Floats | None
+    table: Ints | None = None
+    """The experts of each token (V, used)."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -79,13 +81,15 @@ class ExpertOps(Recording):
     """The operations of `Ops` for experts."""
 
     def route(
-        self, logits: Buffer, routing: Routing, bias: Floats | None = None, scales: Floats | None = None
-    ) -> Routes:
+        self, logits: Buffer, routing: Routing, bias: Floats | None = None, scales: Floats | None = None,
+        table: Ints | None = None,
+    ) -> Routes:  # fmt: skip
         assert 0 < routing.used <= logits.width == routing.experts
         assert routing.experts % routing.groups == 0
         assert routing.used <= routing.experts // routing.groups * routing.used_groups
+        assert table is None or (table.shape[1] == routing.used and not logits.on_logit_rows)
         routes = Routes(routing, logits.like(routing.used), logits.like(routing.used))
-        self.nodes.append(Route(x=logits, routes=routes, bias=bias, scales=scales))
+        self.nodes.append(Route(x=logits, routes=routes, bias=bias, scales=scales, table=table))
         return routes
 
     def spread(self, x: Buffer, routes: Routes) -> Buffer:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Recording, Value
-from engine.backends.states import ConvolutionShape, DeltaWeights, LinearAttentionShape
+from engine.backends.states import ConvolutionShape, DeltaWeights, LinearAttentionShape, PoolShape
 from engine.tensors import Floats
 
 
@@ -54,6 +55,22 @@ class GeneralisedDelta(Value):
     rate: Buffer
     part: int
     weights: DeltaWeights
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pool(Value):
+    """y = the keys of blocks of `Ops.pool`, over part number `part` of the states."""
+
+    INPUTS = ()
+    values: tuple[Buffer, ...]
+    gates: tuple[Buffer, ...]
+    bias: Floats
+    part: int
+    shape: PoolShape
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        return (*self.values, *self.gates)
 
 
 class RecurrentOps(Recording):
@@ -114,6 +131,17 @@ class RecurrentOps(Recording):
         return self._add(
             GeneralisedDelta(r=r, k=k, v=v, decay=decay, rate=rate, part=part, weights=weights, y=y)
         )
+
+    def pool(
+        self, part: int, values: Sequence[Buffer], gates: Sequence[Buffer], bias: Floats, shape: PoolShape
+    ) -> Buffer:
+        assert len(values) == len(gates) == shape.series
+        assert all(x.width == shape.dim and not x.on_logit_rows for x in (*values, *gates))
+        assert bias.shape == (shape.series, shape.block, shape.dim)
+        device = self._device_of_part(part)
+        given, weighed = (tuple(self._at(x, device) for x in each) for each in (values, gates))
+        y = given[0].like()
+        return self._add(Pool(values=given, gates=weighed, bias=bias, part=part, shape=shape, y=y))
 
     def _device_of_part(self, part: int) -> int:
         return self._part_devices[part] if self._part_devices else 0

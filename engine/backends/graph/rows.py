@@ -154,6 +154,16 @@ class Magnitude(Value):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Balance(Value):
+    """y = the matrices (size, size) that `Ops.balance` makes of logits."""
+
+    x: Buffer
+    size: int
+    rounds: int
+    eps: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LastRows(Value):
     """y = the rows of x that need logits."""
 
@@ -246,6 +256,10 @@ class RowOps(Recording):
 
     def magnitude(self, x: Buffer, centred: bool = False) -> Buffer:
         return self._add(Magnitude(x=x, centred=centred, y=x.like(1)))
+
+    def balance(self, x: Buffer, size: int, rounds: int, eps: float) -> Buffer:
+        assert x.width == size * size
+        return self._add(Balance(x=x, size=size, rounds=rounds, eps=float(eps), y=x.like()))
 
     def last_rows(self, x: Buffer) -> Buffer:
         return self._add(LastRows(x=x, y=Buffer(x.width, on_logit_rows=True, device=x.device)))

@@ -36,6 +36,7 @@ from engine.models.architectures.dbrx import DBRX
 from engine.models.architectures.deepseek import DEEPSEEK_2, DEEPSEEK_3, GLM_4_FLASH, YOUTU
 from engine.models.architectures.deepseek_1 import DEEPSEEK_1, DEEPSEEK_OCR
 from engine.models.architectures.deepseek_sparse import DEEPSEEK_3_2, GLM_5
+from engine.models.architectures.deepseek_v4 import DEEPSEEK_4
 from engine.models.architectures.diffllama import DIFF_LLAMA
 from engine.models.architectures.dots3 import DOTS_3
 from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE, ERNIE_4_5_PICTURED
@@ -50,6 +51,7 @@ from engine.models.architectures.gemma3n import GEMMA_3N
 from engine.models.architectures.gemma4 import GEMMA_4
 from engine.models.architectures.glm import GLM
 from engine.models.architectures.glm4_moe import DOTS_1, GLM_4_MIXTURE, SOLAR_OPEN
+from engine.models.architectures.glm5_next import GLM_5_NEXT
 from engine.models.architectures.gpt2 import GPT2, GPT_1
 from engine.models.architectures.gpt_bigcode import GPT_BIGCODE
 from engine.models.architectures.gpt_neo import GPT_NEO
@@ -156,7 +158,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     JAIS, MIMO_V2_FLASH, STEP_3_5, LAGUNA, A_X_K1, FLINT, MODERN_BERT_DECODER, GPT_1, OPEN_ELM,
     MUSE_GLIMMER, APERTUS_1_5, COHERE_COMPASS, LARA_MINI, KOLIBRI_1,
     BAILING_HYBRID, MINIMAX, DEEPSEEK_3_2, GLM_5, A_X_K2, MINIMAX_M3, QWEN_4, PLAMO, PLM,
-    MISTRAL_LARGE_4,
+    MISTRAL_LARGE_4, DEEPSEEK_4, GLM_5_NEXT,
     MOLMO_2, COSMOS_3_EDGE, HUNYUAN_4, MUSE_SPARK, DOTS_3, HRM_TEXT,
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,

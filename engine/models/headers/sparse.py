@@ -31,7 +31,7 @@ def hf_indexer(keys: Keys, read: dict[str, Any], heads: int, *, sharing: bool, i
         keys.integer("index_head_dim", rope_dim, _WIDEST, DIM),
         keys.integer("index_topk", 1, MAX_CONTEXT, COUNT),
     )
-    full = _full_layers(keys, layers) if sharing else range(layers)
+    full = full_layers(keys, layers) if sharing else range(layers)
     return indexers(shape, read["context_length"], full, range(layers), interleaved)
 
 
@@ -57,7 +57,7 @@ def indexers(
     return Indexer(shape, own, sharing, interleaved)
 
 
-def _full_layers(keys: Keys, layers: int) -> list[int]:
+def full_layers(keys: Keys, layers: int) -> list[int]:
     """The layers with an indexer of their own: a list of kinds, a pattern, or one of every few."""
     pattern = keys.raw("index_topk_pattern")
     if keys.raw("indexer_types") is None and pattern is not None:

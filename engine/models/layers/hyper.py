@@ -1,5 +1,5 @@
 """Layers that read and write several streams of rows: hyper-connections (arXiv 2409.19606) whose weights come
-of the streams themselves, as Hunyuan 4 has them.
+of the streams themselves, as Hunyuan 4 has them, and DeepSeek V4, which mixes the streams, too.
 
 Shape letters as in `engine.models.layers.parts`; N streams of each row.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from engine.models.config import ModelConfig
 from engine.models.hyper_config import GatedStreams, HyperConnections
 from engine.models.layers.gated_streams import GatedMean, gated_mean
 from engine.models.layers.ngrams import NGramValues, ngram_values
-from engine.models.layers.parts import Block, Linear, Norm, RopeTables
+from engine.models.layers.parts import Block, Linear, Norm, RopeTables, scaled
 from engine.models.names import TensorNames
 from engine.models.source import View, WeightSource
 
@@ -24,7 +25,8 @@ from engine.models.source import View, WeightSource
 @dataclass(frozen=True, slots=True)
 class StreamWeights:
     """Weights of N streams: from all streams of a row, normed as one (N E,), come the logits of sigmoids by a
-    matrix (N or 2 N, N E) and a bias. The first N weigh what is read, the others what is written.
+    matrix (N or 2 N, N E) and a bias. The first N weigh what is read, the others what is written. If streams
+    are mixed, N^2 more are those of `Ops.balance`: what weighs stream j in stream i is at i N + j.
     """
 
     kind: HyperConnections
@@ -32,23 +34,42 @@ class StreamWeights:
     logits: Linear
 
     def __call__(self, ops: Ops, streams: Sequence[Array]) -> tuple[Array, Array]:
-        """The weighted sum of the streams (T, E), and the logits (T, N or 2 N)."""
+        """The weighted sum of the streams (T, E), and the logits of all weights."""
         joined = streams[0]
         for stream in streams[1:]:
             joined = ops.join(joined, stream, 1)
         logits = self.logits(ops, self.norm(ops, joined))
-        return ops.mix(streams, self._weights(ops, logits, 0, 1.0), 0), logits
+        return ops.mix(streams, self._weights(ops, logits, 0, (1.0, self.kind.eps)), 0), logits
 
     def written(self, ops: Ops, streams: Sequence[Array], half: Callable[[Array], Array]) -> list[Array]:
-        """The streams, to each of which the weighted result of `half` of their weighted sum is added."""
-        read, logits = self(ops, streams)
-        weights = self._weights(ops, logits, self.kind.streams, self.kind.magnitude)
+        """The streams, mixed or as they are, to each of which the weighted result of `half` of their weighted
+        sum is added.
+        """
+        kind, (read, logits) = self.kind, self(ops, streams)
+        count, rounds = kind.streams, kind.rounds
+        weights = self._weights(ops, logits, count, (kind.magnitude, 0.0 if rounds else kind.eps))
+        kept = streams
+        if rounds:
+            shares = ops.columns(logits, 2 * count, count * count)
+            shares = ops.balance(shares, count, rounds, kind.eps)
+            kept = [ops.mix(streams, shares, count * i) for i in range(count)]
         made = half(read)
-        return [ops.mix([made], weights, i, stream) for i, stream in enumerate(streams)]
+        return [ops.mix([made], weights, i, stream) for i, stream in enumerate(kept)]
 
-    def _weights(self, ops: Ops, logits: Array, first: int, magnitude: float) -> Array:
+    def _weights(self, ops: Ops, logits: Array, first: int, numbers: tuple[float, float]) -> Array:
         own = ops.columns(logits, first, self.kind.streams)
-        return ops.activate_with(own, "sigmoid", (magnitude, self.kind.eps))
+        return ops.activate_with(own, "sigmoid", numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMean:
+    """The mean of the streams."""
+
+    kind: HyperConnections
+
+    def __call__(self, ops: Ops, streams: Sequence[Array]) -> tuple[Array, None]:
+        """The mean (T, E)."""
+        return scaled(ops, reduce(ops.add, streams), 1 / len(streams)), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +95,10 @@ class HyperBlock:
 
 @dataclass(frozen=True, slots=True)
 class HyperBlocks:
-    """The layers of a model with N streams, which begin as the embedding and end in a weighted sum."""
+    """The layers of a model with N streams, which begin as the embedding and end in a sum of theirs."""
 
     blocks: tuple[HyperBlock, ...]
-    last: StreamWeights | GatedMean
+    last: StreamWeights | GatedMean | StreamMean
     lookups: Sequence[Weight] = ()
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
@@ -103,6 +124,8 @@ def hyper_blocks(
         )
         own = ngram_values(source, config, kind, layer, at) if isinstance(kind, GatedStreams) else None
         made.append(HyperBlock(attention, mlp, block, own))
+    if isinstance(kind, HyperConnections) and kind.mean:
+        return HyperBlocks(tuple(made), StreamMean(kind))
     tables = tuple(block.ngrams.table for block in made if block.ngrams)
     return HyperBlocks(tuple(made), _weights(source, config, kind, names.hyper_head, 1), tables)
 
@@ -110,13 +133,20 @@ def hyper_blocks(
 def _weights(
     source: WeightSource, config: ModelConfig, kind: HyperConnections | GatedStreams, at: str, sets: int
 ) -> StreamWeights | GatedMean:
-    """The matrix `at`fn, whose rows the numbers `at`scale multiply, one for each of the `sets`, and the bias
-    `at`base.
+    """The matrix `at`fn, whose rows the numbers `at`scale multiply, one for each of the `sets` and one for
+    those that mix streams, and the bias `at`base.
     """
     if isinstance(kind, GatedStreams):
         return gated_mean(source, config, kind, at, injects=sets > 1)
-    rows, columns = sets * kind.streams, kind.streams * config.width
-    factors = np.repeat(source.vector(at + "scale", sets), kind.streams)
-    matrix = source.matrix(at + "fn", rows, columns, View(factors=factors))
+    count, order = kind.streams, np.arange(sets * kind.streams)
+    sizes = [count] * sets
+    if kind.rounds and sets > 1:
+        # In the file, what weighs stream j in stream i is at j N + i.
+        more = len(order) + np.arange(count * count).reshape(count, count).T.reshape(-1)
+        order, sizes = np.concatenate([order, more]), [*sizes, count * count]
+    rows, columns = len(order), count * config.width
+    factors = np.repeat(source.vector(at + "scale", len(sizes)), sizes)
+    view = View(factors=factors, order=order, stored_rows=rows)
+    matrix = source.matrix(at + "fn", rows, columns, view)
     norm = Norm(np.ones(columns, np.float32), config.norm_eps)
-    return StreamWeights(kind, norm, Linear(matrix, source.vector(at + "base", rows)))
+    return StreamWeights(kind, norm, Linear(matrix, source.vector(at + "base", rows)[order]))

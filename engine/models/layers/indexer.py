@@ -9,16 +9,20 @@ import numpy as np
 
 from engine.backends.base import Array, Ops
 from engine.backends.indexer import IndexerShape
+from engine.backends.states import PoolShape
 from engine.models.config import ModelConfig
-from engine.models.indexer_config import Indexer
+from engine.models.indexer_config import Indexer, IndexerNames
 from engine.models.layers.head_scales import HeadScales, head_scales
 from engine.models.layers.parts import Linear, Norm, Order, RopeTables
 from engine.models.layers.recurrent_parts import Convolution
 from engine.models.names import TensorNames
 from engine.models.source import View, WeightSource, linear, linear_parts, norm
+from engine.tensors import Floats
 
 Chooser = Callable[[Ops, Array, Array, RopeTables], Array]
 """From x (T, E) and the latent of queries (T, R): the choice of positions for `Ops.attention`."""
+Keys = Callable[[Ops, Array], Array]
+"""From x (T, E): keys (T, D)."""
 
 
 @dataclass(slots=True)
@@ -32,36 +36,64 @@ class LastChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class NormedKeys:
+    """Keys that are made of x and normed (T, D); with `pool`, those of the blocks that end at each
+    position.
+    """
+
+    linear: Linear
+    norm: Norm
+    pool: Convolution | None = None
+
+    def __call__(self, ops: Ops, x: Array) -> Array:
+        key = self.linear(ops, x)
+        return self.norm(ops, self.pool(ops, key) if self.pool else key)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockKeys:
+    """Keys of blocks of positions (T, D): part number `part` of the states, of `Ops.pool`, then the norm."""
+
+    part: int
+    shape: PoolShape
+    values: tuple[Keys, ...]
+    gates: tuple[Linear, ...]
+    bias: Floats
+    norm: Norm | None = None
+
+    def __call__(self, ops: Ops, x: Array) -> Array:
+        values, gates = ([made(ops, x) for made in each] for each in (self.values, self.gates))
+        key = ops.pool(self.part, values, gates, self.bias, self.shape)
+        return self.norm(ops, key) if self.norm else key
+
+
+@dataclass(frozen=True, slots=True)
 class LayerIndexer:
     """A layer's indexer: a `Chooser` whose queries are made of attention's latent, if this has one, and whose
-    key and weights are made of x. The first numbers of queries and keys have rope, if it `rotates`. With
-    `pool`, what is normed and rotated are keys of the blocks that end at each position.
+    keys and weights are made of x. The first numbers of queries and keys have rope, if it `rotates`.
     """
 
     layer: int
     shape: IndexerShape
     query: Linear
-    key: Linear
-    key_norm: Norm
+    keys: Keys
     weights: Linear | None
     interleaved: bool
     last: LastChoice
     query_norm: Norm | None = None
-    pool: Convolution | None = None
     input_norm: Norm | None = None
     scales: HeadScales | None = None
     rotates: bool = True
 
     def __call__(self, ops: Ops, x: Array, latent: Array, tables: RopeTables) -> Array:
         made_of = self.input_norm(ops, latent) if self.input_norm else latent
-        query, key = self.query(ops, made_of), self.key(ops, x)
-        key = self.key_norm(ops, self.pool(ops, key) if self.pool else key)
+        query, key = self.query(ops, made_of), self.keys(ops, x)
         query = self.query_norm(ops, query) if self.query_norm else query
         query = self.scales(ops, query, tables) if self.scales else query
         if tables.main is not None and self.rotates:
             table = replace(tables.main, interleaved=self.interleaved)
             query = ops.rope(query, table, self.shape.heads)
-            key = ops.rope(key, tables.pooled or table, 1)
+            key = ops.rope(key, tables.pooled.get(self.shape.block, table), 1)
         weights = self.weights(ops, x) if self.weights else None
         self.last.chosen = ops.top_keys(self.layer, query, key, weights, self.shape)
         return self.last.chosen
@@ -81,15 +113,18 @@ def latent_chooser(
     kind = config.latent_of(layer)
     assert kind is not None
     shape, rank = own.shape, kind.query_rank or config.width
-    rows = _rope_first(shape, kind.rope_dim if own.rope_last else 0)
+    rows = rope_first(shape, kind.rope_dim if own.rope_last else 0)
     query, key = (View(order=each, stored_rows=each.size) for each in (rows, rows[: shape.head_dim]))
     key_norm = norm(source, at + named.key_norm, shape.head_dim, own.norm_eps, layer_norm=True, bias=True)
     assert key_norm.bias is not None
-    return LayerIndexer(
-        _cached(config, own, layer), shape,
-        linear(source, at + named.query, shape.heads * shape.head_dim, rank, False, query),
+    keys = NormedKeys(
         linear(source, at + named.key, shape.head_dim, config.width, False, key),
         replace(key_norm, weight=key_norm.weight[key.order], bias=key_norm.bias[key.order]),
+    )
+    return LayerIndexer(
+        cached_keys_of(config, own, layer), shape,
+        linear(source, at + named.query, shape.heads * shape.head_dim, rank, False, query),
+        _gated(source, config, own, at, named, layer, keys) if own.pooling else keys,
         linear(source, at + named.weights, shape.heads, config.width, False), own.interleaved, last,
         input_norm=norm(source, at + named.input_norm, rank, own.norm_eps, layer_norm=True, bias=True)
         if named.input_norm
@@ -101,9 +136,20 @@ def latent_chooser(
     )  # fmt: skip
 
 
-def _rope_first(shape: IndexerShape, last: int) -> Order:
+def rope_first(shape: IndexerShape, last: int) -> Order:
     """The rows of queries where the `last` ones of each head come first."""
     return np.roll(np.arange(shape.heads * shape.head_dim).reshape(shape.heads, -1), last, axis=1).reshape(-1)
+
+
+def _gated(
+    source: WeightSource, config: ModelConfig, own: Indexer, at: str, named: IndexerNames, layer: int,
+    keys: NormedKeys,
+) -> BlockKeys:  # fmt: skip
+    """Keys of blocks, of those of their positions and gates."""
+    dim, block = own.shape.head_dim, own.shape.block
+    gates = Linear(source.matrix(at + named.gates, dim, config.width))
+    bias = source.vector(at + named.bias, block, dim)[None]
+    return BlockKeys(config.further_part(layer), PoolShape(dim, block), (keys,), (gates,), bias)
 
 
 def block_chooser(
@@ -131,11 +177,12 @@ def block_chooser(
         share = np.full((shape.block, shape.head_dim), 1 / shape.block, np.float32)
         pool = Convolution(config.further_part(layer), share, None)
     return LayerIndexer(
-        _cached(config, own, layer), shape, query, key, key_norm, None, own.interleaved, last,
-        replace(query_norm, heads=shape.heads), pool,
+        cached_keys_of(config, own, layer), shape, query, NormedKeys(key, key_norm, pool), None,
+        own.interleaved, last, replace(query_norm, heads=shape.heads),
     )  # fmt: skip
 
 
-def _cached(config: ModelConfig, own: Indexer, layer: int) -> int:
+def cached_keys_of(config: ModelConfig, own: Indexer, layer: int) -> int:
     """The number of the keys of a layer's indexer among those of the cache, which follow attention's."""
-    return len(config.cached_layers) + sum(other < layer for other in own.layers)
+    before = len(config.cached_layers) + len(config.block_layers)
+    return before + sum(other < layer for other in own.layers)

@@ -11,13 +11,15 @@ import numpy as np
 
 from engine.backends.base import Array, Ops, Routes, Weight
 from engine.backends.routing import Routing
+from engine.errors import BadCheckpoint
 from engine.models.config import ModelConfig
 from engine.models.experts_config import Experts, Limits
 from engine.models.layers.parts import FeedForward, GatedMlp, Linear, Norm, Normed, PlainMlp, limited, scaled
 from engine.models.layers.residual_gates import weighed_norm
 from engine.models.names import TensorNames
 from engine.models.source import View, WeightSource, linear, norm
-from engine.tensors import Floats
+from engine.tensors import Floats, Ints
+from engine.words import _
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Mixture:
     `weighs_input` the weight of a row's only expert multiplies its input instead of its result. With `early`
     the router's input is the whole block's, before any norm. `router_scale` multiplies the router's logits,
     `router_cap` is their soft cap; 0: none. What the `adjugates` of a row's experts make is added, times
-    `adjugate_scale`.
+    `adjugate_scale`. `table` is that of `Ops.route`.
     """
 
     router: Linear
@@ -100,6 +102,7 @@ class Mixture:
     router_cap: float = 0.0
     adjugates: ExpertStack | None = None
     adjugate_scale: float = 1.0
+    table: Ints | None = None
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
         return self.finish(ops, x, self.begin(ops, x), residual)
@@ -118,7 +121,7 @@ class Mixture:
         logits = begun
         if self.router_cap or self.router_scale != 1.0:
             logits = ops.soft_cap(begun, self.router_scale, self.router_cap)
-        routes = ops.route(logits, self.routing, self.correction, self.scales)
+        routes = ops.route(logits, self.routing, self.correction, self.scales, self.table)
         if self.adjugates is not None:
             y = self.adjugates(ops, x, routes)
             residual = (
@@ -277,6 +280,27 @@ def past_attention(
     """The experts beside a plain feed-forward part, with their norm."""
     own = norm(source, at + names.experts_norm, config.width, config.norm_eps, layer_norm=False, bias=False)
     return ExpertsPastAttention(mlp, own, experts)
+
+
+def expert_table(
+    source: WeightSource, config: ModelConfig, names: TensorNames, experts: Experts, at: str
+) -> Ints:
+    """The experts of each token (V, used) in the layer whose names begin with `at`. Raises `BadCheckpoint`
+    for numbers of none.
+    """
+    name = at + names.expert_table
+    found = source.vector(name, config.vocab_size, experts.used)
+    # A survey of the headers gives ones.
+    if not (found.min() >= 0 and found.max() < max(experts.count, 2)):
+        raise BadCheckpoint(
+            _(
+                "The tensor {name} names expert {expert}, but the model has {count}; the file is damaged.",
+                name=name,
+                expert=int(found.max() if found.min() >= 0 else found.min()),
+                count=experts.count,
+            )
+        )
+    return np.minimum(found, experts.count - 1).astype(np.int32)
 
 
 def _correction(source: WeightSource, names: TensorNames, experts: Experts, at: str) -> Floats | None:

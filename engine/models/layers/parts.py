@@ -6,7 +6,7 @@ width, H heads, G key/value heads, D head dimension, F feed-forward width, X exp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -94,16 +94,17 @@ def added(ops: Ops, output: Linear, x: Array, residual: Array | None, scale: flo
 class RopeTables:
     """The rotary tables of a model: `main`, and `local` for the layers with a window that have their own.
     `queries` takes the place of `main` for queries that are scaled by their positions; `unrotated` scales the
-    part of such a query that has no rope, or the queries of layers without rope. `pooled` is that of an
-    indexer's pooled keys, which have the position of their block's first. `logs` are ln(p + 1) of positions
-    p, (positions, 1).
+    part of such a query that has no rope, or the queries of layers without rope. `pooled` are those of keys
+    of blocks, by the positions of a block: they have the position of their block's first. `back` are by name
+    those that take rope away again. `logs` are ln(p + 1) of positions p, (positions, 1).
     """
 
     main: RotaryTable | None = None
     local: RotaryTable | None = None
     queries: RotaryTable | None = None
     unrotated: RotaryTable | None = None
-    pooled: RotaryTable | None = None
+    pooled: Mapping[int, RotaryTable] = field(default_factory=dict)
+    back: Mapping[str, RotaryTable] = field(default_factory=dict)
     logs: Floats | None = None
 
     def table(self, name: str) -> RotaryTable | None:

@@ -106,6 +106,9 @@ def transformers_model(case: Case) -> Any:
         for name, buffer in [each for each in model.named_buffers() if each[0] in saved]:
             if name.endswith("layer_scalar"):
                 buffer.copy_(1 + 0.2 * torch.randn(buffer.shape, generator=generator))
+            elif name.endswith("tid2eid"):  # distinct experts of each token
+                shares = torch.rand(buffer.shape[0], config.n_routed_experts, generator=generator)
+                buffer.copy_(shares.argsort(1)[:, : buffer.shape[1]])
             elif name.endswith("bias") and buffer.is_floating_point():  # of the choice of experts
                 buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
     return model.eval()

@@ -35,7 +35,12 @@ MODULES = {
     "Cosmos 3 Edge": {
         ".to_q": ".q_proj", ".to_k": ".k_proj", ".to_v": ".v_proj", ".to_out": ".o_proj",
         "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2",
-    }
+    },
+    "DeepSeek V4": {
+        ".attn.": ".self_attn.", ".ffn.": ".mlp.", ".wq_a": ".q_a_proj", ".wq_b": ".q_b_proj",
+        ".wkv": ".kv_proj", ".wo_b": ".o_b_proj", ".w1": ".gate_proj", ".w2": ".down_proj",
+        ".w3": ".up_proj",
+    },
 }  # fmt: skip
 """The names of modules that adapters are trained on, where the makers' files have others."""
 FUSED = ("DBRX",)

@@ -15,6 +15,7 @@ SMALL: dict[str, Any] = {
     "num_key_value_heads": 2, "vocab_size": 307, "head_dim": 16, "sliding_window": 9,
 }  # fmt: skip
 MIMO, STEP, LAGUNA = "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM", "LagunaForCausalLM"
+V4, GLM = "DeepseekV4ForCausalLM", "Glm5NextForConditionalGeneration"
 REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
     "much shorter values": (MIMO, {"v_head_dim": 7}, UnsupportedModel, "differ in length"),
     "longer values": (MIMO, {"v_head_dim": 17}, UnsupportedModel, "differ in length"),
@@ -55,6 +56,24 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
     "too few heads": (
         LAGUNA, {"num_attention_heads_per_layer": [4, 4]}, BadCheckpoint, "states num_attention_heads_per"
     ),
+    "uneven groups of heads": (
+        V4, {"num_key_value_heads": 1, "o_groups": 3}, BadCheckpoint, "projects 4 heads in 3 groups"
+    ),
+    "an unknown rate": (
+        V4, {"num_key_value_heads": 1, "compress_ratios": [0, 4, 8]}, UnsupportedModel, "compress_ratios to 8"
+    ),
+    "unknown scores": (
+        V4, {"num_key_value_heads": 1, "o_groups": 4, "scoring_func": "relu"}, UnsupportedModel,
+        "scoring_func to 'relu'",
+    ),
+    "several heads of keys": (V4, {}, BadCheckpoint, "num_key_value_heads is 2"),
+    "no tail of positions": (
+        GLM, {"index_kpool_always_select_tail": False}, UnsupportedModel, "always_select_tail to False"
+    ),
+    "parts of blocks": (
+        GLM, {"index_topk": 10, "layer_types": ["full_attention"] * 3}, UnsupportedModel, "index_topk to 10"
+    ),
+    "decays that grow": (GLM, {"linear_lower_bound": 1.0}, UnsupportedModel, "linear_lower_bound to 1.0"),
 }  # fmt: skip
 
 

@@ -47,7 +47,11 @@ def with_long_context(name: str) -> Case:
     return replace(case, settings=longer)
 
 
-STATEFUL = [*(case.name for case in RECURRENT_CASES), pytest.param("Qwen 4, n-grams", marks=pytest.mark.slow)]
+FURTHER = ("Qwen 4, n-grams", "DeepSeek V4", "GLM-5 next")
+STATEFUL = [
+    *(case.name for case in RECURRENT_CASES),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in FURTHER),
+]
 
 
 @pytest.fixture(scope="module", params=STATEFUL)

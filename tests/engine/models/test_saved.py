@@ -423,7 +423,9 @@ def test_states_of_another_number_of_layers_are_left_aside(tmp_path: Path) -> No
     cache.close()
 
 
-@pytest.mark.parametrize("name", ["LFM2", "Mamba-2", "Qwen 3.5"])
+@pytest.mark.parametrize(
+    "name", ["LFM2", "Mamba-2", "Qwen 3.5", pytest.param("DeepSeek V4", marks=pytest.mark.slow)]
+)
 def test_a_real_model_goes_on_from_its_saved_states(tmp_path: Path, name: str) -> None:
     """Bit for bit, in a cache and a model that are new."""
     from engine.backends.cpu.backend import CpuBackend

@@ -22,7 +22,18 @@ from numba import config, types
 from engine.backends import gguf_blocks, kv_formats
 from engine.backends.cpu.codegen.simd import FEATURES
 from engine.backends.cpu.codegen.specialise import Jit
-from engine.backends.cpu.kernels import moe, ngrams, norm, pointwise, read_memory, recurrent, rope, rows
+from engine.backends.cpu.kernels import (
+    balance,
+    moe,
+    ngrams,
+    norm,
+    pointwise,
+    pool,
+    read_memory,
+    recurrent,
+    rope,
+    rows,
+)
 from engine.backends.cpu.kernels.attention import attention, combine, indexer
 from engine.backends.cpu.kernels.generalised_delta import generalised_delta_kernel
 from engine.backends.cpu.kernels.kv_write import kv_write
@@ -205,6 +216,8 @@ _SIMPLE: dict[str, Any] = {
     "join": rows.join,
     "permute": rows.permute,
     "mix": rows.mix,
+    "balance": balance.balance,
+    "pool": pool.pool,
     "magnitude": norm.magnitude,
     "add_positions": rows.add_positions,
     "keep": rows.keep,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from numba.core import types
 
 from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32, st_i32, st_i64
@@ -41,17 +42,20 @@ from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.kernels.rows import copy_vectors
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.lowering.call import TAG_BITS, Argument, Calls, Table
-from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
+from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH, TOKENS
 from engine.backends.graph.moe import Gather, Route, Spread
-from engine.backends.routing import SMALLEST_SUM
+from engine.backends.routing import ROOT, SCORES, SMALLEST_SUM
 
+KINDS = (*SCORES, ROOT)
 MOST_EXPERTS = 1024
 """The kernels keep up to three words for each expert in the scratch memory of an unpacked panel."""
 
 (R_LOGITS, R_STRIDE, R_CHOSEN, R_WEIGHTS, R_USED_STRIDE, R_EXPERTS, R_USED, R_NORMALISE) = range(8)
-(R_SIGMOID, R_BIAS, R_SCALES, R_GROUPS, R_USED_GROUPS, R_GROUP_BEST, R_SCALE, R_NEARNESS) = range(8, 16)
-R_BY_LOGIT = 16
-"""Further arguments of `route_scored`: as in `Routing` and `Ops.route`; addresses 0 for None."""
+(R_KIND, R_BIAS, R_SCALES, R_GROUPS, R_USED_GROUPS, R_GROUP_BEST, R_SCALE, R_NEARNESS) = range(8, 16)
+(R_BY_LOGIT, R_TABLE) = range(16, 18)
+"""Further arguments of `route_scored`: as in `Routing` and `Ops.route`; addresses 0 for None. The scores are
+1: sigmoids, 2: roots of softplus, 0: the softmax.
+"""
 (S_CHOSEN, S_STRIDE, S_EXPERTS, S_USED, S_PLACES, S_TABLE, S_LOGITS) = range(7)
 (M_X, M_STRIDE, M_PLACES, M_USED_STRIDE, M_USED, M_Y, M_WEIGHTS, M_RESIDUAL) = range(8)
 # The products' arguments begin with those of `linear.py`; the weight is the address of a table of addresses,
@@ -116,14 +120,31 @@ def route_scored(args: int, step: int, tile: int, scratch: int) -> None:
     logits = ld_i64(args + 8 * R_LOGITS) + tile * ld_i64(args + 8 * R_STRIDE)
     chosen = ld_i64(args + 8 * R_CHOSEN) + tile * ld_i64(args + 8 * R_USED_STRIDE)
     weights = ld_i64(args + 8 * R_WEIGHTS) + tile * ld_i64(args + 8 * R_USED_STRIDE)
-    bias, scales, groups = (
-        ld_i64(args + 8 * R_BIAS),
-        ld_i64(args + 8 * R_SCALES),
-        ld_i64(args + 8 * R_GROUPS),
-    )
-    score, by_logit = scratch + SCRATCH_PANEL, ld_i64(args + 8 * R_BY_LOGIT) != 0
-    choice, out = score + 4 * experts, score + 8 * experts
-    scores(logits, score, experts, ld_i64(args + 8 * R_SIGMOID))
+    scales, table = ld_i64(args + 8 * R_SCALES), ld_i64(args + 8 * R_TABLE)
+    score, total = scratch + SCRATCH_PANEL, 0.0
+    scores(logits, score, experts, ld_i64(args + 8 * R_KIND))
+    if table:
+        token = ld_i32(ld_i64(step + 8 * TOKENS) + 4 * tile)
+        for j in range(used):
+            st_i32(chosen + 4 * j, ld_i32(table + 4 * (used * token + j)))
+    else:
+        choose(args, logits, score, chosen)
+    for j in range(used):
+        total += ld_f32(score + 4 * ld_i32(chosen + 4 * j))
+    factor = ld_f64(args + 8 * R_SCALE)
+    if ld_i64(args + 8 * R_NORMALISE) and ld_f64(args + 8 * R_NEARNESS) < 0.0:
+        factor /= total + SMALLEST_SUM
+    for j in range(used):
+        e = ld_i32(chosen + 4 * j)
+        own = ld_f32(scales + 4 * e) if scales else 1.0
+        st_f32(weights + 4 * j, ld_f32(score + 4 * e) * factor * own)
+
+
+def _choose_template(args: int, logits: int, score: int, chosen: int) -> None:
+    """Choose experts by their scores; with nearness, their scores become their shares."""
+    experts, used = ld_i64(args + 8 * R_EXPERTS), ld_i64(args + 8 * R_USED)
+    bias, groups = ld_i64(args + 8 * R_BIAS), ld_i64(args + 8 * R_GROUPS)
+    choice, out, by_logit = score + 4 * experts, score + 8 * experts, ld_i64(args + 8 * R_BY_LOGIT) != 0
     for e in range(experts):
         added = ld_f32((logits if by_logit else score) + 4 * e)
         added = added + ld_f32(bias + 4 * e) if bias else added
@@ -136,7 +157,7 @@ def route_scored(args: int, step: int, tile: int, scratch: int) -> None:
             group = best_group(choice, out, groups, size, ld_i64(args + 8 * R_GROUP_BEST))
             for e in range(group * size, (group + 1) * size):
                 st_i32(out + 4 * e, 0)
-    total, nearness = 0.0, ld_f64(args + 8 * R_NEARNESS)
+    nearness = ld_f64(args + 8 * R_NEARNESS)
     for j in range(used):
         best = -1
         for e in range(experts):
@@ -147,31 +168,26 @@ def route_scored(args: int, step: int, tile: int, scratch: int) -> None:
             st_f32(score + 4 * best, near_share(logits, out, experts, best, nearness))
         st_i32(out + 4 * best, 1)
         st_i32(chosen + 4 * j, best)
-        total += ld_f32(score + 4 * best)
-    factor = ld_f64(args + 8 * R_SCALE)
-    if ld_i64(args + 8 * R_NORMALISE) and nearness < 0.0:
-        factor /= total + SMALLEST_SUM
-    for j in range(used):
-        e = ld_i32(chosen + 4 * j)
-        own = ld_f32(scales + 4 * e) if scales else 1.0
-        st_f32(weights + 4 * j, ld_f32(score + 4 * e) * factor * own)
 
 
-def _scores(logits: int, score: int, experts: int, sigmoid: int) -> None:
-    """Write the sigmoid of each logit, or their softmax."""
+def _scores(logits: int, score: int, experts: int, kind: int) -> None:
+    """Write the scores of logits; `kind` is one of `KINDS`."""
     top, total = ld_f32(logits), 0.0
     for e in range(1, experts):
         top = max(top, ld_f32(logits + 4 * e))
     for e in range(experts):
         logit = ld_f32(logits + 4 * e)
-        if sigmoid:
+        if kind:
             small = exp_scalar(-abs(logit))
-            st_f32(score + 4 * e, (1.0 if logit >= 0 else small) / (1.0 + small))
+            if kind == 1:
+                st_f32(score + 4 * e, (1.0 if logit >= 0 else small) / (1.0 + small))
+            else:
+                st_f32(score + 4 * e, math.sqrt(max(logit, 0.0) + math.log1p(small)))
         else:
             share = exp_scalar(logit - top)
             total += share
             st_f32(score + 4 * e, share)
-    if not sigmoid:
+    if not kind:
         for e in range(experts):
             st_f32(score + 4 * e, ld_f32(score + 4 * e) / total)
 
@@ -207,19 +223,19 @@ def _best_group(choice: int, out: int, groups: int, size: int, group_best: int) 
 
 # Filled in by `route_kernel`.
 scores: Any = None
+choose: Any = None
 near_share: Any = None
 best_group: Any = None
 
 
 def route_kernel(jit: Jit) -> Any:
     """The kernel `route_scored`; `jit(function, signature)` compiles its parts."""
-    return specialise(
-        route_scored,
-        "route_scored",
-        scores=jit(_scores, words(4)),
-        near_share=jit(_near_share, types.float64(*[types.int64] * 4, types.float64)),
-        best_group=jit(_best_group, types.int64(*[types.int64] * 5)),
-    )
+    parts = {
+        "near_share": jit(_near_share, types.float64(*[types.int64] * 4, types.float64)),
+        "best_group": jit(_best_group, types.int64(*[types.int64] * 5)),
+    }
+    choice = jit(specialise(_choose_template, "choose_experts", **parts), words(4))
+    return specialise(route_scored, "route_scored", scores=jit(_scores, words(4)), choose=choice)
 
 
 def sort_routes(args: int, step: int, tile: int, scratch: int) -> None:
@@ -348,11 +364,13 @@ def _route(calls: Calls, node: Route) -> None:
     arguments: list[Argument] = [x, x.stride, chosen, weights, chosen.stride, count, used]
     arguments.append(int(routing.normalise))
     kernel = "route"
-    if node.bias is not None or node.scales is not None or not routing.is_plain:
+    if not routing.is_plain or any(each is not None for each in (node.bias, node.scales, node.table)):
         kernel = "route_scored"
         vectors = (0 if each is None else calls.constants.vector(each) for each in (node.bias, node.scales))
-        arguments += [int(routing.scores == "sigmoid"), *vectors, routing.groups, routing.used_groups]
+        arguments += [KINDS.index(routing.scores), *vectors, routing.groups, routing.used_groups]
         arguments += [routing.group_best, routing.scale, float(routing.nearness), int(routing.by_logit)]
+        table_of = None if node.table is None else np.ascontiguousarray(node.table, np.int32)
+        arguments.append(0 if table_of is None else calls.constants.integers(table_of))
     calls.add(kernel, arguments, [x], [chosen, weights], on_logit_rows=x.on_logit_rows)
     arguments = [chosen, chosen.stride, count, used, places, table, int(x.on_logit_rows)]
     once = (1, 1 << 40, 1, 1 << 40)

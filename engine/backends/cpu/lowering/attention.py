@@ -70,11 +70,14 @@ def _attention(calls: Calls, node: Attention) -> None:
         q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial,
         key_page, value_page, *attention.widths(kind, dim, value_dim), window, float(shape.soft_cap), sinks,
         value_dim, slopes, float(shape.rounded_slopes), ahead, distances, furthest, *_lists(node),
+        0 if node.beside is None else calls.cache.addresses(node.beside)[0], node.block,
     ]  # fmt: skip
+    window = attention.NO_WINDOW if node.beside is not None else window
+    also = [] if node.beside is None else [("keys", node.beside)]
     calls.add(
         f"attention_latent_{kind.keys}" if shape.latent else f"attention_{kind.keys}_{kind.values}",
         arguments,
-        [*node.reads, ("keys", layer), ("values", layer)],
+        [*node.reads, ("keys", layer), ("values", layer), *also],
         [y, "partial"],
         tiles=(groups * SPLITS, SMALL_BATCH, groups, SMALL_BATCH),
         position_bytes=(key_page if shape.latent else groups * (key_page + value_page)) // PAGE_TOKENS,
@@ -102,7 +105,7 @@ def _top_keys(calls: Calls, node: TopKeys) -> None:
     arguments: list[Argument] = [
         q, q.stride, keys, key_page, weights, stride, y, y.stride, shape.heads, shape.head_dim,
         attention.widths(kind, shape.head_dim, 0)[0], shape.count, shape.block, int(shape.pooled),
-        shape.local, shape.width, shape.lists, int(shape.each),
+        shape.local, shape.width, shape.lists, int(shape.each), int(shape.ends),
     ]  # fmt: skip
     calls.add(
         f"indexer_{name}", arguments, [*node.reads, ("keys", layer)], [y], tiles=(1, 1, 1, 1),

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from engine.backends.base import Forward
-from engine.backends.cpu.kernels import generalised_delta, moe, ngrams, norm, pointwise, recurrent, rope, rows
+from engine.backends.cpu.kernels import (
+    balance,
+    generalised_delta,
+    moe,
+    ngrams,
+    norm,
+    pointwise,
+    pool,
+    recurrent,
+    rope,
+    rows,
+)
 from engine.backends.cpu.kernels.linear import heads
 from engine.backends.cpu.lowering import attention, linear
 from engine.backends.cpu.lowering.call import Calls, Table
@@ -25,6 +36,8 @@ LOWER: Table = {
     **moe.LOWER,
     **recurrent.LOWER,
     **generalised_delta.LOWER,
+    **pool.LOWER,
+    **balance.LOWER,
     **linear.LOWER,
     **heads.LOWER,
     **attention.LOWER,

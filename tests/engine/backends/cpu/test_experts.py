@@ -15,7 +15,7 @@ import torch
 from engine.backends.base import AttentionShape, Program, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference import ReferenceBackend
-from engine.backends.routing import Routing
+from engine.backends.routing import ROOT, Routing
 from tests.engine.backends.kernel_oracles import INTEGER, PAIRS, Matrix, seen, unit_of
 
 Array = np.ndarray[Any, Any]
@@ -52,10 +52,14 @@ class Mixture:
         bits: int = 16,
         corrected: bool = False,
         residual: bool = True,
+        tabled: bool = False,
     ) -> None:
         self.routing, self.rows_first, self.bits, self.residual = routing, rows_first, bits, residual
         count = routing.experts
         self.correction = np.linspace(-0.3, 0.3, count, dtype=np.float32) if corrected else None
+        rng = np.random.default_rng(7)
+        shares = rng.random((97, count)).argsort(1)[:, : routing.used]
+        self.experts_of = shares.astype(np.int32) if tabled else None
         self.scales = np.linspace(0.5, 1.5, count, dtype=np.float32) if corrected else None
         width, inner = (-(-size // unit_of(kind)) * unit_of(kind) for size in (width, inner))
         self.table, self.router = Matrix("F32", (97, width), 1), Matrix("F32", (count, width), 2)
@@ -73,7 +77,8 @@ class Mixture:
         def forward(ops: Any) -> Any:
             x = ops.embed(table, 0.1)
             x = ops.last_rows(x) if self.rows_first else x
-            routes = ops.route(ops.linear(x, router), self.routing, self.correction, self.scales)
+            logits = ops.linear(x, router)
+            routes = ops.route(logits, self.routing, self.correction, self.scales, self.experts_of)
             spread = ops.spread(x, routes)
             # Products of the same rows with other experts run side by side, and those with the same ones
             # after another kernel.
@@ -130,7 +135,7 @@ SCORED = [
     Routing(6, 3, True, "sigmoid", 1.0, 6, 4, 2), Routing(16, 2, False, nearness=0.01),
     Routing(9, 4, False, scale=1.5, nearness=0.5), Routing(5, 5, nearness=0.0),
     Routing(9, 3, False, "sigmoid", by_logit=True),
-    Routing(24, 4, True, "sigmoid", 2.5, 6, 2, 2, by_logit=True),
+    Routing(24, 4, True, "sigmoid", 2.5, 6, 2, 2, by_logit=True), Routing(9, 3, True, ROOT, 1.5),
 ]  # fmt: skip
 
 
@@ -211,6 +216,19 @@ def test_equal_logits_go_to_the_first_experts() -> None:
         ids = np.array([3, 50, 3])
         found, expected = cpu.run(step(ids)), reference.run(step(ids))
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("routing", [Routing(7, 3, True, ROOT, 1.5), Routing(5, 2, False)])
+def test_experts_of_tokens_in_a_table(routing: Routing) -> None:
+    """Whatever their scores are, which only weigh them."""
+    mixture = Mixture("F32", routing, tabled=True)
+    ids = np.arange(MOST_ROWS) + 3
+    with recorded(CpuBackend(2), mixture) as cpu, recorded(ReferenceBackend(), mixture) as reference:
+        for rows in (1, 3, 8, 9, MOST_ROWS):
+            found, expected = cpu.run(step(ids[:rows])), reference.run(step(ids[:rows]))
+            assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max()
+    with recorded(ReferenceBackend(), Mixture("F32", routing)) as best:
+        assert np.abs(best.run(step(ids)) - expected).max() > 0.01 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("routing", [Routing(5, 2), Routing(6, 3, True, "sigmoid", 1.0, 3, 2, 2)])

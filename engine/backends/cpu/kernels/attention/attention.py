@@ -19,7 +19,8 @@ window are skipped, and each row masks what lies before its own window. Sinks ar
 end.
 
 Latent attention has one key head and no values: a page's keys are unpacked to float32 values (`latent.py`).
-The query heads are divided among tiles as if there were several key heads.
+The query heads are divided among tiles as if there were several key heads. Keys `beside` those of the window
+(`Ops.attention`) are looked at after these.
 """
 
 from __future__ import annotations
@@ -31,24 +32,41 @@ from numba.core import types
 
 from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
-from engine.backends.cpu.kernels.attention.chosen import chosen_functions
+from engine.backends.cpu.kernels.attention.arguments import (
+    A_AHEAD,
+    A_BESIDE,
+    A_DIM,
+    A_HEADS,
+    A_K,
+    A_KEY_PAGE,
+    A_KV_HEADS,
+    A_OUT_WIDTH,
+    A_PARTIAL,
+    A_Q,
+    A_Q_STRIDE,
+    A_Q_WIDTH,
+    A_SCALE,
+    A_SINKS,
+    A_V,
+    A_VALUE_DIM,
+    A_VALUE_PAGE,
+    A_WINDOW,
+    A_Y,
+    A_Y_STRIDE,
+    EDGE,
+)
 from engine.backends.cpu.kernels.attention.combine import SCRATCH, SPLITS, keep_partial_template
 from engine.backends.cpu.kernels.attention.latent import unpack_kernel
 from engine.backends.cpu.kernels.attention.products import attention_products
 from engine.backends.cpu.kernels.attention.softmax import (
     MINUS_INFINITY,
     exp_scalar,
-    row_by_distance,
-    row_cap,
     row_clear,
-    row_distance,
-    row_rounded_slope,
     row_scale,
-    row_slope,
     row_times,
-    weigh_row,
 )
 from engine.backends.cpu.kernels.attention.tiles import FP8_FACTOR
+from engine.backends.cpu.kernels.attention.weigh import weigh_functions
 from engine.backends.cpu.kernels.kv_write.tiles import hadamard
 from engine.backends.cpu.runtime.step_block import (
     POSITIONS,
@@ -75,21 +93,6 @@ HEADS_OF_TILE = 12
 short conversations give work to several threads.
 """
 
-(
-    A_Q, A_Q_STRIDE, A_K, A_V, A_Y, A_Y_STRIDE, A_HEADS, A_KV_HEADS, A_DIM, A_SCALE, A_PARTIAL,
-    A_KEY_PAGE, A_VALUE_PAGE, A_Q_WIDTH, A_OUT_WIDTH, A_WINDOW, A_CAP, A_SINKS, A_VALUE_DIM,
-    A_SLOPES, A_ROUNDED, A_AHEAD, A_DISTANCES, A_FURTHEST, A_CHOSEN, A_CHOSEN_STRIDE, A_LIST, A_LIST_HEADS,
-) = range(28)  # fmt: skip
-"""Queries: address, stride. The layer's keys, its values. Output: address, stride. Heads, key/value heads,
-head dimension, scale (float64). Partial results. Bytes of a head's keys and values in a page. Widths of a
-query and an output (`widths`). Window, soft cap (float64; 0: none), sinks (0: none). Numbers of a head's
-output. ALiBi's slopes (0: none) and `rounded_slopes` (float64) of `AttentionShape`. How many later positions
-a query sees. What is added by distance (0: nothing; see `distance_table`), and the furthest. A negative
-window is one that begins anew at its multiples. Lists of chosen positions (0: all count), their stride, the
-positions in one, and the heads that share it. Strides are in bytes.
-"""
-EDGE = 16
-"""Columns of `distance_table` at either end that hold what further keys have: those of one vector."""
 NO_WINDOW = 1 << 40
 """Further back than any position, so that layers without a window run the same code."""
 
@@ -141,13 +144,10 @@ mix: Any = None
 seen_from: Any = None
 last_seen: Any = None
 begin: Any = None
-change_scores: Any = None
-weigh: Any = None
 keep_partial: Any = None
 write_out: Any = None
 unpack: Any = None
-any_chosen: Any = None
-keep_chosen: Any = None
+over_pages: Any = None
 sees_page: Any = None
 weigh_all: Any = None
 HADAMARD_KEYS = HADAMARD_VALUES = LATENT = False
@@ -177,46 +177,27 @@ def _attend_template(
     """Attention of `here` rows of a run, from row `first_row` of the step on, by the query heads of key/value
     head `g`: over the pages of `split`, into the partial results; over all pages if it is -1.
     """
-    groups, dim, pages = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_i64(run + 8 * RUN_PAGES)
-    short, positions = split >= 0, ld_i64(step + 8 * POSITIONS) + 4 * first_row
-    window, beyond = ld_i64(args + 8 * A_WINDOW), ld_i64(args + 8 * A_AHEAD)
-    last = last_seen(step, run, first_row + here - 1, beyond)
-    first = seen_from(ld_i32(positions), window) // PAGE_TOKENS
+    groups, short, beside = ld_i64(args + 8 * A_KV_HEADS), split >= 0, ld_i64(args + 8 * A_BESIDE)
+    positions = ld_i64(step + 8 * POSITIONS) + 4 * first_row
+    last = last_seen(step, run, first_row + here - 1, ld_i64(args + 8 * A_AHEAD))
+    first = seen_from(ld_i32(positions), ld_i64(args + 8 * A_WINDOW)) // PAGE_TOKENS
     if short:
         first += (split - first) % SPLITS
-    if first > last // PAGE_TOKENS:
+    following = (split if short else 0) if beside else last
+    if min(first, following) > last // PAGE_TOKENS:
         return
     ratio = ld_i64(args + 8 * A_HEADS) // groups
     q_width, width = ld_i64(args + 8 * A_Q_WIDTH), ld_i64(args + 8 * A_OUT_WIDTH)
     queries, q = here * ratio, scratch + SCRATCH
-    scores = q + 4 * SMALL_BATCH * ratio * q_width
-    spare = scores + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
-    out = spare + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
+    out = q + 4 * SMALL_BATCH * ratio * (q_width + 2 * PAGE_TOKENS)
     state = out + 4 * SMALL_BATCH * ratio * width
-    panel = state + 8 * SMALL_BATCH * ratio
     begin(args, g, first_row, queries, q, out, state)
     if HADAMARD_KEYS:
         hadamard(q, queries * (q_width // GROUP))
-    keys, jump = ld_i64(args + 8 * A_K), SPLITS if short else 1
-    for j in range(first, last // PAGE_TOKENS + 1, jump):
-        place = ld_i32(pages + 4 * j) if LATENT else ld_i32(pages + 4 * j) * groups + g
-        start = j * PAGE_TOKENS
-        if not sees_page(args, g, first_row, here, start):
-            continue
-        filled = min(PAGE_TOKENS, last - start + 1)
-        vectors = (filled + 15) // 16
-        page = keys + place * ld_i64(args + 8 * A_KEY_PAGE)
-        values = page if LATENT else ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE)
-        scores_of(page, j, vectors, q, q_width, queries, dim, scores, values)
-        weigh_all(args, g, first_row, queries, positions, last, start, scores, out, state)
-        if LATENT:
-            unpack(page, j, vectors, dim, q_width, width, panel)
-            mix(panel, j, filled, scores, queries, width, spare, out, panel)
-        else:
-            after = j + jump if j + jump <= last // PAGE_TOKENS else first
-            head = g if after > j else min(g + 1, groups - 1)  # the next tile's first page
-            ahead = keys + (ld_i32(pages + 4 * after) * groups + head) * ld_i64(args + 8 * A_KEY_PAGE)
-            mix(values, j, filled, scores, queries, width, spare, out, ahead)
+    jump = SPLITS if short else 1
+    over_pages(args, run, g, first_row, here, first, last, jump, positions, 0, scratch)
+    if beside:
+        over_pages(args, run, g, first_row, here, following, last, jump, positions, 1, scratch)
     if HADAMARD_VALUES:
         hadamard(out, queries * (width // GROUP))
     if short:
@@ -228,55 +209,42 @@ def _attend_template(
         write_out(args, g, first_row, queries, state, out)
 
 
-def _sees_page_template(args: int, g: int, first_row: int, here: int, start: int) -> int:
-    """Whether a row looks at the page from position `start` on: any page, unless positions are chosen."""
-    chosen, stride, listed = (
-        ld_i64(args + 8 * A_CHOSEN), ld_i64(args + 8 * A_CHOSEN_STRIDE), ld_i64(args + 8 * A_LIST)
-    )  # fmt: skip
-    if not chosen:
-        return 1
-    ratio = ld_i64(args + 8 * A_HEADS) // ld_i64(args + 8 * A_KV_HEADS)
-    sharing = ld_i64(args + 8 * A_LIST_HEADS)
-    first, last = g * ratio // sharing, (g * ratio + ratio - 1) // sharing
-    lists = chosen + first_row * stride + 4 * listed * first
-    return int(any_chosen(lists, stride, here, listed, last - first + 1, start))
-
-
-def _weigh_all_template(
-    args: int, g: int, first_row: int, queries: int, positions: int, last: int, start: int, scores: int,
-    out: int, state: int,
+def _over_pages_template(
+    args: int, run: int, g: int, first_row: int, here: int, first: int, last: int, jump: int, positions: int,
+    beside: int, scratch: int,
 ) -> None:  # fmt: skip
-    """`weigh` the scores of a page, from position `start` on, of each query of a tile, whose first row is
-    `first_row`; `last` is the last position that one sees.
+    """Add every `jump`-th page from `first` on to the outputs and sums of `attend`: of the layer's own keys,
+    or of those `beside`.
     """
-    ratio = ld_i64(args + 8 * A_HEADS) // ld_i64(args + 8 * A_KV_HEADS)
-    window, beyond = ld_i64(args + 8 * A_WINDOW), ld_i64(args + 8 * A_AHEAD)
-    changed = ld_f64(args + 8 * A_CAP) > 0.0 or ld_i64(args + 8 * A_SLOPES) != 0
-    changed = changed or ld_i64(args + 8 * A_DISTANCES) != 0
-    chosen, listed = ld_i64(args + 8 * A_CHOSEN), ld_i64(args + 8 * A_LIST)
-    vectors, width = (min(PAGE_TOKENS, last - start + 1) + 15) // 16, ld_i64(args + 8 * A_OUT_WIDTH)
+    groups, dim, pages = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_i64(run + 8 * RUN_PAGES)
+    ratio = ld_i64(args + 8 * A_HEADS) // groups
+    q_width, width = ld_i64(args + 8 * A_Q_WIDTH), ld_i64(args + 8 * A_OUT_WIDTH)
+    queries, q = here * ratio, scratch + SCRATCH
+    scores = q + 4 * SMALL_BATCH * ratio * q_width
     spare = scores + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
-    for i in range(queries):
-        own, head = ld_i32(positions + 4 * (i // ratio)), g * ratio + i % ratio
-        valid, low = min(own + beyond, last) - start + 1, seen_from(own, window) - start
-        row = scores + 4 * PAGE_TOKENS * i
-        if changed:
-            change_scores(args, row, vectors, head, start, own - start)
-        if low >= PAGE_TOKENS:
-            valid = 0
-        if chosen:
-            mine = chosen + (first_row + i // ratio) * ld_i64(args + 8 * A_CHOSEN_STRIDE)
-            mine += 4 * listed * (head // ld_i64(args + 8 * A_LIST_HEADS))
-            if not keep_chosen(row, vectors, mine, listed, start, spare):
-                valid = 0
-        weigh(row, vectors, low, valid, state + 8 * i, out + 4 * width * i, width // 16)
-
-
-def _seen_from(position: int, window: int) -> int:
-    """The first position that a query at `position` attends to; `window` as in `A_WINDOW`."""
-    if window < 0:
-        return position - position % -window
-    return max(0, position - window + 1)
+    out = spare + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
+    state = out + 4 * SMALL_BATCH * ratio * width
+    panel = state + 8 * SMALL_BATCH * ratio
+    keys = ld_i64(args + 8 * (A_BESIDE if beside else A_K))
+    for j in range(first, last // PAGE_TOKENS + 1, jump):
+        place = ld_i32(pages + 4 * j) if LATENT else ld_i32(pages + 4 * j) * groups + g
+        start = j * PAGE_TOKENS
+        if not sees_page(args, g, first_row, here, start, beside):
+            continue
+        filled = min(PAGE_TOKENS, last - start + 1)
+        vectors = (filled + 15) // 16
+        page = keys + place * ld_i64(args + 8 * A_KEY_PAGE)
+        values = page if LATENT else ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE)
+        scores_of(page, j, vectors, q, q_width, queries, dim, scores, values)
+        weigh_all(args, g, first_row, queries, positions, last, start, beside, scores, out, state)
+        if LATENT:
+            unpack(page, j, vectors, dim, q_width, width, panel)
+            mix(panel, j, filled, scores, queries, width, spare, out, panel)
+        else:
+            after = j + jump if j + jump <= last // PAGE_TOKENS else first
+            head = g if after > j else min(g + 1, groups - 1)  # the next tile's first page
+            ahead = keys + (ld_i32(pages + 4 * after) * groups + head) * ld_i64(args + 8 * A_KEY_PAGE)
+            mix(values, j, filled, scores, queries, width, spare, out, ahead)
 
 
 def _last_seen(step: int, run: int, row: int, beyond: int) -> int:
@@ -309,28 +277,6 @@ def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, st
         st_f32(state + 8 * i + 4, 0.0)
 
 
-def _change_scores(args: int, row: int, vectors: int, head: int, start: int, place: int) -> None:
-    """Cap a page's scores of a query of `head`, and add ALiBi's slope or what its distances have.
-
-    `row` has `vectors` vectors of scores of keys from position `start` on; the query is `place` after it.
-    """
-    cap, slopes = ld_f64(args + 8 * A_CAP), ld_i64(args + 8 * A_SLOPES)
-    if cap > 0.0:
-        row_cap(row, vectors, cap)
-    if slopes:
-        slope, rounded = ld_f32(slopes + 4 * head), ld_f64(args + 8 * A_ROUNDED)
-        if rounded > 0.0:
-            row_rounded_slope(row, vectors, slope, start, rounded)
-        elif ld_i64(args + 8 * A_AHEAD):
-            row_distance(row, vectors, slope, -place)
-        else:
-            row_slope(row, vectors, slope, -place)
-    distances, furthest = ld_i64(args + 8 * A_DISTANCES), ld_i64(args + 8 * A_FURTHEST)
-    if distances:
-        own = distances + 4 * ((2 * head + 1) * (furthest + EDGE))
-        row_by_distance(row, vectors, own, -place, furthest)
-
-
 def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out: int) -> None:
     """Write normalised outputs to y; a sink adds e^sink to the sum."""
     groups, dim, width = (
@@ -361,13 +307,10 @@ def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False) -> Any:
     """
     factors = [np.float32(FP8_FACTOR if name == "fp8" else 1) for name in (kind.keys, kind.values)]
     parts = {
-        "seen_from": jit(_seen_from, types.int64(types.int64, types.int64)),
         "last_seen": jit(_last_seen, types.int64(*(types.int64,) * 4)),
         **attention_products(CacheType(kind.keys, "fp32") if latent else kind, jit),
         "begin": jit(specialise(_begin, f"begin_{kind.keys}", KEY_FACTOR=factors[0]), words(7)),
-        "change_scores": jit(_change_scores, words(6)),
-        "weigh": jit(weigh_row, words(7)),
-        **chosen_functions(jit),
+        **weigh_functions(jit),
         "keep_partial": jit(
             specialise(keep_partial_template, f"keep_partial_{kind.values}", VALUE_FACTOR=factors[1]),
             words(6),
@@ -376,9 +319,6 @@ def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False) -> Any:
             specialise(_write_out, f"write_out_{kind.values}", VALUE_FACTOR=factors[1]), words(6)
         ),
     }
-    sees = types.int64(*(types.int64,) * 5)
-    parts["sees_page"] = jit(specialise(_sees_page_template, "sees_page", **parts), sees)
-    parts["weigh_all"] = jit(specialise(_weigh_all_template, "weigh_all", **parts), words(10))
     if latent:
         parts["unpack"] = jit(unpack_kernel(kind.keys), words(7))
     constants = {
@@ -386,6 +326,8 @@ def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False) -> Any:
         "LATENT": latent,
     }  # fmt: skip
     label = f"latent_{kind.keys}" if latent else f"{kind.keys}_{kind.values}"
+    pages = specialise(_over_pages_template, f"over_pages_{label}", **parts, **constants)
+    parts["over_pages"] = jit(pages, words(11))
     attend = specialise(_attend_template, f"attend_{label}", **parts, **constants)
     name = f"attention_{label}"
     return specialise(_attention_template, name, attend=jit(attend, words(8)))

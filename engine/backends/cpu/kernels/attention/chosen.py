@@ -58,11 +58,25 @@ def _keep_chosen_template(row: int, vectors: int, listed: int, width: int, start
     return count
 
 
+def _keep_ends(row: int, valid: int, start: int, block: int) -> int:
+    """How many blocks of positions end among the first `valid` of the page from `start` on; the scores of
+    other positions become minus infinity.
+    """
+    count = 0
+    for i in range(valid):
+        if (start + i + 1) % block:
+            st_f32(row + 4 * i, MINUS_INFINITY)
+        else:
+            count += 1
+    return count
+
+
 def chosen_functions(jit: Jit) -> dict[str, Any]:
-    """`any_chosen` and `keep_chosen`, compiled by `jit`."""
+    """`any_chosen`, `keep_chosen` and `keep_ends`, compiled by `jit`."""
     int64 = types.int64
     made = {"place_in": jit(_place_in, int64(*(int64,) * 3))}
     return {
         "any_chosen": jit(specialise(_any_chosen_template, "any_chosen", **made), int64(*(int64,) * 6)),
         "keep_chosen": jit(specialise(_keep_chosen_template, "keep_chosen", **made), int64(*(int64,) * 6)),
+        "keep_ends": jit(_keep_ends, int64(*(int64,) * 4)),
     }

@@ -38,7 +38,7 @@ from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
 from engine.core import PAGE_TOKENS
 
 (I_Q, I_Q_STRIDE, I_KEYS, I_KEY_PAGE, I_WEIGHTS, I_WEIGHTS_STRIDE, I_Y, I_Y_STRIDE, I_HEADS, I_DIM,
- I_Q_WIDTH, I_COUNT, I_BLOCK, I_POOLED, I_LOCAL, I_WIDTH, I_LISTS, I_EACH) = range(18)  # fmt: skip
+ I_Q_WIDTH, I_COUNT, I_BLOCK, I_POOLED, I_LOCAL, I_WIDTH, I_LISTS, I_EACH, I_ENDS) = range(19)  # fmt: skip
 """Queries, keys and bytes of a page of them, weights (0: all 1), lists; strides in bytes. The
 numbers of `IndexerShape`; numbers of a query in scratch memory.
 """
@@ -135,7 +135,9 @@ def _offer_page_template(args: int, head: int, row: int, start: int, filled: int
 
 
 def _write_list_template(args: int, head: int, own: int, y: int) -> None:
-    """The positions of a heap's blocks, and of those after the last whole block, as a list."""
+    """The positions of a heap's blocks, and of those after the last whole block, as a list; or the last
+    position of each block.
+    """
     heap, count, block = head + HEAD, ld_i64(head), ld_i64(args + 8 * I_BLOCK)
     for at in range(count // 2 - 1, -1, -1):
         sift(heap, at, count, 1)
@@ -144,13 +146,13 @@ def _write_list_template(args: int, head: int, own: int, y: int) -> None:
         st_i64(heap, ld_i64(heap + 8 * end))
         st_i64(heap + 8 * end, moved)
         sift(heap, 0, end, 1)
-    last = y + 4 * ld_i64(args + 8 * I_WIDTH)
+    last, ends = y + 4 * ld_i64(args + 8 * I_WIDTH), ld_i64(args + 8 * I_ENDS)
     for n in range(count):
         first = ld_i32(heap + 8 * n + 4) * block
-        for place in range(first, min(first + block, own + 1)):
+        for place in range(first + block - 1 if ends else first, min(first + block, own + 1)):
             st_i32(y, place)
             y += 4
-    if ld_i64(args + 8 * I_POOLED):
+    if ld_i64(args + 8 * I_POOLED) and not ends:
         for place in range((own + 1) // block * block, own + 1):
             st_i32(y, place)
             y += 4
