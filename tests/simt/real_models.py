@@ -133,6 +133,19 @@ REAL: Mapping[str, dict[str, Any]] = {
         enable_moe_block=True, num_experts=128, top_k_experts=8, moe_intermediate_size=704,
         attention_k_eq_v=True, num_global_key_value_heads=2,
     ),
+    "Falcon Mamba 7B": {
+        "architectures": ["FalconMambaForCausalLM"], "hidden_size": 4096, "intermediate_size": 8192,
+        "state_size": 16, "conv_kernel": 4, "time_step_rank": 256, "num_hidden_layers": 4,
+        "vocab_size": 65024, "hidden_act": "silu", "tie_word_embeddings": False,
+    },
+    "Kimi Linear 48B": _usual(
+        "KimiLinearForCausalLM", 2304, 32, 32, 9216, 4, 163840, kv_lora_rank=512, qk_nope_head_dim=128,
+        qk_rope_head_dim=64, v_head_dim=128, num_experts=256, moe_intermediate_size=1024,
+        linear_attn_config={
+            "head_dim": 128, "num_heads": 32, "short_conv_kernel_size": 4, "full_attn_layers": [4],
+            "kda_layers": [1, 2, 3],
+        },
+    ),
     "DeepSeek V3.2": _usual(
         "DeepseekV32ForCausalLM", 7168, 128, 128, 18432, 6, 129280, **_LATENT, **_MIXTURE, index_n_heads=64,
         index_head_dim=128, index_topk=2048,

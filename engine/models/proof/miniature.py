@@ -25,7 +25,7 @@ from engine.models.names import TensorNames
 from engine.models.proof.case import Case
 from engine.models.proof.cases import CACHES
 from engine.models.proof.random_tensors import BLOCKS, builder
-from engine.models.recurrent_config import DeltaNet, Mamba, Recurrent
+from engine.models.recurrent_config import DeltaNet, Mamba, Recurrent, SelectiveScan, SeparateDelta
 from engine.models.source import WHOLE, View, is_expert
 from engine.tensors import Floats, RawTensor
 
@@ -37,8 +37,8 @@ products. Rounding over a few layers stays below a third of it; a wrong kernel i
 STEPS = (1, 3, 8, 20, 72, 1)
 FEWER_STEPS, FEWER_ROWS = (1, 8, 92), (1, 3, 8, 72, 1)
 """The rows of successive steps: few, more, and more than the window; those of Gemma 3n and 4, whose layers
-have so many operations that fewer steps have to do; and of models with indexers, whose matrices are so many
-that fewer rows have to.
+have so many operations that fewer steps have to do; and of models with indexers, scans or separate deltas,
+whose matrices are so large that fewer rows have to.
 """
 _LAYERS, _FFN, _EXPERT, _VOCABULARY, _WINDOW, _POSITIONS = 6, 256, 256, 256, 100, 1024
 _BASE_ROWS, _EXPERTS, _RANK = 64, 4, 16
@@ -69,7 +69,8 @@ def miniatures(
 
         share = BF16_SHARE if any(key[0] == "BF16" for key in plan.keys) else SHARE
         tolerance = share + 2 * max(CACHES[kind.keys], CACHES[kind.values])
-        steps = FEWER_STEPS if small.value_norm else FEWER_ROWS if small.indexer else STEPS
+        many = small.indexer is not None or isinstance(small.recurrent, SelectiveScan | SeparateDelta)
+        steps = FEWER_STEPS if small.value_norm else FEWER_ROWS if many else STEPS
         return Case(
             name, tolerance, forward, plan.random, steps, str(kind), small.cache_shapes, True,
             states=small.state_shapes,

@@ -93,6 +93,8 @@ LARGE: tuple[Large, ...] = (
     Large("Gemma 4 E2B", Q4_K_M),
     Large("Gemma 4 26B A4B", all_of("Q4_K"), "q6"),
     Large("GLM-4.7-Flash", all_of("BF16")),
+    Large("Falcon Mamba 7B", all_of("Q4_K")),
+    Large("Kimi Linear 48B", all_of("Q4_K")),
     Large("DeepSeek V3.2", all_of("FP8_128")),
     Large("MiniMax-M3", all_of("Q4_K")),
     Large("MiniCPM 3 4B", all_of("Q4_0"), "q4"),

@@ -34,9 +34,9 @@ TOTAL = 1 << 30
 KERNEL_TESTS = [
     f"tests/simt/kernels/test_{name}.py"
     for name in (
-        "kv_write", "kv_write_gather", "attention", "experts", "fused", "gemm", "linear_codes", "linear_rows",
-        "norms", "plain", "recurrent",
-        "packed_activations", "pointwise", "rope", "rows", "runs", "sampling",
+        "kv_write", "kv_write_gather", "attention", "chosen", "experts", "fused", "gemm", "linear_codes",
+        "linear_rows", "norms", "plain", "recurrent", "packed_activations", "pointwise", "rope", "rows",
+        "runs", "sampling",
     )
 ]  # fmt: skip
 """Those that hold a kernel's body against its model."""

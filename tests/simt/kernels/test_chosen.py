@@ -70,6 +70,8 @@ SCORED = {
     "one piece": (IndexerShape(7, 24, 5), True, "fp32", 64),
     "two pieces": (IndexerShape(3, 100, 5), True, "fp16", 40),
     "lists": (IndexerShape(2, 40, 5, block=7, each=True, local=1), False, "q4", 300),
+    "DeepSeek": (IndexerShape(57, 128, 5), True, "fp16", 9),
+    "MiniMax-M3": (IndexerShape(4, 128, 5, block=128, each=True, local=1), False, "fp16", 9),
     "two turns of heads": (IndexerShape(66, 20, 5), True, "fp8", 9),
 }
 
@@ -98,6 +100,7 @@ CHOSEN = {
     "all": IndexerShape(7, 24, 600),
     "pooled": IndexerShape(3, 24, 5, block=6, pooled=True),
     "lists": IndexerShape(2, 24, 4, block=7, each=True, local=2),
+    "wide blocks": IndexerShape(1, 24, 2, block=128, each=True, local=1),
 }
 
 
@@ -122,6 +125,8 @@ ATTENDED = {
     "groups": (GROUPED, 1, CacheType("q8", "q4"), 70),
     "lists across groups": (GROUPED, 3, CacheType("fp32", "fp32"), 33),
     "wide, latent": (AttentionShape(3, 1, 288, 0.1, latent=260), 1, CacheType("q4", "q4"), 9),
+    "DeepSeek": (AttentionShape(2, 1, 576, 0.05, latent=512), 1, CacheType("fp16", "fp16"), 9),
+    "MiniMax-M3": (AttentionShape(4, 1, 128, 0.1), 1, CacheType("fp16", "fp16"), 9),
     "fp8": (AttentionShape(4, 4, 36, 0.3), 4, CacheType("fp8", "fp8"), 9),
 }
 

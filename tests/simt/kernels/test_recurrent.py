@@ -172,6 +172,14 @@ def test_many_keys(key_dim: int, delta: bool) -> None:
     same(advanced(node, inputs, shape.floats, [(5, len(next(iter(inputs.values()))), (0, 2))]))
 
 
+@pytest.mark.parametrize(("decays", "key_dim"), [("key", 128), ("value", 16)])
+def test_usual_sizes_where_parts_decay_alone(decays: str, key_dim: int) -> None:
+    """Of Kimi Linear and of Mamba."""
+    shape = LinearAttentionShape(1, 1, key_dim, 20, decays == "key", decays=decays)
+    node, inputs = attention(shape, 2, beta=shape.delta, skip=not shape.delta)
+    same(advanced(node, inputs, shape.floats, [(5, 2, (0, 2))]))
+
+
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", ["convolution", "linear attention"])
 def test_several_sequences(kind: str) -> None:

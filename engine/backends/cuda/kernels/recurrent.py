@@ -257,7 +257,7 @@ def linear_attention_kernel(
         _linear_attention,
         "l" * 18 + "iliilf",
         32 * groups,
-        168 if few else 255,
+        168 if few and (groups == 4 or decays == "head") else 255,
         constants,
         12 // groups,
     )
