@@ -25,7 +25,8 @@ async def read(job: AsyncJob) -> Said:
 
 def test_jobs_run_beside_each_other_and_the_loop_goes_on() -> None:
     async def main() -> None:
-        generator = AsyncDynamicGenerator(dynamic(pages=60)[0])
+        inner, _ = dynamic(pages=60)
+        generator = AsyncDynamicGenerator(inner)
         asked = [request(seed, 50, 20) for seed in range(5)]
         ticks = 0
 
@@ -40,7 +41,17 @@ def test_jobs_run_beside_each_other_and_the_loop_goes_on() -> None:
         ticking.cancel()
         assert [outcome(said) for said in found] == [alone(each) for each in asked]
         assert ticks > 20
-        late = await read(generator.enqueue(Job(asked[0])))  # after a rest
+        turns, iterate = 0, inner.iterate
+
+        def counting() -> Any:
+            nonlocal turns
+            turns += 1
+            return iterate()
+
+        inner.iterate = counting  # type: ignore[method-assign]
+        await asyncio.sleep(0.02)
+        assert turns <= 1, "it rests when there is nothing to do"
+        late = await read(generator.enqueue(Job(asked[0])))
         assert outcome(late) == alone(asked[0])
         await generator.close()
 

@@ -59,6 +59,18 @@ def test_pieces_are_those_of_the_whole(tmp_path: Path, type_name: str) -> None:
             np.testing.assert_array_equal(again, expected)
 
 
+def test_columns_of_plain_numbers(tmp_path: Path) -> None:
+    for tensor in in_file(tmp_path, "F32"):
+        matrix = tensor.part(1)
+        for start, stop in ((0, 64), (0, 3), (3, 7), (60, 64), (5, 5)):
+            np.testing.assert_array_equal(matrix.columns(start, stop), matrix.numbers()[:, start:stop])
+        for start, stop in ((5, 3), (0, 65), (-1, 3)):
+            with pytest.raises(BadCheckpoint, match=f"has no columns {start} to {stop} of plain numbers"):
+                matrix.columns(start, stop)
+    with pytest.raises(BadCheckpoint, match=r"w of Q4_1 \(7, 64\) has no columns 0 to 32"):
+        in_file(tmp_path, "Q4_1")[0].part(1).columns(0, 32)
+
+
 @settings(max_examples=60)
 @given(st.data())
 def test_any_chain_of_pieces(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

@@ -110,6 +110,16 @@ def test_arrays_of_every_kind(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(("kind", "shortest", "value"), [(8, text(""), ""), (9, U32(4) + U64(0), [])])
+def test_arrays_of_the_shortest_entries(tmp_path: Path, kind: int, shortest: bytes, value: Any) -> None:
+    """With nothing after them; one entry more cannot be in the file."""
+    array = U32(kind) + U64(500) + shortest * 500
+    assert opened(build([key("k", 9, array)], []), tmp_path).metadata["k"] == [value] * 500
+    array = U32(kind) + U64(503) + shortest * 500
+    with pytest.raises(BadCheckpoint, match="claims an array of 503 entries, more than can be in the file"):
+        opened(build([key("k", 9, array)], []), tmp_path)
+
+
 ONE = [entry("t", (4, 2))]
 NUMBERS = np.arange(8, dtype=np.float32).tobytes()
 

@@ -77,6 +77,8 @@ def test_every_number_is_what_the_packer_meant(tmp_path: Path, packing: Packing)
     assert sum(tensor.nbytes for tensor in checkpoint.tensors.values()) == stored
     down = checkpoint.tensors[X + ".weight"]
     assert isinstance(down, GroupedTensor)
+    with pytest.raises(BadCheckpoint, match=f"{X}.weight is one matrix, where the model's headers call for"):
+        down.part(0)
     pieces = np.concatenate([piece.dequantise() for piece in down.pieces()], axis=1)
     assert np.array_equal(
         pieces if down.order is None else pieces[:, np.argsort(down.order)], meant[X + ".weight"]
