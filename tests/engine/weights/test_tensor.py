@@ -100,6 +100,20 @@ def test_pieces_that_are_not_there(tmp_path: Path) -> None:
             piece()
 
 
+@pytest.mark.parametrize(
+    ("type_name", "dtype"),
+    [
+        ("F64", "<f8"), ("F32", "<f4"), ("F16", "<f2"), ("I8", "i1"), ("I16", "<i2"), ("I32", "<i4"),
+        ("I64", "<i8"), ("U8", "u1"), ("U16", "<u2"), ("U32", "<u4"), ("U64", "<u8"), ("BOOL", "u1"),
+    ],
+)  # fmt: skip
+def test_numbers_of_every_type(type_name: str, dtype: str) -> None:
+    raw = np.array([1, 0, 101], dtype)
+    tensor = FileTensor("q", type_name, (3,), raw.view(np.uint8))
+    assert (tensor.numbers().dtype, tensor.nbytes) == (raw.dtype, raw.nbytes)
+    assert tensor.numbers().tolist() == tensor.dequantise().tolist() == [1, 0, 101]
+
+
 def test_numbers_keep_their_type() -> None:
     raw = np.array([[1, -2], [3, 1 << 30]], np.int32)
     found = FileTensor("q", "I32", (2, 2), raw.reshape(-1).view(np.uint8)).numbers()

@@ -1,0 +1,49 @@
+"""When a job can start beside others: pages for its prompt and one for every reply."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.core import PAGE_TOKENS as P
+from engine.generator.admission import fits
+from engine.kv_cache.pages import PageTable
+from tests.engine.kv_cache.test_pages import ids, write
+
+
+def job(length: int, negative: int = 0, holds: bool | None = None) -> Any:
+    guidance = SimpleNamespace(negative_ids=ids(negative, 5000)) if negative else None
+    setup = None if holds is None else SimpleNamespace(holds=lambda: holds)
+    return SimpleNamespace(ids=ids(length), request=SimpleNamespace(guidance=guidance), setup=setup)
+
+
+@pytest.mark.parametrize(
+    ("asked", "active", "expected"),
+    [
+        (job(9 * P), 0, True),  # alone it starts, whatever its length
+        (job(P - 1), 3, True),  # 1 page, and 3 for the others' next tokens, of 4
+        (job(P - 1), 4, False),
+        (job(P), 2, True),  # 2 pages: one for its own next token
+        (job(P), 3, False),
+        (job(P - 1, negative=P - 1), 2, True),
+        (job(P - 1, negative=P - 1), 3, False),
+        (job(1, holds=True), 1, True),
+        (job(1, holds=False), 1, False),  # the model would have to change under the other
+        (job(1, holds=False), 0, True),
+    ],
+)
+def test_a_job_starts_if_all_have_pages(asked: Any, active: int, expected: bool) -> None:
+    cache: Any = SimpleNamespace(table=PageTable(4), key="")
+    assert fits(asked, [job(1)] * active, [asked], cache) is expected
+
+
+def test_pages_that_others_hold_already_are_shared() -> None:
+    cache: Any = SimpleNamespace(table=PageTable(4), key="")
+    with write(cache.table, ids(P)):
+        assert [fits(job(P + 5), [job(1)] * count, [], cache) for count in (2, 3)] == [True, False]
+        assert [fits(job(P + 5), [], [job(1)], cache), fits(job(1, holds=False), [], [job(1)], cache)] == [
+            True,
+            False,
+        ]
