@@ -107,7 +107,7 @@ def test_passes_that_are_replayed_and_those_that_were_not_known() -> None:
     """What was not known of a cached beginning is read as if it were new; no pass has more rows than this
     cache runs at once.
     """
-    generator, _ = make(rows=4)
+    generator, model = make(rows=4)
     source = SequenceRunner(generator.cache, [*range(20, 35)], replayed=[[(0, 3), (3, 0), (12, 9), (14, 1)]])
     source.open()
     assert source.reading() == (((0, 3), (3, 4), (7, 4), (11, 1), (12, 4), (14, 1)),)
@@ -120,6 +120,7 @@ def test_passes_that_are_replayed_and_those_that_were_not_known() -> None:
         14,
         15,
     ]
+    assert model.program.ran == [3, 4, 4, 1, 4, 1], "rows that were taken back are run again"
     source.close()
 
 
