@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import accumulate
 
+from desktop.store.provenance.provenance import common_length
 from engine.core import Alternative, TokenInfo
 
 __all__ = ["UNKNOWN", "TokenTrace"]
@@ -185,7 +186,7 @@ class TokenTrace:
         old = self.text
         if text == old:
             return self
-        low = _same_start(old, text)
+        low = common_length(old, text)
         first = max(0, bisect_right(self.starts, low) - 1) if low < self.length else len(self)
         while 0 < first < len(self) and self.starts[first - 1] == self.starts[first]:
             first -= 1  # parts of a character whose last part is dropped
@@ -302,19 +303,8 @@ class TokenTrace:
         )  # fmt: skip
 
 
-def _same_start(first: str, second: str) -> int:
-    """How many characters two texts share at the beginning, by bisection: slices compare faster than
-    characters.
-    """
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle - 1)
-    return low
-
-
 def _same_end(first: str, second: str, most: int) -> int:
-    """Like `_same_start`, at the ends, and at most `most`."""
+    """How many characters two texts share at the end, at most `most`, as `common_length` has it."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

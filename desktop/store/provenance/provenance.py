@@ -13,7 +13,7 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,10 +37,12 @@ class Provenance:
     prompt: Rendered | None = None
 
 
-def common_length(first: tuple[int, ...], second: tuple[int, ...]) -> int:
-    """The number of ids that two prompts share at the beginning."""
+def common_length(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """How many elements two tuples, or characters two texts, share at the beginning, by bisection: slices
+    compare much faster than elements.
+    """
     low, high = 0, min(len(first), len(second))
-    while low < high:  # slices compare much faster than elements
+    while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle - 1)
     return low

@@ -17,8 +17,8 @@ from engine.errors import UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import Words, unpack_codes
-from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Zeros, runs_by_group
-from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, stems, whole
+from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Zeros, runs_by_group
+from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, whole, wrapped
 from engine.weights.tensor import FileTensor
 from engine.words import _
 
@@ -90,15 +90,10 @@ def wrap_awq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
                 bits_2=_BITS,
             )
         )
-    recent = Recent()
-    names = stems(tensors, "qweight")
-    own = {f"{stem}.{part}" for stem in names for part in _PARTS}
-    out: dict[str, RawTensor] = {name: tensor for name, tensor in tensors.items() if name not in own}
+    if version == "gemm":
+        return wrapped(tensors, _PARTS, _gemm)
     size = whole(settings.get("group_size", settings.get("q_group_size")))
-    for stem in names:
-        matrix = Matrix(stem, tensors, recent)
-        out[stem + ".weight"] = _gemm(matrix) if version == "gemm" else _gemv(matrix, size)
-    return out
+    return wrapped(tensors, _PARTS, lambda matrix: _gemv(matrix, size))
 
 
 def _gemm(matrix: Matrix) -> RawTensor:

@@ -19,8 +19,8 @@ from engine.errors import BadCheckpoint
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import unpack_codes, words_for
-from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Run, Zeros
-from engine.weights.packed.packed_tensors import INTEGERS, Matrix, stems
+from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Run, Zeros
+from engine.weights.packed.packed_tensors import INTEGERS, Matrix, wrapped
 from engine.weights.tensor import FileTensor
 from engine.words import _
 
@@ -80,13 +80,7 @@ def wrap_exl2(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) ->
 
     Reads the widths and sizes of groups, a few hundred bytes for each matrix. Raises `BadCheckpoint`.
     """
-    recent = Recent()
-    names = stems(tensors, "q_weight")
-    own = {f"{stem}.{part}" for stem in names for part in _PARTS}
-    out: dict[str, RawTensor] = {name: tensor for name, tensor in tensors.items() if name not in own}
-    for stem in names:
-        out[stem + ".weight"] = _tensor(Matrix(stem, tensors, recent), tensors)
-    return out
+    return wrapped(tensors, _PARTS, lambda matrix: _tensor(matrix, tensors))
 
 
 def _tensor(matrix: Matrix, tensors: Mapping[str, FileTensor]) -> RawTensor:

@@ -17,8 +17,8 @@ from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import unpack_codes, words_for
-from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Zeros, runs_by_group
-from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, stems, whole
+from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Zeros, runs_by_group
+from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, whole, wrapped
 from engine.weights.tensor import FileTensor
 from engine.words import _
 
@@ -61,13 +61,7 @@ def wrap_gptq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) ->
     `settings` is the quantization_config. Raises `BadCheckpoint` and `UnsupportedModel`.
     """
     added = _added(settings)
-    recent = Recent()
-    names = stems(tensors, "qweight")
-    own = {f"{stem}.{part}" for stem in names for part in _PARTS}
-    out: dict[str, RawTensor] = {name: tensor for name, tensor in tensors.items() if name not in own}
-    for stem in names:
-        out[stem + ".weight"] = _tensor(Matrix(stem, tensors, recent), settings, added)
-    return out
+    return wrapped(tensors, _PARTS, lambda matrix: _tensor(matrix, settings, added))
 
 
 def _added(settings: Mapping[str, Any]) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from engine.errors import BadCheckpoint
+from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import Words
 from engine.weights.packed.grouped import Indices, Recent
@@ -120,6 +121,21 @@ def _rising(indices: Indices) -> bool:
 def stems(tensors: Mapping[str, FileTensor], part: str) -> list[str]:
     """The names of all matrices that have a tensor `part`."""
     return [name.removesuffix("." + part) for name in tensors if name.endswith("." + part)]
+
+
+def wrapped(
+    tensors: Mapping[str, FileTensor], parts: Sequence[str], make: Callable[[Matrix], RawTensor]
+) -> dict[str, RawTensor]:
+    """The tensors with each matrix that has a tensor `parts[0]`, and may have the others, as one tensor
+    X.weight, which `make` returns; other tensors are unchanged.
+    """
+    recent = Recent()
+    names = stems(tensors, parts[0])
+    own = {f"{stem}.{part}" for stem in names for part in parts}
+    out: dict[str, RawTensor] = {name: tensor for name, tensor in tensors.items() if name not in own}
+    for stem in names:
+        out[stem + ".weight"] = make(Matrix(stem, tensors, recent))
+    return out
 
 
 def whole(value: Any) -> int | None:

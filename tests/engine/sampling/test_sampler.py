@@ -137,6 +137,10 @@ def test_another_attempt_draws_another_number() -> None:
     assert ids[0] == ids[3]
     assert len(set(ids)) == 3
     assert ids[1] == int(sampler.uniform(0, 0, 1) * 100_000)
+    # with the likeliest tokens reported, and in the compiled call
+    for top in (1, 0):
+        logits = np.zeros(100_000, np.float32)
+        assert [sampler.sample(logits, [], attempt=attempt, top=top).id for attempt in (0, 1, 2)] == ids[:3]
 
 
 def test_look_and_draw_and_take_are_sample() -> None:

@@ -109,7 +109,7 @@ def test_a_sequence_s_first_rows_take_sixteen_bits() -> None:
         assert np.array_equal(turned[8 : MOST_ROWS - 8], found[8 : MOST_ROWS - 8][::-1])
 
 
-def test_what_a_sequence_s_first_rows_leave_is_what_the_others_begin_with() -> None:
+def test_what_a_prompt_s_head_leaves_is_what_its_tail_begins_with() -> None:
     """The state of a convolution, and places in the text."""
     rng = np.random.default_rng(3)
     table, taps = Matrix("F32", (MOST_ROWS, 32), 4), rng.standard_normal((4, 32)).astype(np.float32)
