@@ -44,12 +44,12 @@ def architectures() -> str:
     mixed = [name.removesuffix(_MIXTURE) for name in named if name.endswith(_MIXTURE)]
     plain = _families(name for name in named if not name.endswith(_MIXTURE))
     return _wrapped(
-        f"Architectures compared with `transformers`: {'; '.join(plain)}; MoE models of "
+        f"Compared with `transformers`: {'; '.join(plain)}; MoE of "
         f"{', '.join(_families(mixed))}. "
-        "With llama.cpp: RWKV-6, RWKV-7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
+        "With llama.cpp: RWKV-6, 7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo, 2, 3, PLM, OpenELM. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
-        "Vision models run on text alone."
+        "Vision models: text alone."
     )
 
 

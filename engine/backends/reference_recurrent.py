@@ -14,14 +14,12 @@ from engine.backends.base import Array, Weight
 from engine.backends.ngrams import NGrams
 from engine.backends.reference_ngrams import hashed_rows
 from engine.backends.reference_pool import nothing, pooled
-from engine.backends.states import DeltaWeights, LinearAttentionShape, PoolShape
+from engine.backends.states import NO_WEIGHT, DeltaWeights, LinearAttentionShape, PoolShape
 from engine.tensors import Floats
 
 
 class RecurrentOps:
-    """`Ops.convolve`, `Ops.linear_attention`, `Ops.generalised_delta` and `Ops.pool` over the states of a
-    cache.
-    """
+    """The operations of `StateOps` over the states of a cache."""
 
     _cache: Any
     """A cache whose `state_parts` are (states, numbers) float32."""
@@ -124,6 +122,19 @@ class RecurrentOps:
         self._keep(part, after)
         return y
 
+    def weighted_mean(self, part: int, k: Array, v: Array, decay: Floats, first: Floats) -> Array:
+        fall, own = (torch.from_numpy(each).to(v.device) for each in (decay, first))
+        channels, k = v.shape[1], k.to(v.device)
+        total, weight, most = self._state(part, 3 * channels, v.device).reshape(3, channels)
+        most = torch.full_like(most, NO_WEIGHT) if self._states[0] < 0 else most
+        y = torch.empty_like(v)
+        for t in range(len(v)):
+            above, below, _unused = _joined(total, weight, most, k[t] + own, v[t])
+            y[t] = above / below
+            total, weight, most = _joined(total, weight, most + fall, k[t], v[t])
+        self._keep(part, torch.stack([total, weight, most]))
+        return y
+
     def _state(self, part: int, size: int, device: torch.device) -> torch.Tensor:
         """The first `size` numbers of a part before the rows, as a copy."""
         if self._states[0] < 0:
@@ -134,6 +145,15 @@ class RecurrentOps:
     def _keep(self, part: int, values: torch.Tensor) -> None:
         """Write a part after the rows."""
         self._cache.state_parts[part][self._states[1], : values.numel()] = values.reshape(-1)
+
+
+def _joined(
+    total: torch.Tensor, weight: torch.Tensor, old: torch.Tensor, new: torch.Tensor, value: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The sums with weights e^old and e^new, as shares of the larger, and its exponent."""
+    top = torch.maximum(old, new)
+    kept, added = torch.exp(old - top), torch.exp(new - top)
+    return kept * total + added * value, kept * weight + added, top
 
 
 def _groups(shape: LinearAttentionShape) -> torch.Tensor:

@@ -10,6 +10,8 @@ from engine.tensors import Floats
 
 MOST_KEY_DIM = 512
 """The largest dimension of keys that every backend takes."""
+NO_WEIGHT = -1e38
+"""The exponent of weights that sum up to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,18 @@ class ConvolutionShape:
     def floats(self) -> int:
         """Numbers in a state: rows of whole vectors of 16."""
         return (self.taps - 1) * ((self.channels + 15) // 16 * 16)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanShape:
+    """The weighted means of C `channels`: their sums of values and of weights, and the weights' size."""
+
+    channels: int
+
+    @property
+    def floats(self) -> int:
+        """Numbers in a state: rows of whole vectors of 16."""
+        return 3 * ((self.channels + 15) // 16 * 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +147,7 @@ class PoolShape:
         return 3 * self.sums * ((self.dim + 15) // 16 * 16)
 
 
-StateShape = ConvolutionShape | LinearAttentionShape | PoolShape
+StateShape = ConvolutionShape | LinearAttentionShape | MeanShape | PoolShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,5 +216,13 @@ class StateOps(Protocol):
 
         `values` and `gates` are (T, D) of each series: the block's own, then those for the block after it.
         `bias` (series, block, D) is added to gates by their position in the block.
+        """
+        ...
+
+    def weighted_mean(self, part: int, k: Any, v: Any, decay: Floats, first: Floats) -> Any:
+        """The mean of the values v (T, C) so far, weighed by the keys k (T, C) (RWKV-4, arXiv 2305.13048).
+
+        In row t the weight of an earlier row s is e^(k[s] + (t - 1 - s) decay), its own e^(k[t] + first);
+        `decay` and `first` are (C,). Part number `part` of the sequence's state is a `MeanShape`. (T, C)
         """
         ...

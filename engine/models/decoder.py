@@ -36,10 +36,11 @@ from engine.models.layers.recurrent_parts import RecurrentSource
 from engine.models.layers.residual_gates import with_residual_gates
 from engine.models.layers.row_orders import fused_order, half_of_queries
 from engine.models.layers.rwkv import rwkv_blocks, time_mixing
-from engine.models.layers.rwkv6 import rwkv_6_blocks, rwkv_6_mixing
+from engine.models.layers.rwkv4 import rwkv_4_mixing
+from engine.models.layers.rwkv6 import mixing_blocks, rwkv_6_mixing
 from engine.models.layers.whole import Blocks, Parts, Stack
 from engine.models.names import TensorNames
-from engine.models.recurrent_config import Rwkv6, Rwkv7
+from engine.models.recurrent_config import Rwkv4, Rwkv6, Rwkv7
 from engine.models.source import WHOLE, View, WeightSource, linear, linear_parts, norm, vector_if
 from engine.tensors import Floats
 
@@ -110,8 +111,8 @@ def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks
         return hyper_blocks(source, config, names, config.hyper, blocks)
     if isinstance(config.recurrent, Rwkv7):
         return rwkv_blocks(source, config, names, config.recurrent, blocks)
-    if isinstance(config.recurrent, Rwkv6):
-        return rwkv_6_blocks(source, config, names, config.recurrent, blocks)
+    if isinstance(config.recurrent, (Rwkv4, Rwkv6)):
+        return mixing_blocks(source, config, names, config.recurrent, blocks)
     if config.per_layer is None and config.layer_scale is False:
         return Blocks(tuple(blocks))
     return scaled_blocks(source, config, names, blocks)
@@ -218,6 +219,8 @@ class Builder:
         config, names = self.config, self.names
         if isinstance(config.recurrent, Rwkv7):
             return time_mixing(self.source, config, names, config.recurrent, layer)
+        if isinstance(config.recurrent, Rwkv4):
+            return rwkv_4_mixing(self.source, config, names, config.recurrent, layer)
         if isinstance(config.recurrent, Rwkv6):
             return rwkv_6_mixing(self.source, config, names, config.recurrent, layer)
         if layer in config.recurrent_layers:

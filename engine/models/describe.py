@@ -21,7 +21,7 @@ from engine.models.load import read_config, survey
 from engine.models.memory.fit import work_space
 from engine.models.mtp import head_bytes
 from engine.models.quantising import PlainCount
-from engine.models.recurrent_config import Rwkv6, Rwkv7
+from engine.models.recurrent_config import Rwkv4, Rwkv6, Rwkv7
 from engine.models.remarks import remarks
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
 from engine.weights.facts import licence, pooling, quantisation_name
@@ -164,7 +164,7 @@ def cpu_only(config: ModelConfig) -> str:
     """What the model has that there are no GPU kernels for, to be translated; "" if there is nothing."""
     found = {
         N_("bidirectional attention"): config.bidirectional,
-        N_("layers of RWKV"): isinstance(config.recurrent, Rwkv6 | Rwkv7),
+        N_("layers of RWKV"): isinstance(config.recurrent, Rwkv4 | Rwkv6 | Rwkv7),
         N_("embeddings of n-grams"): isinstance(config.hyper, GatedStreams)
         and config.hyper.ngrams is not None,
         N_("mixed hyper-connections"): isinstance(config.hyper, HyperConnections)

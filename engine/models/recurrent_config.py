@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.states import ConvolutionShape, LinearAttentionShape, StateShape
+from engine.backends.states import ConvolutionShape, LinearAttentionShape, MeanShape, StateShape
 from engine.errors import BadCheckpoint
 from engine.words import _
 
@@ -170,6 +170,17 @@ class Rwkv7:
 
 
 @dataclass(frozen=True, slots=True)
+class Rwkv4:
+    """RWKV-4 (arXiv 2305.13048): weighted means of this many `channels`. What is made of a row is made of a
+    mixture with the row before it.
+    """
+
+    channels: int
+    halved_every: int = 0
+    """After so many layers the sum of what they made is halved, and what later ones make is; 0: never."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rwkv6:
     """RWKV-6 (arXiv 2404.05892): `heads` of `dim` numbers, with keys and values of `groups` of them. What is
     made of a row is made of mixtures with the row before it, whose shares `rank` numbers make, and decays
@@ -200,6 +211,20 @@ class Rwkv6:
                     kv_heads=self.groups,
                 )
             )
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixLstm:
+    """An LSTM whose memory is a matrix (arXiv 2405.04517): `heads` of `key_dim` keys and `value_dim` values,
+    with gates soft-capped at `cap`.
+    """
+
+    heads: int
+    key_dim: int
+    value_dim: int
+    norm_eps: float
+    """Of the layer norm of each head's result."""
+    cap: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +262,8 @@ Recurrent = (
     | GatedUnit
     | Rwkv7
     | Rwkv6
+    | Rwkv4
+    | MatrixLstm
     | Lightning
 )
 
@@ -268,11 +295,15 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
             return ConvolutionShape(heads * dim, taps), headed_scan_shape(recurrent)
         case GatedUnit(channels, _, taps):
             return ConvolutionShape(channels, taps), gated_unit_shape(recurrent)
+        case MatrixLstm():
+            return matrix_lstm_shapes(recurrent)
         case Lightning():
             return (lightning_shape(recurrent),)
         case Rwkv7():
             shifts = 5 + (recurrent.ranks[3] > 0) + recurrent.mixes_channels
             return rwkv_shape(recurrent), *(ConvolutionShape(width, 2),) * shifts
+        case Rwkv4(channels):
+            return MeanShape(channels), *(ConvolutionShape(width, 2),) * 5
         case Rwkv6():
             shifts = 2 if recurrent.gated else 4
             return rwkv_6_shape(recurrent), *(ConvolutionShape(width, 2),) * shifts
@@ -298,6 +329,15 @@ def gated_unit_shape(kind: GatedUnit) -> LinearAttentionShape:
 def lightning_shape(kind: Lightning) -> LinearAttentionShape:
     """The linear attention of a `Lightning`."""
     return LinearAttentionShape(kind.heads, kind.heads, kind.dim, kind.dim, False)
+
+
+def matrix_lstm_shapes(kind: MatrixLstm) -> tuple[LinearAttentionShape, LinearAttentionShape]:
+    """The linear attention of a `MatrixLstm`: of its values, and of ones."""
+    memory, sums = (
+        LinearAttentionShape(kind.heads, kind.heads, kind.key_dim, values, False)
+        for values in (kind.value_dim, 1)
+    )
+    return memory, sums
 
 
 def rwkv_shape(kind: Rwkv7) -> LinearAttentionShape:

@@ -32,21 +32,23 @@ class RwkvNames:
 
 @dataclass(frozen=True, slots=True)
 class ShiftNames:
-    """The same of RWKV-6, besides `TensorNames.query` (there receptances), `key`, `value`, `output`, `up` and
-    `down`. Those that are no matrices are full names.
+    """The same of RWKV-4 and 6, besides `TensorNames.query` (there receptances), `key`, `value`, `output`,
+    `up` and `down`. Those that are no matrices are full names.
     """
 
     shares: tuple[str, ...]
-    """The shares of the row before in what the others are made of; then in decay, key, value, receptance and
-    gate, a tensor each, or one.
+    """RWKV-6: the shares of the row before in what the others are made of; then in decay, key, value,
+    receptance and gate, a tensor each, or one. RWKV-4: in key, value and receptance.
     """
-    mixture: tuple[str, str]
-    """The matrices of what is added to the last."""
-    decay: tuple[str, str, str]
-    """The two matrices of decays, and what is added."""
+    decay: tuple[str, ...]
+    """What is added to decays, after the two matrices that make them (RWKV-6)."""
     bonus: str
-    gate: str
-    norm: str
-    channel_shares: tuple[str, str] = ("", "")
+    channel_shares: tuple[str, str]
     """The shares of the row before in the feed-forward part's input and in what its gate is made of."""
-    channel_gate: str = ""
+    channel_gate: str
+    of_the_row: bool = False
+    """Whether shares are those of the row itself."""
+    mixture: tuple[str, str] = ("", "")
+    """The matrices of what is added to the last."""
+    gate: str = ""
+    norm: str = ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Recording, Value
-from engine.backends.states import ConvolutionShape, DeltaWeights, LinearAttentionShape, PoolShape
+from engine.backends.states import ConvolutionShape, DeltaWeights, LinearAttentionShape, MeanShape, PoolShape
 from engine.tensors import Floats
 
 
@@ -71,6 +71,23 @@ class Pool(Value):
     @property
     def reads(self) -> tuple[Buffer, ...]:
         return (*self.values, *self.gates)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WeightedMean(Value):
+    """y = the weighted mean of v by k, over part number `part` of the states."""
+
+    INPUTS = ("k", "v")
+    k: Buffer
+    v: Buffer
+    part: int
+    decay: Floats
+    first: Floats
+
+    @property
+    def shape(self) -> MeanShape:
+        """The shape of its state."""
+        return MeanShape(self.decay.size)
 
 
 class RecurrentOps(Recording):
@@ -142,6 +159,11 @@ class RecurrentOps(Recording):
         given, weighed = (tuple(self._at(x, device) for x in each) for each in (values, gates))
         y = given[0].like()
         return self._add(Pool(values=given, gates=weighed, bias=bias, part=part, shape=shape, y=y))
+
+    def weighted_mean(self, part: int, k: Buffer, v: Buffer, decay: Floats, first: Floats) -> Buffer:
+        assert k.width == v.width == decay.size == first.size
+        k, v = (self._at(x, self._device_of_part(part)) for x in (k, v))
+        return self._add(WeightedMean(k=k, v=v, part=part, decay=decay, first=first, y=v.like()))
 
     def _device_of_part(self, part: int) -> int:
         return self._part_devices[part] if self._part_devices else 0

@@ -38,6 +38,7 @@ from engine.models.architectures.deepseek_1 import DEEPSEEK_1, DEEPSEEK_OCR
 from engine.models.architectures.deepseek_sparse import DEEPSEEK_3_2, GLM_5
 from engine.models.architectures.deepseek_v4 import DEEPSEEK_4
 from engine.models.architectures.diffllama import DIFF_LLAMA
+from engine.models.architectures.doge import DOGE
 from engine.models.architectures.dots3 import DOTS_3
 from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE, ERNIE_4_5_PICTURED
 from engine.models.architectures.exaone import EXAONE_3
@@ -129,6 +130,7 @@ from engine.models.architectures.qwen3_5 import QWEN_3_5, QWEN_3_5_MIXTURE, QWEN
 from engine.models.architectures.qwen4 import QWEN_4
 from engine.models.architectures.recurrent_gemma import RECURRENT_GEMMA
 from engine.models.architectures.refact import REFACT
+from engine.models.architectures.rwkv4 import RWKV_4
 from engine.models.architectures.rwkv6 import RWKV_6, RWKV_6_CONVERTED
 from engine.models.architectures.rwkv7 import ARWKV_7, RWKV_7
 from engine.models.architectures.seed_oss import SEED_OSS
@@ -137,6 +139,7 @@ from engine.models.architectures.smollm3 import SMOLLM3
 from engine.models.architectures.stablelm import STABLELM
 from engine.models.architectures.starcoder2 import STARCODER2
 from engine.models.architectures.step3_5 import STEP_3_5
+from engine.models.architectures.xlstm import X_LSTM
 from engine.models.architectures.zamba import ZAMBA, ZAMBA_2
 
 __all__ = ["ARCHITECTURES"]
@@ -162,7 +165,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     MOLMO_2, COSMOS_3_EDGE, HUNYUAN_4, MUSE_SPARK, DOTS_3, HRM_TEXT,
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,
-    RWKV_6, RWKV_6_CONVERTED,
+    RWKV_6, RWKV_6_CONVERTED, RWKV_4, X_LSTM, DOGE,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

@@ -8,17 +8,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.experts_config import Experts
 from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_layer_types
-from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
+from engine.models.headers.experts import (
+    GGUF_EXPERT_KEYS,
+    gguf_experts,
+    hf_experts,
+    hf_groups,
+    limited_groups,
+)
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, gguf_latent, gguf_scale, hf_latent_decoder
 from engine.models.names import GGUF, HF, LATENT_GGUF, LATENT_HF
 from engine.tensors import RawTensor
-from engine.words import _
 
 HF_NAMES = replace(
     HF, latent=LATENT_HF, router="mlp.gate", correction="mlp.gate.e_score_correction_bias",
@@ -29,24 +33,13 @@ HF_NAMES = replace(
     shared_down="mlp.shared_experts.down_proj",
 )  # fmt: skip
 GGUF_NAMES = replace(GGUF, latent=LATENT_GGUF)
-_METHODS = ("greedy", "group_limited_greedy")
 
 
 def from_hf_2(keys: Keys) -> ModelConfig:
     """`DeepseekV2ForCausalLM`."""
     keys = keys.over({"n_routed_experts": 64, "n_shared_experts": 2, "moe_intermediate_size": 1407})
     shape = hf_latent_decoder(keys, (512, 1536), (128, 64, 128))
-    method = keys.text("topk_method", "greedy")
-    if method not in _METHODS:
-        raise UnsupportedModel(
-            _(
-                "The model chooses its experts by {method!r}; only {methods} are supported for "
-                "DeepSeek V2. Choose another model.",
-                method=method,
-                methods=", ".join(_METHODS),
-            )
-        )
-    groups: dict[str, Any] = hf_groups(keys, best=1) if method == "group_limited_greedy" else {}
+    groups: dict[str, Any] = limited_groups(keys)
     return ModelConfig(
         **shape | {"mlp_bias": keys.flag("mlp_bias", False)},
         experts=_experts(keys, dense_first(keys, shape["layers"], 0), normalise=False, scale=1.0, **groups),

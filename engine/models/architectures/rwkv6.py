@@ -23,10 +23,10 @@ NAMES = replace(
     GGUF, mlp_norm="attn_norm_2", query="time_mix_receptance", key="time_mix_key", value="time_mix_value",
     output="time_mix_output", up="channel_mix_key", down="channel_mix_value",
     shifted=ShiftNames(
-        ("time_mix_lerp_x.weight", "time_mix_lerp_fused.weight"), ("time_mix_w1", "time_mix_w2"),
+        ("time_mix_lerp_x.weight", "time_mix_lerp_fused.weight"),
         ("time_mix_decay_w1", "time_mix_decay_w2", "time_mix_decay.weight"), "time_mix_first.weight",
-        "time_mix_gate", "time_mix_ln", ("channel_mix_lerp_k.weight", "channel_mix_lerp_r.weight"),
-        "channel_mix_receptance",
+        ("channel_mix_lerp_k.weight", "channel_mix_lerp_r.weight"), "channel_mix_receptance",
+        mixture=("time_mix_w1", "time_mix_w2"), gate="time_mix_gate", norm="time_mix_ln",
     ),
 )  # fmt: skip
 CONVERTED_NAMES = replace(NAMES, mlp_norm="ffn_norm", up="ffn_up", down="ffn_down")

@@ -22,7 +22,8 @@ from engine.words import _
 
 TEXT_MODELS = {
     "aria_text": "AriaTextForCausalLM", "cohere2": "Cohere2ForCausalLM",
-    "deepseek_v3": "DeepseekV3ForCausalLM", "emu3_text_model": "LlamaForCausalLM",
+    "deepseek_ocr2_text": "DeepseekForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM",
+    "emu3_text_model": "LlamaForCausalLM",
     "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM",
     "glm4v_moe_text": "Glm4MoeForCausalLM", "glm4v_text": "Glm4ForCausalLM",
     "glm_ocr_text": "Glm4ForCausalLM", "gpt_oss": "GptOssForCausalLM", "granite": "GraniteForCausalLM",
@@ -32,7 +33,7 @@ TEXT_MODELS = {
     "kimi_k2": "DeepseekV3ForCausalLM", "lfm2": "Lfm2ForCausalLM", "lfm2_moe": "Lfm2MoeForCausalLM",
     "lfm3": "Lfm3ForCausalLM", "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
     "minimax_m3_vl_text": "MiniMaxM3VLForCausalLM", "nemotron_h": "NemotronHForCausalLM",
-    "paddleocr_vl_text": "Ernie4_5ForCausalLM",
+    "opt": "OPTForCausalLM", "paddleocr_vl_text": "Ernie4_5ForCausalLM",
     "persimmon": "PersimmonForCausalLM",
     "phi3": "Phi3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen2_5_omni_text": "Qwen2ForCausalLM",
     "qwen2_5_vl_text": "Qwen2ForCausalLM", "qwen2_vl_text": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
@@ -44,8 +45,11 @@ TEXT_MODELS = {
 """The `model_type` of a text model -> the class that runs it alone."""
 WITH_PICTURES = {
     "AriaForConditionalGeneration": "aria_text", "AudioFlamingo3ForConditionalGeneration": "qwen2",
-    "AyaVisionForConditionalGeneration": "cohere2", "Cohere2VisionForConditionalGeneration": "cohere2",
+    "AyaVisionForConditionalGeneration": "cohere2", "Blip2ForConditionalGeneration": "opt",
+    "Cohere2VisionForConditionalGeneration": "cohere2",
     "Cosmos3OmniForConditionalGeneration": "qwen3_vl_text",
+    "DeepseekOCR2ForCausalLM": "deepseek_ocr2_text", "DeepseekOCRForCausalLM": "deepseek_ocr2_text",
+    "DeepseekOcr2ForConditionalGeneration": "deepseek_ocr2_text",
     "DeepseekVLForConditionalGeneration": "llama", "DeepseekVLHybridForConditionalGeneration": "llama",
     "Emu3ForConditionalGeneration": "emu3_text_model",
     "Exaone4_5_ForConditionalGeneration": "exaone4", "FastVlmForConditionalGeneration": "qwen2",
@@ -59,6 +63,7 @@ WITH_PICTURES = {
     "HunYuanVLForConditionalGeneration": "hunyuan_vl_text",
     "HyperCLOVAXVisionV2ForConditionalGeneration": "hyperclovax",
     "Idefics2ForConditionalGeneration": "mistral", "Idefics3ForConditionalGeneration": "llama",
+    "InstructBlipForConditionalGeneration": "opt", "InstructBlipVideoForConditionalGeneration": "opt",
     "InternVLChatModel": "qwen2", "InternVLForConditionalGeneration": "qwen2",
     "JanusForConditionalGeneration": "llama", "KimiK25ForConditionalGeneration": "deepseek_v3",
     "KimiVLForConditionalGeneration": "deepseek_v3", "Kimi_K25ForConditionalGeneration": "deepseek_v3",
@@ -91,9 +96,11 @@ WITH_PICTURES = {
 }  # fmt: skip
 """The class of the whole -> the `model_type` of its text model where config.json does not say."""
 _TIED = {
-    "AyaVisionForConditionalGeneration", "Cohere2VisionForConditionalGeneration",
-    "GotOcr2ForConditionalGeneration", "GraniteDoclingForConditionalGeneration",
-    "HunYuanVLForConditionalGeneration", "InternVLForConditionalGeneration",
+    "AyaVisionForConditionalGeneration", "Blip2ForConditionalGeneration",
+    "Cohere2VisionForConditionalGeneration", "GotOcr2ForConditionalGeneration",
+    "GraniteDoclingForConditionalGeneration",
+    "HunYuanVLForConditionalGeneration", "InstructBlipForConditionalGeneration",
+    "InstructBlipVideoForConditionalGeneration", "InternVLForConditionalGeneration",
     "Lfm2VlForConditionalGeneration", "Lfm3VlForConditionalGeneration",
     "LightOnOcrForConditionalGeneration", "MossTranscribeDiarizeForConditionalGeneration",
     "Ovis2ForConditionalGeneration",
@@ -118,6 +125,9 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "max_position_embeddings": 131072,
     },
     "aria_text": {"vocab_size": 32000},
+    "deepseek_ocr2_text": {
+        "vocab_size": 102400, "intermediate_size": 11008, "n_routed_experts": 64, "n_shared_experts": 2,
+    },
     "emu3_text_model": EMU_3,
     "glm4v_moe_text": {"attention_bias": True, "max_position_embeddings": 65536},
     "glm4v_text": {"rms_norm_eps": 1e-5, "max_position_embeddings": 32768},
@@ -131,6 +141,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "hy_v4_vl_text": {"moe_intermediate_size": 2048, "q_lora_rank": 2048, "index_n_heads": 32},
     "llama": {"intermediate_size": 11008, "vocab_size": 32000},
     "mistral": {"intermediate_size": 14336, "vocab_size": 32000},
+    "opt": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
     "persimmon": {"num_hidden_layers": 36, "num_attention_heads": 64},
     "qwen2": {"intermediate_size": 22016, "vocab_size": 151936},
     "qwen2_5_omni_text": {"num_key_value_heads": 4, "rope_theta": 1e6},
@@ -151,7 +162,7 @@ _COMMON = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 
 _OF_THE_WHOLE = ("_name_or_path", "torch_dtype", "dtype", "quantization_config")
 _THINKER = "thinker_config"
 """The part of Qwen's models that also speak which writes text."""
-PARTS = ("text_config", "llm_config")
+PARTS = ("text_config", "llm_config", "language_config")
 """Where config.json has the text model's keys."""
 _PREFIXES = (
     "", "language_model.", "-model.language_model.", "-model.text_model.", "text_model.",

@@ -17,6 +17,7 @@ _MAX_EXPERTS = 1 << 10
 _MAX_GROUPS = 32
 _MAX_WIDTH = 1 << 22
 _LEAST_LIMIT = 0.5
+_METHODS = ("greedy", "group_limited_greedy")
 GGUF_EXPERT_KEYS = ("expert_count", "expert_shared_count")
 """What a reader of GGUF metadata handles that calls `gguf_experts`."""
 
@@ -80,6 +81,23 @@ def hf_experts(
         keys.integer(count, 1, _MAX_EXPERTS), keys.integer(used, 1, _MAX_EXPERTS), width, normalise, own,
         **more,
     )  # fmt: skip
+
+
+def limited_groups(keys: Keys) -> dict[str, int]:
+    """`hf_groups` where `topk_method` of config.json says that experts of some groups alone are chosen, else
+    nothing (DeepSeek V2). Raises `BadCheckpoint` and `UnsupportedModel`.
+    """
+    method = keys.text("topk_method", "greedy")
+    if method not in _METHODS:
+        raise UnsupportedModel(
+            _(
+                "The model chooses its experts by {method!r}; only {methods} are supported for "
+                "DeepSeek V2. Choose another model.",
+                method=method,
+                methods=", ".join(_METHODS),
+            )
+        )
+    return hf_groups(keys, best=1) if method == "group_limited_greedy" else {}
 
 
 def gate_limits(name: str, limit: float) -> Limits:

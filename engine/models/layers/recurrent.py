@@ -17,6 +17,7 @@ from engine.models.config import ModelConfig
 from engine.models.layers.gated_unit import gated_unit
 from engine.models.layers.headed_scan import headed_scan
 from engine.models.layers.lightning import lightning_mixer
+from engine.models.layers.matrix_lstm import matrix_lstm
 from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, bare_norm, scaled
 from engine.models.layers.recurrent_parts import Convolution, Recurrence, RecurrentSource, split, unit_norms
 from engine.models.recurrent_config import (
@@ -25,7 +26,9 @@ from engine.models.recurrent_config import (
     HeadedScan,
     Lightning,
     Mamba,
+    MatrixLstm,
     Recurrent,
+    Rwkv4,
     Rwkv6,
     Rwkv7,
     SelectiveScan,
@@ -201,9 +204,11 @@ def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> M
             return headed_scan(layer, config, config.recurrent, part)
         case GatedUnit():
             return gated_unit(layer, config, config.recurrent, part)
+        case MatrixLstm():
+            return matrix_lstm(layer, config, config.recurrent, part)
         case Lightning():
             return lightning_mixer(layer, config, config.recurrent, part)
-        case Rwkv7() | Rwkv6() | None:
+        case Rwkv7() | Rwkv6() | Rwkv4() | None:
             raise AssertionError("the model has no such layers")
 
 

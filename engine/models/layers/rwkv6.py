@@ -19,7 +19,7 @@ from engine.models.layers.recurrent_parts import Convolution
 from engine.models.layers.rwkv import LowRank, shifting
 from engine.models.layers.whole import Blocks, Stack
 from engine.models.names import TensorNames
-from engine.models.recurrent_config import Rwkv6, rwkv_6_shape
+from engine.models.recurrent_config import Rwkv4, Rwkv6, rwkv_6_shape
 from engine.models.rwkv_names import ShiftNames
 from engine.models.source import View, WeightSource, linear
 from engine.tensors import Floats
@@ -102,29 +102,41 @@ class HalvedBlocks:
 # -- building
 
 
-def rwkv_6_blocks(
-    source: WeightSource, config: ModelConfig, names: TensorNames, kind: Rwkv6, blocks: Sequence[Block]
+def mixing_blocks(
+    source: WeightSource,
+    config: ModelConfig,
+    names: TensorNames,
+    kind: Rwkv4 | Rwkv6,
+    blocks: Sequence[Block],
 ) -> Stack:
-    """The blocks, joined."""
-    made = list(blocks)
-    if not kind.gated:
+    """The blocks of RWKV-4 or 6, joined."""
+    every, made = kind.halved_every, list(blocks)
+    if isinstance(kind, Rwkv4) or not kind.gated:
+        made = [_mixes_channels(source, config, names, block, layer) for layer, block in enumerate(blocks)]
+    if isinstance(kind, Rwkv4) and every:  # the weights of files of RWKV-6 are halved already
         made = [
-            _mixes_channels(source, config, names, block, layer, config.first_state_part(layer) + 3)
-            for layer, block in enumerate(blocks)
+            replace(block, scales=((1.0, 0.5 ** (layer // every)),) * 2) for layer, block in enumerate(made)
         ]
-    return HalvedBlocks(tuple(made), kind.halved_every) if kind.halved_every else Blocks(tuple(made))
+    return HalvedBlocks(tuple(made), every) if every else Blocks(tuple(made))
 
 
 def _mixes_channels(
-    source: WeightSource, config: ModelConfig, names: TensorNames, block: Block, layer: int, part: int
+    source: WeightSource, config: ModelConfig, names: TensorNames, block: Block, layer: int
 ) -> Block:
     own, at, width = names.shifted, names.layer.format(layer), config.width
     assert own is not None
     assert block.mlp is not None
-    shares = [source.vector(at + name, 1, 1, width).reshape(width) for name in own.channel_shares]
+    part = config.first_state_part(layer + 1) - 2
+    shares = [share_of(source, own, at + name, width) for name in own.channel_shares]
     gate = linear(source, at + own.channel_gate, width, width, False)
     mixing = ChannelMixing(shifting(part, shares[0]), block.mlp, shifting(part + 1, shares[1]), gate)
     return replace(block, mlp=mixing)
+
+
+def share_of(source: WeightSource, own: ShiftNames, name: str, width: int) -> Floats:
+    """The share (E,) of the row before under this name."""
+    stored = source.vector(name, 1, 1, width).reshape(width)
+    return 1 - stored if own.of_the_row else stored
 
 
 def rwkv_6_mixing(

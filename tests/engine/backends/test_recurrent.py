@@ -14,7 +14,7 @@ from engine.backends.base import AttentionShape, Ops, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference import ReferenceBackend
-from engine.backends.states import ConvolutionShape, DeltaWeights, LinearAttentionShape, States
+from engine.backends.states import ConvolutionShape, DeltaWeights, LinearAttentionShape, MeanShape, States
 from tests.engine.backends.kernel_oracles import Matrix
 from tests.simt.fake import FakeDevice
 
@@ -307,4 +307,49 @@ def test_the_generalised_delta_rule_holds_in_any_cut(backend: str, sizes: tuple[
         close_to(found, expected[start:end])
     together = layer.run(np.concatenate([IDS[:5], IDS[:1], IDS[:9]]), [(-1, 0), (-1, 2), (-1, 3)], [5, 1, 9])
     close_to(together, np.concatenate([expected[:5], expected[:1], expected[:9]]))
+    layer.close()
+
+
+class MeanLayer(Layer):
+    """The weighted mean alone; inputs are rows of tables, keys so large that e^key is no float32."""
+
+    def __init__(self, backend: Any, channels: int) -> None:
+        self.tables = {name: Matrix("F32", (VOCABULARY, channels), seed) for seed, name in enumerate("kv", 3)}
+        self.weights = {name: backend.load_weight(table) for name, table in self.tables.items()}
+        rng = np.random.default_rng(9)
+        self.decay = -rng.uniform(0.01, 8, channels).astype(np.float32)
+        self.first = rng.standard_normal(channels).astype(np.float32)
+        self.states = States((MeanShape(channels),), 6)
+        self.cache = backend.new_cache([AttentionShape(1, 1, 16, 1.0)], 1, "auto", self.states)
+        self.program = backend.record(self, self.cache, 64)
+
+    def __call__(self, ops: Ops) -> Any:
+        k, v = (ops.embed(table) for table in self.weights.values())
+        return ops.last_rows(ops.weighted_mean(0, ops.soft_cap(k, 90.0, 0.0), v, self.decay, self.first))
+
+    def expected(self, ids: Values) -> Values:
+        """The formula, in float64."""
+        k, v = (table.dequantise()[ids].astype(np.float64) for table in self.tables.values())
+        out = np.empty_like(v)
+        for t in range(len(ids)):
+            ages = np.arange(t - 1, -2, -1)[:, None]
+            size = 90 * k[: t + 1] + np.where(ages < 0, self.first, ages * self.decay)
+            weights = np.exp(size - size.max(0))
+            out[t] = (weights * v[: t + 1]).sum(0) / weights.sum(0)
+        return out
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("channels", [7, 64, 100])
+def test_the_weighted_mean_holds_in_any_cut(backend: str, channels: int) -> None:
+    layer = MeanLayer(backend_of(backend), channels)
+    expected = layer.expected(IDS)
+    assert np.abs(layer.tables["k"].dequantise()[IDS]).max() > 1
+    whole = layer.run(IDS, [(-1, 5)])
+    close_to(whole, expected)
+    for start, end in pairwise([0, 1, 2, 9, 10, 38, 40]):
+        found = layer.run(IDS[start:end], [(1 if start else -1, 1)])
+        assert np.array_equal(found, whole[start:end])
+    together = layer.run(np.concatenate([IDS[:5], IDS[:1], IDS[:9]]), [(-1, 0), (-1, 2), (-1, 3)], [5, 1, 9])
+    assert np.array_equal(together, np.concatenate([whole[:5], whole[:1], whole[:9]]))
     layer.close()

@@ -28,6 +28,7 @@ from tests.engine.models.sparse_cases import SPARSE_CASES
 from tests.engine.models.stream_cases import STREAM_CASES
 from tests.engine.models.today_cases import TODAY_CASES
 from tests.engine.models.wider_cases import WIDER_CASES
+from tests.engine.models.winter_cases import WINTER_CASES
 
 CASES: tuple[Case, ...] = (
     *LLAMA_CASES,
@@ -55,6 +56,7 @@ CASES: tuple[Case, ...] = (
     *NOVEMBER_CASES,
     *DECEMBER_CASES,
     *COMPRESSED_CASES,
+    *WINTER_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

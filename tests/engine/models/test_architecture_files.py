@@ -209,8 +209,8 @@ def test_unsupported_models_are_refused(tmp_path: Path) -> None:
     write_config(folder, config | {"swiglu_limit": 5.0})
     with pytest.raises(UnsupportedModel, match="activation"):
         load(folder)
-    write_config(folder, config | {"architectures": ["RwkvForCausalLM"]})
-    with pytest.raises(UnsupportedModel, match=r"RwkvForCausalLM.*A later version may"):
+    write_config(folder, config | {"architectures": ["Rwkv5ForCausalLM"]})
+    with pytest.raises(UnsupportedModel, match=r"Rwkv5ForCausalLM.*A later version may"):
         load(folder)
 
 

@@ -71,8 +71,8 @@ def test_bad_gguf_metadata(
 
 HF_CASES: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
     "no architecture": ({"architectures": None, "model_type": "x"}, BadCheckpoint, "architectures is None"),
-    "unknown architecture": ({"architectures": ["RwkvForCausalLM"]}, UnsupportedModel,
-    "'RwkvForCausalLM'.*A later version may.*`inglenook-engine info --json` lists"),
+    "unknown architecture": ({"architectures": ["Rwkv5ForCausalLM"]}, UnsupportedModel,
+    "'Rwkv5ForCausalLM'.*A later version may.*`inglenook-engine info --json` lists"),
     "another family": ({"architectures": ["GPT2LMHeadModel"]}, BadCheckpoint, "has no n_embd"),
     "no width": ({"hidden_size": None}, BadCheckpoint, "config.json has no hidden_size"),
     "layers 2.0": ({"num_hidden_layers": 2.0}, BadCheckpoint,

@@ -32,7 +32,7 @@ HOSTILE = st.one_of(
     st.dictionaries(st.sampled_from(["rope_type", "factor", "rope_theta", "x"]),
     st.text(max_size=3) | st.integers(), max_size=3),
 )  # fmt: skip
-UNREAD = (".vision_", ".visual.", ".audio_", ".projector.")
+UNREAD = (".vqmodel.", ".vision_", ".visual.", ".audio_", ".projector.")
 """Parts of names of tensors that are not read: of pictures and of sounds."""
 SOON = 2.0
 """Seconds of processor time that an answer may take, however busy the machine is."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.backends.base import AttentionShape
-from engine.backends.states import ConvolutionShape, LinearAttentionShape, StateShape
+from engine.backends.states import ConvolutionShape, LinearAttentionShape, MeanShape, StateShape
 from engine.errors import BadCheckpoint
 from engine.models.config import ModelConfig
 from engine.models.describe import cpu_only
@@ -18,6 +18,7 @@ from engine.models.recurrent_config import (
     Lightning,
     Mamba,
     Recurrent,
+    Rwkv4,
     Rwkv6,
     Rwkv7,
     SelectiveScan,
@@ -115,6 +116,8 @@ def test_the_context_without_loss_of_quality() -> None:
         assert config(rope=rope).advised_context == advised
     assert config(rope=None).advised_context == 512
     assert cpu_only(config(bidirectional=True)) == "bidirectional attention"
+    means = config(recurrent=Rwkv4(32), recurrent_layers=frozenset({0}))
+    assert cpu_only(means) == "layers of RWKV"
 
 
 @pytest.mark.parametrize(
@@ -134,6 +137,7 @@ def test_the_context_without_loss_of_quality() -> None:
         (Lightning(4, 8, 1e-6), (LinearAttentionShape(4, 4, 8, 8, False),)),
         (Rwkv7(4, 8, 6, (1, 1, 1, 1), 1e-6),
          (LinearAttentionShape(4, 4, 8, 6, True, decays="key"), *(ConvolutionShape(32, 2),) * 7)),
+        (Rwkv4(40), (MeanShape(40), *(ConvolutionShape(32, 2),) * 5)),
         (Rwkv6(4, 2, 8, 1, 1, 1e-6),
          (LinearAttentionShape(2, 4, 8, 8, False, decays="key"), *(ConvolutionShape(32, 2),) * 4)),
         (Rwkv6(4, 4, 8, 1, 1, 1e-6, gated=True),

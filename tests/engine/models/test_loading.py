@@ -318,7 +318,7 @@ BAD: dict[str, tuple[Any, type[EngineError]]] = {
     "nothing there": (lambda folder: folder / "m.gguf", ModelNotFound),
     "cut short": (_truncated, BadCheckpoint),
     "another architecture": (
-        lambda folder: write_folder(folder / "m", architecture="RwkvForCausalLM"),
+        lambda folder: write_folder(folder / "m", architecture="Rwkv5ForCausalLM"),
         UnsupportedModel,
     ),
     "a layer too many": (lambda folder: write_gguf(folder / "m.gguf", llama__block_count=3), BadCheckpoint),

@@ -53,7 +53,7 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 DISAGREEING = {"smolvlm": (False, True), "gemma4_unified": (True, False)}
 """Whether tables are tied by the word of the whole, and by that of its text model."""
 WHOLES = {kind: Whole(text, {"vision_config": eyes}) for kind, (text, eyes) in MODELS.items()} | WHOLE
-QUICK = ("mllama", "cohere2_vision", "gemma4_unified", "ernie4_5_vl_moe")
+QUICK = ("mllama", "deepseek_ocr2", "cohere2_vision", "gemma4_unified", "ernie4_5_vl_moe")
 
 
 def tiny_model(kind: str, whole: Whole) -> Any:
@@ -97,7 +97,8 @@ def test_the_text_model_agrees_with_the_whole(tmp_path: Path, kind: str) -> None
     write_tokenizer(tmp_path)
     tokens = ids(50)
     with torch.inference_mode():
-        expected = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].numpy()
+        run = model.language_model if whole.needs else model
+        expected = run(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].numpy()
     found = logits(load(tmp_path), tokens, context=50)
     assert expected.std() > 0.4
     assert np.abs(found - expected).max() <= whole.tolerance * np.abs(expected).max()
@@ -169,3 +170,29 @@ def test_unknown_text_models_are_refused(tmp_path: Path) -> None:
                 )
             )
         )
+
+
+def test_chameleon_never_writes_tokens_of_pictures(tmp_path: Path) -> None:
+    whole = {**SMALL, "architectures": ["ChameleonForConditionalGeneration"]}
+    pictures = {"IMGIMGA": 7, "IMGIMGB": 6}
+    for tokens, silent in (({"<image>": 5, **pictures}, (6, 8)), ({"<image>": 5}, (0, 0)), (None, (0, 0))):
+        config = written(tmp_path, whole | {"vocabulary_map": tokens})
+        assert read_config(open_checkpoint(config)).silent_tokens == silent
+    with pytest.raises(UnsupportedModel, match=r"sets vocabulary_map to \[6, 7, 9\]"):
+        read_config(
+            open_checkpoint(written(tmp_path, whole | {"vocabulary_map": {"IMGIMGC": 9, **pictures}}))
+        )
+
+
+def test_deepseek_ocr_as_its_makers_have_it(tmp_path: Path) -> None:
+    text = {
+        **SMALL, "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 2, "lm_head": True,
+        "moe_intermediate_size": 40, "first_k_dense_replace": 1, "topk_method": "greedy", "n_group": 1,
+        "topk_group": 1, "use_mla": False, "q_lora_rank": None, "kv_lora_rank": None, "v_head_dim": 0,
+    }  # fmt: skip
+    for name in ("DeepseekOCRForCausalLM", "DeepseekOCR2ForCausalLM"):
+        whole = {"architectures": [name], "model_type": "deepseek_vl_v2", "language_config": text}
+        config = read_config(open_checkpoint(written(tmp_path, whole)))
+        assert config.experts is not None
+        assert (config.experts.layers, config.experts.shared_width) == ({1, 2}, 80)
+        assert (config.experts.normalise, config.head_dim, config.tied) == (False, 16, False)

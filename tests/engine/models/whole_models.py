@@ -63,12 +63,14 @@ ASKING = {
 class Whole:
     """A model: settings of its text model beyond the usual ones, those of its other parts, and a part of
     names that transformers saves unlike the makers, with what they have instead. `tolerance` is as in `Case`.
+    The whole `needs` pictures if it runs no text alone; then its text model is compared.
     """
 
     text: dict[str, Any]
     parts: dict[str, Any] = field(default_factory=lambda: {"vision_config": EYES})
     renamed: tuple[str, str] = ("", "")
     tolerance: float = 1e-5
+    needs: bool = False
 
 
 def _with(**parts: Any) -> dict[str, Any]:
@@ -76,6 +78,7 @@ def _with(**parts: Any) -> dict[str, Any]:
 
 
 LLAMA, QWEN_2, QWEN_3 = ({"model_type": name} for name in ("llama", "qwen2", "qwen3"))
+OPT = {"model_type": "opt", "ffn_dim": 96, "word_embed_proj_dim": 64, "pad_token_id": 1}
 SIGLIP = {**EYES, "model_type": "siglip_vision_model"}
 WHOLE: dict[str, Whole] = {
     "hy_v4_vl": Whole(
@@ -177,5 +180,15 @@ WHOLE: dict[str, Whole] = {
         {"model_type": "hyperclovax", **SCALES, "logits_scaling": 1.5},
         _with(vision={**QWEN_EYES, "model_type": "qwen2_5_vl_vision"}),
     ),
+    "deepseek_ocr2": Whole(
+        {
+            "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40,
+            "mlp_layer_types": ["dense", "sparse", "dense", "sparse"], "routed_scaling_factor": 1.5,
+        },
+        _with(vision={"sam_config": {**SAM, "downsample_channels": [24, 32]}, "encoder_config": EYES}),
+    ),
+    "blip-2": Whole(OPT, _with(vision=EYES, qformer=ASKING), needs=True),
+    "instructblip": Whole(OPT, _with(vision=EYES, qformer=ASKING), needs=True),
+    "instructblipvideo": Whole(LLAMA, _with(vision=EYES, qformer=ASKING), needs=True),
     "nemotron_h_omni": Whole(HYBRID, _with(vision={**EYES, "video_temporal_patch_size": 2})),
 }  # fmt: skip

@@ -33,6 +33,7 @@ from engine.backends.cpu.kernels import (
     recurrent,
     rope,
     rows,
+    weighted_mean,
 )
 from engine.backends.cpu.kernels.attention import attention, combine, indexer
 from engine.backends.cpu.kernels.generalised_delta import generalised_delta_kernel
@@ -231,6 +232,7 @@ _SIMPLE: dict[str, Any] = {
     "rope": rope.rope,
     "convolve": recurrent.convolve,
     "linear_attention": recurrent.linear_attention,
+    "weighted_mean": weighted_mean.weighted_mean,
     "combine": combine.combine,
     "read_memory": read_memory.read_memory,
 }

@@ -14,6 +14,7 @@ from engine.backends.cpu.kernels import (
     recurrent,
     rope,
     rows,
+    weighted_mean,
 )
 from engine.backends.cpu.kernels.linear import heads
 from engine.backends.cpu.lowering import attention, linear
@@ -38,6 +39,7 @@ LOWER: Table = {
     **generalised_delta.LOWER,
     **pool.LOWER,
     **balance.LOWER,
+    **weighted_mean.LOWER,
     **linear.LOWER,
     **heads.LOWER,
     **attention.LOWER,

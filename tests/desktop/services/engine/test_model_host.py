@@ -56,7 +56,7 @@ def _cut(folder: Path) -> Path:
 BAD: dict[str, Any] = {
     "no file": lambda folder: folder / "nothing.gguf",
     "cut short": _cut,
-    "unknown": lambda folder: write_folder(folder / "m", architecture="RwkvForCausalLM"),
+    "unknown": lambda folder: write_folder(folder / "m", architecture="Rwkv5ForCausalLM"),
     "no tokenizer": _without_tokenizer,
     "a template that is none": lambda folder: write_gguf(
         folder / "m.gguf", tokenizer__chat_template="{% for %}"

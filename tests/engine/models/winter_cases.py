@@ -1,0 +1,54 @@
+"""Families that came in winter: Chameleon's folders, RWKV-4, xLSTM, Doge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.engine.models.architectures import ROPE, SMALL, Case
+from tests.engine.models.whole_models import CODES
+
+PLAIN = {"rope_type": "default", "rope_theta": 700.0}
+CHAMELEON: dict[str, Any] = {
+    **SMALL, ROPE: PLAIN, "vq_config": CODES, "vocabulary_map": {"<image>": 5}, "attention_bias": True,
+}  # fmt: skip
+RWKV_4: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "vocab_size": 307,
+    "context_length": 512, "rescale_every": 2,
+}  # fmt: skip
+DOGE: dict[str, Any] = {**SMALL, ROPE: PLAIN, "keep_window_size": 100}
+X_LSTM: dict[str, Any] = {
+    "hidden_size": 64, "num_hidden_layers": 3, "num_heads": 4, "vocab_size": 307, "ffn_proj_factor": 1.5,
+    "ffn_round_up_to_multiple_of": 32, "autocast_kernel_dtype": "float32",
+}  # fmt: skip
+
+WINTER_CASES = (
+    Case("Chameleon", "a layer norm of every head's queries and keys", "chameleon", CHAMELEON),
+    Case(
+        "Chameleon", "", "chameleon", {**CHAMELEON, "swin_norm": True, "attention_bias": False},
+        variant="norms behind",
+    ),
+    Case("RWKV-4", "weighted means of channels, rows mixed with those before", "rwkv", RWKV_4, gpu=False),
+    Case(
+        "RWKV-4", "", "rwkv",
+        {**RWKV_4, "rescale_every": 0, "attention_hidden_size": 40, "tie_word_embeddings": True},
+        variant="other channels, not halved", gpu=False,
+    ),
+    Case("Doge", "scores with what each key's value makes", "doge", DOGE),
+    Case(
+        "Doge", "", "doge",
+        {
+            **DOGE, "num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True, "sliding_window": 9,
+            "tie_word_embeddings": True, "head_dim": 24,
+        },
+        variant="biases, windows, tied",
+    ),
+    Case("xLSTM", "LSTMs with matrices as memory", "xlstm", X_LSTM, length=90),
+    Case(
+        "xLSTM", "", "xlstm",
+        {
+            **X_LSTM, "qk_dim_factor": 0.625, "v_dim_factor": 1.5, "gate_soft_cap": 4.0,
+            "tie_word_embeddings": True,
+        },
+        variant="other sizes, said to be tied",
+    ),
+)  # fmt: skip
