@@ -368,8 +368,9 @@ class SequenceRunner:
 
     def committed(self, token: int) -> None:
         """A step of the decode loop has run this token: its keys and values are in the cache."""
-        self._passes[0].append((self._leases[0].length, 1))
-        self._leases[0].extend([token])
+        lease = self._leases[0]
+        self._passes[0].append((len(lease.ids), 1))
+        lease.extend([token])
         self.passes += 1
 
     def close(self) -> None:

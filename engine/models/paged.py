@@ -215,11 +215,11 @@ class PagedCache:
 
     def reserve_ahead(self, decode_loop: DecodeLoop, lease: Lease, length: int) -> None:
         """Reserve what a decode loop needs for a text of `length` tokens, and tell it. Raises as `run`."""
-        before = len(lease.pages)
+        listed = self._listing
         pages = self.pages_up_to(lease, length)
         if self.recurrent:
             decode_loop.set_state(length, lease.reserve_ahead())
-        if len(pages) != before:
+        if pages is not listed:
             decode_loop.set_pages(pages)
 
     def rewind(self, lease: Lease, length: int) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from engine.backends.decode_loop import KEPT_LOGITS, SamplingPlan
+from engine.backends.decode_loop import SamplingPlan
 from engine.sampling import passes
 from engine.sampling.kernels import LONGEST_HEAD, MIN_SCANNED, Pick, PickedToken, ScanBuffers
 from engine.sampling.sampler import SHORT_HEAD, Sampled, sampled_by
@@ -42,8 +42,8 @@ class CpuDecodeLoop:
         self._uniform: Callable[[int], float] = lambda place: 0.0
         self._begun = 0  # steps that may run, and have not; at most one where no token waits
         self._drawn: deque[PickedToken] = deque()  # of steps that have run
-        self._token = self._place = 0  # what the next step runs
-        self._ran: deque[tuple[int, int]] = deque(maxlen=KEPT_LOGITS + _MOST_AHEAD)  # tokens and their places
+        self._text: list[int] = []  # from the place `_first` on; the next step runs its last token
+        self._first = 0
         self._most = 1  # steps in a row that take no longer than `_LONGEST_S`
 
     def start(
@@ -56,8 +56,7 @@ class CpuDecodeLoop:
         """As in the protocol."""
         assert states is None, "a recurrent model has no decode loop on a CPU"
         self._drawn.clear()
-        self._ran.clear()
-        self._token, self._place, self._begun = ids[-1], len(ids) - 1, 1
+        self._text, self._first, self._begun = [ids[-1]], len(ids) - 1, 1
         self._uniform = uniform
         self._rows.set_pages(pages)
 
@@ -93,30 +92,31 @@ class CpuDecodeLoop:
 
     def _run(self, steps: int) -> None:
         """Run so many steps; no more after one with which the text is likely to end."""
-        inside, alternatives, ends = self._plan.vocabulary, self._plan.alternatives, self._plan.ends
-        first = self._place + 1
-        numbers = [0.0 if self._plan.greedy else self._uniform(first + i) for i in range(steps)]
+        plan, text, drawn = self._plan, self._text, self._drawn
+        inside, alternatives, ends = plan.vocabulary, plan.alternatives, plan.ends
+        place, token = self._first + len(text) - 1, text[-1]
+        places = range(place, place + steps)
+        numbers = [0.0] * steps if plan.greedy else [self._uniform(place + 1) for place in places]
         began = time.perf_counter()
-        for number in numbers:
-            self._ran.append((self._token, self._place))
-            logits = self._rows.run_row(self._token, self._place)
-            found = self._pick(logits[:inside], number, alternatives)
-            self._drawn.append(found)
-            self._token, self._place = found[0], self._place + 1
-            if found[0] < 0 or found[0] in ends:
+        for place, number in zip(places, numbers, strict=True):
+            found = self._pick(self._rows.run_row(token, place)[:inside], number, alternatives)
+            token = found[0]
+            drawn.append(found)
+            text.append(token)
+            if token < 0 or token in ends:
                 break
-        self._begun = min(1, self._begun - len(self._drawn))
-        seconds = (time.perf_counter() - began) / len(self._drawn)
-        self._most = max(1, int(_LONGEST_S / max(seconds, _LONGEST_S / _MOST_AHEAD)))
+        ran = len(drawn)
+        self._begun = int(self._begun > ran)
+        most = _LONGEST_S * ran / (time.perf_counter() - began)
+        self._most = _MOST_AHEAD if most > _MOST_AHEAD else int(most) or 1
 
     def logits(self, place: int) -> Floats:
         """As in the protocol: the step is run again, which writes the same keys and values. Raises
-        `ValueError` for a place whose step is forgotten or has not run.
+        `ValueError` for a place whose step has not run since `start`.
         """
-        for token, at in self._ran:
-            if at == place - 1:
-                return self._rows.run_row(token, at).copy()
-        raise ValueError(f"the logits at {place} are not among those of the latest steps")
+        if not self._first < place < self._first + len(self._text):
+            raise ValueError(f"the logits at {place} are not among those since the loop was started")
+        return self._rows.run_row(self._text[place - 1 - self._first], place - 1).copy()
 
     def close(self) -> None:
         """As in the protocol."""
