@@ -341,7 +341,7 @@ def trigger(
         ), True
     if form.marker in tokens or form.notice:
         return re.compile(re.escape(form.marker.encode())), True
-    opening = r"\s*".join(map(re.escape, form.opening.split()))
+    opening = r"\s*".join(map(re.escape, form.opening.split())).replace(ID, r"[A-Za-z0-9_.-]{1,64}")
     if form.kind == "object":
         keys = "".join(rf'(?:"{re.escape(key)}"\s*:\s*"[^"]*"\s*,\s*)?' for key in form.before)
         key = rf'"{re.escape(form.name_key)}"\s*:\s*' if form.name_key else ""

@@ -77,7 +77,7 @@ class CallForm:
     def marker(self) -> str:
         """The text by which the first call is noticed; empty if only the beginning of a reply shows it."""
         found = re.match(re.escape(self.notice), self.opening) if self.notice else None
-        found = found or _MARKER.match(self.opening.strip())
+        found = found or _MARKER.match(self.opening.strip().partition(ID)[0])
         return found[0] if found is not None and found[0] not in ("[", "{") else ""
 
     def ends_thoughts(self, tokens: Iterable[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Beside other jobs no device samples ahead; a job that is alone again has its device back."""
+"""Beside other jobs neither a device nor a CPU runs ahead; a job that is alone again has its loop back."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from engine.backends.cpu import decode_loop as cpu_loop
 from engine.generator.dynamic import DynamicGenerator, Job
 from engine.generator.job import ACTIVE
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, SamplerSettings
 from tests.engine.generator.fakes import random_logits, tokenizer
 from tests.engine.generator.test_dynamic import Said, alone, outcome, request
-from tests.engine.generator.test_overlap import Walking, WalkingModel
+from tests.engine.generator.test_overlap import Running, RunningModel, Walking, WalkingModel
 
 GREEDY = SamplerSettings(temperature=0.0)
 WARM = SamplerSettings(temperature=1.1, top_k=50, top_p=0.9, min_p=0.01)
@@ -106,4 +107,26 @@ def test_three_jobs_that_begin_together() -> None:
     turns(generator, said)
     assert beside == [1]
     for job in jobs:
+        assert outcome(said[job]) == alone(job.request)
+
+
+@pytest.mark.parametrize("turn", range(10, 19))
+def test_a_cpu_that_has_run_ahead_when_another_job_begins(turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever in its row of steps: what is left of it runs before any pass over the other's pages."""
+    monkeypatch.setattr(cpu_loop, "MIN_SCANNED", 1)
+    model: Any = RunningModel(random_logits)
+    cache = PagedCache(model, CacheSettings(context_length=2048))
+    generator, program = DynamicGenerator(model, cache, tokenizer()), model.program
+    assert isinstance(program, Running)
+    first = Job(request(1, 9, 60, sampler=replace(WARM, seed=3)))
+    second = Job(request(2, 12, 20, sampler=replace(GREEDY, seed=4)))
+    said = {first: Said(), second: Said()}
+    generator.enqueue(first)
+    turns(generator, said, turn)
+    assert len(program.starts) == 1
+    generator.enqueue(second)
+    turns(generator, said)
+    assert len(program.starts) == 2
+    assert len(set(program.places)) == len(program.places)
+    for job in (first, second):
         assert outcome(said[job]) == alone(job.request)

@@ -112,19 +112,25 @@ class WalkingModel(FakeModel):
 
 
 class Running(FakeProgram):
-    """A fake that runs its rows in a row; `starts` are the lengths at which its loops started."""
+    """A fake that runs steps in a row over the block table of its latest pass, as a CPU's program does.
+    `starts` are the lengths at which its loops started, `places` those of the steps.
+    """
 
     def __init__(self, model: Any, store: FakeStore, max_rows: int) -> None:
         super().__init__(model, store, max_rows)
         self.starts: list[int] = []
-        self.rows: list[int] = []
+        self.places: list[int] = []
         self._pages: Ints = np.empty(0, np.int32)
 
     def set_pages(self, pages: Ints) -> None:
         self._pages = pages.copy()
 
+    def run(self, step: Step) -> Floats:
+        self.set_pages(step.pages)
+        return super().run(step)
+
     def run_row(self, token: int, place: int) -> Floats:
-        self.rows.append(place)
+        self.places.append(place)
         return self.run(Step(np.array([token], np.int32), np.array([place], np.int32), self._pages))[0]
 
     def decode_loop(self, params: SamplingPlan) -> Any:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from engine.constraint import format_source
-from engine.constraint.calls.grammar import CallGrammar
+from engine.constraint.calls.grammar import CallGrammar, trigger
 from engine.constraint.grammar import GrammarFilter
 from engine.core import CallPiece, Message, Rendered, Tool, ToolCall
 from engine.settings import ConstraintSettings
+from engine.text.template.channels import ID
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.detect import tool_style
 from engine.text.tools.form import CallForm
@@ -229,6 +230,23 @@ def test_texts_before_a_name(first: str, call: str, between: str, last: str, rep
         assert check_cuts(form, text + reply) == [("weather", {"city": "Oslo"}), ("clock", {})]
         assert read(form, [text + reply])[0] == text.rstrip()
     assert follows(form, reply)
+
+
+def test_an_id_in_what_a_call_begins_with() -> None:
+    source = (
+        LISTED.replace("FIRST", "")
+        .replace("LAST", "")
+        .replace("BETWEEN", "")
+        .replace("CALL", "to={{ c.function.name }};" + QUOTED)
+    )
+    form = tool_style(ChatTemplate(source, None, None)).form
+    assert (form.call[0], form.marker) == (f"to={ID};<call>", "to=")
+    call = 'to=weather;<call>weather<key>city</key><value>"Oslo"</value></call>'
+    assert check_cuts(form, f"Go to=x {call}") == [("weather", {"city": "Oslo"})]
+    pattern, by_marker = trigger(form, TOOLS, {})
+    found = pattern.search(f"Go to=x {call}".encode())
+    assert found is not None
+    assert (found[0].strip(), by_marker) == (b"to=weather;<call>weather", False)
 
 
 def test_strings_in_quotes_are_read_with_and_without() -> None:
