@@ -63,14 +63,8 @@ class Elements:
         schema = schema if isinstance(schema, Mapping) else {}
         reference = schema.get("$ref")
         if isinstance(reference, str) and len(schema) == 1:
-            if reference not in self._references:
-                name = self._references[reference] = self._rules.later()
-                try:
-                    self._rules.define(name, self._body(resolved(schema, self._root)))
-                except NoTexts:
-                    del self._references[reference]
-                    raise
-            return self._references[reference]
+            target = resolved(schema, self._root)
+            return self._rules.reference(self._references, reference, lambda: self._body(target))
         return self._rules.rule(self._body(schema))
 
     def _body(self, schema: Mapping[str, Any]) -> str:

@@ -38,15 +38,19 @@ class LarkRules:
             self._rules.append(f"{name}{attribute}: {body}")
         return self._known[key]
 
-    def later(self) -> str:
-        """The name of a rule whose body is not known yet."""
-        name = f"r{len(self._known)}"
-        self._known[name] = name
-        return name
-
-    def define(self, name: str, body: str) -> None:
-        """The body of a rule that was named before."""
-        self._rules.append(f"{name}: {body}")
+    def reference(self, names: dict[str, str], key: str, body: Callable[[], str]) -> str:
+        """The name of the rule for `key` in `names`. The first use makes it, and its `body` may refer to it;
+        if that raises an error, there is no such rule.
+        """
+        if key not in names:
+            names[key] = name = f"r{len(self._known)}"
+            self._known[name] = name
+            try:
+                self._rules.append(f"{name}: {body()}")
+            except BaseException:
+                del names[key]
+                raise
+        return names[key]
 
     def text(self, text: str) -> str:
         """Exactly this text."""

@@ -132,22 +132,15 @@ class Values:
             return self._any()
         reference = schema.get("$ref")
         if isinstance(reference, str) and len(schema) == 1:
-            if reference not in self._references:
-                name = self._references[reference] = self._rules.later()
-                try:
-                    self._rules.define(name, self._body(resolved(schema, self._root)))
-                except NoTexts:
-                    del self._references[reference]
-                    raise
-            return self._references[reference]
+            target = resolved(schema, self._root)
+            return self._rules.reference(self._references, reference, lambda: self._body(target))
         return self._rules.rule(self._body(schema))
 
     def _any(self) -> str:
         """Any value."""
-        if "" not in self._references:
-            name = self._references[""] = self._rules.later()
-            self._rules.define(name, " | ".join(f"( {self._of_type(kind, {})} )" for kind in _TYPES))
-        return self._references[""]
+        return self._rules.reference(
+            self._references, "", lambda: " | ".join(f"( {self._of_type(kind, {})} )" for kind in _TYPES)
+        )
 
     def _body(self, schema: Mapping[str, Any]) -> str:
         schema = merged([schema], self._root)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.models.architecture import Architecture
-from engine.models.architectures.rwkv7 import NORM_EPS, heads_of
+from engine.models.architectures.rwkv7 import NORM_EPS, gguf_heads
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder
 from engine.models.headers.keys import Keys
@@ -52,13 +52,7 @@ def from_gguf_converted(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelCo
 def _gguf(
     keys: Keys, tensors: Mapping[str, RawTensor], architecture: str, groups: int
 ) -> tuple[dict[str, Any], Rwkv6]:
-    dim = keys.integer("wkv.head_size", 2, 1 << 12)
-    heads = heads_of(keys.integer("embedding_length", 1, 1 << 20), dim)
-    for name, value in (
-        ("attention.head_count", heads), ("attention.head_count_kv", heads), ("attention.key_length", dim),
-        ("attention.value_length", dim), ("rope.dimension_count", 2),
-    ):  # fmt: skip
-        keys = keys.replaced(name, value)
+    keys, heads, dim = gguf_heads(keys)
     shape = gguf_decoder(keys, tensors, architecture, layer_norm=architecture == "rwkv6")
     rank, decay = (keys.integer(f"time_{name}_extra_dim", 1, _MOST) for name in ("mix", "decay"))
     halved = keys.integer("rescale_every_n_layers", 0, MAX_LAYERS, 0)

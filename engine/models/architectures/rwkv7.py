@@ -94,6 +94,20 @@ def heads_of(width: int, dim: int) -> int:
     return width // dim
 
 
+def gguf_heads(keys: Keys) -> tuple[Keys, int, int]:
+    """The number of heads and the size of each; the first is the header with what other decoders say of
+    heads.
+    """
+    dim = keys.integer("wkv.head_size", 2, 1 << 12)
+    heads = heads_of(keys.integer("embedding_length", 1, 1 << 20), dim)
+    for name, value in (
+        ("attention.head_count", heads), ("attention.head_count_kv", heads), ("attention.key_length", dim),
+        ("attention.value_length", dim), ("rope.dimension_count", 2),
+    ):  # fmt: skip
+        keys = keys.replaced(name, value)
+    return keys, heads, dim
+
+
 def _act(keys: Keys) -> str:
     found = keys.text("hidden_act", "sqrelu")
     if found not in (*HF_ACTIVATIONS, "sqrelu"):
@@ -154,13 +168,7 @@ def from_gguf_converted(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelCo
 def _gguf(
     keys: Keys, tensors: Mapping[str, RawTensor], architecture: str, *, layer_norm: bool
 ) -> tuple[dict[str, Any], Rwkv7]:
-    dim = keys.integer("wkv.head_size", 2, 1 << 12)
-    heads = heads_of(keys.integer("embedding_length", 1, 1 << 20), dim)
-    for name, value in (
-        ("attention.head_count", heads), ("attention.head_count_kv", heads), ("attention.key_length", dim),
-        ("attention.value_length", dim), ("rope.dimension_count", 2),
-    ):  # fmt: skip
-        keys = keys.replaced(name, value)
+    keys, heads, dim = gguf_heads(keys)
     shape = gguf_decoder(keys, tensors, architecture, layer_norm=layer_norm)
     decay, rate, share = (
         keys.integer(f"attention.{name}_lora_rank", 1, _MOST)

@@ -204,8 +204,10 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
 
 
 def _few_lists(indexer: Indexer, heads: int, own: Callable[[Container[int]], frozenset[int]]) -> Indexer:
-    """The indexers of the layers that are kept, with a list for whole numbers of heads."""
-    shape = indexer.shape
+    """The indexers of the layers that are kept, with a list for whole numbers of heads. They choose all
+    positions: of two scores that are nearly equal, rounding would choose another one than the reference.
+    """
+    shape = replace(indexer.shape, count=max(indexer.shape.count, -(-_POSITIONS // indexer.shape.block)))
     if shape.each:
         shape = replace(shape, heads=math.gcd(shape.heads, heads))
     return replace(indexer, shape=shape, layers=own(indexer.layers), sharing=own(indexer.sharing))
