@@ -133,7 +133,8 @@ class CpuProgram:
         for i, (before, after) in enumerate(step.states):
             word = RUN_TABLE + RUN_WORDS * i
             self._words[word + RUN_FROM], self._words[word + RUN_TO] = before, after
-        self._replay(count, rows, step.kept)
+        self._set_rows(count, rows, step.kept)
+        self._pool.replay(self._captured, self.stamps)
         if rows == 1:
             return self._first
         values: Floats = self._values[:rows]
@@ -156,15 +157,15 @@ class CpuProgram:
         assert place < self._positions, "a position past the end of a table"
         self._tokens[0], self._places[0] = token, place
         self._words[RUNS] = self._words[RUN_TABLE + RUN_ROWS] = 1
-        self._replay(1, 1, 0)
+        self._set_rows(1, 1, 0)
+        self._pool.replay(self._captured, self.stamps)
         return self._row
 
-    def _replay(self, rows: int, logit_rows: int, kept: int) -> None:
-        """Run the pass over what the step block says; the runs of a step over several sequences are there."""
+    def _set_rows(self, rows: int, logit_rows: int, kept: int) -> None:
+        """Write a step's numbers of rows, and where they are kept, to the step block."""
         words = self._words
         self._serial += 1
         words[ROWS], words[LOGIT_ROWS], words[SERIAL], words[KEPT] = rows, logit_rows, self._serial, kept
-        self._pool.replay(self._captured, self.stamps)
 
     def _divide(self, step: Step) -> None:
         """Write the runs of a step over several sequences to the step block."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -107,10 +108,14 @@ def _converted(form: GgufForm, config: Config, tensors: Tensors) -> Tensors:
     import gguf
 
     kinds = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
-    maps = [
-        gguf.get_tensor_name_map(kinds[name], layer_count(config))
-        for name in form.alike or (form.architecture,)
-    ]
+    # making a map of an architecture with names of its own changes those of all later maps
+    with mock.patch.object(
+        gguf.TensorNameMap, "block_mappings_cfg", gguf.TensorNameMap.block_mappings_cfg.copy()
+    ):
+        maps = [
+            gguf.get_tensor_name_map(kinds[name], layer_count(config))
+            for name in form.alike or (form.architecture,)
+        ]
     out = {}
     for name, values in stacked_experts(form.change(config, text_only(tensors))).items():
         if form.interleaved and re.search(r"\.[qk]_proj\.", name):
