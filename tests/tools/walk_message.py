@@ -143,7 +143,7 @@ class _Profile:
         """Back from a stack to where its way begins; None where it does not lead there."""
         calls, start = list(stack.stations), self._starts[name]
         handed = list(self._handed)
-        for _ in range(8):
+        while True:  # a timer that waits for more may run any number of times
             begun = next((i for i, call in enumerate(calls) if _begins(call, start)), None)
             if begun is not None:
                 return Walk.of(iter(calls[begun:]))
@@ -153,7 +153,6 @@ class _Profile:
             stack = handed[at][1]
             del handed[at:]
             calls = [*stack.stations, *calls]
-        return None
 
 
 def _begins(call: Station, start: Station) -> bool:
