@@ -7,7 +7,10 @@ from engine.printable import one_line
 from engine.weights import Checkpoint
 from engine.words import _
 
-_EYES, _EARS = ("vision_config", "visual", "vision"), ("audio_config", "audio_encoder", "sound_config")
+_EYES = "vision_config", "visual", "vision"
+_EARS = (
+    "audio_config", "audio_encoder", "sound_config", "encoder_config", "acoustic_tokenizer_encoder_config",
+)  # fmt: skip
 
 
 def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:

@@ -53,12 +53,14 @@ WITH_PICTURES = {
     "DeepseekVLForConditionalGeneration": "llama", "DeepseekVLHybridForConditionalGeneration": "llama",
     "Emu3ForConditionalGeneration": "emu3_text_model",
     "Exaone4_5_ForConditionalGeneration": "exaone4", "FastVlmForConditionalGeneration": "qwen2",
-    "FuyuForCausalLM": "persimmon",
+    "FunAsrNanoForConditionalGeneration": "qwen3", "FuyuForCausalLM": "persimmon",
     "Glm46VForConditionalGeneration": "glm4v_text", "Glm4vForConditionalGeneration": "glm4v_text",
     "Glm4vMoeForConditionalGeneration": "glm4v_moe_text", "GlmAsrForConditionalGeneration": "llama",
     "GlmOcrForConditionalGeneration": "glm_ocr_text", "GotOcr2ForConditionalGeneration": "qwen2",
     "Granite4VisionForConditionalGeneration": "granite4_vision_text",
     "GraniteDoclingForConditionalGeneration": "granite_docling_text",
+    "GraniteSpeechForConditionalGeneration": "granite",
+    "GraniteSpeechPlusForConditionalGeneration": "granite",
     "HYV4VLForConditionalGeneration": "hy_v4_vl_text",
     "HunYuanVLForConditionalGeneration": "hunyuan_vl_text",
     "HyperCLOVAXVisionV2ForConditionalGeneration": "hyperclovax",
@@ -76,8 +78,8 @@ WITH_PICTURES = {
     "MiniMaxM3SparseForConditionalGeneration": "minimax_m3_vl_text",
     "MossTranscribeDiarizeForConditionalGeneration": "qwen3",
     "MusicFlamingoForConditionalGeneration": "qwen2", "NemotronH_Nano_VL_V2": "nemotron_h",
-    "NemotronH_Omni_Reasoning_V3": "nemotron_h", "Ovis2ForConditionalGeneration": "qwen2",
-    "PaddleOCRVLForConditionalGeneration": "paddleocr_vl_text",
+    "NemotronH_Omni_Reasoning_V3": "nemotron_h", "OmniASRForConditionalGeneration": "llama",
+    "Ovis2ForConditionalGeneration": "qwen2", "PaddleOCRVLForConditionalGeneration": "paddleocr_vl_text",
     "PaliGemmaForConditionalGeneration": "gemma",
     "PerceptionLMForConditionalGeneration": "llama", "QianfanOCRForConditionalGeneration": "qwen3",
     "Qwen2AudioForConditionalGeneration": "qwen2", "Qwen2VLForConditionalGeneration": "qwen2_vl_text",
@@ -90,15 +92,16 @@ WITH_PICTURES = {
     "Qwen3VLForConditionalGeneration": "qwen3_vl_text",
     "Qwen3VLMoeForConditionalGeneration": "qwen3_vl_moe_text",
     "SmolVLMForConditionalGeneration": "llama", "Step3p7ForConditionalGeneration": "step3p5",
-    "VideoLlama3ForConditionalGeneration": "qwen2",
+    "VibeVoiceAsrForConditionalGeneration": "qwen2", "VideoLlama3ForConditionalGeneration": "qwen2",
     "VideoLlavaForConditionalGeneration": "llama", "VipLlavaForConditionalGeneration": "llama",
     "VoxtralForConditionalGeneration": "llama",
 }  # fmt: skip
 """The class of the whole -> the `model_type` of its text model where config.json does not say."""
 _TIED = {
     "AyaVisionForConditionalGeneration", "Blip2ForConditionalGeneration",
-    "Cohere2VisionForConditionalGeneration", "GotOcr2ForConditionalGeneration",
-    "GraniteDoclingForConditionalGeneration",
+    "Cohere2VisionForConditionalGeneration", "FunAsrNanoForConditionalGeneration",
+    "GotOcr2ForConditionalGeneration", "GraniteDoclingForConditionalGeneration",
+    "GraniteSpeechForConditionalGeneration", "GraniteSpeechPlusForConditionalGeneration",
     "HunYuanVLForConditionalGeneration", "InstructBlipForConditionalGeneration",
     "InstructBlipVideoForConditionalGeneration", "InternVLForConditionalGeneration",
     "Lfm2VlForConditionalGeneration", "Lfm3VlForConditionalGeneration",
@@ -113,8 +116,16 @@ _INTERLEAVED = {"paddleocr_vl_text": False, "hy_v4_vl_text": True}
 _TIED_ALONE = ("qwen2_5_omni_text", "qwen3_vl_moe_text")
 """Text models that say true where it does not hold for the whole."""
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "FunAsrNanoForConditionalGeneration": {
+        "hidden_size": 1024, "num_hidden_layers": 28, "intermediate_size": 3072, "num_attention_heads": 16,
+        "num_key_value_heads": 8, "max_position_embeddings": 40960,
+    },
     "GlmAsrForConditionalGeneration": {
         "num_key_value_heads": 4, "rms_norm_eps": 1e-5, "max_position_embeddings": 8192,
+    },
+    "OmniASRForConditionalGeneration": {
+        "vocab_size": 11984, "hidden_size": 4096, "intermediate_size": 2816, "num_hidden_layers": 12,
+        "num_attention_heads": 8, "rms_norm_eps": 1e-5, "max_position_embeddings": 8192,
     },
     "PaliGemmaForConditionalGeneration": {
         "hidden_size": 2048, "num_hidden_layers": 18, "intermediate_size": 16384, "num_attention_heads": 8,

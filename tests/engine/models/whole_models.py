@@ -53,6 +53,7 @@ EMU_CODES = {
     "embed_dim": 4, "base_channels": 32, "channel_multiplier": [1], "num_res_blocks": 1, "codebook_size": 8,
     "latent_channels": 4,
 }  # fmt: skip
+WAVES = {"num_filters": 2, "depths": [1] * 7, "hidden_size": 16}
 ASKING = {
     "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48,
     "encoder_hidden_size": 32,
@@ -176,6 +177,22 @@ WHOLE: dict[str, Whole] = {
     "glmasr": Whole(LLAMA, _with(audio=EARS)),
     "audioflamingo3": Whole(QWEN_2, _with(audio=EARS)),
     "musicflamingo": Whole(QWEN_2, _with(audio={**EARS, "model_type": "audioflamingo3_encoder"})),
+    "granite_speech": Whole(
+        {**SCALES, "attention_multiplier": 0.2, "tie_word_embeddings": True},
+        _with(encoder=EARS, projector=ASKING),
+    ),
+    "granite_speech_plus": Whole(
+        {**SCALES, "attention_multiplier": 0.2}, _with(encoder=EARS, projector=ASKING),
+    ),
+    "vibevoice_asr": Whole(QWEN_2, _with(acoustic_tokenizer_encoder=WAVES, semantic_tokenizer_encoder=WAVES)),
+    "fun_asr_nano": Whole(
+        QWEN_3,
+        _with(
+            audio={**EARS, "num_hidden_layers": 2, "num_timestamp_prediction_layers": 1},
+            adaptor={"hidden_size": 64, "intermediate_size": 16},
+        ),
+    ),
+    "omniasr": Whole(LLAMA, _with(audio={**EARS, "conv_dim": [16] * 7, "num_conv_pos_embeddings": 16})),
     "hyperclovax_vision_v2": Whole(
         {"model_type": "hyperclovax", **SCALES, "logits_scaling": 1.5},
         _with(vision={**QWEN_EYES, "model_type": "qwen2_5_vl_vision"}),
