@@ -11,7 +11,9 @@ from starlette.types import ASGIApp
 
 from engine.server import chat, models, tokens
 from engine.server.anthropic import messages
-from engine.server.failure import Failure
+from engine.server.failure import OLLAMA_PATH, Failure
+from engine.server.ollama import models as ollama_models
+from engine.server.ollama import replies as ollama_replies
 from engine.server.responses import create
 from engine.server.security import Security
 from engine.server.service import Endpoint, Handler, Service
@@ -20,7 +22,8 @@ from engine.server.texts import completions, embeddings
 GET: tuple[tuple[str, Handler], ...] = (
     ("/health", models.health), ("/v1/health", models.health), ("/v1/models", models.models),
     ("/v1/models/{id:path}", models.model), ("/tokenizer_info", tokens.tokenizer_info),
-    ("/v1/responses/{id}", create.retrieve),
+    ("/v1/responses/{id}", create.retrieve), ("/api/tags", ollama_models.tags),
+    ("/api/ps", ollama_models.running), ("/api/version", ollama_models.version),
 )  # fmt: skip
 POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/chat/completions", chat.chat_completions), ("/v1/completions", completions.completions),
@@ -29,7 +32,9 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/messages/count_tokens", messages.count_tokens), ("/v1/embeddings", embeddings.embeddings),
     ("/tokenize", tokens.tokenize), ("/detokenize", tokens.detokenize),
     ("/apply-template", tokens.apply_template), ("/v1/models/load", models.load),
-    ("/v1/models/unload", models.unload),
+    ("/v1/models/unload", models.unload), ("/api/chat", ollama_replies.chat),
+    ("/api/generate", ollama_replies.generate), ("/api/embed", ollama_models.embed),
+    ("/api/embeddings", ollama_models.embeddings), ("/api/show", ollama_models.show),
 )  # fmt: skip
 
 DELETE: tuple[tuple[str, Handler], ...] = (("/v1/responses/{id}", create.delete),)
@@ -56,8 +61,8 @@ def _hint(path: str) -> str:
         return " Add /v1 to the address of the server."
     if path.startswith("/v1/v1/"):
         return " Remove /v1 from the address of the server: this client adds it."
-    if path.startswith("/api/"):
-        return " This is not Ollama's API: use OpenAI's, at /v1, or Anthropic's."
+    if path.startswith(OLLAMA_PATH):
+        return " Of Ollama's API there are chat, generate, embed, embeddings, show, tags, ps and version."
     return ""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from engine.core import Message, ToolCall
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
@@ -26,12 +28,12 @@ def _message(fields: Fields) -> Message:
     if role not in _ROLES:
         raise fields.wrong("role", "one of " + ", ".join(_ROLES))
     if role in ("tool", "function"):
-        return Message(
-            "tool", content_of(fields), tool_call_id=fields.text("tool_call_id"), name=fields.text("name")
-        )
+        name = fields.text("name") or fields.text("tool_name")  # Ollama's word
+        return Message("tool", content_of(fields), tool_call_id=fields.text("tool_call_id"), name=name)
     if role != "assistant":
         return Message(_ROLES[role], content_of(fields))
-    reasoning = fields.text("reasoning_content") or fields.text("reasoning")
+    names = ("reasoning_content", "reasoning", "thinking")
+    reasoning = next((text for name in names if (text := fields.text(name))), "")
     return Message(role, content_of(fields), _calls_of(fields), reasoning=reasoning)
 
 
@@ -46,8 +48,14 @@ def _calls_of(fields: Fields) -> tuple[ToolCall, ...]:
         function = item.part("function")
         if function is None or not function.text("name"):
             raise item.wrong("function", "an object with the name of a function")
-        found.append(ToolCall(item.text("id"), function.text("name"), function.text("arguments")))
+        found.append(ToolCall(item.text("id"), function.text("name"), _arguments(function)))
     return tuple(found)
+
+
+def _arguments(function: Fields) -> str:
+    """The arguments of a call as JSON; Ollama's clients, and templates' authors, send the object itself."""
+    value = function.get("arguments")
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else function.text("arguments")
 
 
 def content_of(fields: Fields, name: str = "content") -> str:

@@ -21,6 +21,7 @@ from engine.server.memory import Memory
 from engine.server.options import Bounds
 
 _EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+_LINE_STREAM = {"content-type": "application/x-ndjson", "cache-control": "no-cache"}
 
 FailureEvents = Callable[[Failure], Iterable[tuple[Mapping[str, Any], str]]]
 """The events, (value, name) each, that tell a client of a failure in a stream."""
@@ -39,9 +40,10 @@ class Exchange:
         self.channel = Channel(bounds.unread)
         self._receive, self._send, self._bounds = receive, send, bounds
         self._watch: asyncio.Task[None] | None = None
-        self.failure_events: FailureEvents = lambda failure: ((failure.body(), ""),)
+        self.failure_events: FailureEvents = lambda failure: ((failure.body_for(self._path), ""),)
         self.streaming = False
         """Whether the answer is a stream that has begun."""
+        self._lines = False
         self.since = time.monotonic()
         self.tokens = 0
         """How many tokens have been written for it."""
@@ -118,21 +120,16 @@ class Exchange:
     def _path(self) -> str:
         return str(self.scope.get("path", ""))
 
-    async def start_stream(self) -> None:
-        """Begin a stream of events."""
-        await self._start(200, _EVENT_STREAM)
-        self.streaming = True
+    async def start_stream(self, *, lines: bool = False) -> None:
+        """Begin a stream of events; with `lines` each is a line of JSON."""
+        await self._start(200, _LINE_STREAM if lines else _EVENT_STREAM)
+        self.streaming, self._lines = True, lines
 
     async def send_event(self, value: Mapping[str, Any], name: str = "") -> None:
         """One event of a stream."""
         head = f"event: {name}\n".encode() if name else b""
-        await self._send(
-            {
-                "type": "http.response.body",
-                "body": head + b"data: " + to_json(value) + b"\n\n",
-                "more_body": True,
-            }
-        )
+        body = to_json(value) + b"\n" if self._lines else head + b"data: " + to_json(value) + b"\n\n"
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def end_stream(self, *, done: bool = True) -> None:
         """End a stream; `done` ends it as OpenAI's do."""

@@ -1,4 +1,4 @@
-"""What a client is told when a request fails, in the form of OpenAI's errors or of Anthropic's."""
+"""What a client is told when a request fails, in the form of OpenAI's, Anthropic's or Ollama's errors."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ class Failure:
 
     def body_for(self, path: str) -> dict[str, Any]:
         """The JSON of the answer in the form of the endpoint at `path`."""
+        if path.startswith(OLLAMA_PATH):
+            return {"error": self.message}
         if path != MESSAGES_PATH and not path.startswith(MESSAGES_PATH + "/"):
             return self.body()
         kind = _ANTHROPIC_KINDS.get(self.status, BAD_REQUEST if self.status < 500 else "api_error")
@@ -51,6 +53,8 @@ class Failure:
 
 MESSAGES_PATH = "/v1/messages"
 """Anthropic's endpoint; what begins with it answers in Anthropic's form."""
+OLLAMA_PATH = "/api/"
+"""What begins with it answers in Ollama's form."""
 _ANTHROPIC_KINDS = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",

@@ -19,6 +19,8 @@ _OLD = {
 }  # fmt: skip
 """Fields of a request (the last is llama.cpp's): that of `structured_outputs` of each."""
 _KINDS = ("json", "json_object", "regex", "choice", "grammar")
+_OBJECT = '{"type": "object"}'
+"""The schema of any object: what programs that ask for JSON read the reply as."""
 Format = tuple[str, str]
 """`ConstraintSettings.format` and its `pattern`."""
 
@@ -53,7 +55,7 @@ def _response_format(requested: Fields) -> Format:
     if kind == "text":
         return "none", ""
     if kind == "json_object":  # llama.cpp's server and others take a schema there
-        return "json" if requested.get("schema") is None else "json_schema", _schema(requested, "schema", "")
+        return "json_schema", _schema(requested, "schema", _OBJECT)
     if kind != "json_schema":
         raise requested.wrong("type", '"text", "json_object" or "json_schema"')
     return "json_schema", _schema(requested.part("json_schema") or requested, "schema")
@@ -62,7 +64,7 @@ def _response_format(requested: Fields) -> Format:
 def _structured(fields: Fields, name: str, kind: str) -> Format:
     value = fields.get(name)
     if kind == "json_object":
-        return ("json", "") if fields.flag(name) else ("none", "")
+        return ("json_schema", _OBJECT) if fields.flag(name) else ("none", "")
     if kind == "json":
         if isinstance(value, str):
             return "json_schema", value

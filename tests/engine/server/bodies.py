@@ -20,6 +20,11 @@ VALID: dict[str, dict[str, Any]] = {
     "/tokenize": {"prompt": "Hello"},
     "/detokenize": {"tokens": [5]},
     "/apply-template": {"messages": HELLO},
+    "/api/chat": {"messages": HELLO, "options": {"num_predict": 2}},
+    "/api/generate": {"prompt": "Hello", "options": {"num_predict": 2}},
+    "/api/embed": {"input": "Hello"},
+    "/api/embeddings": {"prompt": "Hello"},
+    "/api/show": {"model": "tiny"},
     "/v1/models/load": {"model": "tiny"},
     "/v1/models/unload": {"model": "none"},
 }
@@ -54,8 +59,10 @@ _NAMES = (
     "functions", "function_call", "text", "reasoning", "reasoning_effort", "include", "truncation", "store",
     "metadata", "system", "stop_sequences", "thinking", "output_config", "output_format", "dimensions",
     "encoding_format", "pooling", "best_of", "ignore_eos", "stop_token_ids", "return_token_strs",
-    "add_special_tokens", "max_output_tokens", "background", "conversation",
+    "add_special_tokens", "max_output_tokens", "background", "conversation", "format", "think", "raw",
+    "truncate", "images", "context", "template",
 )  # fmt: skip
+_OPTIONS = st.dictionaries(st.sampled_from(_NAMES), JSON, max_size=3) | JSON
 _FIELDS = st.dictionaries(st.sampled_from(_NAMES) | st.text(), JSON, max_size=5)
 _TOOLS = st.fixed_dictionaries(
     {"tools": st.lists(st.just(TOOL) | JSON, max_size=2)},
@@ -73,6 +80,9 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
         body |= draw(_TOOLS)
     if path.startswith("/v1/models/"):
         body["model"] = draw(st.sampled_from(["tiny", "none", ""])) if "un" not in path else "none"
+    if path in ("/api/chat", "/api/generate"):
+        options = draw(_OPTIONS)
+        body["options"] = {**options, "num_predict": 2} if isinstance(options, dict) else options or 0
     return path, body | SHORT
 
 
@@ -83,14 +93,19 @@ def check(path: str, answer: Answer) -> None:
         check_error(path, answer.json)
     elif answer.headers["content-type"].startswith("text/event-stream"):
         _check_stream(path, answer)
+    elif answer.headers["content-type"] == "application/x-ndjson":
+        assert {"done", "error"} & set(answer.lines[-1])
     else:
         assert isinstance(answer.json, dict)
 
 
 def check_error(path: str, body: Any) -> None:
-    """An error in the form of Anthropic's API or of OpenAI's."""
+    """An error in the form of Anthropic's API, of Ollama's or of OpenAI's."""
     if path.startswith("/v1/messages"):
         assert (body["type"], set(body["error"])) == ("error", {"type", "message"})
+    elif path.startswith("/api/"):
+        assert set(body) == {"error"}
+        body = {"error": {"message": body["error"]}}
     else:
         assert set(body) == {"error"}
         assert set(body["error"]) == {"message", "type", "param", "code"}

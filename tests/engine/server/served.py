@@ -146,6 +146,13 @@ class Answer:
         return [line[6:] if line == "data: [DONE]" else json.loads(line[6:]) for line in lines]
 
     @property
+    def lines(self) -> list[Any]:
+        """The objects of a stream of lines."""
+        text = self.body.decode()
+        assert text.endswith("\n")
+        return [json.loads(line) for line in text.splitlines()]
+
+    @property
     def named_events(self) -> list[Any]:
         """The events of a stream whose names are their types, with nothing after the last of them."""
         text = self.body.decode()

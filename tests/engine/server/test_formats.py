@@ -14,6 +14,7 @@ from tests.engine.server.served import Served, ask, complete
 
 NUMBER = {"type": "integer"}
 SCHEMA = ("json_schema", json.dumps(NUMBER))
+OBJECT = ("json_schema", '{"type": "object"}')
 
 
 def found(**body: Any) -> tuple[str, str]:
@@ -26,17 +27,17 @@ def found(**body: Any) -> tuple[str, str]:
     [
         ({}, ("none", "")),
         ({"response_format": {"type": "text"}}, ("none", "")),
-        ({"response_format": {"type": "json_object"}}, ("json", "")),
+        ({"response_format": {"type": "json_object"}}, OBJECT),
         ({"response_format": {"type": "json_object", "schema": NUMBER}}, SCHEMA),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": NUMBER}}}, SCHEMA),
         ({"response_format": {"type": "json_schema", "schema": NUMBER}}, SCHEMA),
         ({"structured_outputs": {"json": NUMBER}}, SCHEMA),
         ({"structured_outputs": {"json": json.dumps(NUMBER)}}, SCHEMA),
-        ({"structured_outputs": {"json_object": True}}, ("json", "")),
+        ({"structured_outputs": {"json_object": True}}, OBJECT),
         ({"structured_outputs": {"json_object": False, "regex": "a+"}}, ("regex", "a+")),
         ({"structured_outputs": {"choice": ["yes", "no"]}}, ("choices", "yes\nno")),
         ({"structured_outputs": {"grammar": 'start: "a"'}}, ("grammar", 'start: "a"')),
-        ({"structured_outputs": {}, "response_format": {"type": "json_object"}}, ("json", "")),
+        ({"structured_outputs": {}, "response_format": {"type": "json_object"}}, OBJECT),
         ({"guided_json": NUMBER}, SCHEMA), ({"json_schema": NUMBER}, SCHEMA),
         ({"guided_regex": "a+"}, ("regex", "a+")), ({"guided_choice": ["a"]}, ("choices", "a")),
         ({"guided_grammar": 'start: "a"', "response_format": {"type": "text"}}, ("grammar", 'start: "a"')),

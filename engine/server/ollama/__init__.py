@@ -1,0 +1,8 @@
+"""Ollama's API over the same replies as chats.
+
+    conversation   from the body of a request to the engine's
+    replies        chats and texts, as lines of JSON
+    models         what there is, and vectors of texts
+
+Source: Ollama's API reference ("Generate a chat message", "Generate a response", "Generate embeddings").
+"""

@@ -1,0 +1,108 @@
+"""GET /api/tags, /api/ps and /api/version; POST /api/show, /api/embed and /api/embeddings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from engine.chat import LocalChat
+from engine.server.exchange import Exchange
+from engine.server.fields import Fields
+from engine.server.host import ServedModel
+from engine.server.service import Service
+from engine.server.texts.completions import prompts_of
+from engine.server.texts.embedding import embedding_work
+from engine.server.tokens import asked
+
+VERSION = "0.13.0"
+"""The version of Ollama whose API this is."""
+_LONGEST = 1 << 20
+
+
+async def version(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """Which version of Ollama's API is spoken."""
+    return {"version": VERSION}
+
+
+async def tags(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """All models; the loaded one first."""
+    return {"models": [_card(model) for model in service.host.models()]}
+
+
+async def running(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """The loaded model."""
+    loaded = [model for model in service.host.models() if model.loaded]
+    return {"models": [{**_card(model), "context_length": model.context_length} for model in loaded]}
+
+
+def _card(model: ServedModel) -> dict[str, Any]:
+    created = datetime.fromtimestamp(model.created, UTC).isoformat()
+    return {
+        "name": model.id, "model": model.id, "modified_at": created, "size": 0, "digest": "",
+        "details": {"format": "", "family": "", "parameter_size": "", "quantization_level": ""},
+    }  # fmt: skip
+
+
+async def show(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """What the loaded model is, and can do."""
+    fields = Fields(await exchange.read())
+    model = service.model(fields)
+
+    def answer(chat: LocalChat) -> Mapping[str, Any]:
+        info, config = chat.info, chat.generator.cache.model.config
+        able = ["embedding"] if info.why_no_text else ["completion", "tools"]
+        name = info.architecture
+        return {
+            "license": info.licence,
+            "template": chat.template.source,
+            "details": {
+                "format": info.format, "family": name, "families": [name],
+                "parameter_size": f"{info.parameters / 1e6:.0f}M",
+                "quantization_level": info.quantisation,
+            },
+            "model_info": {
+                "general.architecture": name,
+                "general.parameter_count": info.parameters,
+                f"{name}.context_length": model.context_length,
+                f"{name}.embedding_length": config.width,
+                f"{name}.block_count": info.layers,
+            },
+            "capabilities": [*able, "thinking"] if info.thinking_levels else able,
+        }  # fmt: skip
+
+    return await asked(service, exchange, answer)
+
+
+async def embed(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """A vector of each text of `input`."""
+    fields = Fields(await exchange.read())
+    model = service.model(fields)
+    vectors, tokens = await _embedded(service, exchange, fields, "input")
+    return {"model": model.id, "embeddings": vectors, "prompt_eval_count": tokens}
+
+
+async def embeddings(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """The vector of `prompt`: the older form."""
+    fields = Fields(await exchange.read())
+    service.model(fields)
+    vectors, _ = await _embedded(service, exchange, fields, "prompt")
+    return {"embedding": vectors[0]}
+
+
+async def _embedded(
+    service: Service, exchange: Exchange, fields: Fields, name: str
+) -> tuple[list[list[float]], int]:
+    """The vectors of the texts in a field, and how many tokens these have. Raises `ApiError`."""
+    texts = prompts_of(fields, name, service.options.bounds.prompts)
+    dimensions = fields.whole("dimensions", 1, _LONGEST) or 0
+    service.start(exchange, [embedding_work(texts, "", dimensions, as_base64=False)])
+    found, tokens = [], 0
+    while events := await exchange.channel.take():
+        for _, event in events:
+            if event is not None:
+                exchange.memory.take(4 * event.weight)
+                found.append(json.loads(event.json))
+                tokens += event.tokens
+    return found, tokens
