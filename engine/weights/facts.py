@@ -94,10 +94,9 @@ def _main_type(checkpoint: Checkpoint) -> str:
 def _settings_name(settings: Mapping[str, Any]) -> str:
     """The name of a folder's quantization_config; "" if its method is unknown."""
     method = settings.get("quant_method")
-    if method in ("gptq", "awq"):
-        return str(method).upper() + _bits_and_group(
-            settings.get("bits", settings.get("w_bit")), settings.get("group_size")
-        )
+    if method in ("gptq", "awq", "auto-round", "intel/auto-round"):
+        name = "AutoRound" if "round" in method else str(method).upper()
+        return name + _bits_and_group(settings.get("bits", settings.get("w_bit")), settings.get("group_size"))
     if method == "exl2":
         bits = settings.get("bits")
         return f"EXL2 {bits:g} bpw" if isinstance(bits, int | float) else "EXL2"
@@ -105,9 +104,15 @@ def _settings_name(settings: Mapping[str, Any]) -> str:
         return "BitNet"
     if method == "mxfp4":
         return "MXFP4"
+    if method == "bitsandbytes":
+        kind = settings.get("bnb_4bit_quant_type", "nf4") if settings.get("load_in_4bit") else "int8"
+        return f"bitsandbytes {str(kind)[:10]}"
+    if method in ("modelopt", "quark"):
+        algorithm = settings.get("quant_algo")
+        return "FP8" if algorithm == "FP8" else str(algorithm or "").replace("_", " ")[:20]
     if method == "compressed-tensors":
         return _compressed_name(settings.get("config_groups"))
-    return "FP8" if "fp8" in str(method) else ""
+    return "MXFP8" if method == "mxfp8" else "FP8" if "fp8" in str(method) else ""
 
 
 def _compressed_name(groups: Any) -> str:
@@ -118,6 +123,8 @@ def _compressed_name(groups: Any) -> str:
         return "compressed-tensors"
     if weights.get("type") == "float" and weights.get("num_bits") == 8:
         return "FP8"
+    if weights.get("type") == "float" and weights.get("num_bits") == 4:
+        return "MXFP4" if weights.get("group_size") == 32 else "NVFP4"
     return "compressed-tensors" + _bits_and_group(weights.get("num_bits"), weights.get("group_size"))
 
 

@@ -1,11 +1,11 @@
-"""compressed-tensors folders (vLLM, LLM Compressor): integer codes of 4 or 8 bits, or 8-bit floats.
+"""compressed-tensors folders (vLLM, LLM Compressor): integer codes of 4 or 8 bits, or floats.
 
 Activations are not rounded.
 "pack-quantized": `X.weight_packed` int32 (N, K bits / 32), lowest bits first, codes plus 2^(bits - 1);
 `X.weight_scale` (N, G); if zero points are not 0, `X.weight_zero_point` int32 (N bits / 32, G), packed along
 its columns; with activation order `X.weight_g_idx` int32 (K,); `X.weight_shape` (2,).
-"int-quantized": `X.weight` int8 (N, K), `X.weight_scale`, and `X.weight_zero_point` int8. `fp8` reads
-"float-quantized" and "naive-quantized". A weight is (code - zero) * scale.
+"int-quantized": `X.weight` int8 (N, K), `X.weight_scale`, and `X.weight_zero_point` int8. `fp8`
+reads 8-bit floats and `float4` those of 4 bits. A weight is (code - zero) * scale.
 Source: the compressed-tensors package's description of its formats (facts only).
 """
 
@@ -20,6 +20,7 @@ from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import unpack_codes, words_for
+from engine.weights.packed.float4 import split_float4
 from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Zeros, runs_by_group
 from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, stems
@@ -28,6 +29,7 @@ from engine.words import _
 
 _FORMATS = (
     "pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", "dense",
+    "mxfp8-quantized", "mxfp4-pack-quantized", "nvfp4-pack-quantized",
 )  # fmt: skip
 _PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx", "weight_shape")
 _WIDTHS = (4, 8)
@@ -81,6 +83,7 @@ def wrap_compressed(tensors: Mapping[str, FileTensor], settings: Mapping[str, An
     """
     _check_settings(settings)
     recent = Recent()
+    floats, tensors = split_float4(tensors)
     packed = stems(tensors, "weight_packed")
     whole = [stem for stem in stems(tensors, "weight") if tensors[stem + ".weight"].type == "I8"]
     own = {f"{stem}.{part}" for stem in [*packed, *whole] for part in _PARTS}
@@ -89,7 +92,7 @@ def wrap_compressed(tensors: Mapping[str, FileTensor], settings: Mapping[str, An
         for name, tensor in tensors.items()
         if name not in own and name.removesuffix(".weight") not in whole
     }
-    out = wrap_fp8(rest, _block_settings(settings))
+    out = floats | wrap_fp8(rest, _block_settings(settings))
     for stem in packed:
         out[stem + ".weight"] = _packed(Matrix(stem, tensors, recent))
     for stem in whole:

@@ -2,7 +2,9 @@
 
 Layouts: `X.weight` (N, K) F8_E4M3 or F8_E5M2 with `X.weight_scale_inv` (N / 128, K / 128) float32, rounded
 up, as DeepSeek-V3 and Qwen3 publish them, or with `X.weight_scale` of shape (), (1,), (N,) or (N, 1), float32
-or bf16, as in compressed-tensors, FBGEMM and ModelOpt. Scales of activations and of the cache are not used.
+or bf16, as in compressed-tensors, FBGEMM and ModelOpt. A scale may be a power of two (F8_E8M0, or its byte as
+U8), as in DeepSeek V4 (`X.scale`) and MXFP8 (blocks of 1 x 32). Scales of activations and of the cache are
+not used. Source: transformers, `integrations/finegrained_fp8.py`, and the OCP Microscaling Formats 1.0.
 """
 
 from __future__ import annotations
@@ -13,17 +15,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.errors import BadCheckpoint
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
+from engine.weights.packed.grouped import one_matrix
 from engine.weights.tensor import FileTensor
 from engine.words import _
 
 _TYPES = ("F8_E4M3", "F8_E5M2")
-_SCALES = ("_scale_inv", "_scale")
+_SCALES = ("weight_scale_inv", "weight_scale", "scale", "qscale_weight")
+_STACK_SCALES = ("_scale_inv", "_scale")
 _UNUSED = (
-    "input_scale", "activation_scale", "output_scale", "input_scale_ub", "k_scale", "v_scale", "q_scale",
-    "kv_scale", "prob_scale",
+    "qscale_act", "input_scale", "activation_scale", "output_scale", "input_scale_ub", "k_scale", "v_scale",
+    "q_scale", "kv_scale", "prob_scale",
 )  # fmt: skip
 _DEFAULT_BLOCK = (128, 128)
 _CHUNK_VALUES = 1 << 20
@@ -116,18 +120,17 @@ class Fp8Tensor:
 def wrap_fp8(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
     """The tensors with each 8-bit float matrix and its scales as one tensor; other tensors are unchanged.
 
-    `settings` is the quantization_config. Raises `BadCheckpoint` and `UnsupportedModel`.
+    `settings` is the quantization_config. Raises `BadCheckpoint`.
     """
-    _check_settings(settings)
     block = _block(settings)
     out: dict[str, RawTensor] = {}
     used: set[str] = set()
     for name, tensor in tensors.items():
         if tensor.type in _TYPES and len(tensor.shape) in (2, 3):
-            scale_name = next((name + suffix for suffix in _SCALES if name + suffix in tensors), None)
-            if scale_name is not None:
-                used.add(scale_name)
-            out[name] = _with_scale(tensor, tensors[scale_name] if scale_name else None, block)
+            scale = scale_of(name, tensors)
+            if scale is not None:
+                used.add(scale.name)
+            out[name] = _with_scale(tensor, scale, block)
         else:
             out[name] = tensor
     return {
@@ -137,17 +140,15 @@ def wrap_fp8(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
     }
 
 
-def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise `UnsupportedModel` for other types of ModelOpt, whose bytes mean something else."""
-    algorithm = settings.get("quant_algo")
-    if algorithm is not None and "FP8" not in str(algorithm):
-        raise UnsupportedModel(
-            _(
-                "The folder's weights are quantised with {algorithm!r}, which cannot be read; "
-                "choose an FP8 or GGUF variant.",
-                algorithm=str(algorithm)[:40],
-            )
-        )
+def scale_of(name: str, tensors: Mapping[str, FileTensor]) -> FileTensor | None:
+    """The scales of the matrix `name`, where bytes are exponents as powers of two; None if there are none."""
+    stem = name.removesuffix("weight")
+    names = [stem + part for part in _SCALES] if stem != name else []
+    names += [name + suffix for suffix in _STACK_SCALES]
+    scale = next((tensors[each] for each in names if each in tensors), None)
+    if scale is None or scale.type != "U8":
+        return scale
+    return scale.retyped(scale.name, "F8_E8M0", scale.shape)
 
 
 def _block(settings: Mapping[str, Any]) -> tuple[int, int]:
@@ -182,6 +183,8 @@ def _with_scale(tensor: FileTensor, scale: FileTensor | None, block: tuple[int, 
         return Fp8Tensor(tensor, scale, np.arange(rows), columns)
     if shape == (-(-rows // block[0]), -(-columns // block[1])):
         return Fp8Tensor(tensor, scale, np.arange(rows) // block[0], block[1])
+    if len(shape) == 2 and all(shape) and not (rows % shape[0] or columns % shape[1]):
+        return Fp8Tensor(tensor, scale, np.arange(rows) // (rows // shape[0]), columns // shape[1])
     raise BadCheckpoint(
         _(
             "The tensor {scale} has the shape {shape}, which is not a shape of scales for {tensor} "
@@ -256,12 +259,7 @@ class Fp8Blocks:
 
     def part(self, index: int) -> RawTensor:
         """Raises `BadCheckpoint`: a matrix has no parts."""
-        raise BadCheckpoint(
-            _(
-                "The tensor {name} is one matrix, where the model's headers call for a stack of matrices.",
-                name=self.name,
-            )
-        )
+        raise one_matrix(self.name)
 
     def rows(self, start: int, stop: int) -> Fp8Blocks:
         return Fp8Blocks(self._source.rows(start, stop), self._unit)

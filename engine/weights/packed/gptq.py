@@ -118,7 +118,11 @@ def _bits_and_columns(matrix: Matrix, words: int, settings: Mapping[str, Any]) -
             "qweight",
             _("{columns} inputs of {widths} bits", columns=columns, widths=", ".join(map(str, _WIDTHS))),
         )
-    if claimed not in _WIDTHS:
+    zeros, rows = matrix.get("qzeros", INTEGERS, 2), matrix.get("scales", SCALES, 2).shape[1]
+    if claimed in _WIDTHS:
+        fitting = (bits for bits in (claimed, *_WIDTHS) if zeros.shape[1] == words_for(rows, bits))
+        claimed = next(fitting, claimed)
+    else:
         raise UnsupportedModel(
             _(
                 "config.json says that the GPTQ weights have {settings} bits; {widths} can be read. "

@@ -188,12 +188,7 @@ class GroupedTensor:
 
     def part(self, index: int) -> GroupedTensor:
         """Raises `BadCheckpoint`: a matrix has no parts."""
-        raise BadCheckpoint(
-            _(
-                "The tensor {name} is one matrix, where the model's headers call for a stack of matrices.",
-                name=self.name,
-            )
-        )
+        raise one_matrix(self.name)
 
     def rows(self, start: int, stop: int) -> GroupedTensor:
         return GroupedTensor(self.name, self._layout, self._source, self._outputs[start:stop])
@@ -211,3 +206,13 @@ def runs_by_group(groups: Indices, bits: int) -> tuple[list[Run], Indices | None
     sizes = np.diff(np.append(starts, kept.size))
     runs = [Run(int(s), int(n), bits, int(kept[s])) for s, n in zip(starts, sizes, strict=True)]
     return runs, order
+
+
+def one_matrix(name: str) -> BadCheckpoint:
+    """The error for a part of a matrix."""
+    return BadCheckpoint(
+        _(
+            "The tensor {name} is one matrix, where the model's headers call for a stack of matrices.",
+            name=name,
+        )
+    )

@@ -1,4 +1,4 @@
-"""Expert weights in MXFP4, as in GPT-OSS: uint8 X_blocks (..., N, K / 32, 16), X_scales (..., N, K / 32).
+"""Weights in MXFP4, as in GPT-OSS: uint8 X_blocks (..., N, K / 32, 16), X_scales (..., N, K / 32).
 
 Byte i of a block holds the values 2 i (low nibble) and 2 i + 1; a scale is the exponent e of 2^(e - 127).
 They become tensors X of GGUF's type MXFP4. Source: the OCP Microscaling Formats specification 1.0.
@@ -22,14 +22,17 @@ _BLOCKS, _SCALES = "_blocks", "_scales"
 
 
 class Mxfp4Tensor:
-    """A `RawTensor` of type "MXFP4", (X, N, K) or (N, K); each access to `data` converts to GGUF's order."""
+    """A `RawTensor` of type "MXFP4", (X, N, K) or (N, K); each access to `data` converts to GGUF's order.
+
+    `blocks` is (..., K / 32, 16) or (..., K / 2).
+    """
 
     type = "MXFP4"
     __slots__ = ("_blocks", "_scales", "name", "shape")
 
     def __init__(self, name: str, blocks: FileTensor, scales: FileTensor) -> None:
         self.name, self._blocks, self._scales = name, blocks, scales
-        self.shape: tuple[int, ...] = (*blocks.shape[:-2], 32 * blocks.shape[-2])
+        self.shape: tuple[int, ...] = (*scales.shape[:-1], 32 * scales.shape[-1])
 
     @property
     def nbytes(self) -> int:

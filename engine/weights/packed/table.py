@@ -8,10 +8,13 @@ from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
+from engine.weights.packed.auto_round import wrap_auto_round
 from engine.weights.packed.awq import wrap_awq
 from engine.weights.packed.bitnet import wrap_bitnet
+from engine.weights.packed.bitsandbytes import wrap_bitsandbytes
 from engine.weights.packed.compressed_tensors import wrap_compressed
 from engine.weights.packed.exl2 import wrap_exl2
+from engine.weights.packed.float4 import wrap_floats
 from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.packed.gptq import wrap_gptq
 from engine.weights.packed.mxfp4 import wrap_mxfp4
@@ -24,22 +27,30 @@ Settings = Mapping[str, Any]
 Wrap = Callable[[Tensors, Settings], dict[str, RawTensor]]
 
 METHODS: dict[str, Wrap] = {
-    "fp8": wrap_fp8,
-    "fbgemm_fp8": wrap_fp8,
-    "modelopt": wrap_fp8,
+    "fp8": wrap_floats,
+    "fbgemm_fp8": wrap_floats,
+    "mxfp8": wrap_floats,
+    "modelopt": wrap_floats,
+    "quark": wrap_floats,
     "mxfp4": wrap_mxfp4,
     "gptq": wrap_gptq,
     "awq": wrap_awq,
     "exl2": wrap_exl2,
     "compressed-tensors": wrap_compressed,
     "bitnet": wrap_bitnet,
+    "bitsandbytes": wrap_bitsandbytes,
+    "auto-round": wrap_auto_round,
 }
 """By `quant_method`: a function from the files' tensors and the quantization_config to the tensors by the
 names of the plain model, "X.weight". It raises `BadCheckpoint` or `UnsupportedModel`.
 """
 
-_OWN_FILES = (("quantize_config.json", "gptq"), ("quant_config.json", "awq"))
-"""The files in which older tools wrote the settings, and their methods."""
+_OWN_FILES = (
+    ("quantize_config.json", "gptq"),
+    ("quant_config.json", "awq"),
+    ("hf_quant_config.json", "modelopt"),
+)
+"""The files in which tools wrote the settings, and their methods."""
 
 
 def quantisation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -59,7 +70,9 @@ def quantisation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, 
         return settings
     for name, method in _OWN_FILES:
         if (folder / name).is_file():
-            return {"quant_method": method} | read_json_object(folder / name)
+            own = read_json_object(folder / name)
+            inner = own.get("quantization")
+            return {"quant_method": method} | (inner if isinstance(inner, dict) else own)
     return None
 
 
@@ -76,7 +89,7 @@ def wrap_quantised(tensors: dict[str, FileTensor], config: Mapping[str, Any]) ->
             else dict(tensors)
         )
     method = settings.get("quant_method")
-    wrap = METHODS.get(method) if isinstance(method, str) else None
+    wrap = METHODS.get(method.removeprefix("intel/")) if isinstance(method, str) else None
     if wrap is None:
         raise UnsupportedModel(
             _(

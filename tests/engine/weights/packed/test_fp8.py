@@ -42,6 +42,9 @@ def blocks(scale: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
 FP8 = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}
 BLOCKS, ODD_BLOCKS = scales(2, 3), scales(4, 5)
 ROWS, ROW_COLUMN, ONE = scales(N), scales(N, 1, dtype=torch.bfloat16), scales(1)
+EXPONENTS = scales(2, 3).mul(200).to(torch.float8_e8m0fnu)
+BYTES = torch.randint(100, 140, (N, 10), generator=GENERATOR, dtype=torch.uint8)
+_POWERS = torch.exp2(BYTES.float() - 127)
 CASES: dict[str, tuple[str, torch.Tensor, dict[str, Any], torch.Tensor]] = {
     "DeepSeek": ("weight_scale_inv", BLOCKS, FP8, blocks(BLOCKS, 128, 128)),
     "other blocks": (
@@ -52,6 +55,9 @@ CASES: dict[str, tuple[str, torch.Tensor, dict[str, Any], torch.Tensor]] = {
     ),
     "rows": ("weight_scale", ROWS, {"quant_method": "fbgemm_fp8"}, ROWS[:, None]),
     "a column of bf16": ("weight_scale", ROW_COLUMN, {"quant_method": "fbgemm_fp8"}, ROW_COLUMN.float()),
+    "DeepSeek V4": ("scale", EXPONENTS, FP8 | {"scale_fmt": "ue8m0"}, blocks(EXPONENTS, 128, 128)),
+    "MXFP8": ("weight_scale_inv", BYTES, {"quant_method": "mxfp8"}, blocks(_POWERS, 1, 30)),
+    "Mistral": ("qscale_weight", ONE, {"quant_method": "fp8"}, ONE),
     "one": ("weight_scale", ONE, {"quant_method": "fp8", "activation_scheme": "static"}, ONE),
     "scalar": ("weight_scale", ONE[0], {"quant_method": "modelopt", "quant_algo": "FP8"}, ONE[0]),
 }
@@ -103,10 +109,11 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         opened(tmp_path, {"a.weight": NUMBERS, "a.weight_scale_inv": scales(3, 3)}, FP8)
     with pytest.raises(BadCheckpoint, match=r"weight_block_size is \[0, 128\]"):
         opened(tmp_path, {"a.weight": NUMBERS}, FP8 | {"weight_block_size": [0, 128]})
-    with pytest.raises(UnsupportedModel, match="NVFP4"):
-        opened(tmp_path, {"a.weight": NUMBERS}, {"quant_method": "modelopt", "quant_algo": "NVFP4"})
-    with pytest.raises(UnsupportedModel, match=r"'bitsandbytes'.*GGUF"):
-        opened(tmp_path, {"a.weight": NUMBERS}, {"quant_method": "bitsandbytes"})
+    packed = {"a.weight": NUMBERS.view(torch.uint8), "a.weight_scale": scales(N, 2)}
+    with pytest.raises(UnsupportedModel, match=r"a\.weight is U8 .*'INT4_AWQ'"):
+        opened(tmp_path, packed, {"quant_method": "modelopt", "quant_algo": "INT4_AWQ"})
+    with pytest.raises(UnsupportedModel, match=r"'aqlm'.*GGUF"):
+        opened(tmp_path, {"a.weight": NUMBERS}, {"quant_method": "aqlm"})
     with pytest.raises(UnsupportedModel, match="None"):
         opened(tmp_path, {"a.weight": NUMBERS}, {})
     (tmp_path / "config.json").write_text('{"quantization_config": 5}')

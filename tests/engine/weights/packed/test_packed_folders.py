@@ -36,6 +36,23 @@ PACKINGS: dict[str, Packing] = {
     "gptq v2, 3 bits": gptq(3, 32, version=2),
     "gptq without index": gptq(4, 64, index=False),
     "gptq, a short last group": gptq(4, 48),
+    "auto-round": (
+        gptq(4, 64, version=2, index=False)[0],
+        {"quant_method": "auto-round", "bits": 8, "group_size": 32, "sym": False},
+    ),
+    "auto-round by gptq": (
+        gptq(2, 32, index=False)[0],
+        {
+            "quant_method": "intel/auto-round",
+            "bits": 2,
+            "group_size": 32,
+            "backend": "auto_round:gptq:exllamav2",
+        },
+    ),
+    "auto-round by awq": (
+        awq()[0],
+        {"quant_method": "auto-round", "bits": 4, "group_size": 32, "packing_format": "auto_round:auto_awq"},
+    ),
     "awq": awq(),
     "awq, one group": awq(group=-1),
     "awq gemv": awq("gemv"),
@@ -243,10 +260,16 @@ UNREADABLE: dict[str, tuple[Packing, dict[str, Any], str]] = {
     "5 bits": (gptq(index=False), {"bits": 5}, "5 bits; 2, 3, 4, 8"),
     "gemv_fast": (awq(), {"version": "gemv_fast"}, "'gemv_fast'.*gemm, gemv"),
     "awq of 3 bits": (awq(), {"bits": 3}, "3 bits"),
-    "nvfp4": (
-        compressed(),
-        {"format": "nvfp4-pack-quantized"},
-        "nvfp4-pack-quantized.*pack-quantized, int-quantized",
+    "marlin-24": (compressed(), {"format": "marlin-24"}, "marlin-24.*pack-quantized, int-quantized"),
+    "auto-round floats": (
+        gptq(),
+        {"quant_method": "auto-round", "data_type": "mx_fp"},
+        "AutoRound packed the weights as '' of the type 'mx_fp'",
+    ),
+    "auto-round's other packings": (
+        gptq(),
+        {"quant_method": "auto-round", "packing_format": "auto_round:itrex"},
+        "'auto_round:itrex'",
     ),
     "sparse": (compressed(), {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse-24-bitmask"),
     "rotated": (compressed(), {"transform_config": {"config_groups": {"R3": {}}}}, "transforms"),

@@ -1,0 +1,69 @@
+"""Matrices in formats that backends do not pack: their rows are decoded, and backends keep them as F16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.weights.format import Bytes, Floats
+from engine.weights.packed.grouped import Indices, one_matrix
+
+_CHUNK_VALUES = 1 << 20
+
+
+class DecodedMatrix:
+    """A `RawTensor` (N, K) of a type without a packed layout; `decode` gives float32 rows for row numbers."""
+
+    __slots__ = ("_decode", "_file_bytes", "_file_rows", "_outputs", "name", "shape", "type")
+
+    def __init__(
+        self,
+        name: str,
+        type: str,
+        shape: tuple[int, int],
+        file_bytes: int,
+        decode: Callable[[Indices], Floats],
+    ) -> None:
+        """`file_bytes` is the size of all its tensors in the file."""
+        self.name, self.type = name, type
+        self.shape: tuple[int, ...] = shape
+        self._decode, self._file_bytes, self._file_rows = decode, file_bytes, shape[0]
+        self._outputs = np.arange(shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file, scales included."""
+        return self._file_bytes * self.shape[0] // max(1, self._file_rows)
+
+    @property
+    def data(self) -> Bytes:
+        """The values' bytes, float32."""
+        return self.dequantise().reshape(-1).view(np.uint8)
+
+    def dequantise(self) -> Floats:
+        """All values, float32, in `shape`."""
+        out = np.empty(self.shape, np.float32)
+        step = max(1, _CHUNK_VALUES // max(1, self.shape[1]))
+        with np.errstate(invalid="ignore", over="ignore"):  # a NaN in a scale is kept without a warning
+            for first in range(0, self.shape[0], step):
+                out[first : first + step] = self._decode(self._outputs[first : first + step])
+        return out
+
+    def part(self, index: int) -> DecodedMatrix:
+        """Raises `BadCheckpoint`: a matrix has no parts."""
+        raise one_matrix(self.name)
+
+    def rows(self, start: int, stop: int) -> DecodedMatrix:
+        return self._some(self._outputs[start:stop])
+
+    def take(self, indices: npt.ArrayLike) -> DecodedMatrix:
+        return self._some(self._outputs[np.asarray(indices, np.int64).reshape(-1)])
+
+    def _some(self, outputs: Indices) -> DecodedMatrix:
+        other = DecodedMatrix(
+            self.name, self.type, (self._file_rows, self.shape[1]), self._file_bytes, self._decode
+        )
+        other._outputs, other.shape = outputs, (outputs.size, self.shape[1])
+        return other

@@ -1,0 +1,130 @@
+"""Matrices of 4-bit floats (E2M1) under the names of several tools; two neighbours share a byte, low first.
+
+MXFP4 has a power of two for 32 inputs: `X.weight` int8 or uint8 (N, K / 2) with `X.scale` (DeepSeek V4) or
+`X.weight_scale` (N, K / 32), F8_E8M0 or its byte; in compressed-tensors the matrix is `X.weight_packed`.
+NVFP4 has an F8_E4M3 `X.weight_scale` (N, K / 16) for 16 inputs and one float32 number for the matrix:
+`X.weight_scale_2`, by which scales are multiplied (ModelOpt), or, beside `X.weight_packed`,
+`X.weight_global_scale`, by which they are divided (compressed-tensors).
+Sources: transformers, `integrations/finegrained_fp8.py`; the compressed-tensors package's `nvfp4` and `mxfp4`
+compressors; ModelOpt's `nvfp4_tensor.py` (facts only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.tensors import RawTensor
+from engine.weights.format import Floats
+from engine.weights.packed.decoded import DecodedMatrix
+from engine.weights.packed.fp8 import scale_of, wrap_fp8
+from engine.weights.packed.grouped import Indices, Recent
+from engine.weights.packed.mxfp4 import Mxfp4Tensor
+from engine.weights.packed.packed_tensors import Matrix
+from engine.weights.tensor import FileTensor
+from engine.words import _
+
+_LEVELS: Floats = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+_PAIRS: Floats = np.stack([_LEVELS[np.arange(256) & 15], _LEVELS[np.arange(256) >> 4]], axis=1)
+"""The two values of each byte, float32 (256, 2)."""
+_CODES = ("U8", "I8", "I32", "U32")
+_GLOBAL = ("weight_scale_2", "weight_global_scale")
+_WITHOUT_USE = ("input_global_scale", "input_scale", "pre_quant_scale")
+
+
+def wrap_floats(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
+    """The tensors with each matrix of 4-bit or 8-bit floats and its scales as one tensor X.weight; other
+    tensors are unchanged.
+
+    `settings` is the quantization_config; the tensors tell what they are. Raises `BadCheckpoint` and
+    `UnsupportedModel`.
+    """
+    out, rest = split_float4(tensors)
+    for name, tensor in rest.items():
+        if name.endswith(".weight") and tensor.type in _CODES and len(tensor.shape) == 2:
+            raise UnsupportedModel(
+                _(
+                    "The tensor {name} is {type} of shape {shape}, as {algorithm!r} packs it, which cannot "
+                    "be read; choose an FP8, MXFP4, NVFP4 or GGUF variant of this model.",
+                    name=name,
+                    type=tensor.type,
+                    shape=tensor.shape,
+                    algorithm=str(settings.get("quant_algo") or settings.get("quant_method"))[:40],
+                )
+            )
+    return out | wrap_fp8(rest, settings)
+
+
+def split_float4(tensors: Mapping[str, FileTensor]) -> tuple[dict[str, RawTensor], dict[str, FileTensor]]:
+    """The matrices of 4-bit floats, each as one tensor X.weight, and the other tensors.
+
+    Raises `BadCheckpoint`.
+    """
+    recent, out, own = Recent(), dict[str, RawTensor](), set[str]()
+    for name, tensor in tensors.items():
+        packed = name.endswith(".weight_packed")
+        if not (packed or name.endswith(".weight")) or tensor.type not in ("U8", "I8"):
+            continue
+        stem = name.rsplit(".", 1)[0]
+        scale = scale_of(stem + ".weight", tensors)
+        if scale is None or scale.type not in ("F8_E4M3", "F8_E8M0"):
+            continue
+        if scale.type == "F8_E8M0":
+            out[stem + ".weight"] = _mxfp4(stem + ".weight", tensor, scale)
+        else:
+            out[stem + ".weight"] = _nvfp4(Matrix(stem, tensors, recent), tensor, scale, packed)
+        own |= {name, scale.name, *(f"{stem}.{part}" for part in (*_GLOBAL, *_WITHOUT_USE))}
+    return out, {name: tensor for name, tensor in tensors.items() if name not in own}
+
+
+def _mxfp4(name: str, numbers: FileTensor, scale: FileTensor) -> RawTensor:
+    _check(numbers, scale, 16)
+    return Mxfp4Tensor(name, numbers, scale)
+
+
+def _nvfp4(matrix: Matrix, numbers: FileTensor, scale: FileTensor, packed: bool) -> RawTensor:
+    _check(numbers, scale, 8)
+    if len(numbers.shape) != 2:
+        raise _unfit(numbers, scale, 8)
+    part = _GLOBAL[packed]
+    whole = matrix.find(part)
+    if whole is None or whole.type != "F32" or whole.shape not in ((), (1,)):
+        if whole is not None:
+            raise matrix.wrong(part, _("one number"))
+        matrix.get(part, ("F32",), 1)
+
+    def decode(outputs: Indices) -> Floats:
+        codes = numbers.take(outputs).data.reshape(outputs.size, -1)
+        factor = matrix.floats(part).reshape(())
+        scales = scale.take(outputs).dequantise()
+        scales = scales / factor if packed else scales * factor
+        values = _PAIRS[codes].reshape(*scales.shape, 16) * scales[:, :, None]
+        return values.reshape(outputs.size, -1)
+
+    shape = (numbers.shape[0], 2 * numbers.shape[1])
+    nbytes = numbers.nbytes + scale.nbytes + matrix.nbytes((part,))
+    return DecodedMatrix(matrix.stem + ".weight", "NVFP4", shape, nbytes, decode)
+
+
+def _check(numbers: FileTensor, scale: FileTensor, group_bytes: int) -> None:
+    expected = (*scale.shape[:-1], group_bytes * scale.shape[-1]) if scale.shape else ()
+    if len(numbers.shape) not in (2, 3) or numbers.shape != expected:
+        raise _unfit(numbers, scale, group_bytes)
+
+
+def _unfit(numbers: FileTensor, scale: FileTensor, group_bytes: int) -> BadCheckpoint:
+    return BadCheckpoint(
+        _(
+            "The tensors {numbers} of shape {shape} and {scale} of shape {shape_2} do not belong together; "
+            "a matrix of 4-bit floats with one scale for {inputs} inputs was expected. Download the model "
+            "again.",
+            numbers=numbers.name,
+            shape=numbers.shape,
+            scale=scale.name,
+            shape_2=scale.shape,
+            inputs=2 * group_bytes,
+        )
+    )

@@ -1,0 +1,119 @@
+"""4-bit floats under the names of several tools; what is broken is refused in one sentence.
+
+Files of compressed-tensors 0.20.0 (nvfp4 and mxfp4) were read as its own `decompress` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from engine.errors import BadCheckpoint
+from engine.tensors import RawTensor
+from engine.weights import open_checkpoint
+
+GENERATOR = torch.Generator().manual_seed(8)
+N, K = 12, 96
+PACKED = torch.randint(0, 256, (N, K // 2), dtype=torch.uint8, generator=GENERATOR)
+LEVELS = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+VALUES = LEVELS[torch.stack([PACKED & 15, PACKED >> 4], dim=-1).reshape(N, K).long()]
+POWERS = torch.randint(110, 140, (N, K // 32), dtype=torch.uint8, generator=GENERATOR)
+SMALL = torch.rand(N, K // 16, generator=GENERATOR).mul(400).to(torch.float8_e4m3fn)
+WHOLE = torch.tensor(0.0123)
+MX = VALUES * torch.exp2(POWERS.float() - 127).repeat_interleave(32, 1)
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+MODELOPT = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+
+
+def compressed(name: str) -> dict[str, Any]:
+    weights = {"num_bits": 4, "type": "float", "group_size": 16}
+    return {
+        "quant_method": "compressed-tensors", "format": name, "config_groups": {"g": {"weights": weights}},
+    }  # fmt: skip
+
+
+def opened(folder: Path, tensors: dict[str, torch.Tensor], settings: dict[str, Any]) -> dict[str, RawTensor]:
+    (folder / "config.json").write_text(json.dumps({"quantization_config": settings}))
+    save_file(tensors, folder / "model.safetensors")
+    return dict(open_checkpoint(folder).tensors)
+
+
+def scaled(factor: torch.Tensor) -> torch.Tensor:
+    return VALUES * factor.repeat_interleave(16, 1)
+
+
+CASES: dict[str, tuple[dict[str, torch.Tensor], dict[str, Any], str, torch.Tensor]] = {
+    "DeepSeek V4": (
+        {"a.weight": PACKED.view(torch.int8), "a.scale": POWERS.view(torch.float8_e8m0fnu)}, FP8, "MXFP4", MX,
+    ),
+    "Quark": ({"a.weight": PACKED, "a.weight_scale": POWERS}, {"quant_method": "quark"}, "MXFP4", MX),
+    "mxfp4 of compressed-tensors": (
+        {"a.weight_packed": PACKED, "a.weight_scale": POWERS}, compressed("mxfp4-pack-quantized"),
+        "MXFP4", MX,
+    ),
+    "ModelOpt": (
+        {
+            "a.weight": PACKED, "a.weight_scale": SMALL, "a.weight_scale_2": WHOLE,
+            "a.input_scale": WHOLE.clone(), "a.k_scale": WHOLE.clone(),
+        }, MODELOPT, "NVFP4", scaled(SMALL.float() * WHOLE),
+    ),
+    "nvfp4 of compressed-tensors": (
+        {
+            "a.weight_packed": PACKED, "a.weight_scale": SMALL, "a.weight_global_scale": WHOLE[None],
+            "a.input_global_scale": WHOLE[None].clone(),
+        }, compressed("nvfp4-pack-quantized"), "NVFP4", scaled(SMALL.float() / WHOLE),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("tensors", "settings", "kind", "values"), CASES.values(), ids=CASES.keys())
+def test_values(
+    tmp_path: Path,
+    tensors: dict[str, torch.Tensor],
+    settings: dict[str, Any],
+    kind: str,
+    values: torch.Tensor,
+) -> None:
+    eight_bits = torch.ones(4, 4).to(torch.float8_e4m3fn)
+    found = opened(tmp_path, tensors | {"b.weight": eight_bits, "norm.weight": torch.ones(4)}, settings)
+    assert set(found) == {"a.weight", "b.weight", "norm.weight"}
+    assert found["b.weight"].type == "F8_E4M3"
+    tensor, expected = found["a.weight"], values.numpy()
+    assert (tensor.type, tensor.shape) == (kind, (N, K))
+    np.testing.assert_array_equal(tensor.dequantise(), expected)
+    np.testing.assert_array_equal(tensor.rows(3, 9).take([5, 0, 0]).dequantise(), expected[[8, 3, 3]])
+    used = [each for name, each in tensors.items() if not name.endswith(("input_scale", "k_scale"))]
+    own = sum(each.nbytes for each in used) - (4 if "a.input_global_scale" in tensors else 0)
+    assert tensor.nbytes == own
+
+
+def test_settings_of_modelopt_in_a_file_of_their_own(tmp_path: Path) -> None:
+    opened(tmp_path, CASES["ModelOpt"][0], MODELOPT)
+    (tmp_path / "config.json").write_text("{}")
+    own = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(own))
+    tensor = open_checkpoint(tmp_path).tensors["a.weight"]
+    np.testing.assert_array_equal(tensor.dequantise(), CASES["ModelOpt"][3].numpy())
+
+
+def test_what_is_broken_is_named(tmp_path: Path) -> None:
+    plain = CASES["ModelOpt"][0]
+    with pytest.raises(BadCheckpoint, match=r"a\.weight_scale_2 is missing"):
+        opened(tmp_path, {name: each for name, each in plain.items() if name != "a.weight_scale_2"}, MODELOPT)
+    with pytest.raises(BadCheckpoint, match=r"a\.weight_scale_2 is F32 of shape \(3,\).*one number"):
+        opened(tmp_path, plain | {"a.weight_scale_2": torch.ones(3)}, MODELOPT)
+    for cut in (SMALL[:, :5], SMALL[:5], SMALL[0], SMALL.view(1, N, K // 16)):
+        with pytest.raises(BadCheckpoint, match=r"a\.weight_scale of shape .* for 16 inputs"):
+            opened(tmp_path, plain | {"a.weight_scale": cut.contiguous()}, MODELOPT)
+    stack = {"a.weight": PACKED[None], "a.weight_scale": SMALL[None], "a.weight_scale_2": WHOLE}
+    with pytest.raises(BadCheckpoint, match=r"a\.weight of shape \(1, 12, 48\)"):
+        opened(tmp_path, stack, MODELOPT)
+    short = POWERS[:, :2].contiguous().view(torch.float8_e8m0fnu)
+    with pytest.raises(BadCheckpoint, match=r"a\.scale of shape \(12, 2\).* for 32 inputs"):
+        opened(tmp_path, {"a.weight": PACKED, "a.scale": short}, FP8)
