@@ -20,17 +20,18 @@ from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,
     all_layers,
+    gguf_vocab,
     hf_layer_types,
     hf_shape,
     refuse_other,
 )
 from engine.models.headers.experts import gate_limits, hf_experts
 from engine.models.headers.keys import Keys
-from engine.models.headers.rope import rope_from_hf
+from engine.models.headers.rope import ALPHA, STRETCH, rope_from_hf
 from engine.models.headers.sparse import indexers
 from engine.models.hyper_config import HyperConnections
 from engine.models.indexer_config import Indexer, IndexerNames
-from engine.models.names import HF, TensorNames, with_experts, with_shared
+from engine.models.names import GGUF, HF, TensorNames, with_experts, with_shared
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -69,6 +70,35 @@ _MADE = replace(
     ),
 )  # fmt: skip
 """The makers' names."""
+GGUF_NAMES = replace(
+    GGUF, query="attn_q_b", key="attn_kv", key_norm="attn_kv_a_norm", output="attn_output_b",
+    expert_table="ffn_gate_tid2eid.weight", hyper_attention="hc_attn_{}.weight",
+    hyper_mlp="hc_ffn_{}.weight", hyper_head="output_hc_{}.weight",
+    compressed=CompressedNames(
+        "attn_q_a", "attn_q_a_norm", "attn_output_a", "attn_compressor_kv", "attn_compressor_gate",
+        "attn_compressor_ape.weight", "attn_compressor_norm",
+    ),
+    indexer=IndexerNames(
+        "indexer.attn_q_b", "indexer_compressor_kv", "indexer_compressor_norm", "indexer.proj",
+        gates="indexer_compressor_gate", bias="indexer_compressor_ape.weight",
+    ),
+)  # fmt: skip
+"""Source: llama.cpp, `src/models/deepseek4.cpp` and its table of tensor names."""
+_BY_GGUF_KEY = {
+    "embedding_length": "hidden_size", "attention.head_count": "num_attention_heads",
+    "attention.key_length": "head_dim", "context_length": "max_position_embeddings",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps", "attention.q_lora_rank": "q_lora_rank",
+    "attention.output_lora_rank": "o_lora_rank", "attention.output_group_count": "o_groups",
+    "attention.compress_rope_freq_base": "compress_rope_theta", "rope.freq_base": "rope_theta",
+    "rope.dimension_count": "qk_rope_head_dim", "attention.sliding_window": "sliding_window",
+    "expert_feed_forward_length": "moe_intermediate_size", "expert_count": "n_routed_experts",
+    "expert_used_count": "num_experts_per_tok", "expert_weights_scale": "routed_scaling_factor",
+    "hash_layer_count": "num_hash_layers", "attention.indexer.head_count": "index_n_heads",
+    "attention.indexer.key_length": "index_head_dim", "attention.indexer.top_k": "index_topk",
+    "hyper_connection.count": "hc_mult", "hyper_connection.sinkhorn_iterations": "hc_sinkhorn_iters",
+    "hyper_connection.epsilon": "hc_eps",
+}  # fmt: skip
+_SCORES = {1: "softmax", 2: "sigmoid", 4: ROOT}
 _DEFAULTS = {
     "num_attention_heads": 64, "num_hidden_layers": 43, "moe_intermediate_size": 2048,
     "n_routed_experts": 256, "num_experts_per_tok": 6,
@@ -113,6 +143,59 @@ def from_hf(keys: Keys) -> ModelConfig:
         attention_bias=False, output_bias=False,
         indexer=_indexer(keys, shape["context_length"], rates[_CHOSEN], scaled.dim, chosen),
     )  # fmt: skip
+
+
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`deepseek4`, whose keys become those of config.json."""
+    # The last layers may predict further tokens; a file without them may still count them.
+    layers = keys.integer("block_count", 1, MAX_LAYERS)
+    further = keys.integer("nextn_predict_layers", 0, layers - 1, 0)
+    if f"blk.{layers - further}.nextn.eh_proj.weight" in tensors:
+        layers -= further
+    kind = keys.integer("expert_gating_func", 0, 1 << 10, 4)
+    for name, found, usual in (
+        ("expert_gating_func", kind, kind if kind in _SCORES else 4),
+        ("expert_shared_count", keys.integer("expert_shared_count", 0, 1 << 10, 1), 1),
+        ("expert_weights_norm", keys.flag("expert_weights_norm", True), True),
+    ):
+        if found != usual:
+            raise _unsupported(name, found)
+    made: dict[str, Any] = {"architectures": ["deepseek4"], "num_hidden_layers": layers}
+    for name, own in _BY_GGUF_KEY.items():
+        keys.number(name, -1e12, 1e12)  # raises if it is absent
+        made[own] = keys.raw(name)
+    made |= {name: keys.raw(name) for name in (STRETCH, ALPHA) if keys.has(name)}
+    rates = all_layers(
+        keys.integers("attention.compress_ratios", 0, _MOST_BLOCK), "attention.compress_ratios", layers
+    )
+    made |= {
+        "compress_ratios": list(rates), "scoring_func": _SCORES[kind], "vocab_size": gguf_vocab(tensors),
+        "tie_word_embeddings": "output.weight" not in tensors, "swiglu_limit": _gguf_limit(keys, layers),
+    }  # fmt: skip
+    if keys.text("rope.scaling.type", "none") == "yarn":
+        made["rope_scaling"] = {
+            "type": "yarn", "factor": keys.number("rope.scaling.factor", 1e-3, 1e6),
+            "original_max_position_embeddings": keys.integer(
+                "rope.scaling.original_context_length", 1, MAX_CONTEXT
+            ),
+            "beta_fast": keys.number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32.0),
+            "beta_slow": keys.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1.0),
+        }  # fmt: skip
+    return replace(from_hf(Keys(made, "GGUF metadata")), name="")
+
+
+def _gguf_limit(keys: Keys, layers: int) -> float:
+    """What limits all experts alike; without a key nothing does."""
+    found: set[float] = set()
+    for name in ("swiglu_clamp_exp", "swiglu_clamp_shexp"):
+        value = keys.raw(name)
+        if isinstance(value, list):
+            found |= set(all_layers(keys.numbers(name, 0.0, 1e6), name, layers))
+        elif value is not None:
+            found.add(keys.number(name, 0.0, 1e6))
+    if len(found) > 1:
+        raise _unsupported("swiglu_clamp_exp", sorted(found))
+    return next(iter(found), 0.0) or 1e6
 
 
 def hyper_connections(keys: Keys, *, mean: bool = False) -> HyperConnections:
@@ -230,4 +313,6 @@ def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames
     return made
 
 
-DEEPSEEK_4 = Architecture((), ("DeepseekV4ForCausalLM",), from_hf, None, HF_NAMES, None, adapt=adapted)
+DEEPSEEK_4 = Architecture(
+    ("deepseek4",), ("DeepseekV4ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES, adapt=adapted
+)

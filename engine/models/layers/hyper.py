@@ -134,10 +134,11 @@ def _weights(
     source: WeightSource, config: ModelConfig, kind: HyperConnections | GatedStreams, at: str, sets: int
 ) -> StreamWeights | GatedMean:
     """The matrix `at`fn, whose rows the numbers `at`scale multiply, one for each of the `sets` and one for
-    those that mix streams, and the bias `at`base.
+    those that mix streams, and the bias `at`base; where `at` holds "{}", the ends stand there.
     """
     if isinstance(kind, GatedStreams):
         return gated_mean(source, config, kind, at, injects=sets > 1)
+    numbers, scales, bias = (at.format(end) if "{}" in at else at + end for end in ("fn", "scale", "base"))
     count, order = kind.streams, np.arange(sets * kind.streams)
     sizes = [count] * sets
     if kind.rounds and sets > 1:
@@ -145,8 +146,8 @@ def _weights(
         more = len(order) + np.arange(count * count).reshape(count, count).T.reshape(-1)
         order, sizes = np.concatenate([order, more]), [*sizes, count * count]
     rows, columns = len(order), count * config.width
-    factors = np.repeat(source.vector(at + "scale", len(sizes)), sizes)
+    factors = np.repeat(source.vector(scales, len(sizes)), sizes)
     view = View(factors=factors, order=order, stored_rows=rows)
-    matrix = source.matrix(at + "fn", rows, columns, view)
+    matrix = source.matrix(numbers, rows, columns, view)
     norm = Norm(np.ones(columns, np.float32), config.norm_eps)
-    return StreamWeights(kind, norm, Linear(matrix, source.vector(at + "base", rows)[order]))
+    return StreamWeights(kind, norm, Linear(matrix, source.vector(bias, rows)[order]))

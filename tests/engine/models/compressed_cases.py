@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.gguf_form import GgufForm, stacked_experts
 from tests.engine.models.late_cases import LINEAR
 
 SLIDING, CHOSEN, WHOLE, INDEXED = (
@@ -62,6 +64,88 @@ def as_made(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return {key: value for key, value in config.items() if key not in dropped} | own, out
 
 
+_GGUF_PARTS = {
+    "attn.wq_a": "attn_q_a",
+    "attn.wq_b": "attn_q_b",
+    "attn.q_norm": "attn_q_a_norm",
+    "attn.wkv": "attn_kv",
+    "attn.kv_norm": "attn_kv_a_norm",
+    "attn.wo_a": "attn_output_a",
+    "attn.wo_b": "attn_output_b",
+    "attn.attn_sink": "attn_sinks.weight",
+    "attn.compressor.wkv": "attn_compressor_kv",
+    "attn.compressor.wgate": "attn_compressor_gate",
+    "attn.compressor.ape": "attn_compressor_ape.weight",
+    "attn.compressor.norm": "attn_compressor_norm",
+    "attn.indexer.wq_b": "indexer.attn_q_b",
+    "attn.indexer.weights_proj": "indexer.proj",
+    "attn.indexer.compressor.wkv": "indexer_compressor_kv",
+    "attn.indexer.compressor.wgate": "indexer_compressor_gate",
+    "attn.indexer.compressor.ape": "indexer_compressor_ape.weight",
+    "attn.indexer.compressor.norm": "indexer_compressor_norm",
+    "ffn.gate.bias": "exp_probs_b.bias",
+    "ffn.gate.tid2eid": "ffn_gate_tid2eid.weight",
+    "ffn.gate": "ffn_gate_inp",
+    "ffn.experts.w1": "ffn_gate_exps",
+    "ffn.experts.w2": "ffn_down_exps",
+    "ffn.experts.w3": "ffn_up_exps",
+    "ffn.shared_experts.w1": "ffn_gate_shexp",
+    "ffn.shared_experts.w2": "ffn_down_shexp",
+    "ffn.shared_experts.w3": "ffn_up_shexp",
+    **{
+        f"hc_{part}_{end}": f"hc_{part}_{end}.weight"
+        for part in ("attn", "ffn")
+        for end in ("fn", "base", "scale")
+    },
+}
+_GGUF_OUTER = {
+    "embed": "token_embd",
+    "norm": "output_norm",
+    "head": "output",
+    "hc_head_fn": "output_hc_fn.weight",
+    "hc_head_base": "output_hc_base.weight",
+    "hc_head_scale": "output_hc_scale.weight",
+}
+
+
+def gguf_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """The makers' names of DeepSeek V4 as llama.cpp's converter renames them."""
+    out: Tensors = {}
+    for name, values in stacked_experts(tensors).items():
+        layer = re.match(r"layers\.(\d+)\.", name)
+        rest = name[layer.end() :] if layer else name
+        bare = rest.removesuffix(".weight")
+        found = (_GGUF_PARTS if layer else _GGUF_OUTER).get(bare, bare)
+        end = ".weight" if bare != rest else ""
+        out[(f"blk.{layer[1]}." if layer else "") + found + end] = values
+    return out
+
+
+def gguf_keys(config: Config) -> Config:
+    """llama.cpp's keys of DeepSeek V4."""
+    names = {
+        "attention.q_lora_rank": "q_lora_rank", "attention.output_lora_rank": "o_lora_rank",
+        "attention.output_group_count": "o_groups", "attention.compress_ratios": "compress_ratios",
+        "rope.dimension_count": "qk_rope_head_dim", "attention.sliding_window": "sliding_window",
+        "expert_feed_forward_length": "moe_intermediate_size", "expert_count": "n_routed_experts",
+        "hash_layer_count": "num_hash_layers", "attention.indexer.head_count": "index_n_heads",
+        "attention.indexer.key_length": "index_head_dim", "attention.indexer.top_k": "index_topk",
+        "hyper_connection.count": "hc_mult", "hyper_connection.sinkhorn_iterations": "hc_sinkhorn_iters",
+    }  # fmt: skip
+    layers, scaling = config["num_hidden_layers"], config["rope_scaling"]
+    return {key: config[name] for key, name in names.items()} | {
+        "rope.freq_base": float(config["rope_theta"]), "hyper_connection.epsilon": float(config["hc_eps"]),
+        "attention.compress_rope_freq_base": float(config["compress_rope_theta"]),
+        "expert_weights_scale": float(config["routed_scaling_factor"]), "expert_shared_count": 1,
+        "expert_gating_func": {"sigmoid": 2, "sqrtsoftplus": 4}[config["scoring_func"]],
+        "expert_weights_norm": True, "swiglu_clamp_exp": [float(config["swiglu_limit"])] * layers,
+        "nextn_predict_layers": 1, "rope.scaling.type": "yarn",
+        "rope.scaling.factor": float(scaling["factor"]),
+        "rope.scaling.original_context_length": scaling["original_max_position_embeddings"],
+        "rope.scaling.yarn_beta_fast": float(scaling["beta_fast"]),
+    }  # fmt: skip
+
+
 def in_memory(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     """DeepSeek V4 under transformers' names instead of those that it saves."""
     names = {
@@ -93,6 +177,7 @@ COMPRESSED_CASES = (
     Case(
         "DeepSeek V4", "", "deepseek_v4", V4_SCALED, variant="the makers' names, yarn, tied", length=150,
         publish=as_made, gpu=False,
+        gguf=GgufForm("deepseek4", alike=("deepseek2",), keys=gguf_keys, change=gguf_tensors),
     ),
     Case(
         "DeepSeek V4", "", "deepseek_v4",
