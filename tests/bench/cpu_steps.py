@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.bandwidth import read_bandwidth
 from engine.backends.cpu.runtime.profile import Spent, profile
-from tests.bench.cpu_kit import NEWER, RECURRENT, Line, Options, opened, random_ids
+from tests.bench.cpu_kit import NEWER, RECURRENT, SHAPES, Line, Options, opened, random_ids
 
 DEEP = 8192
-STEPS = (*NEWER, *(f"{work} at {DEEP}" for work in RECURRENT))
+STEPS = (*SHAPES, *NEWER, *(f"{work} at {DEEP}" for work in RECURRENT))
 PROMPT = 512
 """The most rows of a prompt's pass."""
 _ROUNDS, _REPEATS, _PROMPTS = 20, 9, 3

@@ -1,9 +1,9 @@
 """The quantised block types of GGUF: codes, scales of groups, and a d (and perhaps dmin) for each block.
 
-One class serves them all; `engine.backends.gguf_blocks` describes the types. A block holds groups of 32
-features x 16 rows: the group's codes (`codes`), then for each part of `part` features 16 scale bytes and, if
-the type has minimums, 16 minimum bytes (Q2_K: both in one byte). After the groups come 16 fp16 d and, with
-minimums, 16 fp16 dmin (MXFP4: 16 exponent bytes instead). A weight is d * scale * code - dmin * minimum.
+One class serves them all; `engine.backends.gguf_blocks` describes the types. A block begins with 16 fp16 d
+and, with minimums, 16 fp16 dmin (MXFP4: 16 exponent bytes instead). Groups of 32 features x 16 rows follow:
+for each part of `part` features 16 scale bytes, then, if the type has minimums, 16 minimum bytes for each
+(Q2_K: both in one byte), then the group's codes (`codes`). A weight is d * scale * code - dmin * minimum.
 Products are summed as integers and scaled afterwards.
 """
 
@@ -92,29 +92,37 @@ class BlockLayout:
         return self.block.values
 
     @property
-    def _group_bytes(self) -> int:
+    def _small_bytes(self) -> int:
+        """Bytes of a group's scales and minimums."""
         small = 2 if self.block.mins and not self._nibbles else 1
-        return self.codes.group_bytes + (small * LANES * (GROUP // self.part) if self.block.scale_bits else 0)
+        return small * LANES * (GROUP // self.part) if self.block.scale_bits else 0
+
+    @property
+    def _group_bytes(self) -> int:
+        return self._small_bytes + self.codes.group_bytes
+
+    @property
+    def _numbers_bytes(self) -> int:
+        """Bytes of d and dmin."""
+        return LANES if self._exponent else 4 * LANES if self.block.mins else 2 * LANES
 
     @property
     def block_bytes(self) -> int:
-        numbers = LANES if self._exponent else 4 * LANES if self.block.mins else 2 * LANES
-        return self.groups * self._group_bytes + numbers
+        return self._numbers_bytes + self.groups * self._group_bytes
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         blocks, height = columns // self.unit, rows // LANES
         parts = self.block.split(raw.reshape(rows * blocks, self.block.nbytes))
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
-        groups = out[:, :, : self.groups * self._group_bytes].reshape(
-            height, blocks, self.groups, self._group_bytes
-        )
+        groups = out[:, :, self._numbers_bytes :].reshape(height, blocks, self.groups, self._group_bytes)
         shape = (height, LANES, blocks, self.groups)
         # With the quad of features first, all work is on long contiguous vectors.
         quads = np.ascontiguousarray(parts.codes).view("<u4").reshape(*shape, GROUP // 4)
         codes = np.ascontiguousarray(quads.transpose(4, 0, 2, 3, 1))
         for j, word in enumerate(self.codes.pack_quads(codes)):
-            groups[..., j * LANES * 4 : (j + 1) * LANES * 4] = word.view(np.uint8)
-        at = self.codes.group_bytes
+            place = self._small_bytes + j * LANES * 4
+            groups[..., place : place + LANES * 4] = word.view(np.uint8)
+        at = 0
         scales, mins = parts.scales, parts.mins
         if scales is not None and mins is not None and self._nibbles:
             scales, mins = scales | mins << np.uint8(4), None
@@ -125,15 +133,14 @@ class BlockLayout:
                 groups[..., at : at + count * LANES] = values.reshape(height, blocks, self.groups, -1)
                 at += count * LANES
         numbers = parts.d if parts.dmin is None else np.concatenate([parts.d, parts.dmin], axis=1)
-        out[:, :, self.groups * self._group_bytes :] = lanes_of(numbers.reshape(rows, blocks, -1), rows)
+        out[:, :, : self._numbers_bytes] = lanes_of(numbers.reshape(rows, blocks, -1), rows)
         return out.reshape(-1)
 
     def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value | None]:
         """d and dmin of the 16 rows, float32; None for a type without minimums."""
-        at = self.groups * self._group_bytes
         if self._exponent:
-            return _power(b, b.zext(load(b, block, _VI8, at), VI32)), None
-        return load_half(b, block, at), load_half(b, block, at + 2 * LANES) if self.block.mins else None
+            return _power(b, b.zext(load(b, block, _VI8), VI32)), None
+        return load_half(b, block), load_half(b, block, 2 * LANES) if self.block.mins else None
 
     def _scale(
         self, b: ir.IRBuilder, group: ir.Value, part: int, d: ir.Value, m: ir.Value | None
@@ -141,7 +148,7 @@ class BlockLayout:
         """A part's factor d * scale and addend -dmin * minimum (or None), exact in float32."""
         if not self.block.scale_bits:
             return d, m
-        at = self.codes.group_bytes + part * LANES
+        at = part * LANES
         byte = load(b, group, _VI8, at)
         if self.block.signed:
             return b.fmul(d, b.sitofp(b.sext(byte, VI32), VF32)), None
@@ -159,22 +166,22 @@ class BlockLayout:
         self, b: ir.IRBuilder, block: ir.Value, emit: Callable[[ir.Value, ir.Value], None]
     ) -> None:
         """emit(address of a group, its index) for all groups, in a loop, which compiles faster."""
+        first = b.add(block, ir.Constant(I64, self._numbers_bytes))
         if self.groups == 1:
-            emit(block, ir.Constant(I64, 0))
+            emit(first, ir.Constant(I64, 0))
             return
         with counted_loop(b, ir.Constant(I64, self.groups)) as g:
-            emit(b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes))), g)
+            emit(b.add(first, b.mul(g, ir.Constant(I64, self._group_bytes))), g)
 
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
     ) -> None:
         d, m = self._numbers(b, block)
-        groups = self.groups * self._group_bytes
-        prefetch_lines(b, b.add(block, ir.Constant(I64, groups)), self.block_bytes - groups)
+        prefetch_lines(b, block, self._numbers_bytes, len(rows))
 
         def group_dot(group: ir.Value, g: ir.Value) -> None:
-            prefetch_lines(b, group, self._group_bytes)
-            reader = CodeReader(b, self.codes, group)
+            prefetch_lines(b, group, self._group_bytes, len(rows))
+            reader = CodeReader(b, self.codes, group, self._small_bytes)
             packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
             for part in range(GROUP // self.part):
                 which = ALL if self.part == GROUP else HALF_SUMS[part]
@@ -201,7 +208,7 @@ class BlockLayout:
 
         def group_panel(group: ir.Value, g: ir.Value) -> None:
             reader, out = (
-                CodeReader(b, self.codes, group),
+                CodeReader(b, self.codes, group, self._small_bytes),
                 b.add(target, b.mul(g, ir.Constant(I64, form.size))),
             )
             for part in range(GROUP // self.part):
@@ -215,7 +222,7 @@ class BlockLayout:
         d, m = self._numbers(b, block)
 
         def group_unpack(group: ir.Value, g: ir.Value) -> None:
-            reader = CodeReader(b, self.codes, group)
+            reader = CodeReader(b, self.codes, group, self._small_bytes)
             out = b.add(target, b.mul(g, ir.Constant(I64, GROUP * LANES * 4)))
             for part in range(GROUP // self.part):
                 scale, minimum = self._scale(b, group, part, d, m)

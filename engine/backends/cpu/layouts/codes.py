@@ -58,11 +58,13 @@ class Codes:
         self.signed = values is not None
         self.largest = 0 if self.signed else (1 << bits) - 1
         self.group_bytes = bits * LANES * 4
-        # (bits of the plane, the code's first bit in it, its first word)
-        self.planes: list[tuple[int, int, int]] = []
+        # For each plane: its bits, the code's first bit in it, and where its words are among all words, which
+        # stand in the order in which the quads need them.
+        needed = sorted((n * QUADS // width, -width) for width in _PLANES[bits] for n in range(width))
+        self.planes: list[tuple[int, int, list[int]]] = []
         for width in _PLANES[bits]:
-            at = sum(plane[0] for plane in self.planes)
-            self.planes.append((width, at, at))
+            places = [i for i, (_, other) in enumerate(needed) if other == -width]
+            self.planes.append((width, sum(plane[0] for plane in self.planes), places))
 
     def pack(self, codes: Bytes) -> list[npt.NDArray[np.uint32]]:
         """Codes (32, ...) to the group's words, `bits` arrays of the other axes' shape."""
@@ -72,11 +74,11 @@ class Codes:
     def pack_quads(self, codes: npt.NDArray[np.uint32]) -> list[npt.NDArray[np.uint32]]:
         """`pack` for quads (8, ...), with the first code of each in the lowest byte."""
         words = [np.zeros(codes.shape[1:], np.uint32) for _ in range(self.bits)]
-        for width, first, start in self.planes:
+        for width, first, places in self.planes:
             per_word, mask = QUADS // width, np.uint32(0x01010101 * ((1 << width) - 1))
             for q in range(QUADS):
                 place, quad = divmod(q, per_word)
-                words[start + place] |= ((codes[q] >> np.uint32(first)) & mask) << np.uint32(width * quad)
+                words[places[place]] |= ((codes[q] >> np.uint32(first)) & mask) << np.uint32(width * quad)
         return words
 
     def table(self) -> list[float]:
@@ -106,9 +108,9 @@ class CodeReader:
         """The codes of features 4 q .. 4 q + 3, as the bytes of 32-bit lanes."""
         if q not in self._quads:
             b, value = self._b, None
-            for width, first, start in self._codes.planes:
+            for width, first, places in self._codes.planes:
                 place, quad = divmod(q, QUADS // width)
-                piece, shift = self._word(start + place), width * quad - first
+                piece, shift = self._word(places[place]), width * quad - first
                 if shift:
                     piece = (b.lshr if shift > 0 else b.shl)(piece, const_vector(abs(shift), VI32))
                 mask = ((1 << width) - 1) << first

@@ -1,6 +1,6 @@
 """8-bit floats (e4m3) with a scale for each block of inputs: the types of `engine.weights.packed.fp8`.
 
-Block of `unit` features x 16 rows: the bytes (unit, 16), then 16 float32 scales.
+Block of `unit` features x 16 rows: 16 float32 scales, then the bytes (unit, 16).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from engine.backends.cpu.layouts.layout import (
 )
 
 _GROUP = 32
+_SCALE_BYTES = 4 * LANES
 UNITS = (128, 32)
 
 
@@ -55,23 +56,23 @@ class Fp8:
 
     @property
     def block_bytes(self) -> int:
-        return (self.unit + 4) * LANES
+        return _SCALE_BYTES + self.unit * LANES
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """For each row and block, `raw` holds `unit` numbers and a float32 scale."""
         parts = raw.reshape(rows, columns // self.unit, self.unit + 4)
         scales = np.ascontiguousarray(parts[:, :, self.unit :]).view(np.uint32)
-        both = lanes_of(parts[:, :, : self.unit], rows), lanes_of(scales, rows)
+        both = lanes_of(scales, rows), lanes_of(parts[:, :, : self.unit], rows)
         return np.concatenate(both, axis=2).reshape(-1)
 
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
     ) -> None:
-        scale = load(b, block, VF32, self.unit * LANES)
-        prefetch_lines(b, b.add(block, ir.Constant(I64, self.unit * LANES)), 4 * LANES)
+        scale = load(b, block, VF32)
+        prefetch_lines(b, block, _SCALE_BYTES, len(rows))
         with counted_loop(b, ir.Constant(I64, self.unit // _GROUP)) as g:
-            group = b.add(block, b.mul(g, ir.Constant(I64, _GROUP * LANES)))
-            prefetch_lines(b, group, _GROUP * LANES)
+            group = _group(b, block, g)
+            prefetch_lines(b, group, _GROUP * LANES, len(rows))
             parts: list[list[ir.Value | None]] = [[None] * CHAINS for _ in rows]
             xs = [b.add(x, b.mul(g, ir.Constant(I64, 4 * _GROUP))) for x in rows]
             for k in range(_GROUP):
@@ -82,12 +83,17 @@ class Fp8:
                 totals.set(r, fma(b, scale, join_chains(b, parts[r]), totals.get(r)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        scale = load(b, block, VF32, self.unit * LANES)
+        scale = load(b, block, VF32)
         with counted_loop(b, ir.Constant(I64, self.unit // _GROUP)) as g:
-            group = b.add(block, b.mul(g, ir.Constant(I64, _GROUP * LANES)))
+            group = _group(b, block, g)
             out = b.add(target, b.mul(g, ir.Constant(I64, _GROUP * LANES * 4)))
             for k in range(_GROUP):
                 store(b, b.fmul(load_e4m3(b, group, k * LANES), scale), out, k * LANES * 4)
+
+
+def _group(b: ir.IRBuilder, block: ir.Value, g: ir.Value) -> ir.Value:
+    """The address of the bytes of group g."""
+    return b.add(block, b.add(b.mul(g, ir.Constant(I64, _GROUP * LANES)), ir.Constant(I64, _SCALE_BYTES)))
 
 
 FP8_WEIGHT_LAYOUTS = tuple(Fp8(unit) for unit in UNITS)

@@ -1,8 +1,8 @@
 """Codes with a scale and an integer zero point for each group of inputs: w = (q - z) s.
 
-Holds the types of `engine.weights.packed.grouped`. A block of `unit` features x 16 rows has groups of 32
-features (`codes`; 8 bits: bytes (8, 16, 4) of q - 128), then 16 scales (fp16 or float32), then 16 zero points
-minus the middle code, int8 (8 bits: int16). Products are summed as integers.
+Holds the types of `engine.weights.packed.grouped`. A block of `unit` features x 16 rows has 16 scales (fp16
+or float32), then 16 zero points minus the middle code, int8 (8 bits: int16), then groups of 32 features
+(`codes`; 8 bits: bytes (8, 16, 4) of q - 128). Products are summed as integers.
 """
 
 from __future__ import annotations
@@ -71,23 +71,24 @@ class Grouped:
         return self.bits * LANES * 4
 
     @property
-    def _scales_at(self) -> int:
-        return self._group_bytes * (self.unit // GROUP)
+    def _zeros_at(self) -> int:
+        """Where the zero points stand, between the scales and the groups."""
+        return (2 if self.half else 4) * LANES
 
     @property
-    def _zeros_at(self) -> int:
-        return self._scales_at + (2 if self.half else 4) * LANES
+    def _groups_at(self) -> int:
+        return self._zeros_at + (2 if self.bits == 8 else 1) * LANES
 
     @property
     def block_bytes(self) -> int:
-        return self._zeros_at + (2 if self.bits == 8 else 1) * LANES
+        return self._groups_at + self._group_bytes * (self.unit // GROUP)
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """For each row and block, `raw` holds `unit` code bytes, a float32 scale and an int16 zero point."""
         blocks, height = columns // self.unit, rows // LANES
         parts = raw.reshape(height, LANES, blocks, self.unit + 6)
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
-        groups = out[:, :, : self._scales_at].reshape(height, blocks, -1, self._group_bytes)
+        groups = out[:, :, self._groups_at :].reshape(height, blocks, -1, self._group_bytes)
         split = parts[..., : self.unit].reshape(height, LANES, blocks, -1, GROUP)
         codes = self._codes
         if codes is None:
@@ -101,17 +102,22 @@ class Grouped:
         scales = np.ascontiguousarray(parts[..., self.unit : self.unit + 4]).view(np.float32)
         zeros = np.ascontiguousarray(parts[..., self.unit + 4 :]).view(np.int16) - np.int16(self._middle)
         for at, end, numbers in (
-            (self._scales_at, self._zeros_at, scales.astype(np.float16) if self.half else scales),
-            (self._zeros_at, self.block_bytes, zeros if self.bits == 8 else zeros.astype(np.int8)),
+            (0, self._zeros_at, scales.astype(np.float16) if self.half else scales),
+            (self._zeros_at, self._groups_at, zeros if self.bits == 8 else zeros.astype(np.int8)),
         ):
             out[:, :, at:end] = lanes_of(numbers.reshape(rows, blocks), rows)
         return out.reshape(-1)
 
     def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value]:
         """The scales, and the zero points minus the middle code, float32."""
-        scale = load_half(b, block, self._scales_at) if self.half else load(b, block, VF32, self._scales_at)
+        scale = load_half(b, block) if self.half else load(b, block, VF32)
         zero = load(b, block, ir.VectorType(I16 if self.bits == 8 else I8, LANES), self._zeros_at)
         return scale, b.sitofp(b.sext(zero, VI32), VF32)
+
+    def _group(self, b: ir.IRBuilder, block: ir.Value, g: ir.Value) -> ir.Value:
+        """The address of group g."""
+        first = b.add(block, ir.Constant(I64, self._groups_at))
+        return b.add(first, b.mul(g, ir.Constant(I64, self._group_bytes)))
 
     def _vectors(self, b: ir.IRBuilder, group: ir.Value) -> list[ir.Value]:
         """The 32 features' codes minus the middle code plus `_left`, float32."""
@@ -133,10 +139,10 @@ class Grouped:
         codes = self._codes
         raised = BIAS if codes is None else codes.zero
         whole = b.add(b.fptosi(zero, VI32), const_vector(raised, VI32))
-        prefetch_lines(b, b.add(block, ir.Constant(I64, self._scales_at)), self.block_bytes - self._scales_at)
+        prefetch_lines(b, block, self._groups_at, len(rows))
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
-            group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
-            prefetch_lines(b, group, self._group_bytes)
+            group = self._group(b, block, g)
+            prefetch_lines(b, group, self._group_bytes, len(rows))
             packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
             reader = None if codes is None else CodeReader(b, codes, group)
             quads = (
@@ -162,7 +168,7 @@ class Grouped:
         scale, zero = self._numbers(b, block)
         codes, minus = self._codes, in_both(b, b.fptosi(zero, VI32))
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
-            group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
+            group = self._group(b, block, g)
             out = b.add(target, b.mul(g, ir.Constant(I64, form.size)))
             reader = None if codes is None else CodeReader(b, codes, group)
             for q in range(QUADS):
@@ -176,7 +182,7 @@ class Grouped:
         scale, zero = self._numbers(b, block)
         minus = b.fadd(zero, const_vector(self._left)) if self._left else zero
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
-            group = b.add(block, b.mul(g, ir.Constant(I64, self._group_bytes)))
+            group = self._group(b, block, g)
             out = b.add(target, b.mul(g, ir.Constant(I64, GROUP * LANES * 4)))
             for k, value in enumerate(self._vectors(b, group)):
                 store(b, b.fmul(b.fsub(value, minus), scale), out, k * LANES * 4)

@@ -49,7 +49,7 @@ class Plain:
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
     ) -> None:
         """`totals` has `CHAINS` slots for each row."""
-        prefetch_lines(b, block, self.block_bytes)
+        prefetch_lines(b, block, self.block_bytes, len(rows))
         for k in range(self.unit):
             weight = self._vector(b, block, k)
             for r, x in enumerate(rows):

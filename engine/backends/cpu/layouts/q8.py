@@ -1,7 +1,7 @@
 """8-bit weights with one scale for 32 features: w = d q. Holds Q8_0.
 
-A block of 32 features x 16 rows takes 544 bytes: int8 (8, 16, 4), four neighbouring features of each row
-together, then 16 fp16 scales. Source of the file's layout: ggml's block_q8_0.
+A block of 32 features x 16 rows takes 544 bytes: 16 fp16 scales, then int8 (8, 16, 4), four neighbouring
+features of each row together. Source of the file's layout: ggml's block_q8_0.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from llvmlite import ir
 
 from engine.backends.cpu.codegen.simd import (
+    I64,
     LANES,
     VF32,
     VI32,
@@ -28,7 +29,7 @@ from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, Unpacke
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 
 _UNIT = 32
-_SCALES = _UNIT * LANES
+_CODES = 2 * LANES
 
 
 def quads_of(values: Bytes, rows: int) -> Bytes:
@@ -67,20 +68,20 @@ class Q8:
     name = "q8"
     types: tuple[str, ...] = ("Q8_0",)
     unit = _UNIT
-    block_bytes = _SCALES + 2 * LANES
+    block_bytes = _CODES + _UNIT * LANES
     integer = True
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         source = raw.reshape(rows, columns // _UNIT, 34)
         scales = np.ascontiguousarray(source[:, :, :2]).view(np.uint16)
-        return np.concatenate((quads_of(source[:, :, 2:], rows), lanes_of(scales, rows)), axis=2).reshape(-1)
+        return np.concatenate((lanes_of(scales, rows), quads_of(source[:, :, 2:], rows)), axis=2).reshape(-1)
 
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
     ) -> None:
-        prefetch_lines(b, block, self.block_bytes)
-        scale = load_half(b, block, _SCALES)
-        quads = ((q, byte_operand(b, block, q)) for q in range(_UNIT // 4))
+        prefetch_lines(b, block, self.block_bytes, len(rows))
+        scale, codes = load_half(b, block), b.add(block, ir.Constant(I64, _CODES))
+        quads = ((q, byte_operand(b, codes, q)) for q in range(_UNIT // 4))
         for r, value in enumerate(integer_products(b, quads, rows, BIAS, ALL, 0)):
             totals.set(r, fma(b, scale, b.fmul(value, packed_scale(b, rows[r])), totals.get(r)))
 
@@ -88,11 +89,12 @@ class Q8:
         return PanelFormat(16, _UNIT, False) if bits == 16 else PanelFormat(8, _UNIT, BIAS > 0, BIAS)
 
     def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
+        scale, codes = load_half(b, block), b.add(block, ir.Constant(I64, _CODES))
         for q in range(_UNIT // 4):
-            form.put_quad(b, target, q, byte_numbers(b, block, q, form))
-        form.put_scales(b, target, 0, load_half(b, block, _SCALES), None)
+            form.put_quad(b, target, q, byte_numbers(b, codes, q, form))
+        form.put_scales(b, target, 0, scale, None)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
-        scale = load_half(b, block, _SCALES)
+        scale, codes = load_half(b, block), b.add(block, ir.Constant(I64, _CODES))
         for k in range(_UNIT):
-            store(b, b.fmul(byte_vector(b, block, k), scale), target, k * LANES * 4)
+            store(b, b.fmul(byte_vector(b, codes, k), scale), target, k * LANES * 4)

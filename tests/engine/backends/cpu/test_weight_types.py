@@ -181,9 +181,9 @@ def test_codes_fill_their_words(bits: int, seed: int) -> None:
     # The four codes of a quad lie in the four bytes of a word, at the same bits of each.
     for k in range(GROUP):
         value = np.zeros(3, np.uint8)
-        for width, first, start in Codes(bits).planes:
+        for width, first, places in Codes(bits).planes:
             word, quad = divmod(k // 4, GROUP // 4 // width)
-            byte = words[start + word].view(np.uint8).reshape(3, 4)[:, k % 4]
+            byte = words[places[word]].view(np.uint8).reshape(3, 4)[:, k % 4]
             value |= (byte >> np.uint8(quad * width) & np.uint8((1 << width) - 1)) << np.uint8(first)
         assert np.array_equal(value, codes[k])
 

@@ -109,7 +109,7 @@ def _direct(weight_layout: IntegerLayout, form: PanelFormat, rows: int) -> Any:
         products = DirectProducts(form, offsets, outputs.sums)
         with counted_loop(b, blocks) as i:
             block = b.add(tile, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
-            prefetch_lines(b, block, weight_layout.block_bytes)
+            prefetch_lines(b, block, weight_layout.block_bytes, rows)
             weight_layout.emit_panel(b, block, b.add(x, b.mul(i, ir.Constant(I64, x_bytes))), products)
         outputs.write()
 
