@@ -131,7 +131,6 @@ class Backups:
             self._check_room(size)
             private_file(part)
             if not self._copy(part, cancelled, progress):
-                part.unlink(missing_ok=True)
                 return None
             if damage := check_file(part, cancelled):
                 raise Damaged(

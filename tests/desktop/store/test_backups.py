@@ -83,6 +83,20 @@ def test_the_folder_is_bounded(
     assert len(backups.list()) >= 3
 
 
+def test_copies_of_a_larger_file_go_when_it_has_shrunk(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 0)
+    backups = Backups(database.path)
+    backups.folder.mkdir()
+    for day in range(2):
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(NOW + day * DAY))
+        with (backups.folder / f"conversations-{stamp}.sqlite3").open("wb") as copy:
+            copy.truncate(64 << 20)
+    made = backups.make(NOW + 2 * DAY)
+    assert backups.list() == (made,)
+
+
 def test_no_room(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     backups = Backups(database.path)
     monkeypatch.setattr(module, "SPARE", 1 << 62)

@@ -93,6 +93,15 @@ def test_place_and_comments_are_left_out(qapp) -> None:
         assert decoded(made).width() == 64
 
 
+@pytest.mark.parametrize("marker", [0xE1, 0xED, 0xEF, 0xFE])  # EXIF, IPTC, the last APPn, a comment
+def test_every_segment_that_can_hold_words_is_found(marker: int) -> None:
+    def picture(marker: int) -> bytes:
+        return b"\xff\xd8\xff" + bytes((marker, 0, 4, 65, 66)) + b"\xff\xda\0\2 \xff\xd9"
+
+    assert has_metadata("jpeg", picture(marker))
+    assert not has_metadata("jpeg", picture(0xE0))  # JFIF, which holds none
+
+
 def test_a_file_with_nothing_but_a_picture_stays_as_it_is(qapp) -> None:
     for format in (b"png", b"jpeg"):
         data = encoded(saved(drawn(), format), "x").data

@@ -29,8 +29,9 @@ def test_the_files_of_a_model(tmp_path: Path) -> None:
     first, second = write(tmp_path, "m-Q4-00001-of-00002.gguf", "m-Q4-00002-of-00002.gguf")
     write(tmp_path, "m-Q8-00001-of-00002.gguf", "m-Q4-00001-of-00003.gguf")
     assert parts(second) == [first, second]
-    (named,) = write(tmp_path, "best-of-all.gguf")
-    assert parts(named) == [named]
+    for name in ("best-of-all.gguf", "7.gguf"):
+        (named,) = write(tmp_path, name)
+        assert parts(named) == [named]
     assert parts(tmp_path / "m-Q5-00001-of-00002.gguf") == parts(tmp_path / "none.gguf") == []
 
 
