@@ -161,6 +161,11 @@ def test_a_table_shows_from_its_first_line_and_with_a_complete_row_of_dashes() -
     assert block.body == "| a | b |\n| -- | --- |\n"
 
 
+def test_a_bar_inside_a_line_begins_no_table() -> None:
+    only("one | two", Kind.PROSE)
+    only("| one", Kind.PROSE)
+
+
 def test_the_body_of_a_quote_has_no_markers() -> None:
     assert only("> a\n> > b\n>c\n", Kind.QUOTE).body == "a\n> b\nc\n"
 

@@ -138,7 +138,7 @@ def test_the_application_of_macos(tmp_path, monkeypatch) -> None:
     contents = tmp_path / "Applications" / "Inglenook.app" / "Contents"
     with (contents / "Info.plist").open("rb") as file:
         assert plistlib.load(file) == macos.information()
-    assert (contents / "MacOS" / "inglenook").stat().st_mode & 0o111
+    assert (contents / "MacOS" / "inglenook").stat().st_mode & 0o777 == 0o755
     assert (contents / "Resources" / "inglenook.icns").read_bytes()[:4] == b"icns"
     assert "was removed" in menu_entry.uninstall()
     assert not menu_entry.installed()
@@ -158,6 +158,16 @@ def test_the_registry_and_the_shortcut_of_windows() -> None:
     script = windows.shortcut_script(start, icon, Path("Inglenook.lnk"))
     assert "'--data \"D:\\it''s mine\"'" in script
     assert script.endswith("$link.Save()")
+
+
+def test_a_shortcut_that_powershell_does_not_create_is_reported(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(windows, "_icon", lambda: tmp_path / "icons" / "inglenook.ico")
+    monkeypatch.setattr(windows, "shortcut", lambda: tmp_path / "Inglenook.lnk")
+    for code in (0, 1):
+        done = subprocess.CompletedProcess([], code)
+        monkeypatch.setattr(windows.subprocess, "run", lambda *_args, done=done, **_options: done)
+        with pytest.raises(menu_entry.EntryError, match="could not be created"):
+            windows.install(Starting(("inglenook.exe",)))
 
 
 def test_an_app_image_is_started_by_its_file_not_by_where_it_is_mounted(tmp_path, monkeypatch) -> None:

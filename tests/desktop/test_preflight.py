@@ -9,7 +9,8 @@ from pathlib import Path
 import PySide6
 import pytest
 
-from desktop.preflight import DEBIAN_PACKAGES
+from desktop import preflight
+from desktop.preflight import DEBIAN_PACKAGES, trouble
 
 USED = ("Core", "Gui", "Widgets", "Svg", "Network", "DBus")
 """Qt's modules that the program imports."""
@@ -61,3 +62,16 @@ def test_each_library_has_its_package() -> None:
     assert {"libgssapi_krb5", "libwayland-cursor", "libxcb-cursor"} <= expected
     assert expected - BROUGHT_BY.keys() == set()
     assert {BROUGHT_BY[name] for name in expected} <= set(DEBIAN_PACKAGES.split())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
+def test_one_kind_of_display_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(preflight, "load_plugin", loaded.append)
+    monkeypatch.setattr(preflight, "_x_answers", lambda display: display == ":1")
+    assert trouble({"WAYLAND_DISPLAY": "wayland-0"}) == trouble({"DISPLAY": ":1"}) == ""
+    assert loaded == ["libqwayland.so", "libqxcb.so"]
+    assert "there is no display" in trouble({})
+    assert "there is no display" in trouble({"WAYLAND_DISPLAY": "wayland-0", "QT_QPA_PLATFORM": "xcb"})
+    assert "the display :2 does not respond" in trouble({"DISPLAY": ":2"})
+    assert trouble({"QT_QPA_PLATFORM": "offscreen:size=1"}) == ""

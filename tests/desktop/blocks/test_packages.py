@@ -74,3 +74,9 @@ def test_web_pages_have_them_too() -> None:
         r"\cancel{x}",
     ):
         assert math_ml(latex, True).startswith("<math")
+
+
+def test_each_command_is_read_in_its_own_way() -> None:
+    assert math_ml(r"\ang{1;2;3}", True) == math_ml(r"{1^{\circ}2'3''}", True)
+    assert math_ml(r"\si{\kilo\metre}", True) == math_ml(r"{\mathrm{km}}", True)
+    assert math_ml(r"\num{3e8}", True) == math_ml(r"{3 \times 10^{8}}", True)

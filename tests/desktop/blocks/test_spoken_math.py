@@ -46,6 +46,7 @@ from desktop.blocks.spoken_math import spoken_math
         (r"p \land \neg q \implies r", "p and not q implies r"),
         (r"\ce{H2O}", "H sub 2 O"),
         (r"f \colon A \to B", "f : A to B"),
+        ("\u03d1 + \u03d5", "theta plus phi"),  # which Unicode calls symbols
     ],
 )  # fmt: skip
 def test_formulas_are_said_in_words(latex: str, words: str) -> None:

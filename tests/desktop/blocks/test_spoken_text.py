@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from desktop.blocks.spoken_text import unmarked
+from desktop.blocks.spoken_text import spoken_message, unmarked
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,13 @@ from desktop.blocks.spoken_text import unmarked
 )
 def test_marks_are_not_said(source: str, said: str) -> None:
     assert unmarked(source) == said
+
+
+def test_code_and_tables_of_a_message_are_said_by_their_size() -> None:
+    table = "| crop | depth |\n|---|---|\n| peas | 4 cm |\n| rye | 3 cm |\n"
+    code = "```python\nsow(1)\nsow(2)\n```\n"
+    said = spoken_message(f"**Two** ways:\n\n{code}\n{table}\n{code}", ())
+    assert said.split("\n") == [
+        "Two ways:", "Code in python, 2 lines.", "A table with 3 rows.", "Code in python, 2 lines.", ""
+    ]  # fmt: skip
+    assert spoken_message("```\none\n```\n\n```\ntwo\n```", ()) == "Code, 1 line.\nCode, 1 line.\n"

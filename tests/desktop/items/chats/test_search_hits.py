@@ -47,6 +47,17 @@ def test_hits_are_below_their_chats(qtbot: QtBot) -> None:
     ]
 
 
+def test_the_message_that_gave_a_chat_its_title_is_not_repeated(qtbot: QtBot) -> None:
+    model = SearchHitsModel()
+    titled = SearchHit(9, 1, "Sow rye", "Sow rye", 0.0, ((4, 7),), 4)
+    model.begin([(ConversationSummary(1, "Sow rye", 0.0), ((4, 7),))])
+    model.add([titled, hit(8, 1, "more rye", "rye")])
+    assert [model.index(row).data() for row in range(model.rowCount())] == ["Sow rye", "more rye"]
+    model.begin([])
+    model.add([titled])  # its chat was not found by the title
+    assert [model.index(row).data() for row in range(model.rowCount())] == ["Sow rye", "Sow rye"]
+
+
 def test_a_snippet_starts_shortly_before_its_first_word(qtbot: QtBot) -> None:
     model = SearchHitsModel()
     text = "a long way of words goes on before there is any bread in it, and more bread"

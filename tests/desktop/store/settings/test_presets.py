@@ -35,6 +35,7 @@ def file(tmp_path: Path, data: Any, name: str = "given.json") -> Path:
 
 def read(tmp_path: Path, data: Any) -> tuple[SamplerSettings, tuple[str, ...]]:
     preset, unknown = read_preset(file(tmp_path, data))
+    assert not preset.built_in
     return preset.over(SamplerSettings(seed=7)), unknown
 
 
@@ -173,6 +174,11 @@ def test_kobold_numbers_are_an_order(tmp_path: Path) -> None:
     found, unknown = read(tmp_path, {"temperature": 0.7, "sampler_order": [6, 0, 1, 3, 4, 2, 5]})
     assert found.order == ("repetition", "top_k", "top_a", "tail_free", "typical", "top_p", "temperature")
     assert unknown == ()
+
+
+def test_names_that_are_no_text_are_left_out_of_an_order(tmp_path: Path) -> None:
+    found, _ = read(tmp_path, {"temperature": 0.7, "samplers": ["top_k", 3, None, " min_p ", "top_k"]})
+    assert found.order == ("top_k", "min_p")
 
 
 def test_greedy_files_and_impossible_values(tmp_path: Path) -> None:
