@@ -101,13 +101,16 @@ def test_an_older_installation_is_closed_at_start(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_a_folder_that_stays_open_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", [0o755, 0o701])
+def test_a_folder_that_stays_open_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
     """For example on a file system without permissions."""
 
     def refused(self: Path, mode: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    tmp_path.chmod(0o755)
+    tmp_path.chmod(mode)
     monkeypatch.setattr(Path, "chmod", refused)
     assert data_folder(tmp_path) == tmp_path
     Database(tmp_path / "conversations.sqlite3").close()

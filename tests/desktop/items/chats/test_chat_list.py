@@ -86,6 +86,11 @@ def test_a_closed_folder_shows_its_count(chat_list: ChatListModel, chats: Conver
     assert chat_list.row_of(FOLDER, 9) in reported
     assert chat_list.index(chat_list.row_of(FOLDER, 9)).data(COUNT_ROLE) == 1
     assert "One" not in shown(chat_list)
+    chat_list.set_open_folders({7})
+    reported.clear()
+    chats.put(ConversationSummary(1, "One", NOON, 8))  # which is inside of 7
+    assert {chat_list.row_of(FOLDER, number) for number in (8, 9)} <= set(reported)
+    assert chat_list.index(chat_list.row_of(FOLDER, 8)).data(COUNT_ROLE) == 2
 
 
 def test_midnight_moves_the_dates(chats: ConversationsModel) -> None:

@@ -33,7 +33,7 @@ from engine.settings import (
     StopSettings,
     setting_info,
 )
-from engine.words import languages, set_language
+from engine.words import languages, set_language, translate
 
 
 def sources(cls: type[Settings], value: str = "default") -> dict[str, str]:
@@ -482,3 +482,23 @@ def test_proposals_can_be_taken_out_and_restored(held, qtbot) -> None:
     held.put_proposals(taken)
     assert line.text() == "a("
     assert held.asked == [("stop_regex", "a(", True)]
+
+
+def test_each_row_is_below_the_heading_of_its_group_whenever_it_is_made(qtbot) -> None:
+    form = SettingsForm(SamplerSettings, advanced=False)
+    qtbot.addWidget(form)
+    names = [field.name for field in dataclasses.fields(SamplerSettings)]
+    for name in (names[-1], names[0], *names):
+        form.row(name)
+    form.resize(500, 4000)
+    form.show()
+    form.set_advanced(True)
+    tops = {label.text(): label.y() for label in form.findChildren(QLabel) if label.parent() is form}
+    groups = [setting_info(field).group for field in dataclasses.fields(SamplerSettings)]
+    placed = {name: form.row(name).y() for name in names}
+    for group in filter(None, dict.fromkeys(groups)):
+        inside = [placed[name] for name, its in zip(names, groups, strict=True) if its == group]
+        lower = [top for words, top in tops.items() if top > tops[translate(group)]]
+        assert inside == sorted(inside)
+        assert tops[translate(group)] < inside[0]
+        assert inside[-1] < min(lower, default=10**6)
