@@ -65,6 +65,16 @@ BAD: dict[str, Any] = {
 }
 
 
+def test_a_file_without_a_name_of_its_own_is_called_after_its_folder(slot: ModelHost, tmp_path: Path) -> None:
+    assert slot.info is not None
+    own = slot.info.name
+    (tmp_path / "Tiny 1B").mkdir()
+    path = write_gguf(tmp_path / "Tiny 1B" / "model.gguf")
+    finish(slot.load(path, LOAD, CACHE, threading.Event()))
+    assert slot.info is not None
+    assert (slot.info.name, own != "Tiny 1B") == ("Tiny 1B", True)
+
+
 @pytest.mark.parametrize("what", BAD)
 def test_a_bad_model_does_not_cost_the_loaded_one(slot: ModelHost, tmp_path: Path, what: str) -> None:
     before = slot.info
