@@ -76,7 +76,7 @@ def formats() -> str:
     rows = [f"- GGUF {how}: {', '.join(names)}." for how, names in kept.items()]
     rows[0] = rows[0].replace("GGUF", "GGUF, single or split, held in memory", 1)
     rows.append(
-        "- Folders of safetensors files: F32, F16, BF16, and quantised with "
+        "- Safetensors folders: F32, F16, BF16, and quantised with "
         f"{', '.join(f'`{name}`' for name in METHODS)}."
     )
     return "\n".join(_wrapped(row, "  ") for row in rows)

@@ -107,6 +107,8 @@ def _settings_name(settings: Mapping[str, Any]) -> str:
     if method == "bitsandbytes":
         kind = settings.get("bnb_4bit_quant_type", "nf4") if settings.get("load_in_4bit") else "int8"
         return f"bitsandbytes {str(kind)[:10]}"
+    if method == "mlx":
+        return "MLX" + _bits_and_group(settings.get("bits"), settings.get("group_size"))
     if method in ("modelopt", "quark"):
         algorithm = settings.get("quant_algo")
         return "FP8" if algorithm == "FP8" else str(algorithm or "").replace("_", " ")[:20]

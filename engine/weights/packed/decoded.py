@@ -1,4 +1,4 @@
-"""Matrices in formats that backends do not pack: their rows are decoded, and backends keep them as F16."""
+"""Matrices that are decoded row by row: backends keep them as F16, or as blocks that are made of them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _CHUNK_VALUES = 1 << 20
 
 
 class DecodedMatrix:
-    """A `RawTensor` (N, K) of a type without a packed layout; `decode` gives float32 rows for row numbers."""
+    """A `RawTensor` (N, K); `decode` gives float32 rows for row numbers."""
 
-    __slots__ = ("_decode", "_file_bytes", "_file_rows", "_outputs", "name", "shape", "type")
+    __slots__ = ("_blocks", "_decode", "_file_bytes", "_file_rows", "_outputs", "name", "shape", "type")
 
     def __init__(
         self,
@@ -25,11 +25,15 @@ class DecodedMatrix:
         shape: tuple[int, int],
         file_bytes: int,
         decode: Callable[[Indices], Floats],
+        blocks: Callable[[Indices], Bytes] | None = None,
     ) -> None:
-        """`file_bytes` is the size of all its tensors in the file."""
+        """`file_bytes` is the size of all its tensors in the file. `blocks` gives the bytes of rows where
+        `type` is one that backends pack.
+        """
         self.name, self.type = name, type
         self.shape: tuple[int, ...] = shape
         self._decode, self._file_bytes, self._file_rows = decode, file_bytes, shape[0]
+        self._blocks = blocks
         self._outputs = np.arange(shape[0])
 
     @property
@@ -39,7 +43,9 @@ class DecodedMatrix:
 
     @property
     def data(self) -> Bytes:
-        """The values' bytes, float32."""
+        """The blocks of a type that backends pack, else the values' bytes, float32."""
+        if self._blocks is not None:
+            return self._blocks(self._outputs)
         return self.dequantise().reshape(-1).view(np.uint8)
 
     def dequantise(self) -> Floats:
@@ -63,7 +69,12 @@ class DecodedMatrix:
 
     def _some(self, outputs: Indices) -> DecodedMatrix:
         other = DecodedMatrix(
-            self.name, self.type, (self._file_rows, self.shape[1]), self._file_bytes, self._decode
+            self.name,
+            self.type,
+            (self._file_rows, self.shape[1]),
+            self._file_bytes,
+            self._decode,
+            self._blocks,
         )
         other._outputs, other.shape = outputs, (outputs.size, self.shape[1])
         return other

@@ -11,7 +11,7 @@ compressors; ModelOpt's `nvfp4_tensor.py` (facts only).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -73,22 +73,45 @@ def split_float4(tensors: Mapping[str, FileTensor]) -> tuple[dict[str, RawTensor
         if scale is None or scale.type not in ("F8_E4M3", "F8_E8M0"):
             continue
         if scale.type == "F8_E8M0":
-            out[stem + ".weight"] = _mxfp4(stem + ".weight", tensor, scale)
+            out[stem + ".weight"] = mxfp4_matrix(stem + ".weight", tensor, scale)
         else:
-            out[stem + ".weight"] = _nvfp4(Matrix(stem, tensors, recent), tensor, scale, packed)
+            matrix = Matrix(stem, tensors, recent)
+            scaled, more = _scaled(matrix, packed), matrix.nbytes((_GLOBAL[packed],))
+            out[stem + ".weight"] = nvfp4_matrix(stem + ".weight", tensor, scale, scaled, more)
         own |= {name, scale.name, *(f"{stem}.{part}" for part in (*_GLOBAL, *_WITHOUT_USE))}
     return out, {name: tensor for name, tensor in tensors.items() if name not in own}
 
 
-def _mxfp4(name: str, numbers: FileTensor, scale: FileTensor) -> RawTensor:
+def mxfp4_matrix(name: str, numbers: FileTensor, scale: FileTensor) -> RawTensor:
+    """The bytes (..., K / 2) with the powers of two (..., K / 32). Raises `BadCheckpoint`."""
     _check(numbers, scale, 16)
     return Mxfp4Tensor(name, numbers, scale)
 
 
-def _nvfp4(matrix: Matrix, numbers: FileTensor, scale: FileTensor, packed: bool) -> RawTensor:
+def nvfp4_matrix(
+    name: str,
+    numbers: FileTensor,
+    scale: FileTensor,
+    scaled: Callable[[Floats], Floats] = lambda scales: scales,
+    more_bytes: int = 0,
+) -> RawTensor:
+    """The bytes (N, K / 2) with the scales (N, K / 16), which `scaled` changes. Raises `BadCheckpoint`."""
     _check(numbers, scale, 8)
     if len(numbers.shape) != 2:
         raise _unfit(numbers, scale, 8)
+
+    def decode(outputs: Indices) -> Floats:
+        codes = numbers.take(outputs).data.reshape(outputs.size, -1)
+        scales = scaled(scale.take(outputs).dequantise())
+        values: Floats = _PAIRS[codes].reshape(*scales.shape, 16) * scales[:, :, None]
+        return values.reshape(outputs.size, -1)
+
+    shape = (numbers.shape[0], 2 * numbers.shape[1])
+    return DecodedMatrix(name, "NVFP4", shape, numbers.nbytes + scale.nbytes + more_bytes, decode)
+
+
+def _scaled(matrix: Matrix, packed: bool) -> Callable[[Floats], Floats]:
+    """How the matrix's own number changes the scales. Raises `BadCheckpoint`."""
     part = _GLOBAL[packed]
     whole = matrix.find(part)
     if whole is None or whole.type != "F32" or whole.shape not in ((), (1,)):
@@ -96,17 +119,11 @@ def _nvfp4(matrix: Matrix, numbers: FileTensor, scale: FileTensor, packed: bool)
             raise matrix.wrong(part, _("one number"))
         matrix.get(part, ("F32",), 1)
 
-    def decode(outputs: Indices) -> Floats:
-        codes = numbers.take(outputs).data.reshape(outputs.size, -1)
+    def scaled(scales: Floats) -> Floats:
         factor = matrix.floats(part).reshape(())
-        scales = scale.take(outputs).dequantise()
-        scales = scales / factor if packed else scales * factor
-        values = _PAIRS[codes].reshape(*scales.shape, 16) * scales[:, :, None]
-        return values.reshape(outputs.size, -1)
+        return scales / factor if packed else scales * factor
 
-    shape = (numbers.shape[0], 2 * numbers.shape[1])
-    nbytes = numbers.nbytes + scale.nbytes + matrix.nbytes((part,))
-    return DecodedMatrix(matrix.stem + ".weight", "NVFP4", shape, nbytes, decode)
+    return scaled
 
 
 def _check(numbers: FileTensor, scale: FileTensor, group_bytes: int) -> None:

@@ -130,7 +130,7 @@ def wrap_fp8(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
             scale = scale_of(name, tensors)
             if scale is not None:
                 used.add(scale.name)
-            out[name] = _with_scale(tensor, scale, block)
+            out[name] = fp8_matrix(tensor, scale, block)
         else:
             out[name] = tensor
     return {
@@ -169,7 +169,8 @@ def _block(settings: Mapping[str, Any]) -> tuple[int, int]:
     return sizes[0], sizes[1]
 
 
-def _with_scale(tensor: FileTensor, scale: FileTensor | None, block: tuple[int, int]) -> Fp8Tensor:
+def fp8_matrix(tensor: FileTensor, scale: FileTensor | None, block: tuple[int, int]) -> Fp8Tensor:
+    """The numbers with their scales, which may belong to blocks of this size. Raises `BadCheckpoint`."""
     rows, columns = tensor.shape[-2:]
     zeros = np.zeros(rows, np.int64)
     if scale is None or scale.shape in ((), (1,), (1, 1)):

@@ -17,6 +17,7 @@ from engine.weights.packed.exl2 import wrap_exl2
 from engine.weights.packed.float4 import wrap_floats
 from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.packed.gptq import wrap_gptq
+from engine.weights.packed.mlx import wrap_mlx
 from engine.weights.packed.mxfp4 import wrap_mxfp4
 from engine.weights.safetensors.json import read_json_object
 from engine.weights.tensor import FileTensor
@@ -40,6 +41,7 @@ METHODS: dict[str, Wrap] = {
     "bitnet": wrap_bitnet,
     "bitsandbytes": wrap_bitsandbytes,
     "auto-round": wrap_auto_round,
+    "mlx": wrap_mlx,
 }
 """By `quant_method`: a function from the files' tensors and the quantization_config to the tensors by the
 names of the plain model, "X.weight". It raises `BadCheckpoint` or `UnsupportedModel`.
@@ -58,7 +60,7 @@ def quantisation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, 
 
     Raises `BadCheckpoint`.
     """
-    settings = config.get("quantization_config", config.get("compression_config"))
+    settings = config.get("quantization_config", config.get("compression_config", config.get("quantization")))
     if settings is not None:
         if not isinstance(settings, dict):
             raise BadCheckpoint(
@@ -67,7 +69,9 @@ def quantisation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, 
                     folder=folder / "config.json",
                 )
             )
-        return settings
+        # MLX names no method.
+        plain = "quant_method" not in settings and {"bits", "group_size"} <= settings.keys()
+        return {**settings, "quant_method": "mlx"} if plain else settings
     for name, method in _OWN_FILES:
         if (folder / name).is_file():
             own = read_json_object(folder / name)

@@ -59,6 +59,7 @@ FLOAT_GROUP = {"group_0": {"weights": {"num_bits": 8, "type": "float", "strategy
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "FP8"),
         ({"quant_method": "fbgemm_fp8"}, "FP8"),
         ({"quant_method": "mxfp8"}, "MXFP8"),
+        ({"quant_method": "mlx", "bits": 4, "group_size": 64}, "MLX 4-bit g64"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "NVFP4"),
         ({"quant_method": "auto-round", "bits": 4, "group_size": 128}, "AutoRound 4-bit g128"),
         (

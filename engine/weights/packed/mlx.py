@@ -1,0 +1,132 @@
+"""MLX folders: `X.weight` uint32 (N, K bits / 32), a stream of codes along each row, lowest bits first.
+
+"affine": `X.scales` and `X.biases` (N, G), a weight is code * scale + bias; 4 bits are kept as Q4_1, whose
+two numbers are fp16, other widths as F16. "mxfp4", "mxfp8" and "nvfp4" have `X.scales` of bytes alone: powers
+of two for 32 inputs, or F8_E4M3 for 16. Settings of a single matrix stand under its name. Source: MLX,
+documentation of `mlx.core.quantize`, and mlx-lm, `utils.py` (facts only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.tensors import RawTensor
+from engine.weights.format import Bytes, Floats
+from engine.weights.packed.bitstream import unpack_codes
+from engine.weights.packed.decoded import DecodedMatrix
+from engine.weights.packed.float4 import mxfp4_matrix, nvfp4_matrix
+from engine.weights.packed.fp8 import fp8_matrix
+from engine.weights.packed.grouped import Indices
+from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, whole, wrapped
+from engine.weights.tensor import FileTensor
+from engine.words import _
+
+_PARTS = ("scales", "biases", "weight")
+_WIDTHS = (2, 3, 4, 5, 6, 8)
+_FLOATS = {"mxfp4": ("F8_E8M0", 4), "mxfp8": ("F8_E8M0", 8), "nvfp4": ("F8_E4M3", 4)}
+"""The type of scales, and the width of a number."""
+_BLOCK = 32
+
+
+def wrap_mlx(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
+    """The tensors with each quantised matrix as one tensor X.weight; other tensors are unchanged.
+
+    `settings` is the quantization_config. Raises `BadCheckpoint` and `UnsupportedModel`.
+    """
+    return wrapped(tensors, _PARTS, lambda matrix: _tensor(matrix, settings))
+
+
+def _tensor(matrix: Matrix, settings: Mapping[str, Any]) -> RawTensor:
+    own = settings.get(matrix.stem)
+    settings = {**settings, **own} if isinstance(own, dict) else settings
+    mode, bits = settings.get("mode") or "affine", whole(settings.get("bits"))
+    if mode not in ("affine", *_FLOATS) or (mode == "affine" and bits not in _WIDTHS):
+        raise UnsupportedModel(
+            _(
+                "config.json says that MLX packed {stem} as {mode!r} of {bits} bits, which cannot be read; "
+                "choose another variant of this model, or a GGUF file.",
+                stem=matrix.stem,
+                mode=str(mode)[:40],
+                bits=str(settings.get("bits"))[:40],
+            )
+        )
+    weight = matrix.get("weight", INTEGERS, 2)
+    if mode == "affine":
+        assert bits is not None
+        return _affine(matrix, bits)
+    kind, width = _FLOATS[mode]
+    scales = matrix.get("scales", ("U8",), 2)
+    scales = scales.retyped(scales.name, kind, scales.shape)
+    rows, words = weight.shape
+    if width == 8:
+        numbers = weight.retyped(weight.name, "F8_E4M3", (rows, 4 * words))
+        return fp8_matrix(numbers, scales, (1, _BLOCK))
+    numbers = weight.retyped(weight.name, "U8", (rows, 4 * words))
+    if kind == "F8_E8M0":
+        return mxfp4_matrix(weight.name, numbers, scales)
+    return nvfp4_matrix(weight.name, numbers, scales)
+
+
+class _Affine:
+    """The codes, scales and biases of a matrix for some outputs."""
+
+    def __init__(self, matrix: Matrix, bits: int, columns: int) -> None:
+        self._matrix, self._bits, self._columns = matrix, bits, columns
+
+    def codes(self, outputs: Indices) -> Bytes:
+        """(outputs, K)."""
+        rows = self._matrix.byte_rows("weight", outputs)
+        return unpack_codes(rows.view(np.uint32), self._bits, self._columns)
+
+    def numbers(self, outputs: Indices) -> tuple[Floats, Floats]:
+        """Scales and biases (outputs, G)."""
+        return self._matrix.floats("scales")[outputs], self._matrix.floats("biases")[outputs]
+
+    def decode(self, outputs: Indices) -> Floats:
+        """The values (outputs, K), rounded after the product and the sum."""
+        scales, biases = self.numbers(outputs)
+        codes = self.codes(outputs).astype(np.float32).reshape(*scales.shape, -1)
+        values: Floats = codes * scales[:, :, None] + biases[:, :, None]
+        return values.reshape(outputs.size, -1)
+
+
+def _affine(matrix: Matrix, bits: int) -> RawTensor:
+    rows, words = matrix.get("weight", INTEGERS, 2).shape
+    columns, scales = words * 32 // bits, matrix.get("scales", SCALES, 2)
+    groups = scales.shape[1]
+    if scales.shape[0] != rows or not groups or words * 32 % bits or columns % groups:
+        raise matrix.wrong("scales", _("scales for equal groups of {columns} inputs", columns=columns))
+    if matrix.get("biases", SCALES, 2).shape != scales.shape:
+        raise matrix.wrong("biases", _("numbers of shape {shape}", shape=scales.shape))
+    source, shape = _Affine(matrix, bits, columns), (rows, columns)
+    name, nbytes = matrix.stem + ".weight", matrix.nbytes(_PARTS)
+    if bits == 4 and columns // groups % _BLOCK == 0:
+        return DecodedMatrix(
+            name, "Q4_1", shape, nbytes, source.decode, lambda rows: _blocks(name, source, rows)
+        )
+    return DecodedMatrix(name, f"AFFINE{bits}", shape, nbytes, source.decode)
+
+
+def _blocks(name: str, source: _Affine, outputs: Indices) -> Bytes:
+    """Blocks of Q4_1: d, m, 16 bytes of code i (low) and i + 16."""
+    codes = source.codes(outputs).reshape(outputs.size, -1, 2, _BLOCK // 2)
+    out = np.empty((*codes.shape[:2], 20), np.uint8)
+    out[:, :, 4:] = codes[:, :, 0] | codes[:, :, 1] << np.uint8(4)
+    for at, values in zip((0, 2), source.numbers(outputs), strict=True):
+        with np.errstate(over="ignore", invalid="ignore"):
+            half = values.astype("<f2")
+        if not np.isfinite(half).all():
+            raise BadCheckpoint(
+                _(
+                    "The scales of {name} hold something that is not a number, or is too large for fp16. "
+                    "Download the model again.",
+                    name=name,
+                )
+            )
+        wide = np.repeat(half, out.shape[1] // half.shape[1], axis=1)
+        out[:, :, at : at + 2] = wide[..., None].view(np.uint8)
+    return out.reshape(-1)
