@@ -6,6 +6,7 @@ Shape letters as in `engine.models.layers.parts`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -15,6 +16,12 @@ from engine.models.layers.indexer import Chooser
 from engine.models.layers.parts import Linear, Mixer, Norm, RopeTables, bare_norm, scaled
 from engine.models.source import WeightSource, norm
 from engine.tensors import Floats
+
+
+class Inputs(Protocol):
+    """What makes queries (T, H * D), and keys and values (T, G * D) or None, of a normed x (T, E)."""
+
+    def __call__(self, ops: Ops, x: Array) -> tuple[Array, Array | None, Array | None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +86,7 @@ class Attention:
 
     layer: int
     shape: AttentionShape
-    inputs: FusedQkv | SeparateQkv | KeysAsValues | QueryAlone
+    inputs: Inputs
     output: Linear
     rope: str = "main"
     query_norm: Norm | None = None

@@ -12,6 +12,7 @@ from engine.models.attention import (
     Attention,
     BesideAttention,
     FusedQkv,
+    Inputs,
     KeysAsValues,
     QueryAlone,
     SeparateQkv,
@@ -313,9 +314,7 @@ class Builder:
         self.source.linears[name + QUERY_PARTS[half]] = self.source.linears.pop(name)
         return made
 
-    def _inputs(
-        self, layer: int, at: str, queries: int, keys: int
-    ) -> FusedQkv | SeparateQkv | KeysAsValues | QueryAlone:
+    def _inputs(self, layer: int, at: str, queries: int, keys: int) -> Inputs:
         config, names, bias = self.config, self.names, self.config.attention_bias
         if config.kv_layer(layer) != layer:
             return QueryAlone(self.linear(at + names.query, queries, config.width, bias))

@@ -56,6 +56,8 @@ class Experts:
     """Whether what routed experts and the shared one make together is normed (A.X K1)."""
     router_cap: float = 0.0
     """Soft cap of the router's logits, as `ModelConfig.attention_cap`; 0: none (Laguna)."""
+    router_width: int = 0
+    """Numbers of a row that a network makes for the router; 0: the router reads the layer's (ZAYA1)."""
     router_scale: float = 1.0
     """Multiplies the router's logits."""
     narrow: int = 0

@@ -107,6 +107,17 @@ class NarrowNames:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkNames:
+    """The names of what is before a router, after those of `TensorNames.layer`; `carried` is a full name."""
+
+    down: str
+    carried: str
+    norm: str
+    first: str
+    second: str
+
+
+@dataclass(frozen=True, slots=True)
 class TensorNames:
     """The names in a file, without ".weight" and ".bias"; "" if there is no such tensor.
 
@@ -234,6 +245,7 @@ class TensorNames:
     part and of all parts.
     """
     narrow: NarrowNames | None = None
+    router_network: NetworkNames | None = None
     attention_residual_gate: str = ""
     """The full names of the gates of `ModelConfig.residual_gates`."""
     mlp_residual_gate: str = ""

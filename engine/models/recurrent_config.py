@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from engine.backends.states import ConvolutionShape, LinearAttentionShape, MeanShape, StateShape
 from engine.errors import BadCheckpoint
+from engine.models.convolved_config import ConvolvedHeads
 from engine.words import _
 
 
@@ -253,7 +254,8 @@ class SharedBlocks:
 
 
 Recurrent = (
-    ShortConvolution
+    ConvolvedHeads
+    | ShortConvolution
     | DeltaNet
     | Mamba
     | SeparateDelta
@@ -273,6 +275,8 @@ def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ..
     match recurrent:
         case None:
             return ()
+        case ConvolvedHeads():
+            return recurrent.parts
         case ShortConvolution(taps):
             return (ConvolutionShape(width, taps),)
         case DeltaNet(groups, heads, key_dim, value_dim, taps, tiled):

@@ -27,7 +27,7 @@ from engine.words import N_, _, translate
 class View:
     """How a matrix is stored in a tensor: `part` of a stack of `parts`, transposed, then the rows `order`; or
     one row as a `vector`. With `flipped` those rows of the tensor are the matrix's columns. `factors`
-    multiply the rows of a small matrix.
+    multiply the rows of a small matrix. With `taps` the columns are so many for each input, over time.
     """
 
     part: int = 0
@@ -38,6 +38,7 @@ class View:
     vector: bool = False
     flipped: bool = False
     factors: Floats | None = None
+    taps: int = 0
 
     def shape(self, rows: int, columns: int) -> tuple[int, ...]:
         """The shape of the tensor of which this view is (rows, columns)."""
@@ -47,6 +48,8 @@ class View:
             rows, columns = columns, rows
         stored = self.stored_rows if self.order is not None else rows
         matrix = (columns, stored) if self.transposed else (stored, columns)
+        if self.taps:
+            return stored, columns // self.taps, self.taps
         return (self.parts, *matrix) if self.parts else matrix
 
     def of(self, tensor: RawTensor) -> RawTensor:
@@ -57,9 +60,10 @@ class View:
         matrix = tensor.part(self.part) if self.parts else tensor
         matrix = transposed(matrix) if self.transposed else matrix
         matrix = matrix if self.order is None else matrix.take(self.order)
-        if self.factors is not None:
-            values = matrix.dequantise().reshape(matrix.shape) * self.factors[:, None]
-            return FileTensor(tensor.name, "F32", matrix.shape, values.reshape(-1).view(np.uint8))
+        if self.factors is not None or self.taps:
+            values = matrix.dequantise().reshape(matrix.shape[0], -1)
+            values = values if self.factors is None else values * self.factors[:, None]
+            return FileTensor(tensor.name, "F32", values.shape, values.reshape(-1).view(np.uint8))
         return unpacked_transposed(matrix) if self.flipped else matrix
 
 

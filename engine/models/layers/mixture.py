@@ -146,7 +146,8 @@ def mixture(
     """The router and routed experts of the layer whose names begin with `at`; `limits` as in `limited`."""
     made, width = _Stacks(source, names, experts), experts.narrow or config.width
     view = View(transposed=names.router_transposed)
-    router = linear(source, at + names.router, experts.count, config.width, experts.router_bias, view)
+    inputs = experts.router_width or config.width
+    router = linear(source, at + names.router, experts.count, inputs, experts.router_bias, view)
     fused, down = at + names.expert_gate_up, names.expert_down
     gate = None
     if config.gated and names.expert_gate_up and source.has(fused + names.stack_ends[0]):

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
 from engine.models.config import ModelConfig
+from engine.models.convolved_config import ConvolvedHeads
 from engine.models.layers.gated_unit import gated_unit
 from engine.models.layers.headed_scan import headed_scan
 from engine.models.layers.lightning import lightning_mixer
@@ -208,7 +209,7 @@ def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> M
             return matrix_lstm(layer, config, config.recurrent, part)
         case Lightning():
             return lightning_mixer(layer, config, config.recurrent, part)
-        case Rwkv7() | Rwkv6() | Rwkv4() | None:
+        case ConvolvedHeads() | Rwkv7() | Rwkv6() | Rwkv4() | None:
             raise AssertionError("the model has no such layers")
 
 

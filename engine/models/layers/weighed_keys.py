@@ -18,6 +18,7 @@ from engine.models.attention import Attention
 from engine.models.decoder import Builder
 from engine.models.layers.parts import Linear, RopeTables
 from engine.models.layers.residual_gates import product
+from engine.models.layers.vectors import same_rows
 from engine.models.layers.whole import Blocks
 from engine.models.source import linear
 from engine.tensors import Floats
@@ -49,22 +50,17 @@ class WeighedKeys:
         q, k, table = inner.query_norm(ops, q), inner.key_norm(ops, k), tables.table(inner.rope)
         if table is not None:
             q, k = ops.rope(q, table, heads), ops.rope(k, table, groups)
-        added = ops.gated(steps := self.step(ops, v), _constant(ops, steps, self.rate), "softplus")
-        added = ops.add(added, _constant(ops, steps, np.ones_like(self.rate)), -_SHIFT)
+        added = ops.gated(steps := self.step(ops, v), same_rows(ops, steps, self.rate), "softplus")
+        added = ops.add(added, same_rows(ops, steps, np.ones_like(self.rate)), -_SHIFT)
         added = ops.activate_with(added, "sigmoid", (math.exp(_SHIFT), -1.0))
         for _unused in range(_DOUBLED):
             added = ops.join(added, added, groups)
         more = ops.columns(q, 0, MORE, heads)
         share = np.full(heads * MORE, 1 / (MORE * self.shape.scale), np.float32)
-        q, k = ops.join(q, _constant(ops, more, share), heads), ops.join(k, added, groups)
+        q, k = ops.join(q, same_rows(ops, more, share), heads), ops.join(k, added, groups)
         v = ops.join(v, ops.columns(v, 0, MORE, groups), groups)  # what follows a value may be anything
         y = ops.columns(ops.attention(inner.layer, q, k, v, self.shape), 0, dim, heads)
         return inner.output(ops, y, residual)
-
-
-def _constant(ops: Ops, x: Array, values: Floats) -> Array:
-    """These values (N,) for each row of x (T, N)."""
-    return ops.layer_norm(x, np.zeros_like(values), values, 1.0)
 
 
 # -- building

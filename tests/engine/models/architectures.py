@@ -109,7 +109,7 @@ def transformers_model(case: Case) -> Any:
             elif name.endswith("tid2eid"):  # distinct experts of each token
                 shares = torch.rand(buffer.shape[0], config.n_routed_experts, generator=generator)
                 buffer.copy_(shares.argsort(1)[:, : buffer.shape[1]])
-            elif name.endswith("bias") and buffer.is_floating_point():  # of the choice of experts
+            elif name.endswith(("bias", "biases")) and buffer.is_floating_point():  # of the choice of experts
                 buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
     return model.eval()
 

@@ -1,4 +1,4 @@
-"""Families that came in winter: Chameleon's folders, RWKV-4, xLSTM, Doge."""
+"""Families that came in winter: Chameleon's folders, RWKV-4, xLSTM, Doge, ZAYA1."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ X_LSTM: dict[str, Any] = {
     "ffn_round_up_to_multiple_of": 32, "autocast_kernel_dtype": "float32",
 }  # fmt: skip
 
+ZAYA: dict[str, Any] = {
+    "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 16, "vocab_size": 307, "max_position_embeddings": 512, "moe_intermediate_size": 40,
+    "num_experts": 4, "router_hidden_size": 24, "bos_token_id": 0, "eos_token_id": 2,
+}  # fmt: skip
+
 WINTER_CASES = (
     Case("Chameleon", "a layer norm of every head's queries and keys", "chameleon", CHAMELEON),
     Case(
@@ -41,6 +47,23 @@ WINTER_CASES = (
             "tie_word_embeddings": True, "head_dim": 24,
         },
         variant="biases, windows, tied",
+    ),
+    Case(
+        "ZAYA1", "convolved queries and keys, a network that chooses experts", "zaya", ZAYA, gpu=False,
+    ),
+    Case(
+        "ZAYA1", "", "zaya",
+        {
+            **ZAYA, "num_attention_heads": 6, "attention_bias": True, "cca_time0": 3, "cca_time1": 3,
+            "lm_head_bias": True, "tie_word_embeddings": False, "sliding_window": 9,
+            "layer_types": ["hybrid", "hybrid_sliding", "hybrid"],
+        },
+        variant="more taps, biases, windows", gpu=False,
+    ),
+    Case(
+        "ZAYA1", "", "zaya",
+        {**ZAYA, "num_key_value_heads": 1, "cca_time0": 1, "cca_time1": 1, "num_experts": 1},
+        variant="one tap, one expert", gpu=False,
     ),
     Case("xLSTM", "LSTMs with matrices as memory", "xlstm", X_LSTM, length=90),
     Case(

@@ -1,0 +1,38 @@
+"""What convolutions before attention are, and the parts of a state that they have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.backends.states import ConvolutionShape
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolvedHeads:
+    """Convolutions of the queries of `heads` and the keys of `groups`, each of `dim` numbers (arXiv
+    2510.04476). `taps` are those of each channel, and those of matrices after them. Half of the values are
+    those of the row before.
+    """
+
+    heads: int
+    groups: int
+    dim: int
+    taps: tuple[int, int]
+
+    @property
+    def queries(self) -> int:
+        """The channels of queries."""
+        return self.heads * self.dim
+
+    @property
+    def channels(self) -> int:
+        """Those of queries and keys."""
+        return self.queries + self.groups * self.dim
+
+    @property
+    def parts(self) -> tuple[ConvolutionShape, ...]:
+        """The parts of a layer's state: the rows that each tap of the matrices needs, and values."""
+        first, second = self.taps
+        taps = (max(2, first + second - 1 - tap) for tap in range(second))
+        both = [ConvolutionShape(self.channels, each) for each in taps]
+        return *both, ConvolutionShape(self.groups * self.dim // 2, 2)
