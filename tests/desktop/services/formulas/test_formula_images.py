@@ -111,3 +111,10 @@ def test_after_closing_a_formula_is_none_without_an_error(monkeypatch: pytest.Mo
     helper.close()
     monkeypatch.setattr(formula_images, "HELPER", helper)
     assert formula_image("x", 18.0, "#203040", False, 1.0) is None
+
+
+@pytest.mark.parametrize("most", ["_WIDEST", "_HIGHEST"])
+def test_a_formula_that_is_too_large_is_not_drawn(monkeypatch: pytest.MonkeyPatch, most: str) -> None:
+    assert draw("x", 14.0, "#000000", False, 1.0) is not None
+    monkeypatch.setattr(formula_process, most, 1.0)
+    assert draw("x", 14.0, "#000000", False, 1.0) is None

@@ -140,3 +140,10 @@ def test_the_context_menu_copies(view: TranscriptView, qtbot: QtBot) -> None:
     actions["Select all"].trigger()
     assert copied(view, qtbot) == "A *question*\n\n" + ANSWER
     menu.deleteLater()
+
+
+def test_all_that_is_selected_is_painted_so(view: TranscriptView) -> None:
+    widgets = [row(view, start) for start in ("A *question*", "First", "Last")]
+    before = [widget.grab().toImage() for widget in widgets]
+    view.selection.select_all()
+    assert all(widget.grab().toImage() != image for widget, image in zip(widgets, before, strict=True))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.core import CallPiece, Tool
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.detect import named_id, tool_style
-from engine.text.tools.form import CDATA, HERMES, KNOWN, CallForm
+from engine.text.tools.form import CDATA, HERMES, KNOWN, CallForm, known_form
 from engine.text.tools.parser import ToolParser
 from engine.text.tools.writing import written_calls
 
@@ -307,3 +307,14 @@ def test_the_beginning_of_a_reply_is_no_part_of_a_call() -> None:
         "{{ c.function.arguments | tojson }}}{% endfor %}<|end|>{% endfor %}Be careful.<|assistant|>"
     )
     assert form_of(source).marker == "Action:"
+
+
+def test_braces_in_braces_and_lists_are_closed_where_they_end() -> None:
+    form = known_form("<start_function_call>")
+    assert form is not None
+    given = "{place:{city:<escape>Köln<escape>,at:[50,{north:true},[]]},days:2}"
+    text = f"<start_function_call>call:weather{given}<end_function_call>"
+    want = {"place": {"city": "Köln", "at": [50, {"north": True}, []]}, "days": 2}
+    for pieces in ([text], list(text)):
+        ((name, arguments),) = read(form, pieces)[1]
+        assert (name, json.loads(arguments)) == ("weather", want)
