@@ -170,6 +170,8 @@ def test_another_target_while_the_first_is_being_checked(
     judge.gate.set()
     assert until_known(qtbot, drafts)["large"] == ITSELF
     assert sum(target == "big" for target, _ in judge.calls) <= 1
+    drafts.set_target(str(tmp_path / "big"))  # what was dropped then is asked again
+    assert until_known(qtbot, drafts)["big"] == ITSELF
 
 
 def test_without_a_target_nothing_is_checked(qtbot: QtBot, drafts: DraftModelService, judge: Judge) -> None:

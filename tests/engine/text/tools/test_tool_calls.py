@@ -318,3 +318,24 @@ def test_braces_in_braces_and_lists_are_closed_where_they_end() -> None:
     for pieces in ([text], list(text)):
         ((name, arguments),) = read(form, pieces)[1]
         assert (name, json.loads(arguments)) == ("weather", want)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ('{"city": "Köln" "days": 2}', {"city": "Köln"}),
+        ("{'city': 1}", {}),
+        ('{"city": 1,}', {"city": 1}),
+        ('{"city" 1}', {}),
+        ('{"at": [1 2], "days": 3}', {"at": [1]}),
+        ('{"city": tru}', {}),
+    ],
+)
+def test_arguments_end_before_what_is_no_json(given: str, kept: dict[str, Any]) -> None:
+    """They are completed, and what follows them is text: nothing is lost and nothing is guessed."""
+    reply = f'<tool_call>\n{{"name": "weather", "arguments": {given}}}\n</tool_call>'
+    text, ((name, arguments),) = read(HERMES, [reply])
+    assert (name, json.loads(arguments)) == ("weather", kept)
+    assert reply.endswith(text)
+    assert text.endswith("</tool_call>")
+    assert read(HERMES, list(reply)) == (text, [(name, arguments)])
