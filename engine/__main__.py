@@ -13,19 +13,25 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from engine.cli import COMMANDS
-from engine.cli.command import Command, Console
-from engine.cli.info import version
 from engine.errors import EngineError
 from engine.platform.language import argparse_speaks, speak
 from engine.platform.terminal import HelpFormatter, sentence
 from engine.printable import json_text, printable
 from engine.words import _, set_language, translate
 
+if TYPE_CHECKING:
+    from engine.cli.command import Command
+
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser of `inglenook-engine`, with the help in the language in use."""
+    from engine.cli import (
+        COMMANDS,
+    )  # takes a second, in which Ctrl+C must end the program without a traceback
+    from engine.cli.info import version
+
     result = argparse.ArgumentParser(
         prog="inglenook-engine",
         description=_("Language models on your own machine, without a window."),
@@ -49,16 +55,17 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. Raises SystemExit(2) for wrong arguments, as argparse does."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Windows' code pages lack most characters, and an argument may hold a lone surrogate.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    speak()
-    with argparse_speaks():
-        options = parser().parse_args(arguments)
-    if getattr(options, "json", False):
-        set_language("en")  # what programs read is the same everywhere
     try:
+        speak()
+        with argparse_speaks():
+            options = parser().parse_args(arguments)
+        if getattr(options, "json", False):
+            set_language("en")  # what programs read is the same everywhere
         return _use(options.use, options)
     except BrokenPipeError:
         _drop_output()  # the reader of the pipe is gone, as in `... | head`
@@ -73,12 +80,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _open_closed_streams() -> None:
+    """Give a program that was started without some of its streams (`>&-`) empty ones, so that no file that is
+    opened later takes their place.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the end
+
+
 def _drop_output() -> None:
     """Leave what was not written yet, so that flushing the buffer at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _use(command: Command, options: argparse.Namespace) -> int:
+    from engine.cli.command import Console
+
     console = Console(json=getattr(options, "json", False))
     try:
         answer = command.answer(options, console)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -192,9 +193,11 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def read_file(path: Path) -> str:
-    """The contents of a UTF-8 text file. Raises `BadSetting` if it cannot be read."""
+    """The contents of a UTF-8 text file; the path "-" is the standard input. Raises `BadSetting` if it cannot
+    be read.
+    """
     try:
-        return path.read_bytes().decode("utf-8")
+        return (sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()).decode("utf-8")
     except OSError as error:
         raise BadSetting(
             _("{path} cannot be read ({reason}); give another file.", path=path, reason=error.strerror)

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from engine.server.failure import Failure
+from engine.server.failure import OLLAMA_PATH, Failure
 from engine.server.options import ServerOptions
 
 OPEN_PATHS = frozenset({"/health", "/v1/health"})
@@ -74,8 +74,10 @@ class Security:
             return _FOREIGN_ORIGIN
         if scope["path"] not in OPEN_PATHS and not self._is_token(headers):
             return _NO_TOKEN
+        # Ollama's clients name no type; a page would have to ask first before it sends the token
+        typed = not (self._token and scope["path"].startswith(OLLAMA_PATH))
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if scope["method"] == "POST" and kind != "application/json":
+        if scope["method"] == "POST" and typed and kind != "application/json":
             return _NOT_JSON
         return None
 

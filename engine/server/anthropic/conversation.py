@@ -99,12 +99,17 @@ def _text(fields: Fields, name: str) -> str:
 
 
 def _block_text(block: Fields) -> str:
-    """The text of a block; of documents only plain ones have any."""
-    kind, source = block.text("type"), block.part("source")
+    """The text of a block; of documents only plain ones and those made of blocks have any."""
+    kind = block.text("type")
     if kind == "text":
         return block.text("text")
-    if kind == "document" and source is not None and source.text("type") == "text":
+    if kind == "search_result":
+        return _joined((block.text("title"), block.text("source"), _text(block, "content")))
+    source = block.part("source") if kind == "document" else None
+    if source is not None and source.text("type") == "text":
         return source.text("data")
+    if source is not None and source.text("type") == "content":
+        return _text(source, "content")
     raise bad_request(
         f"{block.place('type')} is {kind[:40]!r}, but this model reads text only; send blocks of type "
         '"text".',

@@ -173,8 +173,11 @@ def test_health_needs_no_token_and_nothing_else_does_without(served: Served) -> 
     ],
 )  # fmt: skip
 def test_only_json_is_read(served: Served, kind: str | None, status: int) -> None:
-    body = {"messages": HELLO, "max_tokens": 1}
+    body = {"messages": HELLO, "max_tokens": 1, "options": {"num_predict": 1}}
     assert ask(served, "/v1/chat/completions", body, headers={"Content-Type": kind}).status == status
+    ollama = {"path": "/api/chat", "body": body, "headers": {"Content-Type": kind}}
+    assert ask(served, **ollama).status == 200
+    assert ask(served, **ollama | {"headers": {"Content-Type": kind, "Authorization": None}}).status == 401
 
 
 BAD_BODIES = [

@@ -227,18 +227,20 @@ def test_blocks_of_messages() -> None:
     text = {"type": "text", "text": "Hi"}
     result = {"type": "tool_result", "tool_use_id": "a", "content": [text, text], "is_error": True}
     document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Doc"}}
+    made = {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "Made"}]}}
+    found_text = {"type": "search_result", "source": "a.md", "title": "A", "content": [text]}
     assistant = [
         {"type": "thinking", "thinking": "Hm.", "signature": "x"}, {"type": "redacted_thinking", "data": "x"},
         text, {"type": "tool_use", "id": "a", "name": "look", "input": {"n": 1}},
     ]  # fmt: skip
     found = messages(
-        user(text, document), {"role": "assistant", "content": assistant}, user(result, text),
+        user(text, document), {"role": "assistant", "content": assistant}, user(result, made, found_text),
         {"role": "user", "content": "More"}, {"role": "system", "content": "Now"}, system="Be kind.",
     )  # fmt: skip
     assert found == (
         Message("system", "Be kind."), Message("user", "Hi\n\nDoc"),
         Message("assistant", "Hi", (ToolCall("a", "look", '{"n": 1}'),), reasoning="Hm."),
-        Message("tool", "Hi\n\nHi", tool_call_id="a"), Message("user", "Hi\n\nMore"),
+        Message("tool", "Hi\n\nHi", tool_call_id="a"), Message("user", "Made\n\nA\n\na.md\n\nHi\n\nMore"),
         Message("system", "Now"),
     )  # fmt: skip
 
