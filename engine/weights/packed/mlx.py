@@ -3,7 +3,7 @@
 "affine": `X.scales` and `X.biases` (N, G), a weight is code * scale + bias; 4 bits are kept as Q4_1, whose
 two numbers are fp16, other widths as F16. "mxfp4", "mxfp8" and "nvfp4" have `X.scales` of bytes alone: powers
 of two for 32 inputs, or F8_E4M3 for 16. Settings of a single matrix stand under its name. Source: MLX,
-documentation of `mlx.core.quantize`, and mlx-lm, `utils.py` (facts only).
+documentation of `mlx.core.quantize`, and mlx-lm, `utils.py` (facts only). Stacks of experts are not read.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ def _tensor(matrix: Matrix, settings: Mapping[str, Any]) -> RawTensor:
     own = settings.get(matrix.stem)
     settings = {**settings, **own} if isinstance(own, dict) else settings
     mode, bits = settings.get("mode") or "affine", whole(settings.get("bits"))
+    stack = matrix.find("weight")
+    if stack is not None and len(stack.shape) == 3:
+        mode = f"stack of {mode}"
     if mode not in ("affine", *_FLOATS) or (mode == "affine" and bits not in _WIDTHS):
         raise UnsupportedModel(
             _(

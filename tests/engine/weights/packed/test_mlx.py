@@ -129,6 +129,10 @@ def test_what_is_broken_is_named(tmp_path: Path) -> None:
     cases: list[tuple[Tensors, dict[str, Any], type[EngineError], str]] = [
         (tensors, {"bits": 7}, UnsupportedModel, "MLX packed a as 'affine' of 7 bits"),
         (tensors, {"mode": "lut"}, UnsupportedModel, "MLX packed a as 'lut' of 4 bits"),
+        (
+            changed(tensors, weight=tensors["a.weight"][None]), {}, UnsupportedModel,
+            "MLX packed a as 'stack of affine'",
+        ),
         (changed(tensors, scales=tensors["a.scales"][:5]), {}, BadCheckpoint, r"a\.scales is F16"),
         (changed(tensors, scales=np.ones((N, 3), np.float16)), {}, BadCheckpoint, "equal groups of 128"),
         (changed(tensors, biases=np.ones((N, 1), np.float16)), {}, BadCheckpoint, r"a\.biases is F16"),
