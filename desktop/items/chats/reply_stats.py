@@ -32,7 +32,7 @@ def figures(path: Iterable[StoredMessage]) -> tuple[ReplyStats, ...]:
             _number(stats.get(name)) for name in ("new_tokens", "decode_seconds", "drafted_tokens")
         )
         if new > 0:
-            speed = (new - 1) / seconds if seconds > 0 and new > 1 else 0.0
+            speed = (new - 1) / seconds if seconds > 0 else 0.0
             kept = _number(stats.get("accepted_tokens")) / drafted if drafted else None
             found.append(ReplyStats(message.id, speed, _number(stats.get("first_token_seconds")), kept))
     return tuple(found)

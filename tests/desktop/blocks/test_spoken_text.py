@@ -31,3 +31,9 @@ def test_code_and_tables_of_a_message_are_said_by_their_size() -> None:
         "Two ways:", "Code in python, 2 lines.", "A table with 3 rows.", "Code in python, 2 lines.", ""
     ]  # fmt: skip
     assert spoken_message("```\none\n```\n\n```\ntwo\n```", ()) == "Code, 1 line.\nCode, 1 line.\n"
+
+
+def test_code_that_was_cut_for_its_size_is_said_once() -> None:
+    long = "```\n" + "".join(f"line {number}\n" for number in range(3000)) + "```\n"
+    said = spoken_message(f"{long}\n{long}", ())
+    assert said == "Code, 3,000 lines.\n" * 2
