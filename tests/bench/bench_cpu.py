@@ -16,7 +16,7 @@ measured.
                  decode, its share of the bandwidth, prefill 512
     newer        random models of newer kinds in their true shapes, Q4_K_M, likewise; of those with recurrent
                  layers also decode after 8,192 tokens relative to an empty cache
-    steps        each stage of a decode step of the newer models, with its share of the read bandwidth, and
+    steps        each stage of a decode step of shapes and newer models, with its share of the bandwidth, and
                  of a prompt's pass, with its share of the time; "MODEL at DEPTH" after as many tokens
     depth        decode after 4,096 tokens; "MODEL caches": each cache type compared with fp16
     prefill      512 and 2,048 tokens; the best rival is the bar; our 2,048 compared with our 512

@@ -11,7 +11,7 @@ import pytest
 from llvmlite import ir
 from numba import njit, types
 
-from engine.backends.cpu.codegen.simd import I8, I64, store
+from engine.backends.cpu.codegen.simd import I8, I64, WIDE, store
 from engine.backends.cpu.kernels.linear.dots import _dot
 from engine.backends.cpu.layouts import layout
 from engine.backends.cpu.layouts.layout import READ_AHEAD, WeightLayout
@@ -76,8 +76,8 @@ class _Reads:
 def test_the_lines_of_a_tile_are_read_in_their_order(
     kind: WeightLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = BLOCKS * kind.block_bytes
-    memory = np.zeros(size + 64, np.uint8)
+    monkeypatch.setattr(layout, "prefetch", _mark)
+    size, memory = BLOCKS * kind.block_bytes, np.zeros(2 * ROOM + 64, np.uint8)
     tile = memory.ctypes.data + -memory.ctypes.data % 64
     reads = _Reads(tile, size)
     monkeypatch.setattr(ir.IRBuilder, "load", lambda b, *given, **named: reads.patched(b, *given, **named))
@@ -86,6 +86,7 @@ def test_the_lines_of_a_tile_are_read_in_their_order(
     assert np.count_nonzero(turns) > turns.size // 2  # a vector that reaches into the next line counts once
     found = np.flatnonzero(turns)
     assert (np.diff(turns[found]) > 0).all(), f"read in this order: {found[np.argsort(turns[found])]}"
+    assert bool(memory.any()) != WIDE  # a single row's product prefetches where vectors are short
 
 
 @pytest.mark.slow_after(16)
