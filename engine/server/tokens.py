@@ -28,7 +28,9 @@ async def tokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     if fields.get("messages") is not None:
         render = _rendering(fields)
         return await asked(service, exchange, lambda chat: _counted(chat, render(chat)[1], fields))
-    text, special = fields.text("prompt") or fields.text("content"), fields.flag("add_special_tokens", True)
+    text, special = fields.text("prompt"), fields.flag("add_special_tokens", True)
+    if fields.get("content") is not None:  # llama.cpp's form
+        text, special = fields.text("content"), fields.flag("add_special")
 
     def ids(chat: LocalChat) -> list[int]:
         return chat.tokenizer.encode(text, special=True, add_bos=special and chat.tokenizer.add_bos)

@@ -126,11 +126,15 @@ class CallReader:
         return name
 
     def _arguments(self, name: str) -> Reading:
-        """The arguments as a JSON object, or as a string that holds one."""
+        """The arguments as a JSON object, or as a string that holds one; null is an empty one."""
         char = yield from self._chars.after_blanks()
         if char == "{":
             self._chars.back(char)
             yield from self._sink.begin(name).value()
+            return
+        if char == "n":
+            yield from self._chars.literal("ull")
+            self._at_once(name, "null")
             return
         if char != '"':
             raise Malformed

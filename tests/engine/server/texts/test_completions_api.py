@@ -218,3 +218,14 @@ def test_a_stop_token_after_a_scored_prompt_has_a_score_but_no_text(served: Serv
     assert choices[-1]["finish_reason"] == "stop"
     unscored = complete(served, ids, **{**fields, "stream": False}).json["choices"][0]
     assert (unscored["text"], unscored["logprobs"]["tokens"]) == ("", [])
+
+
+def test_content_is_tokenized_as_llama_cpp_does(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served.chat.tokenizer, "add_bos", True)
+    monkeypatch.setattr(served.chat.tokenizer, "bos_token_id", 7)
+    plain = ask(served, "/tokenize", {"content": "The quick"}).json["tokens"]
+    assert ask(served, "/tokenize", {"content": "The quick", "add_special": True}).json["tokens"] == [
+        7,
+        *plain,
+    ]
+    assert ask(served, "/tokenize", {"prompt": "The quick"}).json["tokens"] == [7, *plain]

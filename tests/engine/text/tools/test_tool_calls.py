@@ -339,3 +339,13 @@ def test_arguments_end_before_what_is_no_json(given: str, kept: dict[str, Any]) 
     assert reply.endswith(text)
     assert text.endswith("</tool_call>")
     assert read(HERMES, list(reply)) == (text, [(name, arguments)])
+
+
+def test_null_is_no_arguments_however_the_reply_is_cut() -> None:
+    reply = '<tool_call>\n{"name": "clock", "arguments": null}\n</tool_call>\n'
+    reply += '<tool_call>{"arguments": null, "name": "weather"}</tool_call> Done'
+    expected = (" Done", [("clock", "{}"), ("weather", "{}")])
+    assert read(HERMES, list(reply)) == expected
+    assert all(read(HERMES, [reply[:at], reply[at:]]) == expected for at in range(len(reply)))
+    wrong = '<tool_call>{"name": "clock", "arguments": nil}</tool_call>'
+    assert read(HERMES, [wrong]) == (wrong, [])
