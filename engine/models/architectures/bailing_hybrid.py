@@ -49,6 +49,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     keys = keys.renamed(**_NAMES).over(
         {"q_lora_rank": None, "rope_theta": 6e6, "num_experts": 512, "num_experts_per_token": 8}
     )
+    keys = keys.replaced("tie_word_embeddings", False)  # transformers never ties its tables
     dim = keys.integer("linear_head_dim", 1, _MOST, keys.integer("head_dim", 1, _MOST, 128))
     shape = hf_latent_decoder(
         keys, (512, 1536), (128, 64, 128), max_position_embeddings=262_144, num_key_value_heads=32

@@ -109,12 +109,12 @@ LATE_CASES = (
             **LING, "q_lora_rank": 24, "kda_safe_gate": False, "n_group": 1, "topk_group": 1,
             "norm_topk_prob": False, "short_conv_kernel_size": 3, "n_shared_experts": 2,
             "layer_types": [LINEAR, LINEAR, FULL, LINEAR], "attention_bias": True,
-            "mlp_layer_types": ["sparse", "dense", "sparse", "dense"],
+            "mlp_layer_types": ["sparse", "dense", "sparse", "dense"], "tie_word_embeddings": True,
             ROPE: {
                 "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0, "mscale": 1.0,
                 "mscale_all_dim": 0.8, "original_max_position_embeddings": 24,
             },
-        }, variant="decays without bounds, biases, yarn",
+        }, variant="decays without bounds, biases, yarn, said to be tied",
     ),
     Case(
         "MiniMax-01", "lightning attention in every second layer, experts, halves added to normed input",
