@@ -27,13 +27,13 @@ from desktop.store.database.database import (
     set_aside,
 )
 from desktop.store.database.errors import translated
-from desktop.store.database.integrity_marker import MARKER_SUFFIXES, request_check
+from desktop.store.database.integrity_marker import remove_copy, request_check
 from engine.platform.folders import private_file, private_folder
 from engine.units import size_text
 from engine.words import _
 
 __all__ = [
-    "TIERS", "Backup", "Backups", "Tier", "count_conversations", "forget_restore", "prepare_restore",
+    "TIERS", "Backup", "Backups", "Tier", "count_conversations", "prepare_restore",
     "put_in_place",
 ]  # fmt: skip
 
@@ -154,9 +154,7 @@ class Backups:
                 )
             ) from error
         finally:
-            for suffix in ("", "-wal", "-shm", *MARKER_SUFFIXES):
-                with contextlib.suppress(OSError):
-                    part.with_name(part.name + suffix).unlink()
+            remove_copy(part)
         self._bound(0)
         return Backup(target, now, target.stat().st_size)
 
@@ -263,7 +261,7 @@ def prepare_restore(backup: Path, path: Path) -> Path:
         with part.open("rb+") as file:
             os.fsync(file.fileno())
     except (OSError, StoreError) as error:
-        forget_restore(part)
+        remove_copy(part)
         if isinstance(error, StoreError):
             raise
         raise StoreError(
@@ -294,15 +292,8 @@ def put_in_place(part: Path, path: Path) -> Path | None:
             _("The backup cannot replace {path} ({strerror}).", path=path, strerror=error.strerror)
         ) from error
     finally:
-        forget_restore(part)
+        remove_copy(part)
     return moved
-
-
-def forget_restore(part: Path) -> None:
-    """Remove what `prepare_restore` wrote, if anything."""
-    for suffix in ("", "-wal", "-shm", *MARKER_SUFFIXES):
-        with contextlib.suppress(OSError):
-            part.with_name(part.name + suffix).unlink()
 
 
 def count_conversations(backup: Path) -> int:

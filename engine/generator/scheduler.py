@@ -167,7 +167,7 @@ class Scheduler:
         if job.waits_for is None:
             if job.busy is not None:
                 wait_for([job])
-            if job.busy is None or job.goes_on:
+            if job.goes_on:
                 self._advance(job, None, once=True)
         elif job.stop.is_set():
             self._end_stopped()

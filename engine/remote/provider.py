@@ -27,17 +27,16 @@ class Preset(NamedTuple):
 
     name: str
     base_url: str
-    needs_key: bool = False
     advice: str = ""
 
 
 PRESETS: tuple[Preset, ...] = (
-    Preset("vLLM", "http://127.0.0.1:8000/v1", advice="vllm serve MODEL"),
-    Preset("SGLang", "http://127.0.0.1:30000/v1", advice="python -m sglang.launch_server --model-path MODEL"),
-    Preset("llama.cpp", "http://127.0.0.1:8080/v1", advice="llama-server -m MODEL"),
-    Preset("Ollama", "http://127.0.0.1:11434/v1", advice="ollama serve"),
-    Preset("LM Studio", "http://127.0.0.1:1234/v1", advice="lms server start"),
-    Preset("OpenAI-compatible", "https://", True, "the base URL in the documentation of the service"),
+    Preset("vLLM", "http://127.0.0.1:8000/v1", "vllm serve MODEL"),
+    Preset("SGLang", "http://127.0.0.1:30000/v1", "python -m sglang.launch_server --model-path MODEL"),
+    Preset("llama.cpp", "http://127.0.0.1:8080/v1", "llama-server -m MODEL"),
+    Preset("Ollama", "http://127.0.0.1:11434/v1", "ollama serve"),
+    Preset("LM Studio", "http://127.0.0.1:1234/v1", "lms server start"),
+    Preset("OpenAI-compatible", "https://", "the base URL in the documentation of the service"),
 )
 """In the order of the list in the window; the last one has no address of its own."""
 

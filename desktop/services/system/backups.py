@@ -13,15 +13,9 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from desktop.services.engine.background import Background
 from desktop.services.session.chat_session import ChatSession
 from desktop.settings import Behaviour
-from desktop.store.backups import (
-    Backup,
-    Backups,
-    count_conversations,
-    forget_restore,
-    prepare_restore,
-    put_in_place,
-)
+from desktop.store.backups import Backup, Backups, count_conversations, prepare_restore, put_in_place
 from desktop.store.database.database import StoreError, check_file
+from desktop.store.database.integrity_marker import remove_copy
 from engine.words import _
 
 __all__ = ["BackupRow", "BackupService"]
@@ -94,7 +88,7 @@ class BackupService(QObject):
         self._closed = True
         self.timer.stop()
         if self._part is not None:
-            forget_restore(self._part)
+            remove_copy(self._part)
         return self._background.close()
 
     def _start(self, work: Callable[[threading.Event], _Answer]) -> None:

@@ -19,11 +19,11 @@ from pathlib import Path
 from desktop.store.attachments.picture_marks import keys_json
 from desktop.store.database.errors import Damaged, DiskFull, Gone, Rows, StoreError, is_damage, translated
 from desktop.store.database.integrity_marker import (
-    MARKER_SUFFIXES,
     check_done,
     check_requested,
     known_intact,
     note_intact,
+    remove_copy,
     request_check,
 )
 from desktop.store.database.migrations import MIGRATIONS
@@ -182,9 +182,7 @@ class Database:
                 )
             ) from error
         finally:
-            for suffix in ("", "-wal", "-shm", *MARKER_SUFFIXES):
-                with contextlib.suppress(OSError):
-                    part.with_name(part.name + suffix).unlink()
+            remove_copy(part)
         self.switch_to(path)
 
     def switch_to(self, path: Path) -> None:

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from engine.platform.folders import private_file
 
-__all__ = ["MARKER_SUFFIXES", "check_done", "check_requested", "known_intact", "note_intact", "request_check"]
+__all__ = ["check_done", "check_requested", "known_intact", "note_intact", "remove_copy", "request_check"]
 
 _CHECK, _WHOLE = ".check", ".whole"
-MARKER_SUFFIXES = (_CHECK, _WHOLE)
-"""The suffixes of these files."""
 
 
 def request_check(path: Path) -> None:
@@ -53,6 +51,13 @@ def known_intact(path: Path) -> bool:
         )
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def remove_copy(path: Path) -> None:
+    """Remove a closed database that is not needed, with what is beside it, as far as it exists."""
+    for suffix in ("", "-wal", "-shm", _CHECK, _WHOLE):
+        with contextlib.suppress(OSError):
+            _beside(path, suffix).unlink()
 
 
 def _state(path: Path) -> str:

@@ -168,17 +168,9 @@ class CallReader:
     def _members(self) -> Reading:
         """The members of a call's object, in any order."""
         form, name, held, begun = self._form, "", "", False
-        between = False
-        while (char := (yield from self._chars.after_blanks())) != "}":
-            if between:
-                if char != ",":
-                    raise Malformed
-                char = yield from self._chars.after_blanks()
-            if char != '"':
-                raise Malformed
-            between = True
-            key = yield from JsonReader(self._chars, _ignored).string()
-            yield from self._chars.literal(":")
+        first = True
+        while (key := (yield from JsonReader(self._chars, _ignored).member(first))) is not None:
+            first = False
             if key == form.name_key and not name:
                 yield from self._chars.literal('"')
                 name = yield from JsonReader(self._chars, _ignored).string()

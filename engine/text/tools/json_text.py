@@ -124,18 +124,27 @@ class JsonReader:
     def _members(self, prefix: str) -> Generator[None, str, None]:
         self.open(prefix + "{", "}")
         between = ""
-        while (char := (yield from self._chars.after_blanks())) != "}":
-            if between:
-                if char != ",":
-                    raise Malformed
-                char = yield from self._chars.after_blanks()
-            if char != '"':
-                raise Malformed
-            name = yield from self.string()
-            yield from self._chars.literal(":")
+        while (name := (yield from self.member(first=not between))) is not None:
             yield from self.value(between + quoted(name) + ": ")
             between = ", "
         self.shut()
+
+    def member(self, first: bool) -> Generator[None, str, str | None]:
+        """The name of an object's next member, up to its value; None at the object's end. Raises
+        `Malformed`.
+        """
+        char = yield from self._chars.after_blanks()
+        if char == "}":
+            return None
+        if not first:
+            if char != ",":
+                raise Malformed
+            char = yield from self._chars.after_blanks()
+        if char != '"':
+            raise Malformed
+        name = yield from self.string()
+        yield from self._chars.literal(":")
+        return name
 
     def _items(self, prefix: str) -> Generator[None, str, None]:
         self.open(prefix + "[", "]")

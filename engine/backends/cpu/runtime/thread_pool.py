@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu.runtime.clock import ticks_per_second
-from engine.backends.cpu.runtime.contention import ACTIVE, prepare
+from engine.backends.cpu.runtime.contention import prepare
 from engine.backends.cpu.runtime.cores import usable_cpus
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cpu.runtime.work_stealing import CLOSING, CONTENTION, EPOCH, LINE, PARKED, Words
@@ -79,11 +79,6 @@ class ThreadPool:
                     lock.release()
         note = 0 if stamps is None else stamps.ctypes.data
         self._functions["join"](self._address, 0, int(self._words[EPOCH]), note, self._own_scratch)
-
-    @property
-    def active(self) -> int:
-        """Threads that take part at present, the caller included."""
-        return int(self._words[CONTENTION + ACTIVE])
 
     def close(self) -> None:
         """End the helper threads."""
