@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.constraint import make_filters
 from engine.constraint.filter import Filter
 from engine.generator.params import GenerationParams, ReturnOptions, token_tables
@@ -16,6 +18,7 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
+from engine.tensors import Floats
 from engine.text.stops.conditions import StopRules
 from engine.text.tokenizer.tokenizer import Tokenizer
 
@@ -26,6 +29,18 @@ class Guidance:
 
     negative_ids: tuple[int, ...]
     scale: float
+
+    def mixed(self, positive: Floats, negative: Floats) -> Floats:
+        """The guided mix of two rows of logits (V,) float32.
+
+        Logits differ from log-probabilities by a number for each row, which no probability depends on. A
+        token that the model excludes stays excluded, whatever the negative row says.
+        """
+        scale = np.float32(self.scale)
+        with np.errstate(invalid="ignore"):  # tokens that both rows exclude
+            mixed: Floats = positive * scale + negative * (np.float32(1) - scale)
+        mixed[positive == -np.inf] = -np.inf
+        return mixed
 
 
 @dataclass(frozen=True, slots=True)

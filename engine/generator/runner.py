@@ -389,10 +389,4 @@ class SequenceRunner:
         """The rows themselves, or the guided mix of positive and negative ones."""
         if self._guidance is None:
             return rows[0]
-        positive, negative = rows
-        scale = np.float32(self._guidance.scale)
-        # Logits differ from log-probabilities by a number for each row, which no probability depends on.
-        mixed: Floats = positive * scale + negative * (np.float32(1) - scale)
-        # A token that the model excludes stays excluded, whatever the negative row says.
-        mixed[positive == -np.inf] = -np.inf
-        return mixed
+        return self._guidance.mixed(*rows)

@@ -114,8 +114,6 @@ def test_settings():
         Settings(mirostat_mu=[3.0]).frozen()
     with pytest.raises(NotSupportedYet, match="`dry_max_ngram`"):
         Settings(dry_multiplier=0.8, dry_max_ngram=10).frozen()
-    with pytest.raises(NotSupportedYet, match=r"ExLlamaV2Sampler\.sample"):
-        ExLlamaV2Sampler.sample(torch.zeros(1, 1, 5), settings)
 
 
 @pytest.mark.parametrize(
