@@ -194,8 +194,8 @@ class LocalServerSettings(Settings):
     on: bool = setting(
         False,
         "Let other programs use the model",
-        "Programs that use OpenAI's or Anthropic's API can use the loaded model. The address and the token "
-        "are in the local server's own window.",
+        "Programs that use the API of OpenAI, Anthropic or Ollama can use the loaded model. The address and "
+        "the token are in the local server's own window.",
     )
     port: int = setting(
         1337,

@@ -36,8 +36,8 @@ __all__ = ["LocalServerWindow"]
 
 _LOOK_MS = 1000
 _ABOUT = N_(
-    "Programs that use OpenAI's or Anthropic's API can use the model loaded in this window. Programs for "
-    "Anthropic's API need the address without /v1. Your own chats always come first."
+    "Programs that use the API of OpenAI, Anthropic or Ollama can use the model loaded in this window. "
+    "Programs for the last two need the address without /v1. Your own chats always come first."
 )
 _OPEN = N_(
     "Any computer on this network that has the token can use the model: replace 127.0.0.1 with this "
