@@ -289,6 +289,5 @@ def test_unknown_paths(served: Served) -> None:
     assert ask(served, "/v1/nothing", {}).error["code"] == "not_found"
     for path, words in (
         ("/chat/completions", "Add /v1"), ("/models", "Add /v1"), ("/v1/v1/messages", "Remove /v1"),
-        ("/api/chat", "not Ollama's"),
     ):  # fmt: skip
         assert words in ask(served, path, {}).error["message"]

@@ -110,7 +110,7 @@ def test_calls_and_results_in_messages() -> None:
     )
 
 
-@pytest.mark.parametrize("call", [{}, {"function": {}}, {"function": {"name": "a", "arguments": {}}}])
+@pytest.mark.parametrize("call", [{}, {"function": {}}, {"function": {"name": "a", "arguments": [1]}}])
 def test_calls_without_a_name_or_with_other_arguments_are_refused(call: dict[str, Any]) -> None:
     with pytest.raises(ApiError, match=r"messages\[0\].tool_calls\[0\]"):
         messages_of(Fields({"messages": [{"role": "assistant", "tool_calls": [call]}]}))
