@@ -168,9 +168,11 @@ def _inside(value: float, info: SettingInfo) -> bool:
 
 def _range_text(info: SettingInfo) -> str:
     if info.low is not None and info.high is not None:
-        return _("between {low:g} and {high:g}", low=info.low, high=info.high)
+        return _("between {low:.12g} and {high:.12g}", low=info.low, high=info.high)
     return (
-        _("at least {low:g}", low=info.low) if info.low is not None else _("at most {high:g}", high=info.high)
+        _("at least {low:.12g}", low=info.low)
+        if info.low is not None
+        else _("at most {high:.12g}", high=info.high)
     )
 
 

@@ -69,7 +69,7 @@ class Fields:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise self.wrong(name, f"a number from {low:g} to {high:g}")
+            raise self.wrong(name, f"a number from {low:.12g} to {high:.12g}")
         return float(value)
 
     def texts(self, name: str, most: int) -> tuple[str, ...]:

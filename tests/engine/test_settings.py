@@ -21,6 +21,7 @@ from engine.units import number_text, percent_text, seconds_text, size_text
 class Sample(Settings):
     share: float = setting(0.5, "Share", "", **within(0.0, 1.0, step=0.1))
     count: int = setting(3, "Count", "", low=1)
+    many: int = setting(1, "Many", "", low=0, high=1 << 20)
     most: int = setting(5, "Most", "", high=9)
     on: bool = setting(False, "On", "")
     kind: str = setting("a", "Kind", "", choices=(("a", "A"), ("b", "B")))
@@ -57,6 +58,7 @@ def test_values_that_fit_are_kept_as_their_kind(name: str, value: Any, kept: Any
         ("count", 2.0, "it must be a whole number."),
         ("count", True, "it must be a whole number."),
         ("most", 10, "it must be at most 9."),
+        ("many", 1 << 21, "Sample.many is 2097152, but it must be between 0 and 1048576."),
         ("on", 1, "it must be true or false."),
         ("kind", "c", "it must be one of: a, b."),
         ("kind", 5, "it must be text."),
@@ -80,7 +82,7 @@ def test_values_that_do_not_fit_are_refused_in_a_sentence(name: str, value: Any,
 def test_json_goes_both_ways() -> None:
     sample = Sample(share=0.25, seed=7, words=("a", "b"), ids=())
     assert sample.to_json() == {
-        "share": 0.25, "count": 3, "most": 5, "on": False, "kind": "a", "code": "x1", "seed": 7,
+        "share": 0.25, "count": 3, "many": 1, "most": 5, "on": False, "kind": "a", "code": "x1", "seed": 7,
         "words": ["a", "b"], "ids": [],
     }  # fmt: skip
     assert Sample.from_json(sample.to_json()) == sample

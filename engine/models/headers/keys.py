@@ -38,9 +38,9 @@ class Keys:
 
     def number(self, name: str, low: float, high: float, default: Any = _REQUIRED) -> float:
         """A finite number from `low` to `high`."""
-        value = self._value(name, default, _("a number from {low:g} to {high:g}", low=low, high=high))
+        value = self._value(name, default, _("a number from {low:.12g} to {high:.12g}", low=low, high=high))
         if type(value) not in (int, float) or not math.isfinite(value) or not low <= value <= high:
-            raise self._wrong(name, value, _("a number from {low:g} to {high:g}", low=low, high=high))
+            raise self._wrong(name, value, _("a number from {low:.12g} to {high:.12g}", low=low, high=high))
         return float(value)
 
     def flag(self, name: str, default: Any = _REQUIRED) -> bool:
@@ -143,7 +143,7 @@ class Keys:
             type(value) not in (int, float) or not low <= value <= high for value in values
         ):
             raise self._wrong(
-                name, values, _("a list of numbers from {low:g} to {high:g}", low=low, high=high)
+                name, values, _("a list of numbers from {low:.12g} to {high:.12g}", low=low, high=high)
             )
         return tuple(float(value) for value in values)
 
