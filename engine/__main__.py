@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser of `inglenook-engine`, with the help in the language in use."""
-    from engine.cli import (
-        COMMANDS,
-    )  # takes a second, in which Ctrl+C must end the program without a traceback
+    # These take a second, in which Ctrl+C must end the program without a traceback.
+    from engine.cli import COMMANDS
     from engine.cli.info import version
 
     result = argparse.ArgumentParser(
