@@ -8,16 +8,7 @@ from bisect import bisect_right
 from typing import Any, NamedTuple
 
 from PySide6.QtCore import QEvent, QMimeData, QPoint, QPointF, QRect, QRectF, Qt, Signal
-from PySide6.QtGui import (
-    QFocusEvent,
-    QKeyEvent,
-    QMouseEvent,
-    QPainter,
-    QPaintEvent,
-    QPen,
-    QResizeEvent,
-    QTextCursor,
-)
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QTextCursor
 from PySide6.QtWidgets import QFrame, QPlainTextEdit
 
 from desktop.items.text.text_units import TokenUnits
@@ -324,11 +315,6 @@ class NotebookEditor(QPlainTextEdit):
         left, right = (beside, side) if self.isRightToLeft() else (side, beside)
         self.setViewportMargins(left, 12 + self.above, right, 0)
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        if event.oldSize().width() != event.size().width():
-            self.fit()
-
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         super().mouseMoveEvent(event)
         if self.mode and not event.buttons():
@@ -340,8 +326,11 @@ class NotebookEditor(QPlainTextEdit):
 
     def event(self, event: QEvent) -> bool:
         """Keep undo from the window too while a model writes: it would undo something that is not visible
-        here.
+        here. The margins are set before Qt places the text: while the editor is first shown, text that is
+        placed once is not wrapped again.
         """
+        if event.type() == QEvent.Type.Resize:
+            self.fit()
         if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
             undoes = event.modifiers() == Qt.KeyboardModifier.ControlModifier and event.key() == Qt.Key.Key_Z
             if undoes or _is_token_key(event):

@@ -65,6 +65,21 @@ def stored(hand: Hand):
     return store.path(hand.session.conversation)[0]
 
 
+@pytest.mark.parametrize("pane", [False, True])
+def test_a_new_notebook_wraps_its_text_where_it_can_be_seen(qtbot, qapp, tmp_path, pane) -> None:
+    hand = Hand(qtbot, tmp_path, pane=pane)
+    hand.press(Key.Key_K, Modifier.ControlModifier | Modifier.ShiftModifier)
+    here = editor(hand)
+    here.insertPlainText("some words of a long line " * 40)
+    here.viewport().repaint()
+    laid = here.document().firstBlock().layout()
+    widest = max(laid.lineAt(place).naturalTextWidth() for place in range(laid.lineCount()))
+    room = here.viewport().width() - 2 * here.document().documentMargin()
+    assert laid.lineCount() > 4
+    assert room - 200 < widest <= room
+    hand.close()
+
+
 def test_a_document_is_written_in_turns_undone_and_kept(hand) -> None:
     assert page(hand).isVisible()
     assert not hand.window.chat.composer.isVisible()
