@@ -41,7 +41,8 @@ class Column(NamedTuple):
 
 class Arrangement(NamedTuple):
     """Rows in their column: `scroll()` is the scroll position that is asked for, `pinned()` the rows whose
-    widgets live on off the screen, `most` the microseconds of work that may be done.
+    widgets live on off the screen, `held` the row that stays in place (None for the last), `most` the
+    microseconds of work that may be done.
     """
 
     layout: RowLayout
@@ -49,6 +50,7 @@ class Arrangement(NamedTuple):
     column: Column
     scroll: Callable[[], int]
     pinned: Callable[[], Collection[Row]]
+    held: Row | None = None
     most: int = EFFORT
 
 
@@ -87,6 +89,16 @@ class RowPool:
         widget = self.live.get(row)
         return widget if widget is not None and row.measured and widget.revision == row.revision else None
 
+    def seen(self, rows: Iterable[Row], height: int) -> Row | None:
+        """The first of `rows` that is laid out and on the screen, a viewport of `height` pixels; None without
+        one.
+        """
+        for row in rows:
+            widget = self.fitted(row)
+            if widget is not None and not widget.isHidden() and -widget.height() < widget.y() < height:
+                return row
+        return None
+
     def footers(self) -> Iterable[tuple[Row, RowWidget]]:
         """The live rows below messages."""
         return [(row, widget) for row, widget in self.live.items() if row.kind is RowKind.FOOTER]
@@ -115,13 +127,16 @@ class RowPool:
             first = max(0, layout.at(value - reach))
             reached = layout.rows[first : layout.at(value + column.height + reach) + 1]
             lowest, top, bottom = -1, layout.at(value), layout.at(value + column.height)
-            # what is on the screen comes first
-            for row in sorted(reached, key=lambda row: not top <= row.index <= bottom):
+            held = plan.held.index if plan.held is not None and layout.holds(plan.held) else bottom
+            # what is on the screen comes first; no gap is left that would push away what is beyond it later
+            for row in sorted(
+                reached, key=lambda row: (max(0, top - row.index, row.index - bottom), abs(row.index - held))
+            ):
                 if row in seen:
                     continue
                 if not (fitted and self.fitted(row) is not None):
                     effort = layout.effort(row)
-                    if spent and spent + effort > plan.most:
+                    if spent and (self.unfinished or spent + effort > plan.most):
                         self.unfinished = True
                         continue
                     spent += effort

@@ -26,13 +26,15 @@ class Anchor(NamedTuple):
     """What the top of the screen is tied to: `share` of the row's height and minus `offset` pixels of it are
     above.
 
-    With a `line` (not -1) of the row's text, that line is `offset` pixels below the top of the screen.
+    With a `line` (not -1) of the row's text, that line is `offset` pixels below the top of the screen. A
+    `passing` anchor holds only until the rows above it are placed.
     """
 
     row: Row
     offset: int = 0
     share: float = 0.0
     line: int = -1
+    passing: bool = False
 
 
 class Place(NamedTuple):
@@ -103,7 +105,8 @@ class Scrolling:
         if self._anchor is None and not self.at_end and layout.rows:
             self.take_anchor()
         most = SCROLLING_EFFORT if perf_counter() - self._moved < _SCROLLS_S else EFFORT
-        return Arrangement(layout, messages.style, column, self._target, self._pinned, most)
+        held = self._anchor.row if self._anchor is not None and not self.at_end else None
+        return Arrangement(layout, messages.style, column, self._target, self._pinned, held, most)
 
     def end(self, value: int) -> None:
         """The rows are placed for scroll position `value`."""
@@ -119,7 +122,7 @@ class Scrolling:
         if (
             anchor is not None
             and not self.at_end
-            and (anchor.share or (anchor.offset < 0 and anchor.line < 0))
+            and (anchor.share or anchor.passing or (anchor.offset < 0 and anchor.line < 0))
         ):
             self.take_anchor()  # now that its lines are known
         self._arranging = False
@@ -144,7 +147,10 @@ class Scrolling:
         )
 
     def take_anchor(self) -> None:
-        """Anchor what is at the top of the screen: a line of its text, or the next row if it has no lines."""
+        """Anchor what is at the top of the screen: a line of its text, or the next row if it has no lines.
+        While the reader scrolls up, it is the first row that was on the screen before: rows between may be
+        unmeasured.
+        """
         layout = self._messages.layout
         value = self._bar.value()
         index = layout.at(value)
@@ -153,6 +159,11 @@ class Scrolling:
             return
         row = layout.rows[index]
         above = value - layout.top(row)
+        height = self._parts.area.viewport().height()
+        seen = self._pool.seen(layout.rows[index : layout.at(value + height) + 1], height)
+        if seen is not None and seen is not row:
+            self._anchor = Anchor(seen, layout.top(seen) - value, passing=True)
+            return
         widget = self._pool.fitted(row) if above > 0 else None
         line = widget.line_at(above) if widget is not None else -1
         if widget is not None and line >= 0:
