@@ -110,8 +110,7 @@ def _settings_name(settings: Mapping[str, Any]) -> str:
     if method == "mlx":
         return "MLX" + _bits_and_group(settings.get("bits"), settings.get("group_size"))
     if method in ("modelopt", "quark"):
-        algorithm = settings.get("quant_algo")
-        return "FP8" if algorithm == "FP8" else str(algorithm or "").replace("_", " ")[:20]
+        return str(settings.get("quant_algo") or "").replace("_", " ")[:20]
     if method == "compressed-tensors":
         return _compressed_name(settings.get("config_groups"))
     return "MXFP8" if method == "mxfp8" else "FP8" if "fp8" in str(method) else ""

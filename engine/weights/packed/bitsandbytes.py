@@ -32,7 +32,7 @@ _PARTS = (
     "weight", "weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map",
     *(_STATE + kind for kind in _KINDS), "SCB", "weight_format",
 )  # fmt: skip
-_MOST_STATE_BYTES = 1 << 16
+_MOST_STATE_BYTES = _MOST_BLOCK = 1 << 16
 
 
 def wrap_bitsandbytes(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
@@ -94,7 +94,7 @@ def _four_bits(matrix: Matrix) -> RawTensor:
     shape, block = state.get("shape"), whole(state.get("blocksize"))
     if not (
         isinstance(shape, list) and len(shape) == 2 and all(type(size) is int and size > 0 for size in shape)
-    ) or not (block and 0 < block <= 1 << 16):
+    ) or not (block and 0 < block <= _MOST_BLOCK):
         raise BadCheckpoint(
             _(
                 "The tensor {stem}.{state} gives the shape {shape} and the block size {block}; two sizes and "
@@ -145,7 +145,7 @@ def _scales(matrix: Matrix, count: int, state: Mapping[str, Any]) -> Callable[[]
     if absmax.type == "F32":
         return lambda: matrix.floats("weight.absmax")
     size, offset = whole(state.get("nested_blocksize")), state.get("nested_offset")
-    if not size or size < 1 or not isinstance(offset, int | float):
+    if not (size and 0 < size <= _MOST_BLOCK) or not isinstance(offset, int | float):
         raise BadCheckpoint(
             _(
                 "The scales of {stem}.weight are quantised, but its settings give the block size {size} "

@@ -52,7 +52,8 @@ class DecodedMatrix:
         """All values, float32, in `shape`."""
         out = np.empty(self.shape, np.float32)
         step = max(1, _CHUNK_VALUES // max(1, self.shape[1]))
-        with np.errstate(invalid="ignore", over="ignore"):  # a NaN in a scale is kept without a warning
+        # a NaN or a 0 in a scale is kept without a warning
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             for first in range(0, self.shape[0], step):
                 out[first : first + step] = self._decode(self._outputs[first : first + step])
         return out

@@ -4,14 +4,15 @@ MXFP4 has a power of two for 32 inputs: `X.weight` int8 or uint8 (N, K / 2) with
 `X.weight_scale` (N, K / 32), F8_E8M0 or its byte; in compressed-tensors the matrix is `X.weight_packed`.
 NVFP4 has an F8_E4M3 `X.weight_scale` (N, K / 16) for 16 inputs and one float32 number for the matrix:
 `X.weight_scale_2`, by which scales are multiplied (ModelOpt), or, beside `X.weight_packed`,
-`X.weight_global_scale`, by which they are divided (compressed-tensors).
+`X.weight_global_scale`, by which they are divided (compressed-tensors). ModelOpt's AWQ multiplies the
+inputs of some matrices by `X.pre_quant_scale` (K,), which is as good as multiplying the matrix's columns.
 Sources: transformers, `integrations/finegrained_fp8.py`; the compressed-tensors package's `nvfp4` and `mxfp4`
 compressors; ModelOpt's `nvfp4_tensor.py` (facts only).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from engine.weights.packed.decoded import DecodedMatrix
 from engine.weights.packed.fp8 import scale_of, wrap_fp8
 from engine.weights.packed.grouped import Indices, Recent
 from engine.weights.packed.mxfp4 import Mxfp4Tensor
-from engine.weights.packed.packed_tensors import Matrix
+from engine.weights.packed.packed_tensors import SCALES, Matrix
 from engine.weights.tensor import FileTensor
 from engine.words import _
 
@@ -32,7 +33,8 @@ _PAIRS: Floats = np.stack([_LEVELS[np.arange(256) & 15], _LEVELS[np.arange(256) 
 """The two values of each byte, float32 (256, 2)."""
 _CODES = ("U8", "I8", "I32", "U32")
 _GLOBAL = ("weight_scale_2", "weight_global_scale")
-_WITHOUT_USE = ("input_global_scale", "input_scale", "pre_quant_scale")
+_INPUTS = "pre_quant_scale"
+_WITHOUT_USE = ("input_global_scale", "input_scale")
 
 
 def wrap_floats(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
@@ -65,8 +67,7 @@ def split_float4(tensors: Mapping[str, FileTensor]) -> tuple[dict[str, RawTensor
     """
     recent, out, own = Recent(), dict[str, RawTensor](), set[str]()
     for name, tensor in tensors.items():
-        packed = name.endswith(".weight_packed")
-        if not (packed or name.endswith(".weight")) or tensor.type not in ("U8", "I8"):
+        if not name.endswith((".weight", ".weight_packed")) or tensor.type not in ("U8", "I8"):
             continue
         stem = name.rsplit(".", 1)[0]
         scale = scale_of(stem + ".weight", tensors)
@@ -76,9 +77,8 @@ def split_float4(tensors: Mapping[str, FileTensor]) -> tuple[dict[str, RawTensor
             out[stem + ".weight"] = mxfp4_matrix(stem + ".weight", tensor, scale)
         else:
             matrix = Matrix(stem, tensors, recent)
-            scaled, more = _scaled(matrix, packed), matrix.nbytes((_GLOBAL[packed],))
-            out[stem + ".weight"] = nvfp4_matrix(stem + ".weight", tensor, scale, scaled, more)
-        own |= {name, scale.name, *(f"{stem}.{part}" for part in (*_GLOBAL, *_WITHOUT_USE))}
+            out[stem + ".weight"] = nvfp4_matrix(stem + ".weight", tensor, scale, matrix)
+        own |= {name, scale.name, *(f"{stem}.{part}" for part in (*_GLOBAL, _INPUTS, *_WITHOUT_USE))}
     return out, {name: tensor for name, tensor in tensors.items() if name not in own}
 
 
@@ -89,41 +89,43 @@ def mxfp4_matrix(name: str, numbers: FileTensor, scale: FileTensor) -> RawTensor
 
 
 def nvfp4_matrix(
-    name: str,
-    numbers: FileTensor,
-    scale: FileTensor,
-    scaled: Callable[[Floats], Floats] = lambda scales: scales,
-    more_bytes: int = 0,
+    name: str, numbers: FileTensor, scale: FileTensor, matrix: Matrix | None = None
 ) -> RawTensor:
-    """The bytes (N, K / 2) with the scales (N, K / 16), which `scaled` changes. Raises `BadCheckpoint`."""
+    """The bytes (N, K / 2) with the scales (N, K / 16), and with the number and the inputs' factors that
+    `matrix` has beside them. Raises `BadCheckpoint`.
+    """
     _check(numbers, scale, 8)
     if len(numbers.shape) != 2:
         raise _unfit(numbers, scale, 8)
+    shape, nbytes = (numbers.shape[0], 2 * numbers.shape[1]), numbers.nbytes + scale.nbytes
+    divided = numbers.name.endswith(".weight_packed")
+    if matrix is not None:
+        _check_factors(matrix, _GLOBAL[divided], shape[1])
+        nbytes += matrix.nbytes((_GLOBAL[divided], _INPUTS))
 
     def decode(outputs: Indices) -> Floats:
-        codes = numbers.take(outputs).data.reshape(outputs.size, -1)
-        scales = scaled(scale.take(outputs).dequantise())
-        values: Floats = _PAIRS[codes].reshape(*scales.shape, 16) * scales[:, :, None]
-        return values.reshape(outputs.size, -1)
+        scales = scale.take(outputs).dequantise()
+        if matrix is not None:
+            factor = matrix.floats(_GLOBAL[divided]).reshape(())
+            scales = scales / factor if divided else scales * factor
+        pairs = _PAIRS[numbers.take(outputs).data]
+        values: Floats = (pairs.reshape(*scales.shape, 16) * scales[:, :, None]).reshape(outputs.size, -1)
+        if matrix is not None and matrix.find(_INPUTS) is not None:
+            values *= matrix.floats(_INPUTS)
+        return values
 
-    shape = (numbers.shape[0], 2 * numbers.shape[1])
-    return DecodedMatrix(name, "NVFP4", shape, numbers.nbytes + scale.nbytes + more_bytes, decode)
+    return DecodedMatrix(name, "NVFP4", shape, nbytes, decode)
 
 
-def _scaled(matrix: Matrix, packed: bool) -> Callable[[Floats], Floats]:
-    """How the matrix's own number changes the scales. Raises `BadCheckpoint`."""
-    part = _GLOBAL[packed]
-    whole = matrix.find(part)
-    if whole is None or whole.type != "F32" or whole.shape not in ((), (1,)):
-        if whole is not None:
-            raise matrix.wrong(part, _("one number"))
-        matrix.get(part, ("F32",), 1)
-
-    def scaled(scales: Floats) -> Floats:
-        factor = matrix.floats(part).reshape(())
-        return scales / factor if packed else scales * factor
-
-    return scaled
+def _check_factors(matrix: Matrix, part: str, inputs: int) -> None:
+    """Raise `BadCheckpoint` unless the matrix has one number as `part`, and as many factors as inputs."""
+    found = matrix.find(part)
+    number = matrix.get(part, ("F32",), 1 if found is None else len(found.shape))
+    if number.shape not in ((), (1,)):
+        raise matrix.wrong(part, _("one number"))
+    if matrix.find(_INPUTS) is not None:
+        matrix.get(_INPUTS, SCALES, 1)
+        matrix.check(_INPUTS, (inputs,))
 
 
 def _check(numbers: FileTensor, scale: FileTensor, group_bytes: int) -> None:

@@ -128,6 +128,7 @@ BROKEN: dict[str, tuple[Callable[[Tensors], Any], str]] = {
     "no block": (state(blocksize=0), "the block size 0"),
     "no offset": (state(nested_offset=None), "the offset None"),
     "a block of scales": (state(nested_blocksize=-1), "the block size -1"),
+    "a large block of scales": (state(nested_blocksize=1 << 40), "the block size 1099511627776"),
 }
 
 

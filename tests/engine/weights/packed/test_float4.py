@@ -26,6 +26,7 @@ VALUES = LEVELS[torch.stack([PACKED & 15, PACKED >> 4], dim=-1).reshape(N, K).lo
 POWERS = torch.randint(110, 140, (N, K // 32), dtype=torch.uint8, generator=GENERATOR)
 SMALL = torch.rand(N, K // 16, generator=GENERATOR).mul(400).to(torch.float8_e4m3fn)
 WHOLE = torch.tensor(0.0123)
+INPUTS = torch.rand(K, generator=GENERATOR).to(torch.bfloat16)
 MX = VALUES * torch.exp2(POWERS.float() - 127).repeat_interleave(32, 1)
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 MODELOPT = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
@@ -62,6 +63,12 @@ CASES: dict[str, tuple[dict[str, torch.Tensor], dict[str, Any], str, torch.Tenso
             "a.weight": PACKED, "a.weight_scale": SMALL, "a.weight_scale_2": WHOLE,
             "a.input_scale": WHOLE.clone(), "a.k_scale": WHOLE.clone(),
         }, MODELOPT, "NVFP4", scaled(SMALL.float() * WHOLE),
+    ),
+    "ModelOpt with AWQ": (
+        {
+            "a.weight": PACKED, "a.weight_scale": SMALL, "a.weight_scale_2": WHOLE,
+            "a.pre_quant_scale": INPUTS,
+        }, MODELOPT, "NVFP4", scaled(SMALL.float() * WHOLE) * INPUTS,
     ),
     "nvfp4 of compressed-tensors": (
         {
@@ -102,6 +109,13 @@ def test_settings_of_modelopt_in_a_file_of_their_own(tmp_path: Path) -> None:
     np.testing.assert_array_equal(tensor.dequantise(), CASES["ModelOpt"][3].numpy())
 
 
+def test_a_number_of_zero_is_no_warning(tmp_path: Path) -> None:
+    tensors, settings, _kind, values = CASES["nvfp4 of compressed-tensors"]
+    tensors = tensors | {"a.weight_global_scale": torch.zeros(1)}
+    found = opened(tmp_path, tensors, settings)["a.weight"].dequantise()
+    assert np.isinf(found[values.numpy() != 0]).all()
+
+
 def test_what_is_broken_is_named(tmp_path: Path) -> None:
     plain = CASES["ModelOpt"][0]
     with pytest.raises(BadCheckpoint, match=r"a\.weight_scale_2 is missing"):
@@ -111,6 +125,8 @@ def test_what_is_broken_is_named(tmp_path: Path) -> None:
     for cut in (SMALL[:, :5], SMALL[:5], SMALL[0], SMALL.view(1, N, K // 16)):
         with pytest.raises(BadCheckpoint, match=r"a\.weight_scale of shape .* for 16 inputs"):
             opened(tmp_path, plain | {"a.weight_scale": cut.contiguous()}, MODELOPT)
+    with pytest.raises(BadCheckpoint, match=r"a\.pre_quant_scale is BF16 of shape \(5,\).*\(96,\)"):
+        opened(tmp_path, plain | {"a.pre_quant_scale": INPUTS[:5].clone()}, MODELOPT)
     stack = {"a.weight": PACKED[None], "a.weight_scale": SMALL[None], "a.weight_scale_2": WHOLE}
     with pytest.raises(BadCheckpoint, match=r"a\.weight of shape \(1, 12, 48\)"):
         opened(tmp_path, stack, MODELOPT)
