@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,8 +12,8 @@ from engine.server.exchange import Exchange
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.service import Service
-from engine.server.texts.completions import prompts_of
-from engine.server.texts.embedding import embedding_work
+from engine.server.texts.completions import Prompt, prompts_of
+from engine.server.texts.embedding import embeddings_of
 from engine.server.tokens import asked
 
 VERSION = "0.13.0"
@@ -79,7 +79,9 @@ async def embed(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """A vector of each text of `input`."""
     fields = Fields(await exchange.read())
     model = service.model(fields)
-    vectors, tokens = await _embedded(service, exchange, fields, "input")
+    most = service.options.bounds.prompts
+    texts = () if fields.get("input") == [] else prompts_of(fields, "input", most)
+    vectors, tokens = await _embedded(service, exchange, texts, fields.whole("dimensions", 1, _LONGEST) or 0)
     return {"model": model.id, "embeddings": vectors, "prompt_eval_count": tokens}
 
 
@@ -87,22 +89,14 @@ async def embeddings(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """The vector of `prompt`: the older form."""
     fields = Fields(await exchange.read())
     service.model(fields)
-    vectors, _ = await _embedded(service, exchange, fields, "prompt")
+    vectors, _ = await _embedded(service, exchange, (fields.text("prompt"),), 0)
     return {"embedding": vectors[0]}
 
 
 async def _embedded(
-    service: Service, exchange: Exchange, fields: Fields, name: str
+    service: Service, exchange: Exchange, texts: Sequence[Prompt], dimensions: int
 ) -> tuple[list[list[float]], int]:
-    """The vectors of the texts in a field, and how many tokens these have. Raises `ApiError`."""
-    texts = prompts_of(fields, name, service.options.bounds.prompts)
-    dimensions = fields.whole("dimensions", 1, _LONGEST) or 0
-    service.start(exchange, [embedding_work(texts, "", dimensions, as_base64=False)])
-    found, tokens = [], 0
-    while events := await exchange.channel.take():
-        for _, event in events:
-            if event is not None:
-                exchange.memory.take(4 * event.weight)
-                found.append(json.loads(event.json))
-                tokens += event.tokens
-    return found, tokens
+    """The vectors of these texts, and how many tokens these have. Raises `ApiError`."""
+    found = await embeddings_of(service, exchange, texts, "", dimensions)
+    exchange.memory.take(3 * sum(one.weight for one in found))  # numbers take more than their digits
+    return [json.loads(one.json) for one in found], sum(one.tokens for one in found)

@@ -20,7 +20,9 @@ from engine.chat import LocalChat
 from engine.core import Waiting
 from engine.errors import BadSetting
 from engine.generator.decode import check_prompt
+from engine.server.exchange import Exchange
 from engine.server.host import Work
+from engine.server.service import Service
 from engine.server.texts.scoring import own_pages, prompt_ids, reserved
 from engine.text.tokenizer.aside import encoded_aside
 
@@ -78,6 +80,27 @@ def embedding_work(
             yield Embedded(_json(_unit(vector[: dimensions or None]), as_base64=as_base64), len(ids))
 
     return work
+
+
+async def embeddings_of(
+    service: Service,
+    exchange: Exchange,
+    texts: Sequence[str | Sequence[int]],
+    pooling: str,
+    dimensions: int,
+    *,
+    as_base64: bool = False,
+) -> list[Embedded]:
+    """The vectors of these texts, in order, on the server's thread; the rest as `embedding_work`. Raises
+    `ApiError`.
+    """
+    service.start(exchange, [embedding_work(texts, pooling, dimensions, as_base64=as_base64)])
+    found: list[Embedded] = []
+    while events := await exchange.channel.take():
+        new = [event for _, event in events if event is not None]
+        exchange.memory.take(sum(event.weight for event in new))
+        found += new
+    return found
 
 
 def embedded(chat: LocalChat, ids: Sequence[int], pooling: str) -> Generator[Waiting, None, Vector]:

@@ -6,7 +6,7 @@ from engine.server.exchange import Exchange, to_json
 from engine.server.fields import Fields
 from engine.server.service import Service
 from engine.server.texts.completions import prompts_of
-from engine.server.texts.embedding import POOLINGS, Embedded, embedding_work
+from engine.server.texts.embedding import POOLINGS, embeddings_of
 
 _LONGEST = 1 << 20
 
@@ -24,12 +24,8 @@ async def embeddings(service: Service, exchange: Exchange) -> None:
     if fields.text("task"):
         raise fields.wrong("task", "no task (adapters for tasks are not supported)")
     dimensions = fields.whole("dimensions", 1, _LONGEST) or 0
-    service.start(exchange, [embedding_work(texts, pooling, dimensions, as_base64=format == "base64")])
-    found: list[Embedded] = []
-    while events := await exchange.channel.take():
-        new = [event for _, event in events if event is not None]
-        exchange.memory.take(sum(event.weight for event in new))
-        found += new
+    base64 = format == "base64"
+    found = await embeddings_of(service, exchange, texts, pooling, dimensions, as_base64=base64)
     items = [
         b'{"object":"embedding","index":%d,"embedding":%s}' % (index, one.json)
         for index, one in enumerate(found)

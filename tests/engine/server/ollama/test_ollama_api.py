@@ -141,3 +141,12 @@ def test_vectors_are_those_of_openais_form(served: Served) -> None:
     assert found["embeddings"] == [item["embedding"] for item in data]
     old = ask(served, "/api/embeddings", {"model": "tiny", "prompt": "c"}).json
     assert old["embedding"] == data[1]["embedding"]
+    assert ask(served, "/api/embed", {"input": []}).json["embeddings"] == []
+
+
+@pytest.mark.parametrize("prompt", [["a", "b"], [1, 2], []])
+def test_the_older_form_of_vectors_takes_one_text(served: Served, prompt: list[Any]) -> None:
+    answer = ask(served, "/api/embeddings", {"prompt": prompt})
+    assert (answer.status, answer.json["error"]) == (
+        400, f"prompt is {json.dumps(prompt)}, but a text was expected.",
+    )  # fmt: skip
