@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.compat.exllamav2.attributes import refuse
 from engine.compat.exllamav2.generator.base import check_settings
@@ -13,6 +14,8 @@ from engine.compat.exllamav2.settings import Settings as SamplerSettings
 from engine.generator.request import Guidance
 from engine.sampling.sampler import Sampler
 from engine.tensors import Floats
+from engine.text.tokenizer.healing import TokenPrefixes
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
@@ -44,7 +47,7 @@ class ExLlamaV2Sampler:
         0), the tokens' probabilities after all steps (B, 1) float32; and False, since no filter ends the
         text.
         Raises `NotSupportedYet` for filters and Mirostat, whose state belongs to a sequence, and ValueError
-        for other shapes.
+        for other shapes, and for a `prefix_token` that is none.
         """
         import torch
 
@@ -59,8 +62,7 @@ class ExLlamaV2Sampler:
             raise ValueError(f"sequence_ids are {texts.shape}, but logits have {len(rows)} rows")
         only = None
         if prefix_token is not None:
-            prefix = int(np.asarray(prefix_token).reshape(-1)[0])
-            only = np.asarray(tokenizer.get_prefix_id_to_ids_dict().get(prefix, [prefix]), np.int64)
+            only = _beginning_like(tokenizer.engine_tokenizer, int(np.asarray(prefix_token).reshape(-1)[0]))
         frozen, tables = settings.frozen(), settings.tables(tokenizer.engine_tokenizer)
         found = []
         for row, own in enumerate(rows):
@@ -79,6 +81,15 @@ class ExLlamaV2Sampler:
         ids = torch.tensor([[[id for id, _ in each]] for each in top], dtype=torch.long)
         shares = torch.tensor([[[share for _, share in each]] for each in top], dtype=torch.float32)
         return tokens, ids, shares, probabilities, False
+
+
+def _beginning_like(tokenizer: Tokenizer, prefix: int) -> npt.NDArray[np.int64]:
+    """The ids of the tokens whose bytes begin with those of the token `prefix`, itself included."""
+    if not 0 <= prefix < tokenizer.vocab_size:
+        raise ValueError(f"prefix_token is {prefix}, but ids go from 0 to {tokenizer.vocab_size - 1}")
+    begun = tokenizer.token_bytes(prefix)
+    longer = TokenPrefixes(tokenizer).starting_with(begun) if begun else ()
+    return np.union1d(np.asarray(longer, np.int64), [prefix])
 
 
 def _last_rows(logits: Any, scale: float | None) -> list[Floats]:

@@ -91,6 +91,19 @@ def test_blocked_tokens_and_a_beginning(tokenizer):
         sampled(tokenizer, {5: 1.0}, settings=greedy, blocked_tokens=[*range(tokenizer.get_vocab_size())])
 
 
+def test_a_beginning_is_bytes(tokenizer):
+    """Tokens that are parts of characters are alike as texts, and differ as bytes."""
+    broken = [i for i, piece in enumerate(tokenizer.get_id_to_piece_list()) if piece == "\ufffd"]
+    first, *_, last = sorted(broken)
+    weights = {first: 0.1, last: 0.9}
+    for token in (first, last):
+        found = sampled(tokenizer, weights, settings=Settings.greedy(), prefix_token=torch.tensor([token]))
+        assert int(found[0]) == token
+    for token in (-1, tokenizer.get_vocab_size()):
+        with pytest.raises(ValueError, match=f"prefix_token is {token}, but"):
+            sampled(tokenizer, weights, prefix_token=torch.tensor([token]))
+
+
 def test_the_rows_of_a_batch_draw_apart(tokenizer):
     weights = dict.fromkeys(range(3, 19), 1 / 16)
     texts = torch.zeros(4, 3, dtype=torch.long)
