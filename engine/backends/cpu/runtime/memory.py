@@ -19,6 +19,8 @@ _OWN_PAGES = 1 << 17
 """From this size on an array has its own pages, which return to the system with it, not heap memory."""
 _HUGE_PAGES = 4 << 20
 """From this size on huge pages are requested, as in NumPy: kernels then need fewer address look-ups."""
+HUGE_PAGE = 2 << 20
+"""Where such an array begins; the system fills only whole and aligned ones."""
 
 
 def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
@@ -28,10 +30,11 @@ def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
     """
     try:
         if size >= _OWN_PAGES:
-            data = np.frombuffer(_pages(size, sparse), np.uint8)
-            interleave(data.ctypes.data, size)
-            return data
-        raw = np.zeros(size + LINE, np.uint8)
+            step = HUGE_PAGE if size >= _HUGE_PAGES and not sparse else mmap.PAGESIZE
+            raw = np.frombuffer(_pages(size + step - mmap.PAGESIZE, sparse), np.uint8)
+            interleave(raw.ctypes.data, raw.size)
+        else:
+            step, raw = LINE, np.zeros(size + LINE, np.uint8)
     except (MemoryError, OSError, OverflowError, ValueError):
         raise NotEnoughMemory(
             _(
@@ -40,7 +43,7 @@ def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
                 size=size_text(size),
             )
         ) from None
-    start = -raw.ctypes.data % LINE
+    start = -raw.ctypes.data % step
     return raw[start : start + size]
 
 

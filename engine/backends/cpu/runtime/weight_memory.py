@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.cpu.runtime.memory import aligned
+from engine.backends.cpu.runtime.memory import HUGE_PAGE, LINE, aligned
 from engine.errors import NotEnoughMemory
 from engine.platform.folders import cache_dir, private_folder
 from engine.units import size_text
@@ -25,6 +25,10 @@ __all__ = ["Place", "WeightMemory"]
 OVERREAD = 4096
 """Bytes that must be readable after a matrix: kernels prefetch a little past its end."""
 _PAGE = 4096
+_MOST_SHARED = 64 << 20
+"""Bytes of memory that matrices share, so that nearly all of it are huge pages; those of a small model share
+less. No more than this stays when some of the matrices in it are dropped.
+"""
 
 
 class Place(Protocol):
@@ -40,9 +44,26 @@ class Place(Protocol):
         ...
 
 
-class _InMemory:
+class _Block:
+    """Memory of several matrices, whose last is followed by `OVERREAD` bytes."""
+
     def __init__(self, size: int) -> None:
-        self._data = aligned(size + OVERREAD)
+        self._left = -(-size // LINE) * LINE
+        self._data = aligned(self._left + OVERREAD)
+
+    def take(self, size: int) -> npt.NDArray[np.uint8] | None:
+        """The next `size` bytes and those that may be read after them; None without room."""
+        whole = -(-size // LINE) * LINE
+        if whole > self._left:
+            return None
+        start = self._data.size - OVERREAD - self._left
+        self._left -= whole
+        return self._data[start : start + size + OVERREAD]
+
+
+class _InMemory:
+    def __init__(self, block: _Block, data: npt.NDArray[np.uint8]) -> None:
+        self._block, self._data = block, data
 
     def write(self, start: int, data: npt.NDArray[np.uint8]) -> None:
         self._data[start : start + data.size] = data
@@ -73,6 +94,8 @@ class WeightMemory:
 
     def __init__(self, limit: int | None = None) -> None:
         self._left = limit
+        self._placed = 0
+        self._block: weakref.ref[_Block] | None = None  # the matrices keep it alive
         self._file: weakref.ref[_File] | None = None  # the matrices keep it alive
         self.on_disk = 0
         """Bytes placed in the file."""
@@ -80,16 +103,28 @@ class WeightMemory:
     def place(self, size: int) -> Place:
         """Room for `size` bytes. Raises `NotEnoughMemory` if a disk is full."""
         if self._left is None:
-            return _InMemory(size)
+            return self._in_memory(size)
         if size <= self._left:
             self._left -= size
-            return _InMemory(size)
+            return self._in_memory(size)
         self.on_disk += size
         file = self._file() if self._file is not None else None
         if file is None:
             file = _File(_folder())
             self._file = weakref.ref(file)
         return _OnDisk(file, file.reserve(size))
+
+    def _in_memory(self, size: int) -> Place:
+        """Room in the block that was begun last, or in a new one, as large as all before it."""
+        block = self._block() if self._block is not None else None
+        data = block.take(size) if block is not None else None
+        if block is None or data is None:
+            block = _Block(max(size, min(self._placed, _MOST_SHARED) // HUGE_PAGE * HUGE_PAGE - OVERREAD))
+            self._block = weakref.ref(block)
+            data = block.take(size)
+            assert data is not None
+        self._placed += size
+        return _InMemory(block, data)
 
     def check_disk(self, needed: int) -> None:
         """Raise `NotEnoughMemory` if the disk has no room for `needed` bytes."""
