@@ -49,22 +49,9 @@ from engine.platform import core_yield
 TOKENS, CHARACTERS, RATE, FRAMES = 100_000, 4, 200, 60
 OPEN_MS, P99_MS, FRAME_MS, RESIZE_MS, MEMORY_MB = 300, 10, 16.7, 50, 250
 _WORDS = (
-    "the",
-    "model",
-    "reads",
-    "a",
-    "prompt",
-    "and",
-    "then",
-    "writes",
-    "one",
-    "token",
-    "after",
-    "another",
-    "while",
-    "cache",
-    "keys",
-)
+    "the", "model", "reads", "a", "prompt", "and", "then", "writes", "one",
+    "token", "after", "another", "while", "cache", "keys",
+)  # fmt: skip
 
 
 def reply(random_: random.Random, characters: int) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["HEIC", "KIND_BYTES", "SUFFIXES", "has_metadata", "picture_kind"]
+__all__ = ["HEIC", "KIND_BYTES", "has_metadata", "picture_kind"]
 
 HEIC = "heic"
 """The kind of HEIC, HEIF and AVIF files, which cannot be read here."""
 KIND_BYTES = 12
 """The first bytes of a file that tell its kind."""
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 _HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"hevx", b"mif1", b"msf1", b"avif", b"avis")
 _PNG_METADATA = (b"eXIf", b"tEXt", b"iTXt", b"zTXt", b"tIME", b"iCCP")
 

@@ -10,12 +10,10 @@ from typing import NamedTuple
 
 from desktop.store.database.database import Database
 
-__all__ = ["MEDIA_TYPES", "MOST_STORED", "PictureStore", "StoredPicture", "key_of"]
+__all__ = ["MOST_STORED", "PictureStore", "StoredPicture", "key_of"]
 
 MOST_STORED = 4 << 30
 """Bytes of all pictures, above which no more can be attached."""
-MEDIA_TYPES = ("image/png", "image/jpeg")
-"""What pictures are stored as, because every server with pictures takes these."""
 _UNUSED = (
     "NOT EXISTS (SELECT 1 FROM message_pictures WHERE message_pictures.key = pictures.key) "
     "AND NOT EXISTS (SELECT 1 FROM draft_files WHERE instr(draft_files.picture, pictures.key)) "
@@ -24,7 +22,9 @@ _UNUSED = (
 
 
 class StoredPicture(NamedTuple):
-    """A picture file: `data` is of `media_type`, `width` by `height` in pixels."""
+    """A picture file: `data` is of `media_type`, PNG or JPEG, which every server with pictures takes; `width`
+    by `height` in pixels.
+    """
 
     media_type: str
     width: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QFont, QFontMetrics, QResizeEvent, QTextLayout, QTextOption
 from PySide6.QtWidgets import (
@@ -16,6 +18,11 @@ from PySide6.QtWidgets import (
 
 __all__ = ["WrappingButton", "WrappingCheckBox", "wrapped_lines"]
 
+# PySide6 crashes when a class has two bases made from one class of Qt
+if TYPE_CHECKING:
+    _Button = QAbstractButton
+else:
+    _Button = object
 
 _SLACK = 4
 """Pixels for what a text is wider on the screen than its sum of advances."""
@@ -37,12 +44,36 @@ def wrapped_lines(words: str, font: QFont, width: int) -> str:
     return "\n".join(lines)
 
 
-def _longest(button: QAbstractButton, words: str) -> int:
-    """The width of the longest word in pixels."""
-    return max(map(button.fontMetrics().horizontalAdvance, words.split()), default=0)
+class _Wraps(_Button):
+    """Wraps its words to its width."""
+
+    _words = ""
+
+    def _beside(self) -> int:
+        """The pixels that stand beside the text."""
+        raise NotImplementedError
+
+    def _wrap(self) -> None:
+        wrapped = wrapped_lines(self._words, self.font(), self.width() - self._beside())
+        if self.text() != wrapped:
+            self.setText(wrapped)
+
+    def minimumSizeHint(self) -> QSize:
+        """As wide as the longest word."""
+        longest = max(map(self.fontMetrics().horizontalAdvance, self._words.split()), default=0)
+        return QSize(longest + self._beside(), super().sizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._wrap()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and self._words:
+            self._wrap()
 
 
-class WrappingCheckBox(QCheckBox):
+class WrappingCheckBox(_Wraps, QCheckBox):
     """A check box with `words` on as many lines as its width needs; they are also its accessible name."""
 
     def __init__(self, words: str, parent: QWidget | None = None) -> None:
@@ -58,31 +89,13 @@ class WrappingCheckBox(QCheckBox):
         text = self.style().subElementRect(QStyle.SubElement.SE_CheckBoxContents, option, self)
         return self.width() - text.width() + 2
 
-    def _wrap(self) -> None:
-        wrapped = wrapped_lines(self._words, self.font(), self.width() - self._beside())
-        if self.text() != wrapped:
-            self.setText(wrapped)
-
     def sizeHint(self) -> QSize:
         """As wide as the text on one line, as high as it is now."""
         widest = self.fontMetrics().horizontalAdvance(self._words) + self._beside()
         return QSize(max(widest, super().sizeHint().width()), super().sizeHint().height())
 
-    def minimumSizeHint(self) -> QSize:
-        """As wide as the longest word."""
-        return QSize(_longest(self, self._words) + self._beside(), super().sizeHint().height())
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._wrap()
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(self, "_words"):
-            self._wrap()
-
-
-class WrappingButton(QPushButton):
+class WrappingButton(_Wraps, QPushButton):
     """A button with `words` on as many lines as its width needs."""
 
     def __init__(self, words: str, parent: QWidget | None = None) -> None:
@@ -101,25 +114,7 @@ class WrappingButton(QPushButton):
         shown = max(map(self.fontMetrics().horizontalAdvance, self.text().split("\n")))
         return super().sizeHint().width() - shown
 
-    def _wrap(self) -> None:
-        wrapped = wrapped_lines(self._words, self.font(), self.width() - self._beside())
-        if self.text() != wrapped:
-            self.setText(wrapped)
-
     def sizeHint(self) -> QSize:
         """As wide as the text on one line, as high as it is now."""
         widest = self.fontMetrics().horizontalAdvance(self._words) + self._beside()
         return QSize(widest + _SLACK, super().sizeHint().height())
-
-    def minimumSizeHint(self) -> QSize:
-        """As wide as the longest word."""
-        return QSize(_longest(self, self._words) + self._beside(), super().sizeHint().height())
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self._wrap()
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and hasattr(self, "_words"):
-            self._wrap()

@@ -271,11 +271,7 @@ class CallReader:
     def _brace_members(self, arguments: JsonReader, prefix: str) -> Reading:
         arguments.open(prefix + "{", "}")
         between = ""
-        while (char := (yield from self._chars.after_blanks())) != "}":
-            if not between:
-                self._chars.back(char)
-            elif char != ",":
-                raise Malformed
+        while (yield from self._chars.another("}", first=not between)):
             key = (yield from self._chars.until(":")).replace(self._form.quote, "").strip().strip('"')
             yield from self._brace_value(arguments, f"{between}{quoted(key)}: ")
             between = ", "
@@ -288,11 +284,7 @@ class CallReader:
         elif char == "[":
             arguments.open(prefix + "[", "]")
             between = ""
-            while (char := (yield from self._chars.after_blanks())) != "]":
-                if not between:
-                    self._chars.back(char)
-                elif char != ",":
-                    raise Malformed
+            while (yield from self._chars.another("]", first=not between)):
                 yield from self._brace_value(arguments, between)
                 between = ", "
             arguments.shut()

@@ -67,6 +67,17 @@ class Chars:
             pass
         return char
 
+    def another(self, end: str, *, first: bool) -> Generator[None, str, bool]:
+        """Whether an item of a list comes before the character `end`; reads that, or the comma that stands
+        before each but the `first`. Raises `Malformed`.
+        """
+        char = yield from self.after_blanks()
+        if first and char != end:
+            self.back(char)
+        elif char not in (",", end):
+            raise Malformed
+        return char != end
+
     def literal(self, text: str) -> Generator[None, str, None]:
         """Read exactly `text`, whatever the white space in both. Raises `Malformed`."""
         for expected in "".join(text.split()):
@@ -133,15 +144,9 @@ class JsonReader:
         """The name of an object's next member, up to its value; None at the object's end. Raises
         `Malformed`.
         """
-        char = yield from self._chars.after_blanks()
-        if char == "}":
+        if not (yield from self._chars.another("}", first=first)):
             return None
-        if not first:
-            if char != ",":
-                raise Malformed
-            char = yield from self._chars.after_blanks()
-        if char != '"':
-            raise Malformed
+        yield from self._chars.literal('"')
         name = yield from self.string()
         yield from self._chars.literal(":")
         return name
@@ -149,11 +154,7 @@ class JsonReader:
     def _items(self, prefix: str) -> Generator[None, str, None]:
         self.open(prefix + "[", "]")
         between = ""
-        while (char := (yield from self._chars.after_blanks())) != "]":
-            if not between:
-                self._chars.back(char)
-            elif char != ",":
-                raise Malformed
+        while (yield from self._chars.another("]", first=not between)):
             yield from self.value(between)
             between = ", "
         self.shut()

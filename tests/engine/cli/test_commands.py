@@ -456,23 +456,12 @@ BENCH_KEYS = [
     "weight_bytes_per_token", "read_bandwidth_bytes_per_second", "bandwidth_fraction", "peers",
 ]  # fmt: skip
 
+BENCH_SIZES = "--prompt-tokens 40 --depth 10 --threads 1 --device reference"
+
 
 @pytest.mark.slow
 def test_bench(answer, run_command, tiny):
-    sizes = (
-        "--prompt-tokens",
-        40,
-        "--new-tokens",
-        4,
-        "--depth",
-        10,
-        "--repeat",
-        1,
-        "--threads",
-        1,
-        "--device",
-        "reference",
-    )
+    sizes = f"{BENCH_SIZES} --new-tokens 4 --repeat 1".split()
     found = answer("bench", tiny, *sizes)
     assert list(found) == BENCH_KEYS
     assert (found["device"], found["threads"], found["peers"]) == ("reference", 1, [])
@@ -504,20 +493,7 @@ class FakePeer:
 @pytest.mark.slow
 def test_bench_beside_a_peer(answer, run_command, tiny, monkeypatch):
     monkeypatch.setattr(bench, "LlamaCpp", FakePeer)
-    sizes = (
-        "--prompt-tokens",
-        40,
-        "--new-tokens",
-        8,
-        "--depth",
-        10,
-        "--repeat",
-        2,
-        "--threads",
-        1,
-        "--device",
-        "reference",
-    )
+    sizes = f"{BENCH_SIZES} --new-tokens 8 --repeat 2".split()
     found = answer("bench", tiny, *sizes, "--vs", "llama.cpp")
     path, threads, context, peer = FakePeer.made[-1]
     assert (path, threads, context, peer.closed) == (tiny, 1, 40, True)

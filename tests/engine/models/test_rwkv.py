@@ -25,6 +25,7 @@ from tests.engine.models.rwkv_files import (
     write_folder,
     write_gguf,
 )
+from tests.engine.models.test_gguf_by_llama_cpp import by_llama_cpp
 
 TOKENS = ids(60)
 PLAIN, CONVERTED = Shape(), Shape(converted=True)
@@ -68,12 +69,8 @@ def test_gguf_file_agrees_with_the_paper(backend: str, shape: Shape, tmp_path: P
 def test_gguf_file_agrees_with_llama_cpp(converted: bool, tmp_path: Path) -> None:
     """With heads of 64: others come out wrong there, as the float64 formulas show."""
     shape = Shape(width=128, dim=64, converted=converted)
-    llama = pytest.importorskip("llama_cpp")
     path = write_gguf(tmp_path / "m.gguf", shape, tensors(shape))
-    other = llama.Llama(str(path), n_ctx=128, n_threads=2, logits_all=True, verbose=False)
-    other.eval(TOKENS)
-    expected = np.array(other.scores[: len(TOKENS)], np.float32)
-    other.close()
+    expected = by_llama_cpp(path, TOKENS)
     model = load(path, CpuBackend(threads=2))
     found = logits(model, TOKENS, CUTS)
     model.close()

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CpuBackend
 from tests.engine.models.oracle import load, logits
 from tests.engine.models.rwkv6_files import Shape, expected_logits, tensors, write_gguf
+from tests.engine.models.test_gguf_by_llama_cpp import by_llama_cpp
 from tests.engine.models.test_rwkv import BACKENDS, CUTS, TOKENS, assert_near
 
 SHAPES = {
@@ -38,12 +38,8 @@ def test_gguf_file_agrees_with_the_paper(backend: str, name: str, tmp_path: Path
 )
 def test_gguf_file_agrees_with_llama_cpp(shape: Shape, tmp_path: Path) -> None:
     """With heads of 64, as all published models have."""
-    llama = pytest.importorskip("llama_cpp")
     path = write_gguf(tmp_path / "m.gguf", shape, tensors(shape))
-    other = llama.Llama(str(path), n_ctx=128, n_threads=2, logits_all=True, verbose=False)
-    other.eval(TOKENS)
-    expected = np.array(other.scores[: len(TOKENS)], np.float32)
-    other.close()
+    expected = by_llama_cpp(path, TOKENS)
     model = load(path, CpuBackend(threads=2))
     found = logits(model, TOKENS, CUTS)
     model.close()

@@ -18,6 +18,7 @@ from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ROPE, SMALL, ids
 from tests.engine.models.gguf_form import GgufForm, write_gguf
 from tests.engine.models.oracle import load, logits
+from tests.engine.models.test_gguf_by_llama_cpp import by_llama_cpp
 from tests.tiny import write_tokenizer
 
 TOKENS, LAYERS, EXPERTS = ids(60), 5, 6
@@ -85,14 +86,8 @@ def assert_near(found: Any, expected: Any, share: float) -> None:
 @pytest.mark.parametrize("softmax", [False, True], ids=["sigmoid", "softmax"])
 def test_gguf_file_agrees_with_llama_cpp(softmax: bool, tmp_path: Path) -> None:
     """Which reads a window of 4,096 in any file, more than this text has."""
-    llama = pytest.importorskip("llama_cpp")
     path = write_file(tmp_path / "m.gguf", 4096, softmax)
-    whole = {"type_k": llama.GGML_TYPE_F32, "type_v": llama.GGML_TYPE_F32}
-    other = llama.Llama(str(path), n_ctx=128, n_threads=2, logits_all=True, verbose=False, **whole)
-    other.eval(TOKENS)
-    expected = np.array(other.scores[: len(TOKENS)], np.float32)
-    other.close()
-    assert_near(logits(load(path), TOKENS), expected, 5e-4)
+    assert_near(logits(load(path), TOKENS), by_llama_cpp(path, TOKENS), 5e-4)
 
 
 @pytest.mark.parametrize("window", [12, 4096])

@@ -97,6 +97,20 @@ class Served:
         return bool(self.on_model_thread(ask))
 
 
+def break_third_pass(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the third pass from now on raise a ValueError, in the midst of a reply."""
+    real, passes = served.chat.generator.cache.program.run, 0
+
+    def run(step: Any) -> Any:
+        nonlocal passes
+        passes += 1
+        if passes == 3:
+            raise ValueError("broken")
+        return real(step)
+
+    monkeypatch.setattr(served.chat.generator.cache.program, "run", run)
+
+
 class Collected(Outlet):
     """An outlet that keeps everything."""
 

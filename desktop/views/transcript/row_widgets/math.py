@@ -4,13 +4,13 @@ LaTeX until it is drawn.
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPointF, QRect, QRectF, Qt
-from PySide6.QtGui import QPainter, QTextBlockFormat, QTextCursor, QTextOption
+from PySide6.QtCore import QPointF, QRect, Qt
+from PySide6.QtGui import QTextBlockFormat, QTextCursor, QTextOption
 
 from desktop.blocks import Span, SpanKind
 from desktop.views.transcript.rendering.inline_objects import put_inlays
 from desktop.views.transcript.row_widgets.context import RowContext
-from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
+from desktop.views.transcript.row_widgets.text import SidewaysRow, inset
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
 
@@ -75,15 +75,3 @@ class MathRow(SidewaysRow):
 
     def line_at(self, height: int) -> int:
         return -1  # its lines vanish when it is drawn
-
-    def area(self) -> QRectF:
-        left = inset(self.row, self.row_style)
-        return QRectF(
-            left,
-            self.gap,
-            self.width() - left,
-            self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0),
-        )
-
-    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
-        paint_thought_bar(self, painter)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from PySide6.QtCore import QPointF, QRect, QRectF
-from PySide6.QtGui import QFontMetricsF, QPainter, QTextBlockFormat, QTextCursor, QTextTable
+from PySide6.QtCore import QPointF, QRect
+from PySide6.QtGui import QFontMetricsF, QTextBlockFormat, QTextCursor, QTextTable
 
 from desktop.blocks import Kind
 from desktop.views.transcript.rendering.document_writer import CELL_TOP
 from desktop.views.transcript.rendering.markdown import NO_BREAK, SafeDocument, append_rows, set_markdown
 from desktop.views.transcript.row_widgets.context import RowContext
-from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
+from desktop.views.transcript.row_widgets.text import SidewaysRow, inset
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
 
@@ -144,18 +144,6 @@ class TableRow(SidewaysRow):
 
     def origin(self) -> QPointF:
         return QPointF(inset(self.row, self.row_style) - self.bar.value(), self.gap)
-
-    def area(self) -> QRectF:
-        left = inset(self.row, self.row_style)
-        return QRectF(
-            left,
-            self.gap,
-            self.width() - left,
-            self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0),
-        )
-
-    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
-        paint_thought_bar(self, painter)
 
 
 def _table(document: SafeDocument) -> QTextTable | None:

@@ -262,13 +262,8 @@ def _paint_box(painter: QPainter, box: QRectF, ink: QColor) -> None:
 
 def paint_thought_bar(widget: DocumentRow, painter: QPainter) -> None:
     """Paint the thin line that holds the rows of a thought together, through the gaps between them."""
-    if (
-        widget.muted()
-        and widget.row_style is not None
-        and widget.row is not None
-        and widget.row.block is not None
-        and widget.row.block.thought
-    ):
+    row = widget.row
+    if widget.row_style is not None and row is not None and row.block is not None and row.block.thought:
         painter.fillRect(QRect(0, 0, 2, widget.height()), widget.row_style.colours.line)
 
 
@@ -363,6 +358,18 @@ class SidewaysRow(PictureRow):
         if over:
             high = self.bar.sizeHint().height()
             self.bar.setGeometry(area.left(), area.bottom() - high + 1, area.width(), high)
+
+    def area(self) -> QRectF:
+        left = inset(self.row, self.row_style)
+        return QRectF(
+            left,
+            self.gap,
+            self.width() - left,
+            self.height() - self.gap - (self.bar.height() if self.bar.isVisible() else 0),
+        )
+
+    def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
+        paint_thought_bar(self, painter)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         delta = event.pixelDelta() if not event.pixelDelta().isNull() else event.angleDelta()

@@ -19,22 +19,9 @@ from desktop.views.transcript.rows import RowKind
 from tests.desktop.views.transcript.conftest import Show
 
 WORDS = [
-    "the",
-    "model",
-    "reads",
-    "a",
-    "prompt",
-    "and",
-    "then",
-    "writes",
-    "one",
-    "token",
-    "after",
-    "another",
-    "while",
-    "caches",
-    "keep",
-]
+    "the", "model", "reads", "a", "prompt", "and", "then", "writes", "one",
+    "token", "after", "another", "while", "caches", "keep",
+]  # fmt: skip
 TEXT_KINDS = (RowKind.TEXT, RowKind.CODE, RowKind.BUBBLE, RowKind.TABLE)
 
 

@@ -13,7 +13,7 @@ from engine.server.anthropic.conversation import messages_of, offer_of
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.replies import Delta
-from tests.engine.server.served import HELLO, NUMBERS, TOKEN, Answer, Served, ask, complete
+from tests.engine.server.served import HELLO, NUMBERS, TOKEN, Answer, Served, ask, break_third_pass, complete
 
 COUNT = {"name": "count", "description": "Counts.", "input_schema": NUMBERS}
 CHOSEN = {"type": "tool", "name": "count"}
@@ -201,16 +201,7 @@ def test_errors_have_anthropics_form(served: Served) -> None:
 
 @pytest.mark.loopback
 def test_a_failure_in_mid_stream_is_an_error_event(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, passes = served.chat.generator.cache.program.run, 0
-
-    def run(step: Any) -> Any:
-        nonlocal passes
-        passes += 1
-        if passes == 3:
-            raise ValueError("broken")
-        return real(step)
-
-    monkeypatch.setattr(served.chat.generator.cache.program, "run", run)
+    break_third_pass(served, monkeypatch)
     last = write(served, stream=True).named_events[-1]
     assert (last["type"], last["error"]["type"]) == ("error", "api_error")
 

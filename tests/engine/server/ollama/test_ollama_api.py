@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.server.served import HELLO, NUMBERS, Answer, Served, ask
+from tests.engine.server.served import HELLO, NUMBERS, Answer, Served, ask, break_third_pass
 
 pytestmark = pytest.mark.loopback
 OPTIONS = {"num_predict": 8, "temperature": 0, "ignore_eos": True}
@@ -85,6 +85,15 @@ def test_calls_are_objects_and_their_results_come_back(served: Served) -> None:
     rendered = ask(served, "/apply-template", {"messages": messages}).json["prompt"]
     assert "seven" in rendered
     assert chat(served, messages=messages, stream=False).json["eval_count"] > 0
+
+
+def test_a_failure_in_mid_stream_is_its_last_line(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_third_pass(served, monkeypatch)
+    *pieces, last = chat(served).lines
+    assert [piece["done"] for piece in pieces] == [False] * len(pieces)
+    assert pieces
+    assert set(last) == {"error"}
+    assert "ValueError" in last["error"]
 
 
 def test_probabilities_and_stops(served: Served) -> None:

@@ -11,7 +11,7 @@ from engine.core import CallPiece, Message, ToolCall
 from engine.server.chat import scores_json
 from engine.server.replies import Delta, Score
 from engine.server.responses.output import Output
-from tests.engine.server.served import HELLO, NUMBERS, TOKEN, Answer, Served, ask, complete
+from tests.engine.server.served import HELLO, NUMBERS, TOKEN, Answer, Served, ask, break_third_pass, complete
 
 pytestmark = pytest.mark.loopback
 COUNT = {"type": "function", "name": "count", "description": "Counts.", "parameters": NUMBERS, "strict": True}
@@ -239,16 +239,7 @@ def test_a_long_input_is_refused_or_its_beginning_left_out(served: Served) -> No
 def test_a_failure_in_mid_stream_is_a_response_that_failed(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, passes = served.chat.generator.cache.program.run, 0
-
-    def run(step: Any) -> Any:
-        nonlocal passes
-        passes += 1
-        if passes == 3:
-            raise ValueError("broken")
-        return real(step)
-
-    monkeypatch.setattr(served.chat.generator.cache.program, "run", run)
+    break_third_pass(served, monkeypatch)
     last = respond(served, stream=True).named_events[-1]
     assert last["type"] == "response.failed"
     assert last["response"]["status"] == "failed"
