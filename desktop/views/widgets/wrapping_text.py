@@ -50,8 +50,9 @@ class _Wraps(_Button):
     _words = ""
 
     def _beside(self) -> int:
-        """The pixels that stand beside the text."""
-        raise NotImplementedError
+        """The pixels that the frame takes beside the text."""
+        shown = max(map(self.fontMetrics().horizontalAdvance, self.text().split("\n")))
+        return super().sizeHint().width() - shown
 
     def _wrap(self) -> None:
         wrapped = wrapped_lines(self._words, self.font(), self.width() - self._beside())
@@ -108,11 +109,6 @@ class WrappingButton(_Wraps, QPushButton):
         self._words = words
         self.setText(words)
         self._wrap()
-
-    def _beside(self) -> int:
-        """The pixels that the frame takes beside the text."""
-        shown = max(map(self.fontMetrics().horizontalAdvance, self.text().split("\n")))
-        return super().sizeHint().width() - shown
 
     def sizeHint(self) -> QSize:
         """As wide as the text on one line, as high as it is now."""
