@@ -55,7 +55,7 @@ class CpuProgram:
     def __init__(
         self, forward: Forward, cache: CpuCache, max_rows: int, threads: int, prompt_bits: int = 16
     ) -> None:
-        lowered = LoweredPass(forward, cache, prompt_bits)
+        lowered = LoweredPass(forward, cache, prompt_bits, threads=threads)
         self._first_rows_apart = prompt_bits == 8
         self.max_rows, self.batch_rows = max_rows, SMALL_BATCH
         self._logits, self._operations = lowered.logits, lowered.operations

@@ -57,11 +57,13 @@ class Operation:
 class Calls:
     """The calls of a pass so far, and their memory: `scratch` bytes for each thread, and `constants`.
 
-    Large batches take activations of `prompt_bits` bits in products with integer codes.
+    Large batches take activations of `prompt_bits` bits in products with integer codes. Products are divided
+    for as many `threads`.
     """
 
-    def __init__(self, cache: StateAddresses, prompt_bits: int, constants: Constants) -> None:
+    def __init__(self, cache: StateAddresses, prompt_bits: int, constants: Constants, threads: int) -> None:
         self.cache, self.prompt_bits, self.constants = cache, prompt_bits, constants
+        self.threads = threads
         self.operations: list[Operation] = []
         self.scratch = linear.scratch_bytes(0)
         self.inputs = 0

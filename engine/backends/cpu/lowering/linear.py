@@ -17,8 +17,12 @@ from engine.backends.graph.linear import Linear, LinearGroup, Pack
 from engine.backends.graph.moe import ExpertLinear
 from engine.backends.graph.packing import Form
 
-_TILE_TARGET = 24 << 10
-"""Weight bytes of one tile: about 2 microseconds of reading, so that taking a tile costs little."""
+_LEAST_READ, _MOST_READ = 24 << 10, 160 << 10
+"""Weight bytes of a small batch's tile. Below the first, about 2 microseconds of reading, taking tiles costs
+too much; beyond the second nothing is gained.
+"""
+_TILES_OF_THREAD = 8
+"""A product has at least as many tiles for each thread, so that all threads end at nearly the same time."""
 
 _PACKED_BYTES = {
     "pack_int16": integer_gemm.INT16_ACTIVATIONS.activation_bytes,
@@ -55,10 +59,18 @@ def _linears(calls: Calls, group: LinearGroup) -> None:
         _linear(calls, node)
 
 
+def _tiles_at_once(calls: Calls, weight: WeightSpec, size: int) -> int:
+    """Weight tiles of a small batch's tile of a product that reads `size` bytes. Threads take tiles in turn:
+    the longer each is, the longer a processor's prefetcher can follow a thread.
+    """
+    read = min(_MOST_READ, max(_LEAST_READ, size // (_TILES_OF_THREAD * calls.threads)))
+    return max(2, read // weight.tile_bytes // 2 * 2)
+
+
 def _linear(calls: Calls, node: Linear) -> None:
     x, y, weight, residual = node.x, node.y, node.weight, node.residual
     assert isinstance(weight, WeightSpec)
-    group = max(2, _TILE_TARGET // weight.tile_bytes // 2 * 2)
+    group = _tiles_at_once(calls, weight, weight.nbytes)
     calls.scratch = max(calls.scratch, linear.scratch_bytes(weight.blocks * weight.weight_layout.unit))
     arguments: list[Argument] = [
         weight.address, weight.tile_bytes, weight.tiles, weight.blocks, x, x.stride, y, y.stride,
@@ -90,7 +102,7 @@ def _experts(calls: Calls, node: ExpertLinear) -> None:
     assert x.on_logit_rows == places.on_logit_rows
     weights, layout = cast(Sequence[WeightSpec], node.weights), first.weight_layout
     addresses = [each.address if each.weight_layout is layout else 0 for each in weights]
-    group = max(2, _TILE_TARGET // first.tile_bytes // 2 * 2)
+    group = _tiles_at_once(calls, first, routing.used * first.nbytes)
     tiles = -(-first.tiles // group)
     calls.scratch = max(calls.scratch, moe.scratch_bytes(first.blocks * first.weight_layout.unit))
     bias = 0 if node.bias is None else calls.constants.vector(node.bias, y.stride // 4)

@@ -56,6 +56,7 @@ class LoweredPass:
         cache: StateAddresses,
         prompt_bits: int = 16,
         constants: Constants | None = None,
+        threads: int = 1,
     ) -> None:
         recorder = Recorder()
         self.logits: Buffer = forward(recorder)
@@ -64,7 +65,7 @@ class LoweredPass:
         graph = group_linears(
             pack_inputs(graph, linear.form_of(prompt_bits), keep_floats=True), any_layout=True
         )
-        calls = Calls(cache, prompt_bits, constants or Constants())
+        calls = Calls(cache, prompt_bits, constants or Constants(), threads)
         for node in graph:
             LOWER[type(node)](calls, node)
         self.operations, self.scratch, self.constants = calls.operations, calls.scratch, calls.constants
