@@ -81,7 +81,8 @@ async def embed(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     model = service.model(fields)
     most = service.options.bounds.prompts
     texts = () if fields.get("input") == [] else prompts_of(fields, "input", most)
-    vectors, tokens = await _embedded(service, exchange, texts, fields.whole("dimensions", 1, _LONGEST) or 0)
+    dimensions, cut = fields.whole("dimensions", 1, _LONGEST) or 0, fields.flag("truncate", True)
+    vectors, tokens = await _embedded(service, exchange, texts, dimensions, cut=cut)
     return {"model": model.id, "embeddings": vectors, "prompt_eval_count": tokens}
 
 
@@ -89,14 +90,14 @@ async def embeddings(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """The vector of `prompt`: the older form."""
     fields = Fields(await exchange.read())
     service.model(fields)
-    vectors, _ = await _embedded(service, exchange, (fields.text("prompt"),), 0)
+    vectors, _ = await _embedded(service, exchange, (fields.text("prompt"),), 0, cut=True)
     return {"embedding": vectors[0]}
 
 
 async def _embedded(
-    service: Service, exchange: Exchange, texts: Sequence[Prompt], dimensions: int
+    service: Service, exchange: Exchange, texts: Sequence[Prompt], dimensions: int, *, cut: bool
 ) -> tuple[list[list[float]], int]:
     """The vectors of these texts, and how many tokens these have. Raises `ApiError`."""
-    found = await embeddings_of(service, exchange, texts, "", dimensions)
+    found = await embeddings_of(service, exchange, texts, "", dimensions, cut=cut)
     exchange.memory.take(3 * sum(one.weight for one in found))  # numbers take more than their digits
     return [json.loads(one.json) for one in found], sum(one.tokens for one in found)

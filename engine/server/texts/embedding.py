@@ -47,12 +47,17 @@ class Embedded:
 
 
 def embedding_work(
-    texts: Sequence[str | Sequence[int]], pooling: str, dimensions: int, *, as_base64: bool
+    texts: Sequence[str | Sequence[int]],
+    pooling: str,
+    dimensions: int,
+    *,
+    as_base64: bool = False,
+    cut: bool = False,
 ) -> Work:
     """The work of embedding texts, or token ids, in order; yields `Embedded`.
 
     `pooling` is one of `POOLINGS`, or "" for the model's own, else "mean". Vectors are cut to `dimensions`
-    numbers, 0 for all, and have length 1.
+    numbers, 0 for all, and have length 1. Of a text that is too long, `cut` takes the beginning.
     """
 
     def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
@@ -69,11 +74,11 @@ def embedding_work(
                 f"The model's files ask for the pooling {own!r}, which is not supported; ask for one of "
                 f"{', '.join(POOLINGS)} as pooling, or use another model."
             )
-        all_ids = []
+        all_ids, most = [], chat.context_length
         for text in texts:
-            make = partial(_ids, chat, text)
-            all_ids.append((yield from encoded_aside(chat.tokenizer, make, chat.context_length)))
-            check_prompt(all_ids[-1], config.vocab_size, chat.context_length)
+            make = partial(_ids, chat, text, most if cut else None)
+            all_ids.append((yield from encoded_aside(chat.tokenizer, make, 0 if cut else most)))
+            check_prompt(all_ids[-1], config.vocab_size, most)
             yield Waiting()  # thousands of long texts take seconds
         for ids in all_ids:
             vector = yield from embedded(chat, ids, own)
@@ -90,11 +95,12 @@ async def embeddings_of(
     dimensions: int,
     *,
     as_base64: bool = False,
+    cut: bool = False,
 ) -> list[Embedded]:
     """The vectors of these texts, in order, on the server's thread; the rest as `embedding_work`. Raises
     `ApiError`.
     """
-    service.start(exchange, [embedding_work(texts, pooling, dimensions, as_base64=as_base64)])
+    service.start(exchange, [embedding_work(texts, pooling, dimensions, as_base64=as_base64, cut=cut)])
     found: list[Embedded] = []
     while events := await exchange.channel.take():
         new = [event for _, event in events if event is not None]
@@ -128,10 +134,14 @@ def embedded(chat: LocalChat, ids: Sequence[int], pooling: str) -> Generator[Wai
     return total
 
 
-def _ids(chat: LocalChat, text: str | Sequence[int]) -> list[int]:
-    """The ids of a text, with the token that the model's makers put at the end; ids are as they are."""
+def _ids(chat: LocalChat, text: str | Sequence[int], most: int | None) -> list[int]:
+    """The ids of a text, with the token that the model's makers put at the end; ids are as they are. With
+    `most` they are the first ones of too many.
+    """
     ids, end = prompt_ids(chat, text), chat.tokenizer.end_id
-    return [*ids, end] if isinstance(text, str) and end is not None else ids
+    if isinstance(text, str) and end is not None:
+        return [*ids[: None if most is None else most - 1], end]
+    return ids[:most]
 
 
 def _unit(vector: Vector) -> Vector:

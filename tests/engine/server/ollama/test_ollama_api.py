@@ -153,6 +153,17 @@ def test_vectors_are_those_of_openais_form(served: Served) -> None:
     assert ask(served, "/api/embed", {"input": []}).json["embeddings"] == []
 
 
+def test_a_text_that_is_too_long_for_a_vector_loses_its_end_unless_forbidden(served: Served) -> None:
+    text = "word " * 1500
+    ids = ask(served, "/tokenize", {"prompt": text}).json["tokens"]
+    expected = ask(served, "/v1/embeddings", {"input": ids[:1024]}).json["data"][0]["embedding"]
+    found = ask(served, "/api/embed", {"input": text}).json
+    assert (len(ids) > 1024, found["prompt_eval_count"], found["embeddings"]) == (True, 1024, [expected])
+    assert ask(served, "/api/embeddings", {"prompt": text}).json["embedding"] == expected
+    refused = ask(served, "/api/embed", {"input": text, "truncate": False})
+    assert (refused.status, "context holds 1024" in refused.json["error"]) == (400, True)
+
+
 @pytest.mark.parametrize("prompt", [["a", "b"], [1, 2], []])
 def test_the_older_form_of_vectors_takes_one_text(served: Served, prompt: list[Any]) -> None:
     answer = ask(served, "/api/embeddings", {"prompt": prompt})

@@ -154,6 +154,14 @@ def test_the_models_own_pooling_and_end(embedding_model: Served) -> None:
     np.testing.assert_allclose(given, unit(expected[-2]), atol=2e-5)
 
 
+def test_a_text_that_is_cut_keeps_the_end_of_the_makers(embedding_model: Served) -> None:
+    text = "word " * 1500
+    ids = embedding_model.on_model_thread(lambda chat: [*chat.tokenizer.encode(text)[:1023], 0])
+    found = ask(embedding_model, "/api/embed", {"input": text}).json
+    assert found["prompt_eval_count"] == len(ids)
+    assert found["embeddings"] == vectors(embed(embedding_model, ids)).tolist()
+
+
 def test_texts_wait_for_pages_that_others_hold(served: Served) -> None:
     """Also scored ones: nothing is refused because of other requests."""
     leases: list[Any] = []
@@ -182,7 +190,7 @@ def test_texts_wait_for_pages_that_others_hold(served: Served) -> None:
 
 def test_replies_go_on_while_many_texts_are_tokenized(served: Served) -> None:
     def kinds(chat: LocalChat) -> list[type]:
-        work = embedding_work([TEXT] * 5, "mean", 0, as_base64=False)
+        work = embedding_work([TEXT] * 5, "mean", 0)
         return [type(event) for event in work(chat, threading.Event())]
 
     found = served.on_model_thread(kinds)
