@@ -232,7 +232,15 @@ def test_render_and_run_switch_thinking(answer, run_command, tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    ["{", "[]", '{"messages": 3}', '[{"role": "user"}]', '[{"role": "user", "content": null}]', "\xff"],
+    [
+        "{",
+        "[]",
+        '["Hi"]',
+        '{"messages": 3}',
+        '[{"role": "user"}]',
+        '[{"role": "user", "content": null}]',
+        "\xff",
+    ],
 )
 def test_messages_that_are_none(run_command, tiny, tmp_path, content):
     file = tmp_path / "messages.json"

@@ -23,9 +23,9 @@ class Terminal(io.StringIO):
 def test_progress_is_one_line_that_notes_and_answers_clear() -> None:
     with redirect_stderr(Terminal()) as terminal:
         console = Console(json=False)
-        console.loading(Loading("Loading", 1, 3))
+        console.loading(Loading("Loading", 1, 2))
         console.loading(Loading("Ready", 1, 1))
-        assert terminal.getvalue().rstrip() == "\rLoading 33 %\rReady"
+        assert terminal.getvalue().rstrip() == "\rLoading 50 %\rReady"
         console.note("One\nword.")
         assert terminal.getvalue().endswith("\r" + " " * 5 + "\rOne word.\n")
         written = terminal.getvalue()

@@ -106,7 +106,7 @@ def test_presets_have_valid_addresses() -> None:
 def test_capabilities_are_kept() -> None:
     assert Capabilities.from_json(VLLM.to_json()) == VLLM
     assert Capabilities.from_json(
-        {"chat": "yes", "taken": "seed", "later": 1, "usage": True}
+        {"chat": "yes", "taken": "seed", "later": 1, "usage": True, "probed": True}
     ) == Capabilities(usage=True)
     assert dict(VLLM.rows())["Probabilities of tokens"] == "yes, with up to 20 alternatives"
     assert dict(NOTHING.rows())["Continues a reply"] == "no, it starts a new one"

@@ -53,6 +53,17 @@ def test_index_agrees_with_a_search(edits: list[list[int] | int], one: int, othe
             assert index.places(k, key, 5) == slow_places(text, text[-k:], 5)
 
 
+@pytest.mark.parametrize("begun", [0, 3])
+def test_a_long_text_is_indexed_as_token_by_token(begun: int) -> None:
+    random.seed(7)
+    text = random.choices(range(3), k=200)
+    index = NgramIndex(2, 4)
+    index.extend(text[:begun])
+    index.extend(text[begun:])
+    for k, key in enumerate(index.keys(text), 2):
+        assert index.places(k, key, 9) == slow_places(text, text[-k:], 9) != []
+
+
 def slow_guess(reference: list[int], text: list[int], count: int, shortest: int, longest: int) -> list[int]:
     """The continuation of the best match: own text first, of the latest 8 places of the longest run the
     longest match.

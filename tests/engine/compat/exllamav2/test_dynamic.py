@@ -149,7 +149,10 @@ def test_what_ends_a_job(generator, tokenizer, alone):
 def test_banned_strings_and_healing(generator, tokenizer, alone):
     text = alone[0][len(PROMPTS[0]) :]
     job = ExLlamaV2DynamicJob(
-        tokenizer.encode(PROMPTS[0]), 12, gen_settings=GREEDY, banned_strings=[text[2:6].strip() or text[2:8]]
+        tokenizer.encode(PROMPTS[0]),
+        12,
+        gen_settings=GREEDY,
+        banned_strings=[(text[2:6].strip() or text[2:8]).upper()],
     )
     generator.enqueue(job)
     results = finished(generator)[job]
@@ -257,6 +260,8 @@ def test_sizes(model, cache, tokenizer, capsys):
     most = 0
     while generator.num_remaining_jobs():
         results = generator.iterate()
+        if not most:
+            generator.print_page_list()
         most = max(most, len(generator.active_jobs))
         for result in results:
             if result["eos"]:
@@ -265,7 +270,9 @@ def test_sizes(model, cache, tokenizer, capsys):
     with pytest.raises(BadSetting, match="max_seq_len is 40"):
         generator.enqueue(ExLlamaV2DynamicJob(torch.full((1, 40), 50), 5))
     generator.print_page_list()
-    assert "pages:" in capsys.readouterr().out
+    during, after = capsys.readouterr().out.splitlines()
+    assert during.endswith(" 1 in use")
+    assert after.endswith(" 0 in use")
     generator.reset_page_table()
     generator.defrag_cache()
     assert generator.generate("the cat", 2, return_last_results=True)[1]["cached_tokens"] == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -178,6 +178,12 @@ def test_the_filters_of_exllamav2(model, cache, tokenizer):
     assert by_hand.sequence_str in ("yes", "no")
     assert engine_filters([select, select.clone()], tokenizer.engine_tokenizer)[0] is select.wrapped
     generator.close()
+
+
+def test_a_filter_with_half_of_the_methods_is_refused(tokenizer):
+    for half in (SimpleNamespace(mask=None), SimpleNamespace(begin=None, feed=None)):
+        with pytest.raises(BadSetting, match="a filter with begin, feed and next was expected"):
+            engine_filters([half], tokenizer.engine_tokenizer)
 
 
 def test_a_filter_without_methods_says_what_it_lacks(model, cache, tokenizer):

@@ -137,6 +137,8 @@ def test_rows_of_one_prompt(model, cache, ids):
         cache.copy_states(cache, 0, 4, 2, 4, 0, 1, 1, 1)
     with pytest.raises(ValueError, match="from_rows"):
         cache.copy_states(cache, 0, 4, 0, 4, 0, 2, 1, 1)
+    with pytest.raises(ValueError, match="from_rows"):
+        cache.copy_states(cache, 0, 4, 0, 4, 0, 1, -1, 1)
     with pytest.raises(ValueError, match="are not there"):
         cache.copy_states(cache, 0, 400, 0, 400, 0, 1, 1, 1)
     with pytest.raises(ValueError, match="come before"):

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import engine.compat.exllamav2 as exllamav2
+import engine.compat.exllamav2.generator as generators
 from engine.compat.exllamav2 import ExLlamaV2Cache, ExLlamaV2Config, Timer, model_init
 from engine.compat.exllamav2.generator import ExLlamaV2Sampler, ExLlamaV2StreamingGenerator
 from engine.compat.exllamav2.server import ExLlamaV2WebSocketServer
@@ -138,12 +139,21 @@ def test_ranges_as_wide_as_the_original_s(generator, values):
     generator.close()
 
 
+@pytest.mark.parametrize("name", ["num_key_value_heads", "fixed_device"])
+def test_what_a_cache_cannot_be_given(model, name):
+    with pytest.raises(NotSupportedYet, match=name):
+        ExLlamaV2Cache(model, **{name: 1})
+
+
 def test_names_that_are_not_here():
     for name in ("ExLlamaV2VisionTower", "ExLlamaV2MultimodalProjector", "SeqTensor", "Intervention"):
         with pytest.raises(NotSupportedYet, match=name):
             getattr(exllamav2, name)
-    with pytest.raises(AttributeError, match="no_such"):
-        _ = exllamav2.no_such
+    with pytest.raises(NotSupportedYet, match="pictures"):
+        _ = generators.ExLlamaV2MMEmbedding
+    for module in (exllamav2, generators):
+        with pytest.raises(AttributeError, match="no_such"):
+            _ = module.no_such
     with pytest.raises(NotSupportedYet, match="opens no port"):
         ExLlamaV2WebSocketServer("localhost", 7862, None, None, None)
     assert exllamav2.__version__ == "0.3.2"

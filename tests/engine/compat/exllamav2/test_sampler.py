@@ -66,6 +66,13 @@ def test_probabilities_are_those_after_all_steps(tokenizer):
     assert shares.tolist() == [[pytest.approx([0.625, 0.375, 0.0], abs=1e-6)]]
 
 
+def test_the_likeliest_tokens_are_left_out(tokenizer):
+    """Of those with 0.2 or more only the least likely stays: XTC."""
+    settings = Settings(**PLAIN | {"xtc_probability": 1.0, "xtc_threshold": 0.2})
+    drawn = {int(sampled(tokenizer, {45: 0.5, 46: 0.3, 47: 0.2}, n / 10, settings)[0]) for n in range(10)}
+    assert drawn == {47}
+
+
 def test_the_text_so_far_is_penalised(tokenizer):
     settings = Settings(**PLAIN | {"token_repetition_penalty": 8.0, "top_k": 1})
     logits = logits_of(tokenizer, {5: 9.0, 6: 8.0})

@@ -176,6 +176,8 @@ def test_the_older_tuples(parts):
     chunk, eos, ids, probabilities, logits = generator.stream()
     assert isinstance(chunk, str)
     assert (eos, ids.shape, probabilities.shape, logits.shape[:2]) == (False, (1, 1), (1, 1), (1, 1))
+    generator.begin_stream_ex(tokenizer.encode("the cat"), GREEDY)
+    assert len(generator.stream()) == 3
     with pytest.raises(ValueError, match=r"ExLlamaV2Sampler\.Settings"):
         generator.begin_stream(tokenizer.encode("the cat"), None)
     generator.close()
