@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from engine.constraint.calls.elements import Elements
-from engine.constraint.calls.lark import LarkRules, quoted, regex_of
+from engine.constraint.calls.lark import LarkRules, quoted
 from engine.constraint.calls.schema import argument_schema, as_json
 from engine.constraint.calls.texts import FREE, NoTexts, texts_of
 from engine.constraint.calls.values import Values, alternatives, braces, members_of, python
@@ -295,10 +295,10 @@ class _Written:
             wrapped = f"{quoted(begins)} {self.rules.until(ends, texts)} {self.rules.text(after.strip())}"
             # what begins like a wrapped text is one, so that the lexer need not choose
             texts = f"/([^{begins[0]}]{FREE.strip('/')})?/" if free else texts
+        end = quoted(trail)[1:-1]  # white space as an expression has it
         if trail and free:
-            texts = f"{texts[:-1]}({regex_of(trail)})?/"
+            texts = f"{texts[:-1]}({end})?/"
         elif trail:  # one at the end is not part of the string
-            end = regex_of(trail)
             texts = f"( {texts} & ~/(?s:.*){end}/ ) | ( {texts} /{end}/ )"
         ended = self.rules.until(after.strip(), texts)
         return f"( {ended} | {wrapped} ) {rest}" if wrapped else f"{ended} {rest}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.constraint.grammar_source import NO_FORCING, GrammarSource, checked_source
 
-__all__ = ["LarkRules", "regex_of"]
+__all__ = ["LarkRules"]
 
 _MOST_REFERENCES = 50_000
 """Of many tools, side by side; those of each schema are counted by themselves."""
@@ -113,15 +113,6 @@ class LarkRules:
 def quoted(text: str) -> str:
     """A text as Lark writes it."""
     return json.dumps(text, ensure_ascii=False)
-
-
-def regex_of(text: str) -> str:
-    """The expression, between two slashes, that matches exactly a text."""
-    return "".join(char if char.isalnum() or not char.isascii() else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    return {"\n": r"\n", "\r": r"\r", "\t": r"\t"}.get(char, "\\" + char)
 
 
 def _parts(text: str) -> Iterable[str]:

@@ -419,6 +419,10 @@ def test_nothing_in_a_thought_is_a_call() -> None:
     assert filter.mask() is None
     feed(filter, text)
     assert filter.mask() is not None
+    filter = LazyCalls(tokenizer(), CallGrammar(HERMES, TOOLS), (("[T]", "[/T]"), ("<think>", "</think>")))
+    feed(filter, "<thi")
+    feed(filter, f"nk>{text}")
+    assert filter.mask() is None
     filter = LazyCalls(tokenizer(), CallGrammar(HERMES, TOOLS), (), "</think>")
     feed(filter, f"{text} </thi")
     assert filter.mask() is None

@@ -57,3 +57,6 @@ def test_what_comes_first():
     assert texts(JsonPlace().after(b"["), only) == {b"{"}
     only = vocabulary.mask_of(i for i, text in enumerate(vocabulary.texts) if text in (b"2", b"."))
     assert texts(JsonPlace().after(b"[1"), only) == {b"2", b"."}
+    only = vocabulary.mask_of(i for i, text in enumerate(vocabulary.texts) if text in (b"2", b","))
+    assert texts(JsonPlace().after(b"[1"), only) == {b","}  # a number can go on for ever
+    assert texts(JsonPlace().after(b"[true"), only) == {b"2", b","}

@@ -84,6 +84,12 @@ def test_no_other_tokens_are_fewer(words: list[bytes], text: str, banned: set[in
         assert not banned.intersection(ending.tokens)
 
 
+def test_letters_that_are_tried_later_are_tried() -> None:
+    """Of many letters some are tried first, which lead to a long ending here."""
+    one = GrammarFilter.regex(tokenizer_of(bytes_of("abcdefghijklmnopqrstuvwxyz")), "[a-z]b{300}|q")
+    assert one.completion(b"") == b"q"
+
+
 def test_long_tokens_are_used_and_nothing_that_only_one_filter_completes_is_an_ending() -> None:
     long = tokenizer_of([*bytes_of("ab"), b"a" * 32])
     ending = Budget([SelectFilter(long, ["a" * 32 + "b"])]).ending()

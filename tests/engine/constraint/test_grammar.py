@@ -399,3 +399,8 @@ def test_a_source_can_be_used_again() -> None:
         assert [vocabulary_of(tokenizer_of(words)).texts[i] for i in allowed_ids(one.mask())] == [
             word for word in words if word != b"b"
         ]
+
+
+def test_an_expression_has_no_references_to_count() -> None:
+    """A long one may hold what would be rules of a grammar."""
+    assert regex_source("(" + "a: " * 2_001 + ")?").text

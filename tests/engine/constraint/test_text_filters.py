@@ -56,6 +56,7 @@ def test_select() -> None:
     one.accept(0)
     assert (one.may_end, one.ended) == (True, True)
     one.rollback(2)
+    one.rollback(0)
     assert ids(one.mask()) == [9]
 
 

@@ -1,0 +1,99 @@
+"""What a replay asks for, whether it can be made, and why it may differ, for recorded replies."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from desktop.services.provenance.provenance import ReplyProvenance
+from desktop.services.provenance.replay import doubts, replay_request, why_not
+from desktop.store.conversations.token_trace import TokenTrace
+from desktop.store.provenance.provenance import Provenance
+from desktop.version import version
+from engine.core import ModelInfo, Rendered, Stats
+from engine.settings import CacheSettings, LoadSettings, SamplerSettings, SpeculationSettings, StopSettings
+
+MODEL = ModelInfo(
+    "", "Owl", "llama", "gguf", 1, 32.0, 4, 1, 4096, 700, 8, (2,), True, backend="cpu", threads=2
+)
+LOADED = (LoadSettings(), CacheSettings())
+PROMPT = Rendered((1, 2, 3), passes=(((0, 3),),))
+
+
+def reply(settings: Any = (), prompt: Rendered = PROMPT, model: Any = (), **record: Any) -> ReplyProvenance:
+    """A finished reply of two tokens; what is not given is as with `MODEL`, loaded by `LOADED`."""
+    facts = {
+        "engine": version(),
+        "model": {"name": "Owl", "identity": "o", "backend": "cpu", "where": "", "threads": 2, **dict(model)},
+        "settings": {type(each).__name__: each.to_json() for each in (*LOADED, *settings)},
+    }
+    record = {"reason": "stop_token", "stats": dataclasses.asdict(Stats(seed=77)), **record}
+    trace = TokenTrace()
+    trace.ids.extend((5, 6))
+    message: Any = SimpleNamespace(stats=record, state="complete")
+    return ReplyProvenance(message, Provenance(facts, prompt), trace)
+
+
+DRAFTS = SpeculationSettings(method="model")
+TIMING = "The drafts were sampled without a fixed seed, so they depended on timing."
+
+
+@pytest.mark.parametrize(
+    ("made", "identity", "said"),
+    [
+        (reply(), "o", []),
+        (reply(), "p", ["The loaded model is Owl, whose files differ from those of “Owl” at the time."]),
+        (reply(model={"threads": 8}), "o", ["The number of threads was 8 and is now 2."]),
+        (
+            reply(model={"where": "GPU 0", "backend": "cuda"}), "o",
+            ["The reply was computed on GPU 0; now the processor is used."],
+        ),
+        (
+            reply([CacheSettings(dtype="q8")]), "o",
+            ["The model was loaded with different settings: cache type."],
+        ),
+        (
+            reply(prompt=Rendered((1, 2, 3), passes=(((0, 0),),))), "o",
+            ["A part of its prompt was cached in an earlier session, and how it was read is unknown."],
+        ),
+        (reply([DRAFTS, SamplerSettings(temperature=0.5)]), "o", [TIMING]),
+        (reply([DRAFTS, SamplerSettings(temperature=0.5, seed=3)]), "o", []),
+        (reply([DRAFTS, SamplerSettings(temperature=0.0)]), "o", []),
+        (reply([SamplerSettings(temperature=0.5)]), "o", []),
+    ],
+)  # fmt: skip
+def test_why_a_replay_may_differ(made: ReplyProvenance, identity: str, said: list[str]) -> None:
+    assert doubts(made, MODEL, LOADED, identity) == said
+
+
+def test_threads_do_not_matter_on_a_gpu() -> None:
+    there = dataclasses.replace(MODEL, backend="cuda", where="GPU 0", threads=4)
+    assert doubts(reply(model={"where": "GPU 0", "backend": "cuda"}), there, LOADED, "o") == []
+
+
+def test_a_replay_draws_with_the_seed_that_was_drawn() -> None:
+    request = replay_request(reply([SamplerSettings(temperature=0.5), StopSettings(max_tokens=900)]))
+    assert (request.sampler.temperature, request.sampler.seed) == (0.5, 77)
+    assert (request.stops.max_tokens, request.replayed) == (900, PROMPT)
+    assert not request.plain
+
+
+@pytest.mark.parametrize("record", [{"reason": "cancelled"}, {"reason": "time_limit"}, {"error": "Lost."}])
+def test_a_replay_ends_where_the_reply_was_cut_off(record: dict[str, str]) -> None:
+    request = replay_request(reply([StopSettings(max_tokens=900, time_limit=5.0)], **record))
+    assert (request.stops.max_tokens, request.stops.time_limit) == (2, 0.0)
+
+
+def test_why_there_is_no_replay() -> None:
+    assert why_not(reply(), MODEL, False) == ""
+    assert why_not(reply(), MODEL, True) == "Wait until the engine is free."
+    assert why_not(reply(), None, False) == "Load the model first."
+    assert "on a server" in why_not(reply(), dataclasses.replace(MODEL, host="Lab"), False)
+    assert "was not saved" in why_not(reply(stats=None), MODEL, False)
+    assert why_not(reply(model={"server": "Lab"}), MODEL, False).startswith("Lab wrote this reply.")
+    unknown = reply()
+    unknown.trace.ids[1] = -1  # type: ignore[union-attr]
+    assert "nothing to compare with" in why_not(unknown, MODEL, False)
