@@ -179,6 +179,8 @@ def test_downloads_run_one_by_one_and_a_waiting_one_can_be_cancelled(deck: Deck)
     for title in ("A", "B", "C"):
         deck.service.download(choice(title))
     deck.until(("A", "running", 100), ("B", "waiting", 0), ("C", "waiting", 0))
+    waits = deck.service.downloads[1]
+    assert (waits.total, waits.sentence) == (1000, "Waiting for the previous download")
     deck.service.discard(("org/model", "B"))
     deck.hub.gate.release(40)
     deck.until(("A", "finished", 1000), ("C", "finished", 1000))
