@@ -27,6 +27,16 @@ def _no_dictionaries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enchant, "FILES", ())
 
 
+@pytest.fixture(autouse=True)
+def _no_pointer() -> None:
+    """The pointer is over no window. Qt gives no event where it is moved to where it is: a test that moves it
+    to the place at which another has left it would wait in vain.
+    """
+    gui = sys.modules.get("PySide6.QtGui")
+    if gui is not None and gui.QGuiApplication.instance() is not None:
+        gui.QCursor.setPos(-1, -1)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _no_background() -> Iterator[None]:
     """No voice of this system: nothing is read aloud, and it is offered in the same places everywhere. No
