@@ -62,8 +62,9 @@ class OldestFirst:
         count = 0
         if len(ids) + room > self.context_length:
             count = self._same_cut(messages, groups)
-            ids = encode(_without(messages, groups, count))
-            if not count or len(ids) + room > self.context_length:
+            if count:
+                ids = encode(_without(messages, groups, count))
+            if len(ids) + room > self.context_length:
                 count = self._fewest(messages, groups, encode, room + self.context_length // 8)
                 ids = encode(_without(messages, groups, count))
         if len(ids) > self.context_length:
@@ -87,15 +88,27 @@ class OldestFirst:
         return next(cuts, 0)
 
     def _fewest(self, messages: Sequence[Message], groups: list[list[int]], encode: Encode, free: int) -> int:
-        """The fewest turns to leave out for `free` free tokens; all but the last when nothing is enough."""
-        low, high = 0, max(len(groups) - 1, 0)
-        while low < high:
-            middle = (low + high) // 2
-            if len(encode(_without(messages, groups, middle))) + free <= self.context_length:
-                high = middle
+        """The fewest turns to leave out for `free` free tokens; all but the last when nothing is enough.
+
+        It tries the last two turns, four and so on before it bisects, so that nothing is encoded that is much
+        longer than the context, however long the conversation.
+        """
+
+        def holds(last: int) -> bool:
+            ids = encode(_without(messages, groups, len(groups) - last))
+            return len(ids) + free <= self.context_length
+
+        kept, too_many = 1, 2
+        while too_many < len(groups) and holds(too_many):
+            kept, too_many = too_many, 2 * too_many
+        too_many = min(too_many, len(groups))
+        while too_many - kept > 1:
+            middle = (kept + too_many) // 2
+            if holds(middle):
+                kept = middle
             else:
-                low = middle + 1
-        return low
+                too_many = middle
+        return max(0, len(groups) - kept)
 
 
 def _first(messages: Sequence[Message], groups: list[list[int]], count: int) -> tuple[Message, ...]:

@@ -75,6 +75,28 @@ def test_the_last_message_may_take_the_replys_room_but_not_more():
         OldestFirst(400).fit([Message("system", "500")], encode, 100)
 
 
+def test_a_long_conversation_is_encoded_whole_once_and_its_end_in_short_parts():
+    encoded: list[int] = []
+
+    def counted(messages):
+        encoded.append(len(encode(messages)))
+        return encode(messages)
+
+    messages = talk(*[99] * 2001)
+    dropped, ids = OldestFirst(8192).fit(messages, counted, 2048)
+    most = 8192 - 2048 - 8192 // 8
+    assert len(ids) + 200 > most >= len(ids)
+    assert dropped == 2001 - (len(ids) - 10) // 100
+    assert encoded[0] == 200_110
+    assert max(encoded[1:]) < 2 * 8192
+    assert len(encoded) < 12
+
+    encoded.clear()
+    with pytest.raises(ContextTooLong):
+        OldestFirst(8192).fit(talk(*[99] * 2000, 250_000), counted, 2048)
+    assert len(encoded) == 3
+
+
 def test_an_open_reply_keeps_its_question():
     messages = [*talk(99, 99, 99), Message("assistant", "50")]
     assert OldestFirst(300).fit(messages, encode, 10)[0] == 2
