@@ -74,6 +74,7 @@ from engine.platform.folders import private_file
 from engine.platform.language import PREFERENCES, saved_choice
 from engine.remote import split_address
 from engine.settings import Settings
+from engine.words import _
 
 __all__ = ["Desktop", "EngineApi", "make_application", "run"]
 
@@ -260,6 +261,15 @@ class Desktop(QObject):
             models.open(Path(last))
         else:
             models.look_for_models()  # For the welcome page.
+            if last and keep_last and split_address(last) is None:
+                self.window.chat.offer_models(
+                    _(
+                        "{name} was not loaded: it is no longer in {folder}. Choose another model, or open "
+                        "this one where it is now.",
+                        name=Path(last).name,
+                        folder=Path(last).parent,
+                    )
+                )
 
     def _is_at_hand(self, model: str) -> bool:
         """Whether the file is there, or opening the model of a server asks that server nothing."""

@@ -88,7 +88,7 @@ class ChatSession(SessionSignals):
         runner.draft_failed.connect(self._on_draft_failed)
         runner.ended.connect(self._on_ended)
         runner.trouble.connect(self.report_error)
-        runner.saved_again.connect(self._on_saved_again)
+        runner.saved_again.connect(self.report_saved_again)
         runner.engine_failed.connect(self._on_engine_failed)
 
     def _offer_actions(self) -> None:
@@ -357,8 +357,10 @@ class ChatSession(SessionSignals):
         self.reply_ended.emit(conversation_id, message_id, stopped)
 
     @Slot()
-    def _on_saved_again(self) -> None:
-        self.notice.emit(_("Saving works again, and everything is saved."), "info")
+    def report_saved_again(self) -> None:
+        """Say that what could not be saved is saved now, unless a reply is still not."""
+        if not self.replies.unsaved.in_trouble:
+            self.notice.emit(_("Saving works again, and everything is saved."), "info")
 
     @Slot(str, str)
     def _on_engine_failed(self, sentence: str, details: str) -> None:

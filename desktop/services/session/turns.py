@@ -117,6 +117,7 @@ class Turns:
                 beginning = _Beginning(begun)
             return self._begin(context, message.id, beginning, who)
         except StoreError as error:
+            self.refused = (self._engine.state_in(chat or self._visible.id), str(error))
             self._signals.notice.emit(str(error), "error")
             if sent:  # the message is saved and not the reply: it is shown, to be answered later
                 with contextlib.suppress(StoreError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QObject, Signal
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QGuiApplication, QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from desktop.blocks import THINKING_TAGS
@@ -101,10 +101,12 @@ class ChatPane(QWidget):
         )
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Show above the transcript that it has the focus: it has no frame."""
+        """Show above the transcript that it has the focus: it has no frame. Text typed there is written in
+        the message box.
+        """
         if event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
             set_styled(self._header, "below", "focused" if event.type() == QEvent.Type.FocusIn else "")
-        return False
+        return isinstance(event, QKeyEvent) and self.composer.take_key(event)
 
     def add_page(self, page: QWidget) -> None:
         """Add `page`, hidden, where it can replace the transcript."""
@@ -124,7 +126,7 @@ class ChatPane(QWidget):
         session.avoided.connect(self._show_avoided)
         session.settings_changed.connect(self._settings_changed)
         session.draft_refused.connect(self._show_refused_draft)
-        session.server_refused.connect(self._show_refused_server)
+        session.server_refused.connect(self.offer_models)
         session.model_changed.connect(self._model_came)
         listen(self, session.local_only_changed, lambda _pinned: self.show_model())
         session.conversation_changed.connect(self._show_conversation)
@@ -211,7 +213,8 @@ class ChatPane(QWidget):
             sentence, "warning", offer=(translate(SWITCH_OFF), self._session.switch_drafting_off)
         )
 
-    def _show_refused_server(self, sentence: str) -> None:
+    def offer_models(self, sentence: str) -> None:
+        """Show a notice about a model that cannot be used, with the offer to choose another one."""
         self.banner.show_notice(sentence, "warning", offer=(translate(CHOOSE), self.model_requested.emit))
 
     def _settings_changed(self, cls: type[Settings]) -> None:
@@ -250,10 +253,13 @@ class ChatPane(QWidget):
             self.composer.setFocus()
 
     def show_notice(self, text: str, level: str) -> None:
-        """Show a notice of the session, once with the details of a bug or the offer to load the
-        model again.
+        """Show a notice of the session, once with the details of a bug, the offer to load the model again, or
+        to choose the one that is missing.
         """
         session = self._session
+        if session.refused == ("no_model", text):
+            self.offer_models(text)
+            return
         details, session.error_details = (session.error_details if level != "info" else ""), ""
         self._offers_reload, session.reload_offered = level == "error" and session.reload_offered, False
         offer = (translate(RELOAD), self.reload_requested.emit) if self._offers_reload else None

@@ -61,7 +61,7 @@ class DraftAutosave(QObject):
             self._session.notice.emit(str(error), "error")
 
     def save(self) -> None:
-        """Save what was typed; an error is reported once, and the next key tries again."""
+        """Save what was typed; an error and its end are reported, and the next key tries again."""
         self._timer.stop()
         self._files.save()
         if self._dirty:
@@ -95,6 +95,8 @@ class DraftAutosave(QObject):
                 self._failed = True
                 self._session.notice.emit(_("Your text is not saved yet: {error}", error=error), "error")
             return
+        if self._failed:
+            self._session.report_saved_again()
         self._dirty = self._failed = False
         known = self._known | {conversation} if holds else self._known - {conversation}
         if known != self._known:

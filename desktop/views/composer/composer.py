@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QObject, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QPalette
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QKeySequence, QPalette
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from desktop.views.composer.message_edit import MessageEdit
@@ -19,6 +19,10 @@ from engine.words import _
 __all__ = ["COLUMN_WIDTH", "Composer"]
 
 COLUMN_WIDTH = 860
+_COMMANDING = (
+    Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier | Qt.KeyboardModifier.MetaModifier
+)
+"""With one of them a key is a command, not text."""
 
 
 class Composer(QWidget):
@@ -113,6 +117,19 @@ class Composer(QWidget):
         """Replace the text, and put the cursor at its end."""
         self.box.setPlainText(text)
         self.box.moveCursor(self.box.textCursor().MoveOperation.End)
+
+    def take_key(self, event: QKeyEvent) -> bool:
+        """Write what was typed or pasted where nothing can be written; False for any other key."""
+        pastes = event.matches(QKeySequence.StandardKey.Paste)
+        types = event.text().isprintable() and event.text().strip() and not event.modifiers() & _COMMANDING
+        if event.type() == QEvent.Type.ShortcutOverride and pastes:
+            event.accept()  # before the window's command, which is for text boxes
+        elif event.type() == QEvent.Type.KeyPress and (pastes or types):
+            self.box.setFocus()
+            QCoreApplication.sendEvent(self.box, event)
+        else:
+            return False
+        return True
 
     def opening(self) -> str:
         """The beginning of the reply; empty for none."""

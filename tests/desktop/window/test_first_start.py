@@ -33,6 +33,29 @@ def test_the_settings_pane_is_closed_at_first_and_then_as_it_was_left(hand: Hand
     assert not hand.window.inspector.isVisible()
 
 
+def test_a_model_whose_file_is_gone_is_named_and_another_one_is_offered(hand: Hand) -> None:
+    hand.load()
+    (hand.folder / "echo.gguf").unlink()
+    hand.restart()
+    banner = hand.window.chat.banner
+    hand.qtbot.waitUntil(banner.isVisible)
+    assert banner.text.text() == (
+        f"echo.gguf was not loaded: it is no longer in {hand.folder}. Choose another model, or open this one "
+        "where it is now."
+    )
+    banner.hide()
+    hand.type("Hello")
+    hand.press(Qt.Key.Key_Return)
+    assert "No model is loaded." in banner.text.text()
+    assert hand.box.toPlainText() == "Hello"
+    hand.click("Choose a model", banner)
+    menu = hand.window.picker.menu()
+    assert menu.isVisible()
+    menu.close()
+    hand.load("other.gguf")
+    assert banner.isHidden()
+
+
 def test_places_of_an_older_version_are_kept(hand: Hand) -> None:
     """It wrote only what was open, as texts."""
     hand.window._geometry.setValue("right", "true")

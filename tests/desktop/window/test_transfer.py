@@ -289,6 +289,30 @@ def test_a_full_disk(hand: Hand, monkeypatch) -> None:
     assert hand.session.stores.kept.path(talk)[-1].state == "complete"
 
 
+def test_a_full_disk_is_no_longer_reported_when_there_is_room_again(hand: Hand) -> None:
+    hand.load()
+    hand.say("First")
+    database = hand.session.stores.database
+    full(database)
+    hand.window.chat.composer.set_text("mine " * 2000)
+    hand.press(Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: bool(banner(hand)))
+    assert "not enough disk space" in banner(hand)
+    room(database)
+    hand.press(Qt.Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: len(hand.texts()) == 4 and not hand.session.replying_in)
+    assert hand.window.chat.banner.isHidden()
+    assert hand.texts()[2] == ("mine " * 2000).strip()
+
+    full(database)
+    hand.window.chat.composer.set_text("more " * 2000)
+    hand.window.autosave.save()
+    assert "Your text is not saved yet: There is not enough disk space" in banner(hand)
+    room(database)
+    hand.window.autosave.save()
+    assert banner(hand) == "Saving works again, and everything is saved."
+
+
 @pytest.mark.slow
 def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> None:
     hand.load()

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from PySide6.QtCore import QMimeData, Qt, QUrl
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog
 
@@ -198,6 +199,36 @@ def test_a_waiting_message_of_another_chat_is_sent_there(hand) -> None:
     hand.qtbot.waitUntil(lambda: [m.text for m in store.path(first)] == ["one", "one", "two", "two"])
     assert hand.texts() == []
     assert hand.session.conversation != first
+
+
+def test_what_is_typed_or_pasted_where_nothing_can_be_written_goes_into_the_message_box(hand) -> None:
+    hand.say("Hello")
+    transcript = hand.window.chat.transcript
+    hand.qtbot.waitUntil(transcript.settled)
+    for text, key in (("/", Key.Key_Slash), ("/h", Key.Key_H)):
+        transcript.setFocus()
+        hand.press(key)
+        assert hand.box.hasFocus()
+        assert hand.box.toPlainText() == text
+    QGuiApplication.clipboard().setText(" there")
+    transcript.setFocus()
+    hand.press(Key.Key_V, Held.ControlModifier)
+    assert hand.box.hasFocus()
+    assert hand.box.toPlainText() == "/h there"
+
+    transcript.setFocus()
+    for key, held in (
+        (Key.Key_Home, Held.NoModifier), (Key.Key_Space, Held.NoModifier), (Key.Key_Return, Held.NoModifier),
+        (Key.Key_Y, Held.ControlModifier), (Key.Key_Y, Held.MetaModifier),
+    ):  # fmt: skip
+        hand.press(key, held)
+    assert transcript.hasFocus()
+    assert hand.box.toPlainText() == "/h there"
+
+    transcript.begin_edit(hand.items()[0].id)
+    hand.press(Key.Key_Z)
+    assert not hand.box.hasFocus()
+    assert hand.box.toPlainText() == "/h there"
 
 
 def test_the_reply_begins_as_asked_once(hand) -> None:
