@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QSettings, Qt, Signal
 from PySide6.QtWidgets import QMessageBox, QPushButton
 
+from desktop.items.chats.chat_list import CHAT
 from desktop.services.conversations.chat_list import ChatList
 from desktop.services.settings.folder_settings import FolderSettings
 from desktop.services.settings.validation import ValidationService
@@ -115,6 +116,8 @@ class SidebarController(QObject):
             "pin": self.toggle_pin,
             "delete_chat": lambda: self.delete([self._session.conversation]),
             "sidebar": lambda: self._panes.toggle(LEFT),
+            "next_chat": lambda: self._step(1),
+            "previous_chat": lambda: self._step(-1),
         }
 
     def _new_folder(self) -> None:
@@ -135,6 +138,14 @@ class SidebarController(QObject):
         self._sidebar.begin_rename(self._session.conversation)
 
     # -- chats
+
+    def _step(self, step: int) -> None:
+        """Open the chat below (1) or above (-1) the open one in the list; the first if it is not there."""
+        shown = [row.number for row in self._chat_list.rows.shown() if row.kind == CHAT]
+        here = self._session.conversation
+        place = shown.index(here) + step if here in shown else 0
+        if 0 <= place < len(shown):
+            self._sidebar.opened.emit(shown[place])
 
     def delete(self, ids: Sequence[int]) -> None:
         """Move chats to the trash; this can be undone."""

@@ -161,6 +161,30 @@ def test_ctrl_z_in_an_untouched_message_box_restores_a_deleted_chat(hand) -> Non
     assert hand.session.conversation == chat
 
 
+def test_the_chats_above_and_below_are_opened_by_keys_as_the_list_shows_them(hand) -> None:
+    hand.load()
+    for text in ("oldest", "apples", "newest"):
+        hand.press(Key.Key_N, CTRL)
+        hand.say(text)
+    window, session = hand.window, hand.session
+    newest, apples, oldest = (chat.id for chat in session.conversations.summaries())
+    hand.press(Key.Key_PageUp, CTRL)
+    assert session.conversation == newest
+    for expected in (apples, oldest, oldest):
+        hand.press(Key.Key_PageDown, CTRL)
+        assert session.conversation == expected
+        assert hand.box.hasFocus()
+        assert window.sidebar.list.currentIndex().row() == hand.desktop.services.chat_list.rows.row_of(
+            CHAT, expected
+        )
+    window.actions_by_name["pin"].trigger()
+    hand.press(Key.Key_N, CTRL | SHIFT)
+    hand.press(Key.Key_PageDown, CTRL)
+    assert session.conversation == oldest, "from a temporary chat to the first, which is the pinned one"
+    hand.press(Key.Key_PageDown, CTRL)
+    assert session.conversation == newest
+
+
 def test_a_new_chat_is_seen_after_a_search(hand) -> None:
     hand.load()
     hand.say("Bread")
