@@ -56,7 +56,10 @@ def test_a_notebook_disables_what_is_for_chats_only(hand) -> None:
     states, actions = hand.window.commands.states, hand.window.actions_by_name
     assert actions["attach"].isEnabled()
     hand.session.new_notebook()
-    for name in ("attach", "opening", "prompts", "persona", "fork", "previous_variant", "context"):
+    chats_only = (
+        "attach", "emoji", "opening", "prompts", "persona", "roles", "fork", "previous_variant", "context",
+    )  # fmt: skip
+    for name in chats_only:
         assert not actions[name].isEnabled()
         assert actions[name].toolTip() == states.why_not(name) == "This is not available in a notebook."
     hand.window.navigation.new_chat()
