@@ -56,6 +56,7 @@ class ContextController(QObject):
         listen(self, session.prompt_changed, meter.prompt_changed)
         session.stats_changed.connect(self._show_figures)
         session.conversation_changed.connect(self._show_figures)
+        session.conversation_changed.connect(self._show_bar)
 
     def commands(self) -> dict[str, Callable[[], object]]:
         """The commands about figures and context."""
@@ -82,6 +83,11 @@ class ContextController(QObject):
     @Slot(object)
     def _on_measured(self, now: Measured) -> None:
         self.bar.show_measured(now)
+
+    @Slot()
+    def _show_bar(self) -> None:
+        """A notebook's page has a count of its own."""
+        self._chat.status.show_tool(self.bar, not self._session.notebook)
 
     @Slot()
     def draft_changed(self) -> None:

@@ -67,9 +67,14 @@ class StatusBar(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
     def add_tool(self, widget: QWidget) -> None:
-        """Add a widget at the end of the line that is always visible."""
+        """Add a widget at the end of the line that is visible however narrow the window."""
         self._tools.append(widget)
         self._right.addWidget(widget, 0, Qt.AlignmentFlag.AlignVCenter)
+        self._fit()
+
+    def show_tool(self, widget: QWidget, shown: bool) -> None:
+        """Show or hide one of these widgets."""
+        widget.setVisible(shown)
         self._fit()
 
     def _figure(self, name: str) -> QLabel:
@@ -157,15 +162,15 @@ class StatusBar(QWidget):
         """Show each figure that has a text and fits, and the tools beside the state or below it."""
         self.state.setVisible(bool(self.state.text()))
         self.destination.setVisible(bool(self.destination.text()))
+        tools = [tool for tool in self._tools if not tool.isHidden()]
         room = self.width() - 2 * _MARGIN
         first = sum(each.width() + _GAP for each in (self.state, self.destination) if each.text())
         if not self.bar.isHidden():
             first += self.bar.width() + _GAP
         self._place(
-            first - _GAP > room,
-            first + sum(tool.minimumSizeHint().width() + _GAP for tool in self._tools) > room,
+            first - _GAP > room, first + sum(tool.minimumSizeHint().width() + _GAP for tool in tools) > room
         )
-        room -= sum(tool.sizeHint().width() + _GAP for tool in self._tools) + (0 if self._below else first)
+        room -= sum(tool.sizeHint().width() + _GAP for tool in tools) + (0 if self._below else first)
         for label in self._by_importance:
             needed = label.width() + _GAP
             fits = bool(label.text()) and needed <= room

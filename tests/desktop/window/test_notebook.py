@@ -83,6 +83,7 @@ def test_a_new_notebook_wraps_its_text_where_it_can_be_seen(qtbot, qapp, tmp_pat
 def test_a_document_is_written_in_turns_undone_and_kept(hand) -> None:
     assert page(hand).isVisible()
     assert not hand.window.chat.composer.isVisible()
+    assert not hand.window.context.bar.isVisible()
     assert hand.window.focusWidget() is editor(hand)
     keys(hand, "Once upon")
     hand.qtbot.waitUntil(lambda: stored(hand).text == "Once upon")
