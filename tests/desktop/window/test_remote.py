@@ -163,6 +163,7 @@ def test_at_another_address_nothing_is_known_about_a_server(hand):
     hand.use(provider)
     renamed = type(provider)(provider.id, "Laboratory", provider.base_url)
     hand.providers.save(renamed)
+    assert hand.providers.server(provider.id).provider == renamed
     assert hand.providers.capabilities(f"remote:{provider.id}:echo") is not None
     hand.providers.save(type(provider)(provider.id, "Lab", "http://127.0.0.1:9/v1"))
     assert hand.providers.capabilities(f"remote:{provider.id}:echo") is None
