@@ -110,15 +110,15 @@ def _slot(
         width = gate.weight.shape[0]
         both = np.arange(2 * width)
         return Slot(((gate, both[:width]), (up, both[width:])), 2 * width)
-    parts = [linears.get(at + getattr(names, part)) for part in ("query", "key", "value")]
-    if field != "query_key_value" or None in parts:
+    found = [linears.get(at + getattr(names, part)) for part in ("query", "key", "value")]
+    parts = [part for part in found if part is not None]
+    if field != "query_key_value" or len(parts) < 3:
         return None
     # One matrix in the folder, three in the GGUF file.
     order = fused_order(config, architecture.hf_names)
-    places = np.arange(sum(part.weight.shape[0] for part in parts if part)) if order is None else order
+    places = np.arange(sum(part.weight.shape[0] for part in parts)) if order is None else order
     start, pairs = 0, []
     for part, name in zip(parts, "qkv", strict=True):
-        assert part is not None
         rows = part.weight.shape[0]
         mine = places[start : start + rows]
         pairs.append((part, mine[_interleaved(config, rows)] if interleaved and name != "v" else mine))
