@@ -14,21 +14,23 @@ from engine.server.anthropic import messages
 from engine.server.failure import OLLAMA_PATH, Failure
 from engine.server.ollama import models as ollama_models
 from engine.server.ollama import replies as ollama_replies
-from engine.server.responses import create
+from engine.server.responses import create, kept
 from engine.server.security import Security
 from engine.server.service import Endpoint, Handler, Service
-from engine.server.texts import completions, embeddings
+from engine.server.texts import completion, completions, embeddings
 
 GET: tuple[tuple[str, Handler], ...] = (
     ("/health", models.health), ("/v1/health", models.health), ("/v1/models", models.models),
     ("/v1/models/{id:path}", models.model), ("/tokenizer_info", tokens.tokenizer_info),
-    ("/v1/responses/{id}", create.retrieve), ("/api/tags", ollama_models.tags),
+    ("/v1/responses/{id}", kept.retrieve), ("/v1/responses/{id}/input_items", kept.input_items),
+    ("/props", completion.props), ("/api/tags", ollama_models.tags),
     ("/api/ps", ollama_models.running), ("/api/version", ollama_models.version),
 )  # fmt: skip
 POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/chat/completions", chat.chat_completions), ("/v1/completions", completions.completions),
     ("/v1/responses", create.create), ("/v1/responses/input_tokens", create.count_input),
-    ("/v1/messages", messages.messages),
+    ("/v1/responses/{id}/cancel", kept.cancel), ("/v1/messages", messages.messages),
+    ("/completion", completion.completion), ("/completions", completion.completion),
     ("/v1/messages/count_tokens", messages.count_tokens), ("/v1/embeddings", embeddings.embeddings),
     ("/tokenize", tokens.tokenize), ("/detokenize", tokens.detokenize),
     ("/apply-template", tokens.apply_template), ("/v1/models/load", models.load),
@@ -37,7 +39,7 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/api/embeddings", ollama_models.embeddings), ("/api/show", ollama_models.show),
 )  # fmt: skip
 
-DELETE: tuple[tuple[str, Handler], ...] = (("/v1/responses/{id}", create.delete),)
+DELETE: tuple[tuple[str, Handler], ...] = (("/v1/responses/{id}", kept.delete),)
 METHODS = (("POST", POST), ("GET", GET), ("DELETE", DELETE))
 
 

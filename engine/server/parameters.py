@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.server.failure import bad_request
-from engine.server.fields import Fields
+from engine.server.fields import Fields, is_ids
 from engine.server.formats import format_of
 from engine.settings import (
     ConstraintSettings,
@@ -31,7 +31,9 @@ _NUMBERS = {
     "frequency_penalty": "frequency_penalty", "repetition_penalty": "repetition_penalty",
     "repeat_penalty": "repetition_penalty", "typical_p": "typical", "top_n_sigma": "top_n_sigma",
     "xtc_probability": "xtc_probability", "xtc_threshold": "xtc_threshold",
-    "dry_multiplier": "dry_multiplier", "dry_base": "dry_base",
+    "dry_multiplier": "dry_multiplier", "dry_base": "dry_base", "tfs_z": "tail_free", "top_a": "top_a",
+    "repeat_last_n": "repetition_range", "dry_allowed_length": "dry_allowed_length",
+    "mirostat_tau": "mirostat_tau", "mirostat_eta": "mirostat_eta",
 }  # fmt: skip
 """Parameters that are a number: the field of `SamplerSettings` of each."""
 
@@ -44,9 +46,16 @@ def sampler(fields: Fields, defaults: Mapping[str, float], choice: int = 0) -> S
         info = setting_info(kinds[setting])
         assert info.low is not None
         assert info.high is not None
-        value = fields.number(name, info.low, info.high)
+        if isinstance(kinds[setting].default, int):
+            value: float | None = fields.whole(name, int(info.low), int(info.high))
+        else:
+            value = fields.number(name, info.low, info.high)
         if value is not None:
             values[setting] = value
+    mirostat = fields.whole("mirostat", 0, 2)
+    if mirostat == 1:
+        raise fields.wrong("mirostat", "0 or 2, the version that is supported,")
+    values["mirostat"] = bool(mirostat)
     top_k = fields.whole("top_k", -1, _LONGEST)
     if top_k is not None:
         values["top_k"] = max(0, top_k)  # -1 is vLLM's word for all
@@ -92,10 +101,15 @@ def constraint(fields: Fields, requested: Fields | None) -> ConstraintSettings:
 
 
 def _bias(fields: Fields) -> tuple[str, ...]:
+    values = fields.get("logit_bias")
+    if isinstance(values, list):  # llama.cpp's form: pairs, where false is never
+        if not all(isinstance(pair, list) and len(pair) == 2 and is_ids(pair[:1]) for pair in values):
+            raise fields.wrong("logit_bias", "an object of token ids and numbers, or a list of such pairs")
+        values = {str(id): -1000 if value is False else value for id, value in values}
+        fields = Fields({"logit_bias": values}, fields.place("").removesuffix("."))
     bias = fields.part("logit_bias")
     if bias is None:
         return ()
-    values = fields.get("logit_bias")
     if len(values) > 4096:
         raise bad_request("logit_bias has more than 4096 tokens.", "logit_bias")
     lines = []

@@ -1,4 +1,4 @@
-"""POST /v1/responses and /v1/responses/input_tokens, and GET and DELETE /v1/responses/{id}."""
+"""POST /v1/responses and /v1/responses/input_tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from engine.chat import LocalChat
 from engine.core import ChatRequest, Message
 from engine.server import parameters
-from engine.server.exchange import Exchange
+from engine.server.exchange import Exchange, to_json
 from engine.server.failure import Failure, bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
@@ -109,11 +109,12 @@ async def create(service: Service, exchange: Exchange) -> Mapping[str, Any] | No
         await _stream(service, exchange, response)
     else:
         async for _, event in service.events(exchange):
-            for _ in response.feed(event):
-                pass
+            for found in response.feed(event):
+                response.keep(found, exchange)
     whole = response.whole()
     if call.store:
-        service.responses.keep(whole, (*call.messages, response.output.message()))
+        messages = (*call.messages, response.output.message())
+        service.responses.keep(whole, messages, response.events)
     if not call.stream:
         return whole
     await exchange.send_event(*response.numbered({"type": f"response.{whole['status']}", "response": whole}))
@@ -133,18 +134,6 @@ async def count_input(service: Service, exchange: Exchange) -> Mapping[str, Any]
     return await asked(service, exchange, answer)
 
 
-async def retrieve(service: Service, exchange: Exchange) -> Mapping[str, Any]:
-    """A response that was kept."""
-    return service.responses.get(exchange.scope["path_params"]["id"]).response
-
-
-async def delete(service: Service, exchange: Exchange) -> Mapping[str, Any]:
-    """Forget a response."""
-    id = exchange.scope["path_params"]["id"]
-    service.responses.remove(id)
-    return {"id": id, "object": "response", "deleted": True}
-
-
 async def _stream(service: Service, exchange: Exchange, response: _Response) -> None:
     """The events of a response up to its last one."""
 
@@ -158,6 +147,7 @@ async def _stream(service: Service, exchange: Exchange, response: _Response) -> 
         if isinstance(event, Begun):
             await begin()
         for found in response.feed(event):
+            response.keep(found, exchange)
             await exchange.send_event(*response.numbered(found))
     if not exchange.streaming:  # there was nothing to answer
         await begin()
@@ -171,7 +161,15 @@ class _Response:
         self._id, self._created = "resp_" + secrets.token_hex(24), int(time.time())
         self._writer = Writer(call.model.thinking)
         self.output = Output(scored=call.logprobs is not None)
+        self.events: list[bytes] = []
+        """Those of the items so far as JSON, if the response is stored."""
         self._numbers = itertools.count()
+
+    def keep(self, event: Event, exchange: Exchange) -> None:
+        """Keep an event for later readers. Raises `ApiError` when memory is short."""
+        if self._call.store:
+            self.events.append(to_json(event))
+            exchange.memory.take(len(self.events[-1]))
 
     def numbered(self, event: Event) -> tuple[Event, str]:
         """An event with its number, and its name; the first has the number 0."""

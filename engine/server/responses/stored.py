@@ -21,6 +21,8 @@ class Stored:
 
     response: Mapping[str, Any]
     messages: tuple[Message, ...]
+    events: tuple[bytes, ...]
+    """Those of its items, as JSON, in order."""
     weight: int
 
 
@@ -32,12 +34,15 @@ class StoredResponses:
         self._weight = 0
         self._found: OrderedDict[str, Stored] = OrderedDict()
 
-    def keep(self, response: Mapping[str, Any], messages: Sequence[Message]) -> None:
+    def keep(
+        self, response: Mapping[str, Any], messages: Sequence[Message], events: Sequence[bytes] = ()
+    ) -> None:
         """Keep a response, unless it alone is too large."""
         weight = 4 * len(json.dumps(response, ensure_ascii=False)) + sum(map(_weight, messages))
+        weight += sum(map(len, events))
         if weight > self._most:
             return
-        self._found[response["id"]] = Stored(response, tuple(messages), weight)
+        self._found[response["id"]] = Stored(response, tuple(messages), tuple(events), weight)
         self._weight += weight
         while self._weight > self._most:
             self._weight -= self._found.popitem(last=False)[1].weight

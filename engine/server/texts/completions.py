@@ -25,7 +25,8 @@ from engine.server.texts.scoring import completion_work
 _DEFAULT_TOKENS = 16
 _CUT = ("max_tokens", "context_full", "time_limit", "loop")
 
-Prompt = str | tuple[int, ...]
+Prompt = str | tuple[int | str, ...]
+"""A text, or token ids; texts among these are tokenized in their places."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Embedded:
 
 
 def embedding_work(
-    texts: Sequence[str | Sequence[int]],
+    texts: Sequence[str | Sequence[int | str]],
     pooling: str,
     dimensions: int,
     *,
@@ -90,7 +90,7 @@ def embedding_work(
 async def embeddings_of(
     service: Service,
     exchange: Exchange,
-    texts: Sequence[str | Sequence[int]],
+    texts: Sequence[str | Sequence[int | str]],
     pooling: str,
     dimensions: int,
     *,
@@ -134,7 +134,7 @@ def embedded(chat: LocalChat, ids: Sequence[int], pooling: str) -> Generator[Wai
     return total
 
 
-def _ids(chat: LocalChat, text: str | Sequence[int], most: int | None) -> list[int]:
+def _ids(chat: LocalChat, text: str | Sequence[int | str], most: int | None) -> list[int]:
     """The ids of a text, with the token that the model's makers put at the end; ids are as they are. With
     `most` they are the first ones of too many.
     """

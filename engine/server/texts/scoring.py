@@ -32,7 +32,7 @@ _ROWS = 64
 
 
 def completion_work(
-    prompt: str | Sequence[int], request: ChatRequest, logprobs: int | None, *, echo: bool, write: bool
+    prompt: str | Sequence[int | str], request: ChatRequest, logprobs: int | None, *, echo: bool, write: bool
 ) -> Work:
     """The work of one completion: with `echo` the prompt comes first, and unless `logprobs` is None with its
     scores; without `write` nothing follows it.
@@ -68,17 +68,22 @@ def _without_stop(chat: LocalChat, event: Any) -> Any:
     return event
 
 
-def prompt_ids(chat: LocalChat, prompt: str | Sequence[int]) -> list[int]:
-    """The ids of a prompt: a text has the BOS token that the tokenizer adds; ids are as they are."""
-    if not isinstance(prompt, str):
-        return list(prompt)
-    ids = chat.tokenizer.encode(prompt, special=True, add_bos=chat.tokenizer.add_bos)
+def prompt_ids(chat: LocalChat, prompt: str | Sequence[int | str]) -> list[int]:
+    """The ids of a prompt: a text that begins it has the BOS token that the tokenizer adds; ids are as they
+    are.
+    """
+    ids: list[int] = []
+    for at, part in enumerate((prompt,) if isinstance(prompt, str) else prompt):
+        if isinstance(part, str):
+            ids += chat.tokenizer.encode(part, special=True, add_bos=chat.tokenizer.add_bos and not at)
+        else:
+            ids.append(part)
     if not ids:
         raise BadSetting("The prompt is empty, but a model needs at least one token to continue.")
     return ids
 
 
-def _text(chat: LocalChat, prompt: str | Sequence[int], ids: Sequence[int]) -> str:
+def _text(chat: LocalChat, prompt: str | Sequence[int | str], ids: Sequence[int]) -> str:
     return prompt if isinstance(prompt, str) else chat.tokenizer.decode(ids, skip_special=False)
 
 

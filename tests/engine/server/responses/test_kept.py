@@ -1,0 +1,73 @@
+"""Responses that were written: their events again, what they answer, and why none is cancelled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.engine.server.served import Served, ask
+
+pytestmark = pytest.mark.loopback
+ITEMS = [
+    {"role": "user", "content": "How many?"},
+    {"type": "function_call", "call_id": "call_1", "name": "count", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "call_1", "output": "7"},
+    {"role": "user", "content": "Thanks"},
+]
+
+
+def respond(served: Served, **fields: Any) -> Any:
+    return ask(served, "/v1/responses", {"input": "Hello there", "max_output_tokens": 8, "seed": 5, **fields})
+
+
+@pytest.mark.parametrize("input", ["Hello there", ""])
+def test_a_stream_is_repeated_as_it_was(served: Served, input: str) -> None:
+    events = respond(served, stream=True, input=input).named_events
+    path = f"/v1/responses/{events[0]['response']['id']}"
+    assert ask(served, path + "?stream=true").named_events == events
+    assert ask(served, path + "?stream=true&starting_after=1").named_events == events[2:]
+    assert ask(served, path).json == events[-1]["response"]
+
+
+def test_a_whole_response_has_events_too(served: Served) -> None:
+    made = respond(served).json
+    events = ask(served, f"/v1/responses/{made['id']}?stream=true").named_events
+    text = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+    assert text == made["output"][0]["content"][0]["text"]
+    assert [event["sequence_number"] for event in events] == [*range(len(events))]
+
+
+def test_what_a_response_answers(served: Served) -> None:
+    made = respond(served, input=ITEMS, instructions="Be brief.").json
+    path = f"/v1/responses/{made['id']}/input_items"
+    found = ask(served, path + "?order=asc").json
+    kinds = ["message", "function_call", "function_call_output", "message"]
+    assert [item["type"] for item in found["data"]] == kinds
+    assert found["data"][2]["output"] == "7"
+    assert found["data"][3]["content"] == [{"type": "input_text", "text": "Thanks"}]
+    assert len({item["id"] for item in found["data"]}) == 4
+    first = ask(served, path + "?limit=3").json
+    assert (first["data"], first["has_more"]) == (found["data"][:0:-1], True)
+    rest = ask(served, f"{path}?limit=3&after={first['last_id']}").json
+    assert (rest["data"], rest["has_more"]) == (found["data"][:1], False)
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [("?starting_after=2", "starting_after"), ("?stream=maybe", "stream"),
+     ("?stream=true&starting_after=x", "starting_after"), ("/input_items?order=up", "order"),
+     ("/input_items?limit=0", "limit"), ("/input_items?after=msg_x", "after")],
+)  # fmt: skip
+def test_a_wrong_query_is_refused(served: Served, query: str, param: str) -> None:
+    made = respond(served).json
+    answer = ask(served, f"/v1/responses/{made['id']}{query}")
+    assert (answer.status, answer.error["param"]) == (400, param)
+
+
+def test_nothing_can_be_cancelled(served: Served) -> None:
+    made = respond(served).json
+    answer = ask(served, f"/v1/responses/{made['id']}/cancel", method="POST", body={})
+    assert answer.status == 400
+    assert "background" in answer.error["message"]
+    assert ask(served, "/v1/responses/resp_x/cancel", method="POST", body={}).status == 404
