@@ -56,7 +56,7 @@ def _rope_from_hf(
     base = keys.number("rope_theta", 1.0, 1e12, base)
     share = keys.number("partial_rotary_factor", 0.0, 1.0, keys.number("rotary_pct", 0.0, 1.0, share))
     if scaling is None:
-        dim = _rotary_dim(int(head_dim * share), head_dim, "config.json: partial_rotary_factor")
+        base, dim = _rotated(base, head_dim, share, "default")
         base = _raised(base, dim, keys)
         return RopeConfig(base, dim, interleaved, (1.0,) * (dim // 2))
     kind = scaling.text("rope_type", scaling.raw("type") or "default")
@@ -65,7 +65,7 @@ def _rope_from_hf(
     share = scaling.number("partial_rotary_factor", 0.0, 1.0, share)
     if kind == "proportional":
         return _proportional(scaling, keys, head_dim, base, share, interleaved)
-    dim = _rotary_dim(int(head_dim * share), head_dim, "config.json: partial_rotary_factor")
+    base, dim = _rotated(base, head_dim, share, kind)
     base = _raised(base, dim, keys)
     plain = RopeConfig(base, dim, interleaved, (1.0,) * (dim // 2))
     if kind == "default":
@@ -253,6 +253,17 @@ def learned_rope(rope: RopeConfig, tensors: Mapping[str, RawTensor], *names: str
 
 def _each(divisors: tuple[float, ...], factors: list[float]) -> tuple[float, ...]:
     return tuple(a * b for a, b in zip(divisors, factors, strict=False))
+
+
+def _rotated(base: float, head_dim: int, share: float, kind: str) -> tuple[float, int]:
+    """The base of the frequencies and the dimensions they rotate. Of an odd part of a head, n dimensions,
+    transformers makes the (n + 1) / 2 frequencies base^(-2i/n) and rotates n + 1 dimensions: the same as
+    base^((n + 1) / n) in n + 1.
+    """
+    dim = int(head_dim * share)
+    if dim % 2 and dim < head_dim and kind in ("default", "linear", "llama3"):
+        return base ** ((dim + 1) / dim), dim + 1
+    return base, _rotary_dim(dim, head_dim, "config.json: partial_rotary_factor")
 
 
 def _rotary_dim(dim: int, head_dim: int, what: str) -> int:

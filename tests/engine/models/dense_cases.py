@@ -274,6 +274,11 @@ DENSE_CASES = (
     ),
     Case("GPT-NeoX", "", "gpt_neox", {**NEOX, "attention_bias": False}, variant="no biases of attention"),
     Case(
+        "GPT-NeoX", "", "gpt_neox",
+        {**NEOX, "hidden_size": 56, ROPE: {**PLAIN, "partial_rotary_factor": 0.5}},
+        variant="rope on seven of 14 dimensions",
+    ),
+    Case(
         "Phi-2", "one norm for both halves, rope on a half of each head", "phi", PHI_2, GgufForm("phi2"),
     ),
     Case(
