@@ -225,13 +225,18 @@ def _with_html(children: Sequence[Token]) -> list[Token]:
                 _mark(opened[start][1], "html_open", tag)
                 _mark(token, "html_close", tag)
                 del opened[start:]
-    kept = [child for child in children if child.type != "text" or child.content]
+    kept = []
+    for child in children:
+        if child.type != "text" or child.content:
+            kept.append(child)
+        if child.type == "html_close" and child.tag == "summary":
+            kept.append(Token("hardbreak", "br", 0))
     for place, child in enumerate(kept):  # adjacent breaks of different kinds are one
         if child.type == "softbreak" and (place and kept[place - 1].type == "hardbreak"):
             child.type = "text"
     while kept and kept[0].type == "softbreak":
         del kept[0]
-    while kept and kept[-1].type == "softbreak":
+    while kept and kept[-1].type in ("softbreak", "hardbreak"):
         del kept[-1]
     return kept
 

@@ -43,6 +43,9 @@ def words(source: str) -> str:
         ("`<b>`", "<b>"),
         ("<script>x</script> <img src=x>", "<script>x</script> <img src=x>"),
         ("<details open>\n<summary>More</summary>", "<summary>More</summary>"),
+        ("<details><summary>More</summary>hidden</details>", "<summary>More</summary>\\\nhidden"),
+        ("<summary>More</summary>\nhidden", "<summary>More</summary>\\\nhidden"),
+        ("<details><summary>More</summary></details>", "<summary>More</summary>"),
         ("the `x` of a <details> element", "the x of a <details> element"),
         ("words\n</details>", "words"),
         ("see www.example.org.", "see <a http://www.example.org>www.example.org</a>."),
@@ -63,7 +66,7 @@ def test_words(source: str, shown: str) -> None:
     assert words(source) == shown
 
 
-@pytest.mark.parametrize("tag", sorted(HTML_TAGS))
+@pytest.mark.parametrize("tag", sorted(HTML_TAGS - {"summary"}))
 def test_known_html_is_an_element_and_keeps_its_words(tag: str) -> None:
     assert words(f"a <{tag}>b</{tag}> c") == f"a <{tag}>b</{tag}> c"
     assert words(f"a <{tag} class='x'>b</{tag}> c") == f"a <{tag}>b</{tag}> c"
