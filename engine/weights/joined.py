@@ -14,6 +14,9 @@ from engine.weights.tensor import FileTensor, find_format
 EMBEDDING = (".wte.embedding", ".wte.new_embedding")
 """How the names of Molmo 2's embedding end: that of a text model, and the rows that pictures need."""
 
+_SWITCH, _EXPERTS = ".switch_mlp.", ".experts."
+_OF_MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
+
 
 class JoinedBytes:
     """The bytes of several tensors one after the other; reads as `ModelFile` does."""
@@ -46,9 +49,10 @@ class JoinedBytes:
 
 def with_joined(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
     """The same tensors, and the whole of those in pieces: under the name that ends in ".wte.weight", and of
-    "shard_0.weight", "shard_1.weight", ... under "weight".
+    "shard_0.weight", "shard_1.weight", ... under "weight". Stacks of experts that mlx-lm made have the
+    names of the makers' tensors, without the number.
     """
-    out = _with_shards(tensors)
+    out = {_expert_name(name): tensor for name, tensor in _with_shards(tensors).items()}
     for name, first in tensors.items():
         second = tensors.get(name.removesuffix(EMBEDDING[0]) + EMBEDDING[1])
         if not (name.endswith(EMBEDDING[0]) and isinstance(first, FileTensor)):
@@ -59,6 +63,17 @@ def with_joined(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
             out[whole] = FileTensor(whole, first.type, shape, JoinedBytes((first, second)))
             del out[name], out[second.name]
     return out
+
+
+def _expert_name(name: str) -> str:
+    """mlx-lm's "X.switch_mlp.up_proj.weight" as "X.experts.up_proj.weight", or Mixtral's name for it."""
+    at, found, rest = name.partition(_SWITCH)
+    if not found:
+        return name
+    matrix, dot, end = rest.partition(".")
+    if at.endswith("block_sparse_moe"):
+        matrix = _OF_MIXTRAL.get(matrix, matrix)
+    return at + _EXPERTS + matrix + dot + end
 
 
 def _with_shards(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:

@@ -20,8 +20,8 @@ from engine.words import _
 
 HF_NAMES = replace(
     HF, sinks="self_attn.sinks", router="mlp.router", expert_gate_up="mlp.experts.gate_up_proj",
-    expert_down="mlp.experts.down_proj", stack_ends=("", "_bias"), stacks_transposed=True,
-    stacks_alternate=True,
+    expert_gate="mlp.experts.gate_proj", expert_up="mlp.experts.up_proj", expert_down="mlp.experts.down_proj",
+    stack_ends=("", "_bias"), stacks_transposed=True, stacks_alternate=True,
 )  # fmt: skip
 GGUF_NAMES = replace(GGUF, mlp_norm="post_attention_norm", attention_post="")
 _LIMIT = 7.0

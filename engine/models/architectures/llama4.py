@@ -24,6 +24,7 @@ HF_NAMES = replace(
     with_shared(HF, "feed_forward.shared_expert"), gate="feed_forward.gate_proj", up="feed_forward.up_proj",
     down="feed_forward.down_proj", router="feed_forward.router",
     expert_gate_up="feed_forward.experts.gate_up_proj", expert_down="feed_forward.experts.down_proj",
+    expert_gate="feed_forward.experts.gate_proj", expert_up="feed_forward.experts.up_proj",
     stack_ends=("", "_bias"), stacks_transposed=True,
 )  # fmt: skip
 _CHUNK, _FLOOR, _SCALE, _STEP = 8192, 8192, 0.1, 4

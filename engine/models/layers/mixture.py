@@ -314,6 +314,10 @@ def _correction(source: WeightSource, names: TensorNames, experts: Experts, at: 
     return first
 
 
+UPRIGHT = (".weight", ".bias")
+"""How the names of stacks (X, N, K) end that mlx-lm makes, whatever the makers' own are like."""
+
+
 class _Stacks:
     def __init__(self, source: WeightSource, names: TensorNames, experts: Experts) -> None:
         self.source, self.names, self.experts = source, names, experts
@@ -323,6 +327,11 @@ class _Stacks:
         """One matrix of every expert, stored as a tensor each or as a stack; `last`: the second one."""
         if self.names.stacks_flat:
             return self._flat(name, rows, columns, last)
+        joined = name.replace(".{}", "")
+        own = joined == name and self.names.stack_ends[0] == UPRIGHT[0]
+        if not own and self.source.has(joined + UPRIGHT[0]):
+            upright = replace(self.names, stack_ends=UPRIGHT, stacks_transposed=False)
+            return _Stacks(self.source, upright, self.experts).stack(joined, rows, columns)
         if "{}" not in name:
             return self.stack(name, rows, columns)
         matrices = [

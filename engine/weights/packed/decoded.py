@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.grouped import Indices, one_matrix
 
@@ -79,3 +80,53 @@ class DecodedMatrix:
         )
         other._outputs, other.shape = outputs, (outputs.size, self.shape[1])
         return other
+
+
+class PackedStack:
+    """A `RawTensor` (X, N, K), whose matrices are made one by one by `part`: number -> `RawTensor` (N, K)."""
+
+    __slots__ = ("_file_bytes", "_order", "_part", "_whole", "name", "shape", "type")
+
+    def __init__(
+        self,
+        name: str,
+        count: int,
+        file_bytes: int,
+        part: Callable[[int], RawTensor],
+        order: Indices | None = None,
+    ) -> None:
+        """`count`, at least 1, is the number of matrices in the file, and `file_bytes` their size. `order`
+        selects some of them. Raises what `part` raises.
+        """
+        first = part(0)
+        self._whole, self._file_bytes, self._part = count, file_bytes, part
+        self._order = np.arange(count) if order is None else order
+        self.name, self.type = name, first.type
+        self.shape: tuple[int, ...] = (self._order.size, *first.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file, scales included."""
+        return self._file_bytes * self.shape[0] // self._whole
+
+    @property
+    def data(self) -> Bytes:
+        """The matrices' `data`, one after the other."""
+        return np.concatenate([self.part(i).data for i in range(self.shape[0])] or [np.empty(0, np.uint8)])
+
+    def dequantise(self) -> Floats:
+        """All values, float32, in `shape`."""
+        out = np.empty(self.shape, np.float32)
+        for i in range(self.shape[0]):
+            out[i] = self.part(i).dequantise()
+        return out
+
+    def part(self, index: int) -> RawTensor:
+        return self._part(int(self._order[index]))
+
+    def rows(self, start: int, stop: int) -> PackedStack:
+        return self.take(np.arange(start, stop))
+
+    def take(self, indices: npt.ArrayLike) -> PackedStack:
+        order = self._order[np.asarray(indices, np.int64).reshape(-1)]
+        return PackedStack(self.name, self._whole, self._file_bytes, self._part, order)

@@ -2,8 +2,10 @@
 
 "affine": `X.scales` and `X.biases` (N, G), a weight is code * scale + bias; 4 bits are kept as Q4_1, whose
 two numbers are fp16, other widths as F16. "mxfp4", "mxfp8" and "nvfp4" have `X.scales` of bytes alone: powers
-of two for 32 inputs, or F8_E4M3 for 16. Settings of a single matrix stand under its name. Source: MLX,
-documentation of `mlx.core.quantize`, and mlx-lm, `utils.py` (facts only). Stacks of experts are not read.
+of two for 32 inputs, or F8_E4M3 for 16. A single matrix may have settings under its name; the mode is then
+theirs, or "affine".
+A stack of experts has the same tensors with a dimension for the experts in front. Sources: MLX,
+documentation of `mlx.core.quantize` and `nn.quantize`, and mlx-lm, `utils.py` (facts only).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import unpack_codes
-from engine.weights.packed.decoded import DecodedMatrix
+from engine.weights.packed.decoded import DecodedMatrix, PackedStack
 from engine.weights.packed.float4 import mxfp4_matrix, nvfp4_matrix
 from engine.weights.packed.fp8 import fp8_matrix
 from engine.weights.packed.grouped import Indices
@@ -42,11 +44,8 @@ def wrap_mlx(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
 
 def _tensor(matrix: Matrix, settings: Mapping[str, Any]) -> RawTensor:
     own = settings.get(matrix.stem)
-    settings = {**settings, **own} if isinstance(own, dict) else settings
+    settings = {"bits": settings.get("bits"), **own} if isinstance(own, dict) else settings
     mode, bits = settings.get("mode") or "affine", whole(settings.get("bits"))
-    stack = matrix.find("weight")
-    if stack is not None and len(stack.shape) == 3:
-        mode = f"stack of {mode}"
     if mode not in ("affine", *_FLOATS) or (mode == "affine" and bits not in _WIDTHS):
         raise UnsupportedModel(
             _(
@@ -57,10 +56,25 @@ def _tensor(matrix: Matrix, settings: Mapping[str, Any]) -> RawTensor:
                 bits=str(settings.get("bits"))[:40],
             )
         )
+
+    def packed(single: Matrix) -> RawTensor:
+        return _affine(single, bits or 0) if mode == "affine" else _floats(single, mode)
+
+    weight = matrix.find("weight")
+    if weight is None or len(weight.shape) != 3:
+        return packed(matrix)
+    parts, types = (_PARTS, SCALES) if mode == "affine" else (("scales", "weight"), ("U8",))
+    count = weight.shape[0]
+    for part in parts[:-1]:
+        if not matrix.get(part, types, 3).shape[0] == count > 0:
+            raise matrix.wrong(part, _("the numbers of a stack of {count} matrices", count=count))
+    return PackedStack(
+        matrix.stem + ".weight", count, matrix.nbytes(parts), lambda i: packed(matrix.part(i, parts))
+    )
+
+
+def _floats(matrix: Matrix, mode: str) -> RawTensor:
     weight = matrix.get("weight", INTEGERS, 2)
-    if mode == "affine":
-        assert bits is not None
-        return _affine(matrix, bits)
     kind, width = _FLOATS[mode]
     scales = matrix.get("scales", ("U8",), 2)
     scales = scales.retyped(scales.name, kind, scales.shape)

@@ -51,7 +51,7 @@ class Matrix:
 
     def wrong(self, part: str, expected: str) -> BadCheckpoint:
         """The error for a tensor of another type or shape."""
-        tensor = self._tensors[f"{self.stem}.{part}"]
+        tensor = self._of(part)
         return BadCheckpoint(
             _(
                 "The tensor {tensor} is {type} of shape {shape}, but {expected} were expected beside "
@@ -71,19 +71,27 @@ class Matrix:
         if tensor is not None and tensor.shape != shape:
             raise self.wrong(part, _("numbers of shape {shape}", shape=shape))
 
+    def part(self, index: int, parts: Iterable[str]) -> Matrix:
+        """Matrix `index` of a stack, of which each of these `parts` has one more dimension in front."""
+        stem = f"{self.stem}.{index}"
+        return Matrix(stem, {f"{stem}.{part}": self._of(part).part(index) for part in parts}, self._recent)
+
+    def _of(self, part: str) -> FileTensor:
+        return self._tensors[f"{self.stem}.{part}"]
+
     def nbytes(self, parts: Iterable[str]) -> int:
         """Bytes in the file of those `parts` that exist."""
         return sum(tensor.nbytes for part in parts if (tensor := self.find(part)) is not None)
 
     def words(self, part: str) -> Words:
         """A small tensor of 32-bit words, kept while the matrix is read."""
-        tensor = self._tensors[f"{self.stem}.{part}"]
+        tensor = self._of(part)
         words: Words = self._recent.get(self.stem, part, lambda: tensor.numbers().view(np.uint32))
         return words
 
     def floats(self, part: str) -> Floats:
         """A small tensor of numbers as float32, kept while the matrix is read."""
-        tensor = self._tensors[f"{self.stem}.{part}"]
+        tensor = self._of(part)
         values: Floats = self._recent.get(self.stem, part, tensor.dequantise)
         return values
 
@@ -93,7 +101,7 @@ class Matrix:
 
     def word_columns(self, part: str, columns: Indices) -> Words:
         """Columns of a large tensor of words (R, C), as (R, len(columns)); reads panels of neighbours."""
-        tensor = self._tensors[f"{self.stem}.{part}"]
+        tensor = self._of(part)
         low, high = int(columns.min(initial=tensor.shape[1])), int(columns.max(initial=-1)) + 1
         if low >= high:
             return np.zeros((tensor.shape[0], 0), np.uint32)
@@ -110,7 +118,7 @@ class Matrix:
 
     def byte_rows(self, part: str, rows: Indices) -> Bytes:
         """The bytes of rows of a large matrix of plain numbers: (len(rows), bytes of a row)."""
-        tensor = self._tensors[f"{self.stem}.{part}"]
+        tensor = self._of(part)
         if not rows.size:
             return np.zeros((0, tensor.nbytes // max(1, tensor.shape[0])), np.uint8)
         some = tensor.rows(int(rows[0]), int(rows[-1]) + 1) if _rising(rows) else tensor.take(rows)

@@ -92,6 +92,48 @@ def test_floats(tmp_path: Path, mode: str) -> None:
     np.testing.assert_array_equal(tensor.dequantise(), codes * np.repeat(factors, group, axis=1))
 
 
+def stacked(tensors: Tensors, count: int) -> Tensors:
+    return {name: np.stack([each] * count) for name, each in tensors.items()}
+
+
+@pytest.mark.parametrize(("bits", "kind"), [(4, "Q4_1"), (6, "AFFINE6")])
+def test_a_stack_of_experts(tmp_path: Path, bits: int, kind: str) -> None:
+    matrices = [affine(bits, 64) for _unused in range(3)]
+    name = "x.switch_mlp.up_proj"
+    tensors = {
+        part.replace("a", name, 1): np.stack([each[part] for each, _unused in matrices])
+        for part in matrices[0][0]
+    }
+    own: dict[str, Any] = {name: {"bits": bits, "group_size": 64}}
+    found = opened(tmp_path, tensors, bits=4, group_size=32, mode="mxfp4", **own)
+    assert set(found) == {"x.experts.up_proj.weight"}
+    (stack,) = found.values()
+    values = np.stack([each for _unused, each in matrices])
+    assert (stack.type, stack.shape) == (kind, values.shape)
+    assert stack.nbytes == sum(each.nbytes for each in tensors.values())
+    np.testing.assert_array_equal(stack.dequantise(), values)
+    np.testing.assert_array_equal(stack.part(2).rows(1, 3).dequantise(), values[2, 1:3])
+    some = stack.rows(1, 3).take([1, 0])
+    np.testing.assert_array_equal(some.dequantise(), values[[2, 1]])
+    assert some.nbytes == stack.nbytes * 2 // 3
+    assert bytes(stack.data) == b"".join(bytes(stack.part(i).data) for i in range(3))
+
+
+@pytest.mark.parametrize("mode", ["mxfp4", "nvfp4"])
+def test_a_stack_of_floats(tmp_path: Path, mode: str) -> None:
+    """The same as each matrix alone."""
+    numbers = RNG.integers(0, 256, (2, N, K // 2)).astype(np.uint8).view(np.uint32)
+    group = 16 if mode == "nvfp4" else 32
+    scales = RNG.integers(60, 120, (2, N, K // group)).astype(np.uint8)
+    settings: dict[str, Any] = {"bits": 4, "group_size": group, "mode": mode}
+    alone = [
+        opened(tmp_path, {"a.weight": numbers[i], "a.scales": scales[i]}, **settings)["a.weight"].dequantise()
+        for i in range(2)
+    ]
+    stack = opened(tmp_path, {"a.weight": numbers, "a.scales": scales}, **settings)["a.weight"]
+    np.testing.assert_array_equal(stack.dequantise(), np.stack(alone))
+
+
 @pytest.mark.slow
 def test_a_whole_model_computes_with_what_it_means(tmp_path: Path) -> None:
     """The reference to the last bit of the decoded weights, the CPU backend nearly so."""
@@ -129,10 +171,13 @@ def test_what_is_broken_is_named(tmp_path: Path) -> None:
     cases: list[tuple[Tensors, dict[str, Any], type[EngineError], str]] = [
         (tensors, {"bits": 7}, UnsupportedModel, "MLX packed a as 'affine' of 7 bits"),
         (tensors, {"mode": "lut"}, UnsupportedModel, "MLX packed a as 'lut' of 4 bits"),
-        (
-            changed(tensors, weight=tensors["a.weight"][None]), {}, UnsupportedModel,
-            "MLX packed a as 'stack of affine'",
-        ),
+        (changed(tensors, weight=tensors["a.weight"][None]), {}, BadCheckpoint, r"a\.scales .*3 dimensions"),
+        (stacked(tensors, 2) | {"a.scales": np.ones((3, N, 2), np.float16)}, {}, BadCheckpoint,
+         "numbers of a stack of 2 matrices"),
+        ({name: each[:0] for name, each in stacked(tensors, 1).items()}, {}, BadCheckpoint, "stack of 0"),
+        (stacked(tensors, 2), {"mode": "mxfp4"}, BadCheckpoint, r"a\.scales is F16"),
+        (stacked(tensors, 2) | {"a.scales": np.ones((2, N, 3), np.float16)}, {}, BadCheckpoint,
+         r"equal groups of 128.* of a\.0"),
         (changed(tensors, scales=tensors["a.scales"][:5]), {}, BadCheckpoint, r"a\.scales is F16"),
         (changed(tensors, scales=np.ones((N, 3), np.float16)), {}, BadCheckpoint, "equal groups of 128"),
         (changed(tensors, biases=np.ones((N, 1), np.float16)), {}, BadCheckpoint, r"a\.biases is F16"),
