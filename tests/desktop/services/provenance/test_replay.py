@@ -82,7 +82,7 @@ def test_a_replay_draws_with_the_seed_that_was_drawn() -> None:
 
 
 @pytest.mark.parametrize("record", [{"reason": "cancelled"}, {"reason": "time_limit"}, {"error": "Lost."}])
-def test_a_replay_ends_where_the_reply_was_cut_off(record: dict[str, str]) -> None:
+def test_a_replay_ends_where_the_reply_was_cut_off(record: dict[str, Any]) -> None:
     request = replay_request(reply([StopSettings(max_tokens=900, time_limit=5.0)], **record))
     assert (request.stops.max_tokens, request.stops.time_limit) == (2, 0.0)
 
