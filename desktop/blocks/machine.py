@@ -190,6 +190,7 @@ class Machine:
         self.no_math = False
 
     def _start(self, kind: Kind, line: str, indent: int = 0, joined: bool = False) -> OpenBlock:
+        self.container = max(self.container, indent) if joined else self.container
         self.end()
         self.open = OpenBlock(kind, indent=indent, joined=joined)
         self.open.add(line)
@@ -243,7 +244,8 @@ class Machine:
         elif block is None or (block.size >= 2 * LIMIT if block.kind is Kind.TABLE else block.full):
             kind = block.kind if block is not None and block.kind is Kind.QUOTE else Kind.PROSE
             head = alert_line(block) if block is not None and kind is Kind.QUOTE else ""
-            self._start(kind, line, block.indent if block else 0, joined=True).head = head
+            indent = block.text_at(line) if block is not None else 0
+            self._start(kind, line, indent, joined=True).head = head
         else:
             block.add(line)
 
@@ -337,13 +339,10 @@ class Machine:
         full = (
             block.size >= more * LIMIT or len(block.lines) >= more * LINES or block.dollars >= more * DOLLARS
         )
-        if full:
-            self._start(
-                Kind.LIST if marker is not None else Kind.PROSE,
-                line,
-                min(indentation(line), block.indent),
-                joined=True,
-            )
+        if full and marker is None:
+            self._start(Kind.PROSE, line, block.text_at(line), joined=True)
+        elif full:
+            self._start(Kind.LIST, line, min(indentation(line), block.indent), joined=True)
         else:
             block.add(line)
             block.blank = False

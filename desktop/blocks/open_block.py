@@ -68,6 +68,12 @@ class OpenBlock:
         """Whether the block must be closed at the next good place."""
         return self.size >= LIMIT or len(self.lines) >= LINES or self.dollars >= DOLLARS
 
+    def text_at(self, line: str) -> int:
+        """The columns at which `line` stands, which goes on with this block in another: an item's text stays
+        in its list.
+        """
+        return max(2, self.indent, indentation(line)) if self.kind is Kind.LIST else self.indent
+
     def add(self, line: str) -> None:
         self.lines.append(line)
         self.size += len(line)

@@ -203,3 +203,26 @@ def test_a_cut_paragraph_does_not_turn_into_a_list() -> None:
 def test_qt_is_not_needed() -> None:
     code = "import sys, desktop.blocks; sys.exit(any(name.startswith('PySide6') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
+
+
+WORDS = "A word and another one. " * 120
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"1. {WORDS}\n2. second\n", [("list", 0), ("prose", 2), ("list", 0)]),
+        (
+            f"- a\n- {WORDS}\n\n  more of it\n\nafter\n",
+            [("list", 0), ("prose", 2), ("prose", 2), ("prose", 0)],
+        ),
+        (f"- {WORDS}\nlazy\n- next\n\nafter\n", [("list", 0), ("prose", 2), ("list", 0), ("prose", 0)]),
+        ("- a\n" + "   in a line\n" * 300 + "- b\n", [("list", 0), ("prose", 3), ("list", 0)]),
+        (f"{WORDS}\n2. no list\n", [("prose", 0), ("prose", 0)]),
+    ],
+)
+def test_the_rest_of_a_long_item_stays_in_its_list(text: str, found: list[tuple[str, int]]) -> None:
+    """A list is cut where it gets long, in the middle of an item, too; what follows it is still a list."""
+    blocks = split(text)
+    assert [(block.kind.value, block.indent) for block in blocks] == found
+    assert "".join(block.source for block in blocks) == text

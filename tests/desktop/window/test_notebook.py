@@ -295,14 +295,14 @@ def test_the_starter_writes_a_document_and_goes_on_from_another_token(
     session.set_settings(CacheSettings(context_length=512))
     session.set_settings(dataclasses.replace(session.settings(Appearance), token_colours="probability"))
     real.window.model_controller.open(starter_path)
-    real.wait_for("idle", timeout=60_000)
+    real.wait_for("idle", timeout=300_000)
     session.new_notebook()
     for settings in (SamplerSettings(temperature=0.0), StopSettings(max_tokens=12)):  # the document's own
         session.set_settings(settings)
     keys(real, "Once upon a time 🎉 there was")
 
     def wait() -> None:
-        qtbot.waitUntil(lambda: session.state == "idle" and not editor(real).streaming, timeout=60_000)
+        qtbot.waitUntil(lambda: session.state == "idle" and not editor(real).streaming, timeout=300_000)
 
     real.press(Key.Key_Return, Modifier.ControlModifier)
     wait()

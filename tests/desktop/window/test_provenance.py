@@ -251,18 +251,18 @@ def test_the_starter_replays_bit_for_bit_in_the_window(qtbot, qapp, tmp_path, st
         if restarted:
             hand.restart()
         hand.window.model_controller.open(starter_path)
-        hand.wait_for("idle", timeout=60_000)
+        hand.wait_for("idle", timeout=300_000)
         for text in ("Tell me about foxes and 🔥.", "Go on, please."):
             hand.session.submit(text)
             qtbot.waitUntil(
-                lambda: hand.session.state == "idle" and not hand.session.replying_in, timeout=60_000
+                lambda: hand.session.state == "idle" and not hand.session.replying_in, timeout=300_000
             )
         for item in [item for item in hand.items() if item.role == "assistant"]:
             hand.window.reply_details.open(item.id)
             dialog = hand.window.reply_details.dialog
             assert dialog.words.text().startswith("The reply can be generated again")
             dialog.replay.click()
-            qtbot.waitUntil(lambda dialog=dialog: dialog.replay.text() == "Replay", timeout=60_000)
+            qtbot.waitUntil(lambda dialog=dialog: dialog.replay.text() == "Replay", timeout=300_000)
             assert dialog.words.text().startswith("Identical: ")
             dialog.close()
     hand.close()

@@ -38,10 +38,10 @@ def test_a_drafted_reply_goes_on_from_another_token(qtbot, hand, starter_path) -
     ):  # fmt: skip
         session.set_settings(settings)
     hand.window.model_controller.open(starter_path)
-    hand.wait_for("idle", timeout=60_000)
+    hand.wait_for("idle", timeout=300_000)
     session.submit("Repeat three times: the 漢字 cat and the 🎉 dog and the cat and the dog.")
     qtbot.waitUntil(
-        lambda: session.state == "idle" and bool(session.messages.items()[-1].footer), timeout=60_000
+        lambda: session.state == "idle" and bool(session.messages.items()[-1].footer), timeout=300_000
     )
     first = hand.items()[-1]
     trace = session.tokens(first.id)
@@ -69,7 +69,7 @@ def test_a_drafted_reply_goes_on_from_another_token(qtbot, hand, starter_path) -
     QTest.mouseClick(button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(
         lambda: session.state == "idle" and hand.items()[-1].id != first.id and bool(hand.items()[-1].footer),
-        timeout=60_000,
+        timeout=300_000,
     )
     second = session.tokens(hand.items()[-1].id)
     assert list(second.ids)[: place + 1] == [*list(trace.ids)[:place], button.other.id]
