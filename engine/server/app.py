@@ -20,8 +20,9 @@ from engine.server.service import Endpoint, Handler, Service
 from engine.server.texts import completion, completions, embeddings
 
 GET: tuple[tuple[str, Handler], ...] = (
-    ("/health", models.health), ("/v1/health", models.health), ("/v1/models", models.models),
-    ("/v1/models/{id:path}", models.model), ("/tokenizer_info", tokens.tokenizer_info),
+    ("/", models.health), ("/health", models.health), ("/v1/health", models.health),
+    ("/v1/models", models.models), ("/v1/models/{id:path}", models.model),
+    ("/tokenizer_info", tokens.tokenizer_info),
     ("/v1/responses/{id}", kept.retrieve), ("/v1/responses/{id}/input_items", kept.input_items),
     ("/props", completion.props), ("/api/tags", ollama_models.tags),
     ("/api/ps", ollama_models.running), ("/api/version", ollama_models.version),

@@ -1,5 +1,5 @@
-"""GET /health, GET /v1/models and /v1/models/{id}, POST /v1/models/load and /v1/models/unload (in the form of
-llama.cpp's server).
+"""GET /health and /, GET /v1/models and /v1/models/{id}, POST /v1/models/load and /v1/models/unload (in the
+form of llama.cpp's server).
 """
 
 from __future__ import annotations

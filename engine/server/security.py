@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from engine.server.failure import OLLAMA_PATH, Failure
 from engine.server.options import ServerOptions
 
-OPEN_PATHS = frozenset({"/health", "/v1/health"})
+OPEN_PATHS = frozenset({"/", "/health", "/v1/health"})
 """What answers without a token: whether the server is there."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII)

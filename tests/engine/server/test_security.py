@@ -161,6 +161,9 @@ def test_health_needs_no_token_and_nothing_else_does_without(served: Served) -> 
     assert served.server.url == f"http://127.0.0.1:{served.port}/v1"
     nobody = {"Authorization": None}
     assert ask(served, "/health", headers=nobody).status == 200
+    for method in ("GET", "HEAD"):  # Ollama's clients ask so whether it is there
+        root = ask(served, "/", method=method, headers=nobody)
+        assert (root.status, bool(root.body)) == (200, method == "GET")
     assert ask(served, "/nothing", headers=nobody).status == 401
     assert ask(served, "/v1/chat/completions", {"messages": HELLO}, headers=nobody).status == 401
 
