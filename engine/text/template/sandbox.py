@@ -240,7 +240,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now, namespace=_Names)
         del self.globals["lipsum"]
         kept = {name: filter for name, filter in self.filters.items() if name not in _LEFT_OUT} | {
-            "tojson": _to_json
+            "tojson": _to_json,
+            "fromjson": json.loads,
         }
         self.filters = {name: self._bounded_filter(name, filter) for name, filter in kept.items()}
         self.filters["(loop)"] = jinja2.pass_context(lambda _unused, items: _Counted(items, self._budget))

@@ -161,6 +161,7 @@ FILTER_SIZES: Mapping[str, Callable[..., int]] = {
     "join": _join,
     "indent": _indent,
     "tojson": _to_json,
+    "fromjson": lambda text: 32 * text_size(text),  # an empty list is two characters
     "format": _format,
     "sum": _sum,
     "trim": _short,

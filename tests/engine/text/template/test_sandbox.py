@@ -65,6 +65,7 @@ HOSTILE = {
     "indent by text": BIG + "{{ ('\\n' * 900000) | indent(big, true, true) }}",
     "tojson": BIG + "{{ ([big] * 1000) | tojson }}",
     "tojson indent": "{{ ([[1]] * 100000) | tojson(indent=99999) }}",
+    "fromjson": "{{ ('[' ~ '[],' * 300000 ~ '[]]') | fromjson | length }}",
     "tojson separators": BIG + "{{ ([1] * 100000) | tojson(separators=(big, big)) }}",
     "expandtabs": "{{ ('\\t' * 900000).expandtabs(99999) }}",
     "translate": BIG + "{{ big.translate({120: big}) }}",

@@ -106,6 +106,7 @@ def test_a_reply_that_the_template_leaves_out_cannot_be_continued() -> None:
         ("{{ messages[0].__class__ }}{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{% set _ = messages.append(1) %}", "unsafe"),
         ("{% include 'other' %}", "failed in line 1"),
+        ("{{ '{no' | fromjson }}", "failed in line 1: Expecting property name"),
     ],
 )
 def test_broken_templates_say_line_and_reason(source: str, words: str) -> None:
@@ -113,6 +114,16 @@ def test_broken_templates_say_line_and_reason(source: str, words: str) -> None:
         ChatTemplate(source, None, None).render([USER])
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
+
+
+def test_arguments_that_are_a_text_are_read_as_llamacpp_does() -> None:
+    """`fromjson` is a filter of llama.cpp's templates (Step 3.7's, for one); transformers has none."""
+    source = (
+        "{% set a = messages[0].content %}{% set a = a | fromjson if a is string else a %}"
+        "{% for name, value in a | items %}<{{ name }}>{{ value | tojson }}{% endfor %}"
+    )
+    message = Message("user", '{"of": [1, null, "é"], "to": {"a": true}}')
+    assert ChatTemplate(source, None, None).render([message]) == '<of>[1, null, "é"]<to>{"a": true}'
 
 
 @pytest.fixture(scope="module")
