@@ -23,6 +23,8 @@ _COMMANDING = (
     Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier | Qt.KeyboardModifier.MetaModifier
 )
 """With one of them a key is a command, not text."""
+_ALT_GR = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier
+"""What Windows says of AltGr, with which text is typed."""
 
 
 class Composer(QWidget):
@@ -121,7 +123,8 @@ class Composer(QWidget):
     def take_key(self, event: QKeyEvent) -> bool:
         """Write what was typed or pasted where nothing can be written; False for any other key."""
         pastes = event.matches(QKeySequence.StandardKey.Paste)
-        types = event.text().isprintable() and event.text().strip() and not event.modifiers() & _COMMANDING
+        held = event.modifiers() & _COMMANDING
+        types = event.text().isprintable() and event.text().strip() and (not held or held == _ALT_GR)
         if event.type() == QEvent.Type.ShortcutOverride and pastes:
             event.accept()  # before the window's command, which is for text boxes
         elif event.type() == QEvent.Type.KeyPress and (pastes or types):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from PySide6.QtCore import QMimeData, Qt, QUrl
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtCore import QCoreApplication, QEvent, QMimeData, Qt, QUrl
+from PySide6.QtGui import QGuiApplication, QKeyEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog
 
@@ -215,6 +215,11 @@ def test_what_is_typed_or_pasted_where_nothing_can_be_written_goes_into_the_mess
     hand.press(Key.Key_V, Held.ControlModifier)
     assert hand.box.hasFocus()
     assert hand.box.toPlainText() == "/h there"
+    transcript.setFocus()
+    alt_gr = Held.ControlModifier | Held.AltModifier  # so does Windows name it
+    QCoreApplication.sendEvent(transcript, QKeyEvent(QEvent.Type.KeyPress, Key.Key_At, alt_gr, "@"))
+    assert hand.box.toPlainText() == "/h there@"
+    hand.press(Key.Key_Backspace)
 
     transcript.setFocus()
     for key, held in (
