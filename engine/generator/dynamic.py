@@ -14,8 +14,7 @@ from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.drafting.drafters import Drafters
 from engine.generator.job import ENDED, NEW, Failed, Job, JobEvent, Setup, Started
 from engine.generator.request import GenerationRequest, Guidance
-from engine.generator.scheduler import Scheduler
-from engine.generator.streams import JobStreams, StreamEvent
+from engine.generator.scheduler import Scheduler, StreamEvent
 from engine.models.paged import PagedCache
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _
@@ -82,7 +81,6 @@ class DynamicGenerator:
         self._scheduler = Scheduler(
             cache, tokenizer, self.drafters, max_batch_size, min(max_chunk_size, cache.rows)
         )
-        self._streams = JobStreams(self._scheduler)
 
     # -- jobs
 
@@ -115,7 +113,7 @@ class DynamicGenerator:
 
         An error of a job is its last event, `Failed`; the others go on.
         """
-        return self._streams.iterate()
+        return self._scheduler.iterate()
 
     def cancel(self, job: Job) -> None:
         """End a job, which has no further events; what it has read stays cached."""
@@ -140,7 +138,7 @@ class DynamicGenerator:
     @property
     def num_remaining_jobs(self) -> int:
         """How many jobs have not ended, or have events that `iterate` has not returned."""
-        ended = sum(isinstance(event, Done | Failed) for _job, event, _place in self._streams.unheard)
+        ended = sum(isinstance(event, Done | Failed) for _job, event, _place in self._scheduler.unheard)
         return len(self._scheduler.pending) + len(self._scheduler.active) + ended
 
     def set_loras(self, adapters: Adapters) -> None:
@@ -178,7 +176,7 @@ class DynamicGenerator:
         """The events of a job, which is enqueued now, as `stream`; ValueError for one that was before."""
         if job.state != NEW:
             raise ValueError("this job was enqueued before; make a new one")
-        return self._streams.events(job)
+        return self._scheduler.events(job)
 
     # -- whole replies
 

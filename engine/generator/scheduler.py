@@ -10,10 +10,11 @@ back, and later reads again what was lost of them.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 
-from engine.core import Done, Loading, Stats
+from engine.core import Done, Loading, Prefill, Running, Stats, Text, Waiting
 from engine.errors import ContextTooLong, forget_frames
 from engine.generator.admission import fits, waits_for_a_reader
 from engine.generator.drafting.drafters import Drafters
@@ -31,6 +32,8 @@ _LEAST_CHUNK, _CHUNKS = 64, 8
 """While replies are written, a chunk has the cache's rows divided by this, and at least this many rows."""
 Batch = list[tuple[Job, list[SequencePart]]]
 """The jobs of a pass, and what it runs of each."""
+StreamEvent = Loading | Waiting | Prefill | Text | Running | Done
+"""What `Scheduler.events` yields."""
 
 
 class Scheduler:
@@ -51,8 +54,10 @@ class Scheduler:
         self._setting_up: tuple[Job, Generator[Loading, None, None]] | None = None
         self._read_last = False
         self._events: list[JobEvent] = []
-        self.errors: list[BaseException] = []
-        """What ended jobs, until `forget_errors`."""
+        self._errors: list[BaseException] = []
+        self._streams: dict[Job, deque[JobEvent]] = {}
+        self.unheard: list[JobEvent] = []
+        """What happened to other jobs while a stream's next event was asked for."""
 
     def add(self, job: Job) -> None:
         """Put a job into the queue. Raises `BadSetting` and `ContextTooLong` if it cannot be run."""
@@ -72,6 +77,66 @@ class Scheduler:
             if job in jobs:
                 jobs.remove(job)
         job.state, job.waits_for, job.busy, job.resuming = ENDED, None, None, None
+
+    def iterate(self) -> list[JobEvent]:
+        """A turn: what happened to the jobs whose events nobody iterates over."""
+        found = self.turn()
+        self._forget_frames()
+        others, self.unheard = self.unheard, []
+        for event in found:
+            self._streams.get(event.job, others).append(event)
+        return others
+
+    def events(self, job: Job) -> Generator[StreamEvent, None, None]:
+        """The events of a job, which is added now. Asking for the next one goes on with all jobs.
+
+        Raises as `add`, and what the job raises. Closing it removes the job.
+        """
+        self.add(job)
+        self._streams[job] = deque()
+        found = self._events_of(job)
+        next(found)  # now it can be closed
+        return found
+
+    def _events_of(self, job: Job) -> Generator[StreamEvent, None, None]:
+        mine, unread = self._streams[job], 0
+        try:
+            yield Waiting()
+            while True:
+                while mine:
+                    event = mine.popleft().event
+                    if type(event) is Failed:
+                        try:
+                            raise event.error
+                        finally:
+                            del event  # or the error would hold itself, and with it the model's memory
+                    if type(event) is not Started:
+                        yield event
+                if job.state == ENDED:
+                    return
+                # While the others' events are being read, no more are made: drafts may give several at once.
+                if len(self._streams) > 1:
+                    before, unread = unread, sum(map(len, self._streams.values()))
+                    if unread and not 0 < before <= unread:
+                        yield Waiting()
+                        continue
+                unread = 0
+                for happened in self.turn():
+                    own = happened.job is job
+                    (mine if own else self._streams.get(happened.job, self.unheard)).append(happened)
+                if self._errors:
+                    self._forget_frames()
+                if not mine and (job.busy is not None or len(self.pending) + len(self.active) > 1):
+                    yield Waiting(job.queued)
+        finally:
+            self._streams.pop(job, None)
+            if job.state != ENDED:
+                self.remove(job)
+
+    def _forget_frames(self) -> None:
+        """After a turn: let go of what its errors' tracebacks hold, which may be a device's memory."""
+        while self._errors:
+            forget_frames(self._errors.pop())
 
     def turn(self) -> list[JobEvent]:
         """Run a prompt's chunk or a pass for all replies, whose errors end their jobs; what happened."""
@@ -201,11 +266,6 @@ class Scheduler:
                 if victim is job:
                     return None
 
-    def forget_errors(self) -> None:
-        """After a turn: let go of what its errors' tracebacks hold, which may be a device's memory."""
-        while self.errors:
-            forget_frames(self.errors.pop())
-
     # -- one job
 
     def _advance(self, job: Job, logits: Floats | None, *, once: bool = False) -> None:
@@ -242,7 +302,7 @@ class Scheduler:
     def _fail(self, job: Job, error: BaseException) -> None:
         """End a job by an error, which may also be a panic of a Rust library."""
         self.remove(job)
-        self.errors.append(error)
+        self._errors.append(error)
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise error
         self._events.append(JobEvent(job, Failed(error)))

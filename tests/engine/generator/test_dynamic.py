@@ -598,7 +598,7 @@ def test_what_nobody_reads_does_not_pile_up() -> None:
                 open_ones.remove(i)
             else:
                 said[i].take(event)
-            most = max(most, *map(len, generator._streams.waiting.values()), 0)
+            most = max(most, *map(len, generator._scheduler._streams.values()), 0)
     assert said[0].done is not None
     assert said[0].done.stats.accepted_tokens > 100
     assert most <= 8
