@@ -72,9 +72,7 @@ from desktop.views.main_window import MainWindow
 from desktop.views.widgets.theme import Theme
 from engine.platform.folders import private_file
 from engine.platform.language import PREFERENCES, saved_choice
-from engine.remote import split_address
 from engine.settings import Settings
-from engine.words import _
 
 __all__ = ["Desktop", "EngineApi", "make_application", "run"]
 
@@ -252,30 +250,13 @@ class Desktop(QObject):
             self.window.application_controller.report_last_run(last_run)
 
     def _bring_model(self, model: Path | None, starter: bool, keep_last: bool) -> None:
-        models, last = self.window.model_controller, self.session.preferences.last_model
+        models = self.window.model_controller
         if model is not None:
             models.open(model)
         elif starter:
             models.get_starter()
-        elif last and keep_last and self._is_at_hand(last):
-            models.open(Path(last))
-        else:
+        elif not keep_last or not models.open_last():
             models.look_for_models()  # For the welcome page.
-            if last and keep_last and split_address(last) is None:
-                self.window.chat.offer_models(
-                    _(
-                        "{name} was not loaded: it is no longer in {folder}. Choose another model, or open "
-                        "this one where it is now.",
-                        name=Path(last).name,
-                        folder=Path(last).parent,
-                    )
-                )
-
-    def _is_at_hand(self, model: str) -> bool:
-        """Whether the file is there, or opening the model of a server asks that server nothing."""
-        if split_address(model) is not None:
-            return self.services.providers.capabilities(model) is not None
-        return Path(model).exists()
 
     @Slot(object)
     def asked(self, request: Request) -> None:

@@ -151,7 +151,7 @@ class ComparisonService(QObject):
             return False
         columns = [Column(each, waits=True) for each in self._resolved(settings, model)]
         if session.local_only and any(split_address(each.settings.model) for each in columns):
-            session.server_refused.emit(
+            session.model_refused.emit(
                 _(
                     "This chat stays on this computer, so models on servers cannot be compared in it. "
                     "Choose models on this computer."

@@ -35,7 +35,8 @@ class SessionSignals(QObject):
         state_changed(str): one of `engine_controller.STATES`, as it is for the open chat.
         engine_changed(): the state of the engine, or of any chat, is another one.
         became_free(): a chat in which no reply runs can begin one, as something else has ended.
-        server_refused(str sentence): the open chat stays on this computer, and the model is on a server.
+        model_refused(str sentence): the model is on a server and the open chat stays on this computer, or the
+            file of the last model is gone.
         local_only_changed(bool): whether the open chat stays on this computer.
         draft_refused(str sentence): the chosen draft model cannot draft for the loaded one.
         reply_ended(int conversation, int message, bool stopped): a reply has ended and is saved; the state
@@ -65,7 +66,7 @@ class SessionSignals(QObject):
     engine_changed = Signal()
     became_free = Signal()
     draft_refused = Signal(str)
-    server_refused = Signal(str)
+    model_refused = Signal(str)
     local_only_changed = Signal(bool)
     reply_ended = Signal(int, int, bool)
     stopped = Signal(int)

@@ -255,7 +255,7 @@ class Turns:
             self._signals.notice.emit(_("{lacks} Your text is kept.", lacks=lacks), "warning")
             return False
         if state == "idle" and loaded is not None and not context.may_use(loaded):
-            self._signals.server_refused.emit(
+            self._signals.model_refused.emit(
                 _(
                     "This chat stays on this computer, so nothing was sent to {host}. Choose a "
                     "model on this computer. Your text is kept.",

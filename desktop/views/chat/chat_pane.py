@@ -126,7 +126,7 @@ class ChatPane(QWidget):
         session.avoided.connect(self._show_avoided)
         session.settings_changed.connect(self._settings_changed)
         session.draft_refused.connect(self._show_refused_draft)
-        session.server_refused.connect(self.offer_models)
+        session.model_refused.connect(self.offer_models)
         session.model_changed.connect(self._model_came)
         listen(self, session.local_only_changed, lambda _pinned: self.show_model())
         session.conversation_changed.connect(self._show_conversation)

@@ -130,6 +130,28 @@ class ModelController(QObject):
         """Load the model that `path` means (`meant_model`)."""
         self.load(meant_model(path))
 
+    def open_last(self) -> bool:
+        """Load the model that was loaded last; False without one, and if its file is gone, which is said.
+        That of a server is loaded only if this asks the server nothing.
+        """
+        last = self._session.preferences.last_model
+        remote = bool(last) and split_address(last) is not None
+        if last and (
+            self._services.providers.capabilities(last) is not None if remote else Path(last).exists()
+        ):
+            self.open(Path(last))
+            return True
+        if last and not remote:
+            self._session.model_refused.emit(
+                _(
+                    "{name} was not loaded: it is no longer in {folder}. Choose another model, or open "
+                    "this one where it is now.",
+                    name=Path(last).name,
+                    folder=Path(last).parent,
+                )
+            )
+        return False
+
     @flow
     async def load(self, path: str | Path) -> None:
         """Load the model at exactly this path; ask first if that ends a reply."""

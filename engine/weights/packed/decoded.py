@@ -17,7 +17,7 @@ _CHUNK_VALUES = 1 << 20
 class DecodedMatrix:
     """A `RawTensor` (N, K); `decode` gives float32 rows for row numbers."""
 
-    __slots__ = ("_blocks", "_decode", "_file_bytes", "_file_rows", "_outputs", "name", "shape", "type")
+    __slots__ = ("_blocks", "_decode", "_file_bytes", "_file_rows", "_some_outputs", "name", "shape", "type")
 
     def __init__(
         self,
@@ -35,7 +35,12 @@ class DecodedMatrix:
         self.shape: tuple[int, ...] = shape
         self._decode, self._file_bytes, self._file_rows = decode, file_bytes, shape[0]
         self._blocks = blocks
-        self._outputs = np.arange(shape[0])
+        self._some_outputs: Indices | None = None
+
+    @property
+    def _outputs(self) -> Indices:
+        # made on request: a mixture has tens of thousands of matrices
+        return np.arange(self._file_rows) if self._some_outputs is None else self._some_outputs
 
     @property
     def nbytes(self) -> int:
@@ -52,11 +57,11 @@ class DecodedMatrix:
     def dequantise(self) -> Floats:
         """All values, float32, in `shape`."""
         out = np.empty(self.shape, np.float32)
-        step = max(1, _CHUNK_VALUES // max(1, self.shape[1]))
+        outputs, step = self._outputs, max(1, _CHUNK_VALUES // max(1, self.shape[1]))
         # a NaN or a 0 in a scale is kept without a warning
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             for first in range(0, self.shape[0], step):
-                out[first : first + step] = self._decode(self._outputs[first : first + step])
+                out[first : first + step] = self._decode(outputs[first : first + step])
         return out
 
     def part(self, index: int) -> DecodedMatrix:
@@ -78,7 +83,7 @@ class DecodedMatrix:
             self._decode,
             self._blocks,
         )
-        other._outputs, other.shape = outputs, (outputs.size, self.shape[1])
+        other._some_outputs, other.shape = outputs, (outputs.size, self.shape[1])
         return other
 
 

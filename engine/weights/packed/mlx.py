@@ -3,9 +3,8 @@
 "affine": `X.scales` and `X.biases` (N, G), a weight is code * scale + bias; 4 bits are kept as Q4_1, whose
 two numbers are fp16, other widths as F16. "mxfp4", "mxfp8" and "nvfp4" have `X.scales` of bytes alone: powers
 of two for 32 inputs, or F8_E4M3 for 16. A single matrix may have settings under its name; the mode is then
-theirs, or "affine".
-A stack of experts has the same tensors with a dimension for the experts in front. Sources: MLX,
-documentation of `mlx.core.quantize` and `nn.quantize`, and mlx-lm, `utils.py` (facts only).
+theirs, or "affine". A stack of experts has the same tensors with a dimension for the experts in front.
+Sources: MLX, documentation of `mlx.core.quantize` and `nn.quantize`, and mlx-lm, `utils.py` (facts only).
 """
 
 from __future__ import annotations
