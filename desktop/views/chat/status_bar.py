@@ -193,12 +193,13 @@ class StatusBar(QWidget):
 
     def minimumSizeHint(self) -> QSize:
         """As many lines as there are, and as narrow as the window needs."""
-        line = self.fontMetrics().height()
+        figures = [each.height() for each in self._by_importance if each.text()]
+        line = max([self.fontMetrics().height(), *figures])
         shown = [each.height() for each in (self.state, self.destination) if each.text()] or [line]
         if not self.bar.isHidden():
             shown.append(self.bar.height())
-        high = (sum if self._stacked else max)(shown) + 10
-        return QSize(0, high + (line + 10 if self._below else 0))
+        high = (sum if self._stacked else max)(shown)
+        return QSize(0, high + line + 20 if self._below else max(high, line) + 10)
 
     def sizeHint(self) -> QSize:
         return self.minimumSizeHint()
@@ -221,7 +222,8 @@ class StatusBar(QWidget):
 
     def _size(self, label: QLabel) -> QSize:
         """The size of the text, in several lines if it is a state that is wider than the window; a label of
-        fixed size keeps the size hint of its last text.
+        fixed size keeps the size hint of its last text. A line with characters that the font lacks is as
+        high as the font that has them.
         """
         label.ensurePolished()
         metrics = label.fontMetrics()
@@ -229,6 +231,5 @@ class StatusBar(QWidget):
         wraps = label in (self.state, self.destination) and 0 < most < needed
         if label.wordWrap() != wraps:
             label.setWordWrap(wraps)
-        if not wraps:
-            return QSize(needed, metrics.height())
-        return QSize(most, metrics.boundingRect(0, 0, most, 1 << 16, _WRAPPED, label.text()).height())
+        wide, flags = (most, _WRAPPED) if wraps else (needed, 0)
+        return QSize(wide, metrics.boundingRect(0, 0, wide, 1 << 16, flags, label.text()).height())

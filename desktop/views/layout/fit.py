@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QDialog
+from PySide6.QtWidgets import QDialog, QWidget
 
 __all__ = ["fit_dialog", "grow_dialog"]
 
@@ -19,7 +19,7 @@ def fit_dialog(dialog: QDialog, width: int) -> None:
         return
     if parent is not None:
         width = min(width, max(_NARROWEST, parent.window().width() - _BESIDE))
-    layout.activate()
+    _activate(dialog)
     width = max(width, dialog.minimumSizeHint().width())
     height = (
         layout.totalHeightForWidth(width) if layout.hasHeightForWidth() else layout.totalSizeHint().height()
@@ -34,7 +34,17 @@ def grow_dialog(dialog: QDialog) -> None:
     layout, parent = dialog.layout(), dialog.parentWidget()
     if layout is None or parent is None or not layout.hasHeightForWidth():
         return
-    layout.activate()
+    _activate(dialog)
     needed = min(layout.totalMinimumHeightForWidth(dialog.width()), parent.window().height())
     if dialog.height() < needed:
         dialog.resize(dialog.width(), needed)
+
+
+def _activate(dialog: QDialog) -> None:
+    """Lay out `dialog`, the innermost widgets first: what a text in one of them now needs is otherwise known
+    outside only with the next event.
+    """
+    for widget in (*reversed(dialog.findChildren(QWidget)), dialog):
+        layout = widget.layout()
+        if layout is not None and not widget.isHidden():
+            layout.activate()

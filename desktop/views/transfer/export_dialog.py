@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 from desktop.services.transfer.transfer import PDF
 from desktop.store.transfer.exporters.names import file_name
 from desktop.views.layout.fill import fill
-from desktop.views.layout.fit import fit_dialog
+from desktop.views.layout.fit import fit_dialog, grow_dialog
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.file_dialogs import ask_folder, ask_save
 from desktop.views.widgets.flow_layout import FlowLayout
@@ -184,6 +184,7 @@ class ExportDialog(QDialog):
         self.bar.setRange(0, max(total, 1))
         self.bar.setValue(done)
         self.stage.setText(_("Writing, {done} %", done=100 * done // max(total, 1)))
+        grow_dialog(self)
 
     def show_trouble(self, sentence: str) -> None:
         """Show why it failed, and let the user choose another place."""

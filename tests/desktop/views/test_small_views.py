@@ -167,6 +167,19 @@ def test_figures_of_the_status_line_are_never_cut_and_take_no_more_than_they_nee
         assert not line.reply.isHidden()
 
 
+@pytest.mark.parametrize("width", [2000, 60])
+def test_a_figure_with_characters_of_a_higher_font_is_not_cut(qtbot, width: int) -> None:
+    line = StatusBar()
+    qtbot.addWidget(line)
+    line.resize(width, 30)
+    line.show()
+    line.show_state("Ready")
+    line._write(line.context, "\u206885\u2069 / \u20684,096\u2069 \u0e01\u0e35\u0e48 \u4e2d \U0001f600")
+    assert line.context.height() >= line.context.fontMetrics().boundingRect(line.context.text()).height()
+    assert line.context.height() >= line.context.sizeHint().height()
+    assert line.minimumSizeHint().height() >= line.context.height() + 10
+
+
 def test_narrow_status_line_keeps_the_most_important(qtbot) -> None:
     line = StatusBar()
     qtbot.addWidget(line)
