@@ -49,7 +49,8 @@ class Kind(StrEnum):
 class Block:
     """A piece of a message. The sources of all its blocks, joined, are the message.
 
-    `indent` counts the columns that an enclosing list takes from every line. `joined` means that the block
+    `indent` counts the columns that an enclosing list takes from every line, `depth` the list items around
+    the block. `joined` means that the block
     continues the one before it, which was cut for size: there is no space between them. Then `head` is the
     head of the table, or the first line of the code or of the alert. An open block (`closed` false) may
     still change; a closed one never does.
@@ -63,6 +64,7 @@ class Block:
     thought: bool = False
     joined: bool = False
     head: str = ""
+    depth: int = 0
 
     @property
     def body(self) -> str:

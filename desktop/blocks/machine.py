@@ -29,9 +29,11 @@ from desktop.blocks.open_block import (
     MATH_LIMIT,
     OpenBlock,
     alert_line,
+    depth_at,
     first_number,
     interrupts_prose,
     kind_at,
+    with_item,
 )
 from engine.text.template.reasoning import ANSWER_TAGS, Tag
 
@@ -49,7 +51,7 @@ class Machine:
     """`out` receives closed blocks.
 
     With `opened`, the closing tag of a thought, the text begins inside that thought. `after`: one has just
-    ended; `around` is what ends an answer that stands in tags.
+    ended; `around` is what ends an answer that stands in tags. `items` are as `with_item` has them.
     """
 
     def __init__(self, tags: Sequence[Tag], opened: str = "") -> None:
@@ -60,6 +62,7 @@ class Machine:
         self.thinks = self.begun = bool(opened)
         self.after, self.orphan, self.around = False, "", ""
         self.container = 0
+        self.items: list[int] = []
         self.no_math = False
         self.references: dict[str, Any] = {}
         if opened:
@@ -70,7 +73,7 @@ class Machine:
         copy.open = replace(self.open, lines=list(self.open.lines)) if self.open else None
         copy.thought, copy.container, copy.thinks = self.thought, self.container, self.thinks
         copy.begun, copy.after, copy.around = self.begun, self.after, self.around
-        copy.references = dict(self.references)
+        copy.references, copy.items = dict(self.references), list(self.items)
         return copy
 
     def take(self, line: str, starts: bool) -> None:
@@ -144,7 +147,7 @@ class Machine:
             return
         unsure = block.kind is Kind.TABLE and not block.sure and closed
         kind = Kind.PROSE if unsure else block.kind
-        source = "".join(block.lines)
+        source, head = "".join(block.lines), "" if unsure else block.head
         if (
             closed
             and kind is Kind.PROSE
@@ -153,17 +156,9 @@ class Machine:
             and not block.joined
         ):
             kind = self._define(source)
+        thought, depth = bool(self.thought), block.depth
         self.out.append(
-            Block(
-                kind,
-                source,
-                closed,
-                block.language,
-                block.indent,
-                bool(self.thought),
-                block.joined,
-                "" if unsure else block.head,
-            )
+            Block(kind, source, closed, block.language, block.indent, thought, block.joined, head, depth)
         )
         self.open = None
 
@@ -192,7 +187,7 @@ class Machine:
     def _start(self, kind: Kind, line: str, indent: int = 0, joined: bool = False) -> OpenBlock:
         self.container = max(self.container, indent) if joined else self.container
         self.end()
-        self.open = OpenBlock(kind, indent=indent, joined=joined)
+        self.open = OpenBlock(kind, indent=indent, joined=joined, depth=depth_at(self.items, indent))
         self.open.add(line)
         return self.open
 
@@ -333,8 +328,11 @@ class Machine:
             and (marker[1] == "") != (first_number(block) == "")
         ):
             return False
+        if marker is not None and columns < block.indent:
+            return False  # it is an item of a list around this one
         if not inside and (block.blank or kind_at(line, 0, not self.no_math) is not Kind.PROSE):
             return False
+        self.items = with_item(self.items, line)
         more = 1 if marker is not None and marker[0] <= 1 else 2
         full = (
             block.size >= more * LIMIT or len(block.lines) >= more * LINES or block.dollars >= more * DOLLARS
@@ -372,10 +370,11 @@ class Machine:
         in_list = self.open is not None and self.open.kind is Kind.LIST
         lead = indentation(line)
         if not in_list and lead < 2:
-            self.container = 0
+            self.container, self.items = 0, []
         opening = fence(line)
         if opening is not None:
             columns, marks, language = opening
+            self.items = with_item(self.items, line)
             if in_list or self.container or columns > lead:
                 self.container = max(columns, 2)
             block = self._start(Kind.CODE, line, columns)
@@ -393,7 +392,9 @@ class Machine:
         indent = min(lead, self.container)
         kind = kind_at(line, indent, not self.no_math)
         block = self._start(kind, line, indent)
-        if kind is Kind.TABLE:
+        if kind is Kind.LIST:
+            self.items = with_item(self.items, line)
+        elif kind is Kind.TABLE:
             block.sure = False
         elif kind in (Kind.HEADING, Kind.RULE):
             self.end()

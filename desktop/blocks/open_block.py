@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from desktop.blocks.block import Kind
@@ -19,7 +20,7 @@ from desktop.blocks.lines import (
 
 __all__ = [
     "CELLS", "CODE_LIMIT", "CODE_LINES", "COLUMNS", "DOLLARS", "LIMIT", "LINES", "MATH_LIMIT", "OpenBlock",
-    "alert_line", "first_number", "interrupts_prose", "kind_at",
+    "alert_line", "depth_at", "first_number", "interrupts_prose", "kind_at", "with_item",
 ]  # fmt: skip
 
 LIMIT = 2048
@@ -57,6 +58,7 @@ class OpenBlock:
     language: str = ""
     indent: int = 0
     joined: bool = False
+    depth: int = 0
     head: str = ""
     columns: int = 1
     sure: bool = True
@@ -103,6 +105,23 @@ def kind_at(line: str, indent: int, math: bool = True) -> Kind:
     if text.lstrip().startswith("|") and len(cells(text)) > 1:
         return Kind.TABLE
     return Kind.PROSE
+
+
+def with_item(items: Sequence[int], line: str) -> list[int]:
+    """The columns at which the text of each list item around `line` begins, its own included; `items` are
+    those around the line above.
+    """
+    marker = list_marker(line)
+    if marker is None:
+        return list(items)
+    return [*(column for column in items if column <= marker[0]), marker[0] + len(marker[1]) + 2]
+
+
+def depth_at(items: Sequence[int], indent: int) -> int:
+    """How many of the list `items` are around a block at column `indent`, which may be one too small, as
+    models often have it.
+    """
+    return max(sum(column <= indent + 1 for column in items), 1) if indent >= 2 else 0
 
 
 def first_number(block: OpenBlock) -> str:

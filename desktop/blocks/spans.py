@@ -2,8 +2,9 @@
 are not left to Qt.
 
 Math in dollars follows Pandoc's rule (its manual, "tex_math_dollars"): no space after the opening dollar, no
-space before the closing one and no digit after it, so that prices stay text. A letter or digit before the
-opening dollar forbids math too.
+space before the closing one and no digit after it, so that prices stay text. A Latin letter or digit before
+the opening dollar forbids math too, and so does an amount with words after it: Chinese, Japanese and Arabic
+have no space before a formula.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ class Span(NamedTuple):
     words: str = ""
 
 
+_LATIN = "0-9A-Za-z_\u00aa-\u024f"
+_WORDS = r"\s+ [^\W\d_]{3,}+ [.,;:]? \s+ [^\W\d_]{2}"
+_PRICE = rf"\d[\d.,]*+ (?: [^$\\^_=+<>\n]{{0,80}}? [\u0590-\u08ff\u3001-\uffef] | {_WORDS} )"
+"""An amount, and words instead of mathematics."""
 _SPAN = re.compile(
     rf"""
     (?P<code> (?<!`) (?P<ticks> `+ ) (?!`) .{{1,4096}}? (?<!`) (?P=ticks) (?!`) )
@@ -45,9 +50,9 @@ _SPAN = re.compile(
     | \\\( (?P<round> .{{1,{LONGEST}}}? ) \\\)
     | \\\[ (?P<square> .{{1,{LONGEST}}}? ) \\\]
     | (?P<escape> \\. )
-    | (?<! [\w$] ) \$\$ (?! \$ ) (?P<double> (?: \\. | [^$\\] ){{1,{LONGEST}}}? ) \$\$ (?! \$ )
-    | (?<! [\w$] ) \$ (?! [\s$] ) (?P<single> (?: \\. | [^$\\\n`] | \n (?! [ \t]*\n ) ){{1,{LONGEST}}}? )
-        (?<! \s ) \$ (?! [\d$] )
+    | (?<! [{_LATIN}$] ) \$\$ (?! \$ ) (?P<double> (?: \\. | [^$\\] ){{1,{LONGEST}}}? ) \$\$ (?! \$ )
+    | (?<! [{_LATIN}$] ) \$ (?! [\s$] | {_PRICE} )
+        (?P<single> (?: \\. | [^$\\\n`] | \n (?! [ \t]*\n ) ){{1,{LONGEST}}}? ) (?<! \s ) \$ (?! [\d$] )
     | \[\^ (?P<label> [^\]\s^]{{1,80}} ) \] (?! : )
     | ! \[ (?P<words> [^\[\]]{{0,400}} ) \] \( [ \t]*
         (?: < (?P<angled> [^<>\n]{{1,2000}} ) >

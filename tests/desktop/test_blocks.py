@@ -226,3 +226,37 @@ def test_the_rest_of_a_long_item_stays_in_its_list(text: str, found: list[tuple[
     blocks = split(text)
     assert [(block.kind.value, block.indent) for block in blocks] == found
     assert "".join(block.source for block in blocks) == text
+
+
+NESTED = """1. one
+   - a
+     - deep
+       ```sh
+       ls
+       ```
+     text
+   - [ ] b
+2. two
+   ```
+   x
+   ```
+- other
+
+end
+"""
+
+
+def test_what_follows_code_in_a_list_knows_its_depth() -> None:
+    """An item that is further left than the code above it belongs to a list around that one."""
+    blocks = split(NESTED)
+    assert [(block.kind.value, block.source.split()[0], block.depth) for block in blocks] == [
+        ("list", "1.", 0),
+        ("code", "```sh", 3),
+        ("prose", "text", 2),
+        ("list", "-", 1),
+        ("list", "2.", 0),
+        ("code", "```", 1),
+        ("list", "-", 0),
+        ("prose", "end", 0),
+    ]
+    assert "".join(block.source for block in blocks) == NESTED

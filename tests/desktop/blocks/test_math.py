@@ -77,6 +77,13 @@ def test_half_a_closing_sign_does_not_show() -> None:
         ("**$x$** ($y$)", ["x", "y"]),
         ("a \\\\( b", []),
         ("$\\text{a}$ 😀 $\\beta$", ["\\text{a}", "\\beta"]),
+        ("设$x$为未知数，则$$x^2=4$$。", ["x", "x^2=4"]),
+        ("وقيمة ق$x^2$", ["x^2"]),
+        ("été$x$", []),
+        ("花了$5，省了$3。", []),
+        ("価格は$5です。$x$と$y$", ["x", "y"]),
+        ("有$2$个，共$5\\text{元}$，或$5π$", ["2", "5\\text{元}", "5π"]),
+        ("$2,000 each for two, or US$ 5. But $3x$ and $7 mod n$", ["3x", "7 mod n"]),
     ],
 )
 def test_inline_math(text: str, found: list[str]) -> None:
@@ -93,7 +100,7 @@ def test_marks_are_the_only_change(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["$a", "\\(", "\\[a", "$$a", "[^", "![", "![a](", "`", "``a", "$\\", "![a](" + "(" * 3]
+    "piece", ["$a", "$1 ab", "\\(", "\\[a", "$$a", "[^", "![", "![a](", "`", "``a", "$\\", "![a](" + "(" * 3]
 )
 def test_hostile_text_does_not_take_long(piece: str) -> None:
     text = piece * (4096 // len(piece))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from unicodedata import bidirectional
 
-from PySide6.QtCore import QUrl
+from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import (
     QFont,
     QFontMetricsF,
@@ -39,6 +39,7 @@ __all__ = [
     "QUOTE_ROOM",
     "SafeDocument",
     "append_rows",
+    "from_right",
     "prepare",
     "set_markdown",
 ]
@@ -104,6 +105,8 @@ def set_markdown(
         writer.finish()
     else:
         writer.write(parse(source, references))
+    if kind in (Kind.LIST, Kind.QUOTE):
+        _order_numbers(document)
     if kind is Kind.LIST:
         document.setIndentWidth(max(style.px(1.35), _number_width(document, style)))
     pending = put_inlays(document, spans, style, inlay, spoken) if spans else set()
@@ -145,6 +148,23 @@ def append_rows(
     return [["".join(part.content for part in cell.children) for cell in row] for row in rows[1:]]
 
 
+def _order_numbers(document: QTextDocument) -> None:
+    """Put the sign of a number after it in lists that are written from right to left: Qt puts it before."""
+    block = document.begin()
+    while block.isValid():
+        found = block.textList()
+        if (
+            found is not None
+            and block.textDirection() == Qt.LayoutDirection.RightToLeft
+            and found.itemNumber(block) == 0
+        ):
+            shape = found.format()
+            shape.setNumberPrefix(shape.numberSuffix())
+            shape.setNumberSuffix("")
+            found.setFormat(shape)
+        block = block.next()
+
+
 def _number_width(document: QTextDocument, style: Style) -> float:
     """The width of the widest number of a list and of Qt's space after it; 0 without numbers."""
     metrics, widest = QFontMetricsF(style.text_font), 0.0
@@ -157,18 +177,23 @@ def _number_width(document: QTextDocument, style: Style) -> float:
     return widest
 
 
-def _mirrored(source: str) -> str:
-    """Reverse the columns of a table whose head is written from right to left, because Qt always puts the
-    first column at the left.
-    """
-    rows = [_cells(line) for line in source.strip("\n").split("\n")]
-    heads = [
+def from_right(source: str) -> bool:
+    """Whether a table is written from right to left: most of its head is."""
+    found = [
         next((bidirectional(letter) for letter in cell if bidirectional(letter) in ("L", "R", "AL")), "")
-        for cell in rows[0]
+        for cell in _cells(source.strip("\n").split("\n", 1)[0])
     ]
-    if 2 * sum(head in ("R", "AL") for head in heads) <= sum(bool(head) for head in heads):
+    return 2 * sum(side in ("R", "AL") for side in found) > sum(bool(side) for side in found)
+
+
+def _mirrored(source: str) -> str:
+    """Reverse the columns of a table that is written from right to left, because Qt always puts the first
+    column at the left.
+    """
+    if not from_right(source):
         return source
-    wide = len(heads)
+    rows = [_cells(line) for line in source.strip("\n").split("\n")]
+    wide = len(rows[0])
     return (
         "\n".join("|" + "|".join([*[" "] * (wide - len(row)), *row[wide - 1 :: -1]]) + "|" for row in rows)
         + "\n"

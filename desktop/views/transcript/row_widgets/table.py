@@ -10,7 +10,13 @@ from PySide6.QtGui import QFontMetricsF, QTextBlockFormat, QTextCursor, QTextTab
 
 from desktop.blocks import Kind
 from desktop.views.transcript.rendering.document_writer import CELL_TOP
-from desktop.views.transcript.rendering.markdown import NO_BREAK, SafeDocument, append_rows, set_markdown
+from desktop.views.transcript.rendering.markdown import (
+    NO_BREAK,
+    SafeDocument,
+    append_rows,
+    from_right,
+    set_markdown,
+)
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.row_widgets.text import SidewaysRow, inset
 from desktop.views.transcript.rows import Row
@@ -40,6 +46,7 @@ class TableRow(SidewaysRow):
         self._references: Mapping[str, Any] | None = None
         self._place = (0, 0, False)
         self._columns, self._room = 1, -1
+        self._rightward, self._beside = False, 0
         self._widest: list[float] = []
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
@@ -74,7 +81,7 @@ class TableRow(SidewaysRow):
             after.setLineHeight(1, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
             cursor.setBlockFormat(after)
         self._columns = max(1, text.split("\n", 1)[0].count("|") - 1)
-        self._room, self._widest = -1, []
+        self._room, self._widest, self._rightward = -1, [], from_right(text)
 
     def _append(self, text: str, style: Style) -> bool:
         """Append the lines that `text` has more than what is shown; False when something else has changed."""
@@ -128,7 +135,11 @@ class TableRow(SidewaysRow):
         wide = round(self.document.idealWidth())
         high = round(self.document.size().height())
         bar = self.bar.sizeHint().height() if wide > room else 0
+        at_end = self._rightward and self.bar.value() == self.bar.maximum()
         self.place_bar(wide, room, QRect(left, self.gap, room, high + bar))
+        self._beside = max(0, room - wide) if self._rightward else 0
+        if at_end:  # there it begins
+            self.bar.setValue(self.bar.maximum())
         return self.gap + high + bar
 
     def mark(self, query: str, present: int) -> None:
@@ -143,7 +154,7 @@ class TableRow(SidewaysRow):
         return NO_BREAK not in self._shown
 
     def origin(self) -> QPointF:
-        return QPointF(inset(self.row, self.row_style) - self.bar.value(), self.gap)
+        return QPointF(inset(self.row, self.row_style) + self._beside - self.bar.value(), self.gap)
 
 
 def _table(document: SafeDocument) -> QTextTable | None:

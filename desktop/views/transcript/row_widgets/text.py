@@ -39,16 +39,18 @@ from desktop.views.transcript.style import Style
 __all__ = ["BubbleRow", "PictureRow", "SidewaysRow", "TextRow", "inset", "paint_thought_bar"]
 
 _BUBBLE_SHARE = 0.86
+_DEEPEST = 6
+"""List items around a block after which it is not indented further."""
 _TASK_SIGN = re.compile(r"\[[xX]\]|\d[.)]\s+\[ \]")
 """An item that is done, or a numbered one: the row draws into both."""
 _PICTURED = ("$", "\\(", "\\[", "![")
 
 
 def inset(row: Row | None, style: Style | None) -> int:
-    """Indentation in pixels of a block that belongs to a thought or a list item."""
+    """Indentation in pixels of a block that belongs to a thought or to list items."""
     if row is None or style is None or row.block is None:
         return 0
-    return (style.px(0.85) if row.block.thought else 0) + (style.px(1.35) if row.block.indent >= 2 else 0)
+    return (style.px(0.85) if row.block.thought else 0) + min(row.block.depth, _DEEPEST) * style.px(1.35)
 
 
 class PictureRow(DocumentRow):
@@ -337,6 +339,7 @@ class SidewaysRow(PictureRow):
     def __init__(self, context: RowContext) -> None:
         super().__init__(context)
         self.bar = QScrollBar(Qt.Orientation.Horizontal, self)
+        self.bar.setRange(0, 0)
         self.bar.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         # its value counts from the left, in right-to-left layouts too
         self.bar.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
@@ -347,7 +350,7 @@ class SidewaysRow(PictureRow):
 
     def release(self) -> None:
         super().release()
-        self.bar.setValue(0)
+        self.bar.setRange(0, 0)
 
     def place_bar(self, wide: int, room: int, area: QRect) -> None:
         """Show the scroll bar at the bottom of `area` when `wide` pixels do not fit into `room`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QUrl
+from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QFont, QFontMetricsF, QImage, QTextBlockFormat, QTextDocument
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -87,6 +87,16 @@ def test_numbers_of_a_list_continue(style: Style) -> None:
     document = SafeDocument()
     set_markdown(document, "3. three\n4. four\n", style)
     assert document.begin().textList().itemText(document.begin()) == "3."
+
+
+def test_the_sign_of_a_number_follows_it_from_right_to_left_too(style: Style) -> None:
+    document = SafeDocument()
+    for source, kind in (("1. واحد\n2. two\n", Kind.LIST), ("> 1. שלום\n", Kind.QUOTE)):
+        set_markdown(document, source, style, kind)
+        first = document.begin()
+        assert first.textDirection() == Qt.LayoutDirection.RightToLeft
+        # Qt orders this text by the direction of the item, so the sign stands to the left of the number
+        assert first.textList().itemText(first) == "1."
 
 
 def test_undo_is_off_and_links_have_their_style(style: Style) -> None:

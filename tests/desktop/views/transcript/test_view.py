@@ -542,6 +542,21 @@ def test_a_table_that_grew_line_by_line_is_like_one_shown_at_once(show: Show, qt
         assert grown.document.toHtml() == whole.document.toHtml()
 
 
+@pytest.mark.parametrize(("word", "beginning"), [("עמודה", True), ("column", False)])
+def test_a_table_from_right_to_left_begins_at_the_right(show: Show, word: str, beginning: bool) -> None:
+    line = f"| {word} | {word} |\n"
+    view, _ = show([MessageItem(1, "assistant", f"{line}|---|---|\n{line}")], 700, 500)
+    [narrow] = tables(view)
+    free = narrow.width() - round(narrow.document.idealWidth())
+    assert free > 300
+    assert round(narrow.origin().x()) == (free if beginning else 0)
+    columns = f"| {word} " * 12
+    view, _ = show([MessageItem(1, "assistant", f"{columns}|\n{'|---' * 12}|\n{columns}|\n")], 500, 500)
+    [wide] = tables(view)
+    assert wide.bar.value() == (wide.bar.maximum() if beginning else 0)
+    assert wide.bar.maximum() > 0
+
+
 def test_text_is_painted_together_with_what_changes_with_it(
     show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
