@@ -16,16 +16,20 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QWidget
 
+    from tests.tools.pictures.stage import Stage
+
 __all__ = ["main"]
 
 _SIZE = (1180, 760)
+_TRIES, _SETTLES = 4, 0.3
+"""How often a page with faults is checked again, after how many seconds."""
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -53,6 +57,16 @@ def _shown() -> Iterator[QWidget]:
     for window in QApplication.topLevelWidgets():
         if window.isVisible() and not isinstance(window, QMenu):
             yield window
+
+
+def _lasting(stage: Stage, check: Callable[[QWidget], Iterable[str]]) -> list[str]:
+    """What a check finds in the windows on the screen; on a busy machine a page may not be laid out yet."""
+    for _unused in range(_TRIES):
+        found = [fault for window in _shown() for fault in check(window)]
+        if not found:
+            break
+        stage.spin(_SETTLES)
+    return found
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -104,9 +118,8 @@ def main(arguments: list[str] | None = None) -> int:
             active = app.activeWindow()
             # first what changes nothing: a popup may close when the focus goes elsewhere
             for check in (wrong,) if options.screen else (faults, wrong):
-                for window in _shown():
-                    for fault in check(window):
-                        found.setdefault(fault, name)
+                for fault in _lasting(stage, check):
+                    found.setdefault(fault, name)
             for window in _shown() if options.pictures else ():
                 if any(word in name for word in options.only or [""]):
                     window.grab().save(str(options.pictures / f"{name}-{type(window).__name__}.png"))

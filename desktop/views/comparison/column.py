@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout
 
 from desktop.items.chats.messages import MessageItem, MessagesModel
@@ -12,6 +13,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.transcript import TranscriptView
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import set_styled, text_label
+from desktop.views.widgets.wrapping_text import WrappingButton
 from engine.words import _
 
 __all__ = ["ComparisonColumn"]
@@ -54,7 +56,7 @@ class ComparisonColumn(QFrame):
         self.transcript.action.connect(self._act)
         self.transcript.installEventFilter(self)
         self.words = text_label(tone="muted", plain=True, wraps=True)
-        self.keep = QPushButton(_("Keep this reply"))
+        self.keep = WrappingButton(_("Keep this reply"))
         self.keep.setProperty("tone", "primary")
         self.keep.setAccessibleName(_("Keep reply {place}", place=place))
         self.keep.setToolTip(_("Use this reply in the chat (Ctrl+{place})", place=place))
@@ -68,7 +70,23 @@ class ComparisonColumn(QFrame):
         head.addWidget(self.stop, 0, top)
         buttons = fill(QHBoxLayout(), (self.keep, 1), self.retry, spacing=6)
         foot = fill(QVBoxLayout(), self.words, buttons, margins=(12, 6, 12, 10), spacing=6)
-        fill(QVBoxLayout(self), head, (self.transcript, 1), foot, margins=(1, 1, 1, 1), spacing=0)
+        self._parts = fill(
+            QVBoxLayout(self), head, (self.transcript, 1), foot, margins=(1, 1, 1, 1), spacing=0
+        )
+
+    def event(self, event: QEvent) -> bool:
+        done = super().event(event)
+        if event.type() == QEvent.Type.LayoutRequest:
+            self._stand()
+        return done
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._stand()
+
+    def _stand(self) -> None:
+        """Be as high as the wrapped texts need; a scroll area asks for no height at a width."""
+        self.setMinimumHeight(self._parts.totalMinimumHeightForWidth(self.width()))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """The frame shows that the transcript has the focus: it has none of its own."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QVBoxLayout, QWidget
 
 from desktop.views.layout.fill import fill
 from desktop.views.layout.tab_order import TabOrder
@@ -19,6 +19,7 @@ from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.wrapping_text import WrappingButton
 from engine.settings import Settings
 from engine.words import _, translate
 
@@ -83,7 +84,7 @@ class Inspector(QWidget):
             _("Show every setting in all panes, including those that are rarely changed.")
         )
         self.advanced.clicked.connect(self.advanced_changed)
-        self.save = QPushButton(_("Save as defaults"))
+        self.save = WrappingButton(_("Save as defaults"))
         self.save.setToolTip(_("Use these settings for new chats."))
         self.save.clicked.connect(self._save)
         return fill(FlowLayout(), self.advanced, 1, self.save, margins=(20, 0, 18, 0))

@@ -107,7 +107,7 @@ class Stage:
             self.app.processEvents()
             time.sleep(0.005)
 
-    def until(self, true: Callable[[], bool], seconds: float = 10.0) -> None:
+    def until(self, true: Callable[[], bool], seconds: float = 60.0) -> None:
         """Wait for a condition. Raises TimeoutError."""
         end = time.monotonic() + seconds
         while not true():
