@@ -80,9 +80,7 @@ class MtpDrafter(DraftModel):
     def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
         """At most `count` proposals; none if the last hidden state is not known, or there are no pages."""
         guesses: list[Proposal] = []
-        self._text, count = ids, min(count, self.cache.context_length - len(ids) + 1)
-        if count < 1 or len(ids) < 2 or self._lease is None or self._stopped():
-            return guesses
+        self._text = ids
         self._calls += 1
         with suppress(ContextTooLong):
             self._draft(list(ids), count, guesses)

@@ -220,7 +220,7 @@ class _Replacement:
         if offload and isinstance(backend, Offloading):
             beside = work + cache_bytes(self._info, self._cache, backend.name, free=free).context_bytes
             if seen.bytes + beside > free:
-                resident = min(seen.bytes, offload_limit(free, beside))
+                resident = offload_limit(free, beside)
                 backend.offload(resident, seen.bytes - resident)
         check_memory(name, resident, free, backend.where, can_offload=isinstance(backend, Offloading))
         busy = resident + (work if backend.where else 0)

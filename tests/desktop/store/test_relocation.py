@@ -279,6 +279,7 @@ def test_a_missing_disk_is_named_and_nothing_is_created(usual, tmp_path) -> None
     with pytest.raises(StoreError, match=r"which your data was moved to, is not there. Connect its disk"):
         data_folder()
     assert not (tmp_path / "new").exists()
+    assert data_folder(tmp_path / "new").is_dir()  # whoever names it wants it to be there
 
 
 @pytest.mark.parametrize("note", ["{", "[]", '{"folder": "near", "before": null}', '{"folder": 3}'])

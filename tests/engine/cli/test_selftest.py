@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,13 @@ from engine.backends import choice
 from engine.backends.choice import Gpu, Target, Usable
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference import ReferenceBackend, ReferenceProgram
-from engine.cli.selftest_model import Answers, compared
+from engine.cli.logits import log_softmax
+from engine.cli.selftest_model import TEXT, WINDOW, Answers, compared, perplexity
 from engine.models.proof.case import checked, difference
 from engine.models.proof.cases import cases
 from engine.models.proof.random_tensors import BLOCKS, PACKED
 from engine.settings import LoadSettings
+from tests.engine.generator.fakes import make, random_logits, tokenizer
 from tests.simt.fake import FakeDevice
 from tests.tiny import TINY, write_gguf
 
@@ -103,8 +106,8 @@ def test_differences() -> None:
 def test_every_form_of_weights_has_a_case() -> None:
     names = {case.name for case in cases()}
     assert {f"linear, {name}" for name in (*BLOCKS, *PACKED)} <= names
-    for make in (*BLOCKS.values(), *PACKED.values()):
-        values = make(np.random.default_rng(1), 32, 256).dequantise()
+    for maker in (*BLOCKS.values(), *PACKED.values()):
+        values = maker(np.random.default_rng(1), 32, 256).dequantise()
         assert values.shape == (32, 256)
         assert np.isfinite(values).all()
         assert 1e-3 < values.std() < 1.0
@@ -173,3 +176,11 @@ def test_a_model_on_a_device_that_is_none(run: Run, gpu: list[FakeDevice], tmp_p
     assert code == 0, out
     assert "on Fake 1, against the cpu backend" in out
     assert gpu[-1].done > 0  # the first one only forgot what had been proved
+
+
+def test_the_perplexity_of_a_text_that_is_scored_in_parts() -> None:
+    generator, _ = make(rows=100)
+    chat: Any = SimpleNamespace(generator=generator, tokenizer=tokenizer())
+    ids = tokenizer().encode(TEXT, add_bos=tokenizer().add_bos)[:WINDOW]
+    losses = [-log_softmax(random_logits(ids[:n])[None])[0][ids[n]] for n in range(1, WINDOW)]
+    assert perplexity(chat) == pytest.approx(np.exp(np.mean(losses)), rel=1e-4)

@@ -1,4 +1,4 @@
-"""When a reply can be continued from another of its tokens, and what is said when it cannot."""
+"""When a reply can be continued from another of its tokens, and what is said if not; replies beside it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,27 @@ import pytest
 
 from desktop.services.engine.token_cache import model_key
 from desktop.services.session.branching import branch_trouble
+from desktop.services.session.several import ColumnSettings
 from desktop.store.conversations.token_trace import TokenTrace
 from engine.core import ModelInfo
 from tests.desktop.fakes import ECHO_INFO
+from tests.desktop.services.conftest import Harness
 
 INFO = replace(ECHO_INFO, name="Echo", stop_token_ids=(2, 7))
 OTHER = replace(INFO, name="Other")
+
+
+def test_a_reply_beside_others_joins_them_where_they_are_and_what_is_shown_stays(talking: Harness) -> None:
+    talking.ask("one")
+    question = talking.ids()[0]
+    assert talking.session.edit(question, "two")
+    talking.until_idle()
+    shown = talking.ids()
+    number = talking.session.conversation
+    assert talking.session.several.write(number, question, [ColumnSettings()], beside=True)
+    talking.until_idle()
+    assert [message.content for message in talking.chat.requests[-1].messages] == ["one"]
+    assert talking.ids() == shown
 
 
 @pytest.mark.parametrize(

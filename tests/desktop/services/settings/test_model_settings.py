@@ -10,7 +10,7 @@ import pytest
 from desktop.services.settings.layered_settings import LayeredSettings, ModelLayer
 from desktop.settings import Behaviour
 from engine.core import ModelInfo
-from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings
+from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, StopSettings
 from tests.desktop.services.conftest import Harness
 
 ONE, TWO = "/models/one.gguf", "/models/two.gguf"
@@ -201,6 +201,8 @@ def test_recommendations_can_be_switched_off(advised: Harness) -> None:
     harness = advised
     harness.load(ONE)
     harness.said["settings_changed"].clear()
+    harness.session.set_settings(StopSettings(max_tokens=5))
+    assert harness.said["settings_changed"] == [(StopSettings,)]
     harness.session.set_settings(Behaviour(makers_advice=False))
     assert (SamplerSettings,) in harness.said["settings_changed"]
     assert source(harness, SamplerSettings, "temperature") == (0.7, "default")

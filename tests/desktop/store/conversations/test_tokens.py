@@ -180,6 +180,9 @@ def test_two_edits_are_one_unknown_piece_and_emoji_are_single_characters() -> No
     assert list(once.edited("A😀xy b c").ids) == [1, UNKNOWN, 2, 3]
     assert list(once.starts) == [0, 2, 3, 5]
     assert once.edited(once.text) is once
+    end = traced(word(1, "a"), word(2, " b")).edited("a c")
+    assert list(end.ids) == [1, UNKNOWN]
+    assert list(end.edited("xa c").ids) == [UNKNOWN, 1, UNKNOWN]
     chosen = traced(word(1, "a"), word(2, " b", (9, " z"))).chosen(
         1, Alternative(9, " z", 0.25, 0.125), "a z"
     )

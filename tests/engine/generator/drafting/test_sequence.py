@@ -288,8 +288,7 @@ def test_what_was_measured_goes_on_in_the_next_sequence_unless_a_seed_is_to_repe
     assert one is other
     assert not one.deterministic
     before, _ = paces("model")
-    generator.drafters.drop_model()
-    generator.drafters.set_model(FakeModel(nearly))
+    generator.drafters.set_model(FakeModel(nearly))  # which drops the one before
     assert paces("model")[0] is not before, "another draft model has other costs"
 
 
@@ -321,3 +320,5 @@ def test_statistics_of_a_draft_model_step_by_step():
     assert steps.draft_stats() == (0.0, 0.0, 0, 0, 0)
     with pytest.raises(ValueError, match="another model"):
         generator.drafters.set_model(draft, caches[0])
+    with pytest.raises(ValueError, match="another model"):
+        StreamingGenerator(draft, caches[0], tokenizer())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,7 +27,7 @@ from desktop.store.transfer.exporters.html import html_page
 from desktop.store.transfer.exporters.markdown import markdown
 from desktop.store.transfer.exporters.names import file_name, free_name
 from desktop.store.transfer.exporters.pictures import as_html, text_and_pictures
-from desktop.store.transfer.exporters.write import FORMATS, export_conversations
+from desktop.store.transfer.exporters.write import FORMATS, ExportFormat, export_conversations
 from desktop.store.transfer.importers import import_conversations
 from desktop.store.transfer.importers.peek import is_chats
 from tests.desktop.store.transfer.importers import files
@@ -317,6 +317,23 @@ def test_a_file_is_complete_or_unchanged(
     assert [file.name for file in folder.iterdir()] == ["a"]
     with pytest.raises(StoreError, match="cannot be exported"):
         list(export_conversations(database, [number], tmp_path / "nowhere" / "a", format))
+
+
+def test_nothing_is_made_after_it_was_cancelled(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
+    path, made = tmp_path / "a", list[int]()
+
+    def write(records: object) -> Iterator[str]:
+        for number in range(9):
+            made.append(number)
+            yield "x"
+
+    cancel = iter([False, True, True]).__next__
+    format = ExportFormat("X", ".x", write)
+    assert len(list(export_conversations(database, [conversation(store)], path, format, cancel))) == 1
+    assert made == [0, 1]
+    assert not path.exists()
 
 
 def test_import_is_lazy(database: Database, tmp_path: Path) -> None:

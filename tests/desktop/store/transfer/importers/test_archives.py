@@ -144,6 +144,9 @@ def test_a_bomb_is_not_unpacked(database: Database, tmp_path: Path, monkeypatch:
     assert imported(events) == []
     assert any("unpack it yourself" in event.reason for event in broken(events))
     assert sum(sizes) == 0
+    small = broken(run(database, bomb(tmp_path / "smaller.zip", 2 << 20)))  # does no harm
+    assert not any("unpack it yourself" in event.reason for event in small)
+    assert sum(sizes) > 2 << 20
 
 
 @pytest.mark.slow

@@ -158,6 +158,8 @@ def test_parts_of_every_kind_are_shown(format: Format, value: Any, place: int, e
 @pytest.mark.parametrize(
     ("format", "value", "where", "reason"),
     [
+        (Claude(), {"chat_messages": [*files.claude()["chat_messages"], {"uuid": "m4", "sender": "human"}]},
+         "message 4", "it has no sender or no text"),
         (ShareGpt(), sharegpt({"from": "human"}), "message 2", "no known role or no text"),
         (ShareGpt(), sharegpt({"from": "nobody", "value": "x"}), "message 2", "no known role or no text"),
         (ShareGpt(), sharegpt({"from": "gpt", "value": 5}), "message 2", "no known role or no text"),

@@ -1,0 +1,50 @@
+"""What the replies of several participants are asked with."""
+
+from __future__ import annotations
+
+import pytest
+
+from desktop.store.conversations.participants import Cast, Participant
+from desktop.store.conversations.personas import Persona, PersonaStore
+from engine.settings import SamplerSettings, StopSettings
+from tests.desktop.services.conftest import Harness
+
+
+@pytest.fixture
+def cast(talking: Harness) -> Harness:
+    """A chat of Ada, who is a persona and the chat's own one, and Bea, who is none; Ada speaks first."""
+    talking.session.preferences.save_preset("Warm", {"temperature": 1.3})
+    ada = PersonaStore(talking.database).save(Persona(0, "Ada", preset="Warm", system_prompt="You bake."))
+    talking.session.choose_persona(ada.id)
+    assert talking.session.set_cast(Cast((Participant("Ada", "", ada.id), Participant("Bea")), ("Cy",)))
+    return talking
+
+
+def last(harness: Harness) -> list[tuple[str, str]]:
+    return [(message.role, message.content) for message in harness.chat.requests[-1].messages]
+
+
+def test_a_persona_speaks_for_itself_alone(cast: Harness) -> None:
+    cast.ask("Hello")
+    cast.ask("And you?")
+    ada, bea = cast.chat.requests
+    # Ada's reply is told so, and Bea's of another one; neither has it as the chat's prompt, too
+    assert [request.messages[0].content.count("You bake.") for request in (ada, bea)] == [1, 1]
+    assert (ada.sampler.temperature, bea.sampler.temperature) == (1.3, SamplerSettings().temperature)
+
+
+def test_a_participants_reply_is_continued_after_all_that_was_said(cast: Harness) -> None:
+    cast.chat.reply = "x one two three"  # its first word counts as the name that the reply is begun with
+    cast.session.set_settings(StopSettings(max_tokens=2))
+    cast.ask("Hello")
+    cast.session.set_settings(StopSettings())
+    assert cast.session.continue_reply(cast.ids()[-1])
+    cast.until_idle()
+    begun = cast.chat.requests[-1]
+    assert last(cast)[1:] == [("user", "Cy: Hello"), ("assistant", "Ada: one two")]
+    assert begun.continue_last
+    # a name stands before the text, so that its exact ids would begin with another text
+    assert cast.session.branch(cast.ids()[-1], "one", (5, 6))
+    cast.until_idle()
+    assert last(cast)[1:] == [("user", "Cy: Hello"), ("assistant", "Ada: one")]
+    assert (cast.chat.requests[-1].continue_last, cast.chat.requests[-1].continue_ids) == (True, ())
