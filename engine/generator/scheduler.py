@@ -220,15 +220,13 @@ class Scheduler:
             reader = min(readers, key=lambda job: (-job.priority, job.left, job.serial))
             return self._chunk_of(reader, beside=bool(writers))
         if len(writers) == 1:
-            parts = self._parts(writers[0], {})
+            parts = self._parts(writers[0])
             return [[(writers[0], parts)]] if parts is not None else []
-        collected: dict[Job, list[SequencePart]] = {}
-        for job in writers:
-            if job.state == ACTIVE and (found := self._parts(job, collected)) is not None:
-                collected[job] = found
         batches: list[Batch] = []
         room = 0
-        for job, found in collected.items():
+        for job in writers:
+            if job.state != ACTIVE or (found := self._parts(job)) is None:
+                continue
             rows = sum(len(part.ids) for part in found)
             if rows > room:
                 batches.append([])
@@ -242,12 +240,12 @@ class Scheduler:
         assert job.opened is not None
         rows = self._cache.rows
         job.opened.runner.chunk = self._chunk or (max(_LEAST_CHUNK, rows // _CHUNKS) if beside else rows)
-        parts = self._parts(job, {})
+        parts = self._parts(job)
         return [[(job, parts)]] if parts is not None else []
 
-    def _parts(self, job: Job, collected: dict[Job, list[SequencePart]]) -> list[SequencePart] | None:
-        """What a job's pass runs, with its pages reserved. If there are none, another job is suspended and
-        leaves `collected`; None if it is this one.
+    def _parts(self, job: Job) -> list[SequencePart] | None:
+        """What a job's pass runs, with its pages reserved. If there are none, the last of all jobs, in the
+        order of `_running`, is suspended; None if it is this one.
         """
         while True:
             assert job.waits_for is not None
@@ -261,7 +259,6 @@ class Scheduler:
                 if len(self.active) == 1:
                     self._fail(job, error)
                     return None
-                collected.pop(victim, None)
                 self._suspend(victim)
                 if victim is job:
                     return None

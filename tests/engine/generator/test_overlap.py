@@ -163,14 +163,14 @@ def pair(answering: Any = random_logits, context: int = 1024) -> list[StreamingG
 
 
 def reported(events: Sequence[Any]) -> Any:
-    """What must be equal: text, ids, what was taken back, the reason."""
+    """What must be equal: text, ids, what was taken back, the reason, the passes."""
     texts = [event for event in events if isinstance(event, Text)]
     done = events[-1]
     assert isinstance(done, Done)
     stats = done.stats
     return (
         [(event.text, event.suppressed, [token.id for token in event.tokens]) for event in texts],
-        (done.reason, done.trigger, stats.new_tokens, stats.context_tokens),
+        (done.reason, done.trigger, stats.new_tokens, stats.context_tokens, stats.passes),
     )
 
 

@@ -123,3 +123,7 @@ def test_the_first_place_far_in_a_long_text() -> None:
     text = "é" + "\u0301" * 700 + "ß" * 1000 + "Ünder"
     assert first_place(text, ("under",)) == 1701
     assert places("naïve Café\u0301 now", ("cafe",)) == ((6, 11),)
+
+
+def test_places_that_overlap_or_touch_are_one() -> None:
+    assert places("abcde xab", ("bcd", "abc", "b", "de", "x")) == ((0, 5), (6, 7), (8, 9))

@@ -73,6 +73,7 @@ def test_unknown_keys_are_kept_and_bad_values_replaced(tmp_path: Path) -> None:
                 "last_model": 5,
                 "recent_models": "no list",
                 "last_conversation": True,
+                "updates_checked_at": "yesterday",
                 "settings": {
                     "SamplerSettings": {"temperature": "hot", "top_k": 3, "quantum": True},
                     "Behaviour": {"send_with": "telepathy"},
@@ -86,6 +87,7 @@ def test_unknown_keys_are_kept_and_bad_values_replaced(tmp_path: Path) -> None:
     assert preferences.settings(SamplerSettings) == SamplerSettings(top_k=3)
     assert preferences.settings(Behaviour) == Behaviour()
     assert (preferences.last_model, preferences.recent_models, preferences.last_conversation) == ("", (), 0)
+    assert preferences.updates_checked_at == 0.0
     assert len(preferences.notices) == 2
     assert "temperature" in preferences.notices[0]
     assert "telepathy" in preferences.notices[1]
