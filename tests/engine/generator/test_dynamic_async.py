@@ -64,8 +64,10 @@ def test_errors_are_raised_where_they_belong() -> None:
         generator = AsyncDynamicGenerator(inner)
         impossible = ConstraintSettings(allowed_tokens=(30,), banned_tokens=(30,))
         good = asyncio.create_task(read(generator.enqueue(Job(request(1, 20, 30)))))
+        long = generator.enqueue(Job(request(2, 600, 5)))
         with pytest.raises(ContextTooLong):
-            await read(generator.enqueue(Job(request(2, 600, 5))))
+            await read(long)
+        assert await asyncio.wait_for(anext(long, None), 30) is None, "it has ended"
         with pytest.raises(BadSetting):
             await read(generator.enqueue(Job(GenerationRequest([]))))
         with pytest.raises(Exception, match="token"):

@@ -52,8 +52,8 @@ def test_missing_steps_come_after_the_step_before_them() -> None:
     assert names(*(name for name in NAMES if name != "xtc")) == NAMES
 
 
-def test_of_a_name_that_comes_twice_the_first_counts() -> None:
-    assert names("top_p", "temperature", "top_p") == names("top_p", "temperature")
+def test_of_a_name_that_comes_twice_the_first_counts_and_an_unknown_one_does_not() -> None:
+    assert names("top_p", "telepathy", "temperature", "top_p") == names("top_p", "temperature")
 
 
 def test_two_orders_give_two_distributions() -> None:

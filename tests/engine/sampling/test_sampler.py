@@ -244,6 +244,21 @@ def test_nothing_left_is_one_plain_sentence(restriction: dict[str, object], temp
     assert sampler.sample(np.zeros(6, np.float32), [1, 2]).id < 4  # the sampler goes on
 
 
+@pytest.mark.parametrize("top_k", [0, 3])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_restrictions_of_a_large_vocabulary(temperature: float, top_k: int) -> None:
+    size = 20_001  # no multiple of a mask's 32 bits
+    logits = np.zeros(size, np.float32)
+    logits[[1, 7, 20_000]] = 60.0, 50.0, 40.0
+    drawer = Sampler(dataclasses.replace(OFF, temperature=temperature, top_k=top_k), 0)
+    beyond = mask_of({7, 20_000, size}, 626)
+    assert drawer.sample(logits, []).id == 1
+    assert drawer.sample(logits, [], blocked={1}).id == 7
+    assert drawer.sample(logits, [], mask=beyond).id == 7
+    assert drawer.sample(logits, [], mask=beyond, blocked={7}).id == 20_000
+    assert drawer.sample(logits, [], only=np.asarray([3, 20_000])).id == 20_000
+
+
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(

@@ -229,6 +229,7 @@ def test_dynamic_temperature_counts_the_tokens_that_are_left() -> None:
     assert distribution(logits, whole, [0]) == approx(t0=1 / (1 + math.exp(3)), t1=1 / (1 + math.exp(-3)))
     sure = dataclasses.replace(OFF, max_temperature=1.0)  # down to 0, where only the likeliest is left
     assert distribution(np.asarray([90.0, 0.0], np.float32), sure)[0] == 1.0
+    assert distribution(np.asarray([0.5, -np.inf], np.float32), sure)[0] == 1.0
 
 
 @pytest.mark.parametrize(("a", "kept"), [(0.3, 4), (0.5, 3), (0.7, 2), (0.9, 2)])
