@@ -62,7 +62,7 @@ class LogWindow(QDialog):
         self.words = QLineEdit()
         self.words.setProperty("tone", "search")
         self.words.setPlaceholderText(_("Filter entries"))
-        self.words.setMinimumWidth(self.fontMetrics().averageCharWidth() * 16)
+        self.words.setMinimumWidth(self.fontMetrics().horizontalAdvance("x" * 13))
         self.words.setAccessibleName(_("Filter entries"))
         add_clear_button(self.words)
         self.words.textChanged.connect(self._show_all)

@@ -30,7 +30,7 @@ class FindBar(QFrame):
         self.box = QLineEdit(self)
         self.box.setPlaceholderText(_("Find in this chat"))
         self.box.setAccessibleName(_("Text to find in this chat"))
-        self.box.setMinimumWidth(self.fontMetrics().averageCharWidth() * 18)
+        self.box.setMinimumWidth(self.fontMetrics().horizontalAdvance("x" * 15))
         self.box.textChanged.connect(self.changed)
         self.count = QLabel(self)
         self.count.setProperty("tone", "muted")

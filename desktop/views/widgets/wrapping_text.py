@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QSize, Qt
@@ -32,16 +33,20 @@ def wrapped_lines(words: str, font: QFont, width: int) -> str:
     """`words` with line breaks where `width` pixels need them."""
     if QFontMetrics(font).horizontalAdvance(words) <= width:
         return words
+    layout = _broken(words, font, width)
+    lines = [layout.lineAt(number) for number in range(layout.lineCount())]
+    return "\n".join(words[each.textStart() :][: each.textLength()].strip() for each in lines)
+
+
+def _broken(words: str, font: QFont, width: int) -> QTextLayout:
+    """`words` in lines of at most `width` pixels, or of one word."""
     layout = QTextLayout(words, font)
     layout.setTextOption(QTextOption(Qt.AlignmentFlag.AlignLeft))
     layout.beginLayout()
-    lines = []
     while (line := layout.createLine()).isValid():
         line.setLineWidth(max(1, width))
-        start, length = line.textStart(), line.textLength()
-        lines.append(words[start : start + length].strip())
     layout.endLayout()
-    return "\n".join(lines)
+    return layout
 
 
 class _Wraps(_Button):
@@ -60,8 +65,8 @@ class _Wraps(_Button):
             self.setText(wrapped)
 
     def minimumSizeHint(self) -> QSize:
-        """As wide as the longest word."""
-        longest = max(map(self.fontMetrics().horizontalAdvance, self._words.split()), default=0)
+        """As wide as the longest word, or part of one that may stand alone in a line, as in Chinese."""
+        longest = ceil(_broken(self._words, self.font(), 1).minimumWidth())
         return QSize(longest + self._beside(), super().sizeHint().height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:

@@ -15,6 +15,7 @@ from desktop.views.widgets.message_box import MessageBox
 from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.turning_splitter import TurningSplitter
+from desktop.views.widgets.wrapping_text import WrappingButton, WrappingCheckBox
 from tests.desktop.clipped import clipped, lost
 
 pytestmark = pytest.mark.gui
@@ -122,3 +123,18 @@ def test_parts_and_values_go_below_each_other_where_they_have_no_room(qtbot: QtB
     assert split.orientation() == Qt.Orientation.Vertical
     qtbot.waitUntil(lambda: value.y() > title.y())
     assert [*clipped(split), *lost(split)] == []
+
+
+@pytest.mark.parametrize("make", [WrappingButton, WrappingCheckBox])
+def test_words_without_blanks_wrap_too(qtbot: QtBot, make: type[WrappingButton | WrappingCheckBox]) -> None:
+    words = "在此对话中查找的文本，并把它们保存为新对话的默认设置"
+    button = make(words)
+    qtbot.addWidget(button)
+    button.show()
+    on_one_line, high = button.sizeHint().width(), button.height()
+    assert button.minimumSizeHint().width() < on_one_line / 2
+    button.resize(on_one_line // 2, high)
+    lines = button.text().split("\n")
+    assert len(lines) > 1
+    assert "".join(lines) == words
+    assert button.sizeHint().height() > high
