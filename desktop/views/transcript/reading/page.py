@@ -396,3 +396,5 @@ class ReadingPage(QFrame):
             self.setGeometry(viewport.rect())
             lines = min(len(self._messages), _LINES, max(1, self.height() // (5 * self._line)))
             self.list.setFixedHeight(lines * self._line + 8 if lines else 24)
+            # in a low window the text is more important; its description says the same
+            self.hint.setVisible(self.hint.heightForWidth(self.width() - 24) < self.height() // 3)

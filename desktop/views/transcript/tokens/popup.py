@@ -216,6 +216,8 @@ class TokenPopup(QFrame):
             too_high = high - room.height() + 8
             self._list.setFixedHeight(max(style.px(1.55), self._list.height() - too_high))
             high = room.height() - 8
+            if layout.totalHeightForWidth(width) > high:  # one alternative, and still too high
+                self.key.hide()
         left = max(room.left() + 6, min(token.left() - 10, room.right() - width - 6))
         below = token.bottom() + 3
         above = token.top() - high - 3
