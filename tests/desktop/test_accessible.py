@@ -134,7 +134,10 @@ def test_what_can_be_scrolled_to_is_not_lost(window: QWidget) -> None:
         (("400", "700", "200"), "de"), (("400", "700", "200"), "ar"), (("400", "700", "200"), "es"),
         (("400", "700", "200"), "zh_CN"), (("400", "700", "200"), "ja"),
     ],
-    ids=["large", "narrow", "both", "both-german", "both-mirrored", "both-spanish", "both-chinese", "both-japanese"],
+    ids=[
+        "large", "narrow", "both", "both-german", "both-mirrored", "both-spanish", "both-chinese",
+        "both-japanese",
+    ],
 )  # fmt: skip
 def test_no_page_loses_anything_with_large_text_or_in_a_narrow_window(
     screen: tuple[str, str, str], language: str
