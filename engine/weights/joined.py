@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -15,6 +16,7 @@ EMBEDDING = (".wte.embedding", ".wte.new_embedding")
 """How the names of Molmo 2's embedding end: that of a text model, and the rows that pictures need."""
 
 _SWITCH, _EXPERTS = ".switch_mlp.", ".experts."
+_IN_LISTS = re.compile(r"\.experts\.(\w+_proj)s\.(\d+)\.")
 _OF_MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
 
 
@@ -49,8 +51,8 @@ class JoinedBytes:
 
 def with_joined(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
     """The same tensors, and the whole of those in pieces: under the name that ends in ".wte.weight", and of
-    "shard_0.weight", "shard_1.weight", ... under "weight". Stacks of experts that mlx-lm made have the
-    names of the makers' tensors, without the number.
+    "shard_0.weight", "shard_1.weight", ... under "weight". Experts that mlx-lm or Unsloth saved have the
+    names of the makers' tensors, stacks without the number.
     """
     out = {_expert_name(name): tensor for name, tensor in _with_shards(tensors).items()}
     for name, first in tensors.items():
@@ -66,10 +68,12 @@ def with_joined(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
 
 
 def _expert_name(name: str) -> str:
-    """mlx-lm's "X.switch_mlp.up_proj.weight" as "X.experts.up_proj.weight", or Mixtral's name for it."""
+    """mlx-lm's "X.switch_mlp.up_proj.weight" as "X.experts.up_proj.weight", or Mixtral's name for it;
+    Unsloth's "X.experts.up_projs.0.weight" as "X.experts.0.up_proj.weight", and "X.router.linear.weight".
+    """
     at, found, rest = name.partition(_SWITCH)
     if not found:
-        return name
+        return _IN_LISTS.sub(r".experts.\2.\1.", name).replace(".router.linear.", ".router.")
     matrix, dot, end = rest.partition(".")
     if at.endswith("block_sparse_moe"):
         matrix = _OF_MIXTRAL.get(matrix, matrix)

@@ -150,8 +150,8 @@ def mixture(
     router = linear(source, at + names.router, experts.count, inputs, experts.router_bias, view)
     fused, down = at + names.expert_gate_up, names.expert_down
     gate = None
-    if config.gated and names.expert_gate_up and source.has(fused + names.stack_ends[0]):
-        gate, up = (made.stack(fused, experts.width, width, half) for half in (0, 1))
+    if config.gated and names.expert_gate_up and made.has(fused):
+        gate, up = (made.expert(fused, experts.width, width, half=half) for half in (0, 1))
         down = names.expert_down_stack or down
     else:
         if config.gated:
@@ -323,44 +323,74 @@ class _Stacks:
         self.source, self.names, self.experts = source, names, experts
         self.bias = experts.bias
 
-    def expert(self, name: str, rows: int, columns: int, *, last: bool = False) -> Expert:
-        """One matrix of every expert, stored as a tensor each or as a stack; `last`: the second one."""
+    def has(self, name: str) -> bool:
+        """Whether there are such matrices, in any form."""
+        ends = (self.names.stack_ends[0], UPRIGHT[0])
+        return any(self.source.has(name + end) for end in ends) or self._one_by_one(name) is not None
+
+    def _one_by_one(self, name: str) -> str | None:
+        """The name of each expert's tensor where tools took apart a stack of the makers': before the last
+        part of the stack's name, there is a number.
+        """
+        at, _dot, matrix = name.rpartition(".")
+        each = f"{at}.{{}}.{matrix}"
+        return each if self.source.has(each.format(0) + UPRIGHT[0]) else None
+
+    def expert(
+        self, name: str, rows: int, columns: int, *, half: int | None = None, last: bool = False
+    ) -> Expert:
+        """One matrix of every expert, stored as a tensor each or as a stack; `last`: the second one. `half`
+        as in `_view`.
+        """
         if self.names.stacks_flat:
             return self._flat(name, rows, columns, last)
-        joined = name.replace(".{}", "")
-        own = joined == name and self.names.stack_ends[0] == UPRIGHT[0]
+        joined, end = name.replace(".{}", ""), self.names.stack_ends[0]
+        own = joined == name and end == UPRIGHT[0]
         if not own and self.source.has(joined + UPRIGHT[0]):
             upright = replace(self.names, stack_ends=UPRIGHT, stacks_transposed=False)
-            return _Stacks(self.source, upright, self.experts).stack(joined, rows, columns)
-        if "{}" not in name:
-            return self.stack(name, rows, columns)
-        matrices = [
-            self.source.matrix(name.format(i) + ".weight", rows, columns) for i in range(self.experts.active)
-        ]
-        return Expert(self._all(matrices))
+            return _Stacks(self.source, upright, self.experts).stack(joined, rows, columns, half)
+        each = name if "{}" in name else None if self.source.has(name + end) else self._one_by_one(name)
+        return (
+            self.stack(name, rows, columns, half) if each is None else self._each(each, rows, columns, half)
+        )
+
+    def _each(self, name: str, rows: int, columns: int, half: int | None) -> Expert:
+        """A tensor for each expert; `half` as in `_view`."""
+        view = self._view(rows, half)
+        names = [name.format(i) for i in range(self.experts.active)]
+        matrices = self._all([self.source.matrix(each + UPRIGHT[0], rows, columns, view) for each in names])
+        if not self._has_bias(names[0] + UPRIGHT[1]):
+            return Expert(matrices)
+        biases = np.stack([self.source.vector(each + UPRIGHT[1], view.stored_rows) for each in names])
+        return Expert(matrices, biases if view.order is None else np.ascontiguousarray(biases[:, view.order]))
+
+    def _has_bias(self, name: str) -> bool:
+        return self.source.has(name) if self.bias is None else self.bias
 
     def _all(self, matrices: list[Weight]) -> tuple[Weight, ...]:
         """With any in place of those that idle experts do not have: these are multiplied by 0."""
         return (*matrices, *matrices[:1] * self.experts.idle)
 
+    def _view(self, rows: int, half: int | None) -> View:
+        """A whole matrix (rows, columns), or one `half` (0: gate, 1: up) of a fused one (2 rows, columns)."""
+        if half is None:
+            return View(stored_rows=rows)
+        first, step = (half, 2) if self.names.stacks_alternate else (half * rows, 1)
+        return View(order=np.arange(first, first + step * rows, step)[:rows], stored_rows=2 * rows)
+
     def stack(self, name: str, rows: int, columns: int, half: int | None = None) -> Expert:
-        """A stack (X, rows, columns), or one `half` (0: gate, 1: up) of a fused one (X, 2 rows, columns)."""
-        names, count, order, stored = self.names, self.experts.active, None, rows
-        if half is not None:
-            stored = 2 * rows
-            order = (
-                np.arange(half, stored, 2)
-                if names.stacks_alternate
-                else np.arange(half * rows, (half + 1) * rows)
-            )
-        views = (View(part, count, names.stacks_transposed, order, stored) for part in range(count))
+        """A stack (X, rows, columns), or one `half` of a fused one, as in `_view`."""
+        names, count, view = self.names, self.experts.active, self._view(rows, half)
+        view = replace(view, parts=count, transposed=names.stacks_transposed)
         full = name + names.stack_ends[0]
-        stack = self._all([self.source.matrix(full, rows, columns, view) for view in views])
+        stack = self._all(
+            [self.source.matrix(full, rows, columns, replace(view, part=part)) for part in range(count)]
+        )
         full = name + names.stack_ends[1]
-        if not (self.source.has(full) if self.bias is None else self.bias):
+        if not self._has_bias(full):
             return Expert(stack)
-        bias = self.source.vector(full, count, stored)
-        return Expert(stack, bias if order is None else np.ascontiguousarray(bias[:, order]))
+        bias = self.source.vector(full, count, view.stored_rows)
+        return Expert(stack, bias if view.order is None else np.ascontiguousarray(bias[:, view.order]))
 
     def _flat(self, name: str, rows: int, columns: int, flipped: bool) -> Expert:
         """Rows of one matrix (X F, E): those of each expert in turn, or with `flipped` its columns."""

@@ -76,7 +76,8 @@ def wrap_awq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
 
     `settings` is the quantization_config. Raises `BadCheckpoint` and `UnsupportedModel`.
     """
-    version = str(settings.get("version") or "gemm").lower()
+    said = (settings.get(key) for key in ("version", "checkpoint_format", "format"))
+    version = str(next((each for each in said if each), "gemm")).lower()
     bits = settings.get("bits", settings.get("w_bit", _BITS))
     if version not in _VERSIONS or bits != _BITS:
         raise UnsupportedModel(

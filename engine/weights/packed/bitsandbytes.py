@@ -28,10 +28,12 @@ from engine.words import _
 
 _STATE = "weight.quant_state.bitsandbytes__"
 _KINDS = ("nf4", "fp4")
+_STATES = tuple(_STATE + kind for kind in _KINDS)
 _PARTS = (
     "weight", "weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map",
-    *(_STATE + kind for kind in _KINDS), "SCB", "weight_format",
+    *_STATES, "SCB", "weight_format",
 )  # fmt: skip
+_STORAGE = ("U8", "I8", "F16", "BF16", "F32")
 _MOST_STATE_BYTES = _MOST_BLOCK = 1 << 16
 
 
@@ -42,14 +44,17 @@ def wrap_bitsandbytes(tensors: Mapping[str, FileTensor], settings: Mapping[str, 
     `UnsupportedModel`.
     """
     recent = Recent()
-    matrices = [stem for stem in stems(tensors, "weight") if tensors[stem + ".weight"].type in ("U8", "I8")]
+    # 4-bit codes may lie in numbers of any type (bnb_4bit_quant_storage)
+    four = [name.removesuffix("." + end) for end in _STATES for name in tensors if name.endswith("." + end)]
+    others = [stem for stem in stems(tensors, "weight") if tensors[stem + ".weight"].type in ("U8", "I8")]
+    matrices = dict.fromkeys([*four, *others])
     own = {f"{stem}.{part}" for stem in matrices for part in _PARTS}
     out: dict[str, RawTensor] = {name: tensor for name, tensor in tensors.items() if name not in own}
+    of_four = set(four)
     for stem in matrices:
         matrix = Matrix(stem, tensors, recent)
-        out[stem + ".weight"] = (
-            _int8(matrix) if tensors[stem + ".weight"].type == "I8" else _four_bits(matrix)
-        )
+        eight = stem not in of_four and tensors[stem + ".weight"].type == "I8"
+        out[stem + ".weight"] = _int8(matrix) if eight else _four_bits(matrix)
     return out
 
 
@@ -106,7 +111,7 @@ def _four_bits(matrix: Matrix) -> RawTensor:
             )
         )
     rows, columns = shape
-    packed = matrix.get("weight", ("U8",), 2)
+    packed = matrix.get("weight", _STORAGE, 2)
     if columns % 2 or packed.nbytes != rows * columns // 2:
         raise matrix.wrong("weight", _("4-bit codes of shape {shape}", shape=(rows, columns)))
     codes = packed.retyped(packed.name, "U8", (rows, columns // 2))

@@ -6,6 +6,7 @@ NVFP4 has an F8_E4M3 `X.weight_scale` (N, K / 16) for 16 inputs and one float32 
 `X.weight_scale_2`, by which scales are multiplied (ModelOpt), or, beside `X.weight_packed`,
 `X.weight_global_scale`, by which they are divided (compressed-tensors). ModelOpt's AWQ multiplies the
 inputs of some matrices by `X.pre_quant_scale` (K,), which is as good as multiplying the matrix's columns.
+Stacks of experts `X` have `X_weight_scale` and `X_weight_scale_2`, of one number or one for each expert.
 Sources: transformers, `integrations/finegrained_fp8.py`; the compressed-tensors package's `nvfp4` and `mxfp4`
 compressors; ModelOpt's `nvfp4_tensor.py` (facts only).
 """
@@ -13,6 +14,7 @@ compressors; ModelOpt's `nvfp4_tensor.py` (facts only).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,12 +22,13 @@ import numpy as np
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Floats
-from engine.weights.packed.decoded import DecodedMatrix
+from engine.weights.packed.decoded import DecodedMatrix, PackedStack
 from engine.weights.packed.fp8 import scale_of, wrap_fp8
 from engine.weights.packed.grouped import Indices, Recent
 from engine.weights.packed.mxfp4 import Mxfp4Tensor
 from engine.weights.packed.packed_tensors import SCALES, Matrix
 from engine.weights.tensor import FileTensor
+from engine.weights.transform.transposed import Transposed
 from engine.words import _
 
 _LEVELS: Floats = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
@@ -67,32 +70,66 @@ def split_float4(tensors: Mapping[str, FileTensor]) -> tuple[dict[str, RawTensor
     """
     recent, out, own = Recent(), dict[str, RawTensor](), set[str]()
     for name, tensor in tensors.items():
-        if not name.endswith((".weight", ".weight_packed")) or tensor.type not in ("U8", "I8"):
+        module = name.endswith((".weight", ".weight_packed"))
+        if tensor.type not in ("U8", "I8") or not (module or len(tensor.shape) == 3):
             continue
-        stem = name.rsplit(".", 1)[0]
-        scale = scale_of(stem + ".weight", tensors)
+        stem, end = (name.rsplit(".", 1)[0], ".") if module else (name, "_")
+        scale = scale_of(stem + ".weight" if module else stem, tensors)
         if scale is None or scale.type not in ("F8_E4M3", "F8_E8M0"):
             continue
-        if scale.type == "F8_E8M0":
+        matrix = Matrix(stem, tensors, recent)
+        if len(tensor.shape) == 3:
+            out[stem + ".weight"] = _stack(stem, tensor, scale, _factors(stem + end, tensor, tensors), recent)
+        elif scale.type == "F8_E8M0":
             out[stem + ".weight"] = mxfp4_matrix(stem + ".weight", tensor, scale)
         else:
-            matrix = Matrix(stem, tensors, recent)
             out[stem + ".weight"] = nvfp4_matrix(stem + ".weight", tensor, scale, matrix)
-        own |= {name, scale.name, *(f"{stem}.{part}" for part in (*_GLOBAL, _INPUTS, *_WITHOUT_USE))}
+        own |= {name, scale.name, *(f"{stem}{end}{part}" for part in (*_GLOBAL, _INPUTS, *_WITHOUT_USE))}
     return out, {name: tensor for name, tensor in tensors.items() if name not in own}
 
 
-def mxfp4_matrix(name: str, numbers: FileTensor, scale: FileTensor) -> RawTensor:
+def _factors(begin: str, numbers: FileTensor, tensors: Mapping[str, FileTensor]) -> dict[str, FileTensor]:
+    """A stack's further factors by their part of the name."""
+    parts = (_GLOBAL[numbers.name.endswith(".weight_packed")], _INPUTS)
+    return {part: tensors[begin + part] for part in parts if begin + part in tensors}
+
+
+def _stack(
+    stem: str, numbers: FileTensor, scale: FileTensor, factors: Mapping[str, FileTensor], recent: Recent
+) -> RawTensor:
+    """A stack (X, N, K) of bytes (X, N, K / 2), or transposed (X, K / 2, N) as ModelOpt has Llama 4's.
+    `factors` are those of each expert or of all.
+    """
+    name, group_bytes = stem + ".weight", 16 if scale.type == "F8_E8M0" else 8
+    if len(scale.shape) != 3 or not numbers.shape[0] == scale.shape[0] > 0:
+        raise _unfit(numbers, scale, group_bytes)
+    flipped = numbers.shape[1:] == (group_bytes * scale.shape[1], scale.shape[2])
+
+    def part(i: int) -> RawTensor:
+        codes: RawTensor = Transposed(numbers.part(i)) if flipped else numbers.part(i)
+        scales: RawTensor = Transposed(scale.part(i)) if flipped else scale.part(i)
+        if scale.type == "F8_E8M0":
+            return mxfp4_matrix(name, codes, scales)
+        each = f"{stem}.{i}"
+        own = {
+            f"{each}.{end}": factor.part(i) if factor.shape[:1] == numbers.shape[:1] else factor
+            for end, factor in factors.items()
+        }
+        return nvfp4_matrix(name, codes, scales, Matrix(each, own, recent))
+
+    nbytes = numbers.nbytes + scale.nbytes + sum(factor.nbytes for factor in factors.values())
+    return PackedStack(name, numbers.shape[0], nbytes, part)
+
+
+def mxfp4_matrix(name: str, numbers: RawTensor, scale: RawTensor) -> RawTensor:
     """The bytes (..., K / 2) with the powers of two (..., K / 32). Raises `BadCheckpoint`."""
     _check(numbers, scale, 16)
     return Mxfp4Tensor(name, numbers, scale)
 
 
-def nvfp4_matrix(
-    name: str, numbers: FileTensor, scale: FileTensor, matrix: Matrix | None = None
-) -> RawTensor:
-    """The bytes (N, K / 2) with the scales (N, K / 16), and with the number and the inputs' factors that
-    `matrix` has beside them. Raises `BadCheckpoint`.
+def nvfp4_matrix(name: str, numbers: RawTensor, scale: RawTensor, matrix: Matrix | None = None) -> RawTensor:
+    """The bytes (N, K / 2) with the scales (N, K / 16), and with the number (or the two) and the inputs'
+    factors that `matrix` has beside them. Raises `BadCheckpoint`.
     """
     _check(numbers, scale, 8)
     if len(numbers.shape) != 2:
@@ -100,13 +137,14 @@ def nvfp4_matrix(
     shape, nbytes = (numbers.shape[0], 2 * numbers.shape[1]), numbers.nbytes + scale.nbytes
     divided = numbers.name.endswith(".weight_packed")
     if matrix is not None:
-        _check_factors(matrix, _GLOBAL[divided], shape[1])
+        _check_factors(matrix, _GLOBAL[divided], shape)
         nbytes += matrix.nbytes((_GLOBAL[divided], _INPUTS))
 
     def decode(outputs: Indices) -> Floats:
         scales = scale.take(outputs).dequantise()
         if matrix is not None:
-            factor = matrix.floats(_GLOBAL[divided]).reshape(())
+            factor = matrix.floats(_GLOBAL[divided]).reshape(-1)
+            factor = factor[outputs * factor.size // shape[0], None]
             scales = scales / factor if divided else scales * factor
         pairs = _PAIRS[numbers.take(outputs).data]
         values: Floats = (pairs.reshape(*scales.shape, 16) * scales[:, :, None]).reshape(outputs.size, -1)
@@ -117,24 +155,27 @@ def nvfp4_matrix(
     return DecodedMatrix(name, "NVFP4", shape, nbytes, decode)
 
 
-def _check_factors(matrix: Matrix, part: str, inputs: int) -> None:
-    """Raise `BadCheckpoint` unless the matrix has one number as `part`, and as many factors as inputs."""
+def _check_factors(matrix: Matrix, part: str, shape: tuple[int, int]) -> None:
+    """Raise `BadCheckpoint` unless the matrix has as `part` one number, or one for each half of its rows (a
+    gate's and the other's), and as many factors as inputs.
+    """
     found = matrix.find(part)
     number = matrix.get(part, ("F32",), 1 if found is None else len(found.shape))
-    if number.shape not in ((), (1,)):
+    count = prod(number.shape)
+    if count not in (1, 2) or shape[0] % count:
         raise matrix.wrong(part, _("one number"))
     if matrix.find(_INPUTS) is not None:
         matrix.get(_INPUTS, SCALES, 1)
-        matrix.check(_INPUTS, (inputs,))
+        matrix.check(_INPUTS, (shape[1],))
 
 
-def _check(numbers: FileTensor, scale: FileTensor, group_bytes: int) -> None:
+def _check(numbers: RawTensor, scale: RawTensor, group_bytes: int) -> None:
     expected = (*scale.shape[:-1], group_bytes * scale.shape[-1]) if scale.shape else ()
     if len(numbers.shape) not in (2, 3) or numbers.shape != expected:
         raise _unfit(numbers, scale, group_bytes)
 
 
-def _unfit(numbers: FileTensor, scale: FileTensor, group_bytes: int) -> BadCheckpoint:
+def _unfit(numbers: RawTensor, scale: RawTensor, group_bytes: int) -> BadCheckpoint:
     return BadCheckpoint(
         _(
             "The tensors {numbers} of shape {shape} and {scale} of shape {shape_2} do not belong together; "

@@ -20,11 +20,12 @@ from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.grouped import one_matrix
 from engine.weights.tensor import FileTensor
+from engine.weights.transform.transposed import Transposed
 from engine.words import _
 
 _TYPES = ("F8_E4M3", "F8_E5M2")
 _SCALES = ("weight_scale_inv", "weight_scale", "scale", "qscale_weight")
-_STACK_SCALES = ("_scale_inv", "_scale")
+_STACK_SCALES = ("_scale_inv", "_scale", "_weight_scale_inv", "_weight_scale")
 _UNUSED = (
     "qscale_act", "input_scale", "activation_scale", "output_scale", "input_scale_ub", "k_scale", "v_scale",
     "q_scale", "kv_scale", "prob_scale",
@@ -43,8 +44,8 @@ class Fp8Tensor:
 
     def __init__(
         self,
-        values: FileTensor,
-        scale: FileTensor | None,
+        values: RawTensor,
+        scale: RawTensor | None,
         scale_rows: npt.NDArray[np.int64],
         block_columns: int,
     ) -> None:
@@ -95,6 +96,17 @@ class Fp8Tensor:
         """The matrix with its scales in blocks, as backends pack it; itself if that is impossible."""
         return fp8_blocks(self)
 
+    def transposed(self) -> Fp8Tensor:
+        """The matrix (K, N) as (N, K)."""
+        rows, columns = self.shape
+        values, scale = Transposed(self._values), self._scale
+        if scale is None or scale.shape in ((), (1,), (1, 1)):
+            return Fp8Tensor(values, scale, np.zeros(columns, np.int64), rows)
+        if isinstance(scale, FileTensor) and len(scale.shape) == 1:
+            scale = scale.retyped(scale.name, scale.type, (*scale.shape, 1))
+        shared = int(np.count_nonzero(self._scale_rows == 0))
+        return Fp8Tensor(values, Transposed(scale), np.arange(columns) // self.block_columns, shared)
+
     def part(self, index: int) -> Fp8Tensor:
         scale = self._scale
         if scale is not None and len(scale.shape) > 0 and scale.shape[0] == self.shape[0]:
@@ -108,7 +120,7 @@ class Fp8Tensor:
         order = np.asarray(indices, np.int64).reshape(-1)
         return self._some(self._values.take(order), order)
 
-    def _some(self, values: FileTensor, which: slice | npt.NDArray[np.int64]) -> Fp8Tensor:
+    def _some(self, values: RawTensor, which: slice | npt.NDArray[np.int64]) -> Fp8Tensor:
         if len(self.shape) == 2:
             return Fp8Tensor(values, self._scale, self._scale_rows[which], self.block_columns)
         scale = self._scale
@@ -130,7 +142,7 @@ def wrap_fp8(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
             scale = scale_of(name, tensors)
             if scale is not None:
                 used.add(scale.name)
-            out[name] = fp8_matrix(tensor, scale, block)
+            out[name] = fp8_matrix(tensor, _of_columns(tensor, scale), block)
         else:
             out[name] = tensor
     return {
@@ -138,6 +150,15 @@ def wrap_fp8(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
         for name, each in out.items()
         if name not in used and name.rsplit(".", 1)[-1] not in _UNUSED
     }
+
+
+def _of_columns(stack: FileTensor, scale: FileTensor | None) -> FileTensor | None:
+    """FBGEMM's scales (X, N, 1) of a stack (X, K, N) as (X, 1, N); others unchanged."""
+    if scale is None or len(stack.shape) != 3 or stack.shape[1] == stack.shape[2]:
+        return scale
+    if scale.shape != (stack.shape[0], stack.shape[2], 1):
+        return scale
+    return scale.retyped(scale.name, scale.type, (stack.shape[0], 1, stack.shape[2]))
 
 
 def scale_of(name: str, tensors: Mapping[str, FileTensor]) -> FileTensor | None:

@@ -66,7 +66,7 @@ def wrap_gptq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) ->
 
 def _added(settings: Mapping[str, Any]) -> int:
     """The number to add to stored zero points. Raises `UnsupportedModel` for unknown formats."""
-    kind = settings.get("checkpoint_format") or "gptq"
+    kind = str(settings.get("checkpoint_format") or settings.get("format") or "gptq").lower()
     if settings.get("is_marlin_format"):
         kind = "marlin"
     if kind not in _FORMATS:
@@ -75,7 +75,7 @@ def _added(settings: Mapping[str, Any]) -> int:
                 "config.json says that the GPTQ weights have the checkpoint_format {kind!r}, which "
                 "cannot be read; {formats} can. Choose such a variant of this model, or a GGUF "
                 "file.",
-                kind=str(kind)[:40],
+                kind=kind[:40],
                 formats=", ".join(_FORMATS),
             )
         )

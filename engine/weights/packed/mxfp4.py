@@ -30,7 +30,7 @@ class Mxfp4Tensor:
     type = "MXFP4"
     __slots__ = ("_blocks", "_scales", "name", "shape")
 
-    def __init__(self, name: str, blocks: FileTensor, scales: FileTensor) -> None:
+    def __init__(self, name: str, blocks: RawTensor, scales: RawTensor) -> None:
         self.name, self._blocks, self._scales = name, blocks, scales
         self.shape: tuple[int, ...] = (*scales.shape[:-1], 32 * scales.shape[-1])
 

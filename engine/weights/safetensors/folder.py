@@ -32,6 +32,7 @@ _MAX_HEADER_BYTES = 32 << 20
 _MAX_NAME = 1024
 _MAX_DIMENSIONS = 8
 _MAX_VALUES = 1 << 50
+_WHOLE = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 
 
@@ -60,11 +61,13 @@ class SafetensorsFolder:
             if (quantisation or {}).get("quant_method") == "exl2"
             else []
         )
-        if outputs:  # an index in the folder belongs to the model that was quantised
+        # an index beside a whole file belongs to the model that was quantised
+        sharded = index.is_file() and not (folder / _WHOLE).is_file()
+        if outputs:
             tensors = _read_outputs(outputs)
         else:
-            tensors = _read_shards(index) if index.is_file() else read_safetensors(_single_file(folder))
-        self.files = tuple(outputs) or (_shards(index) if index.is_file() else (_single_file(folder),))
+            tensors = _read_shards(index) if sharded else read_safetensors(_single_file(folder))
+        self.files = tuple(outputs) or (_shards(index) if sharded else (_single_file(folder),))
         self.tensors: Mapping[str, RawTensor] = with_joined(
             wrap_quantised({_plain_name(tensor.name): tensor for tensor in tensors}, config)
         )
@@ -165,7 +168,7 @@ def _read_outputs(files: list[Path]) -> list[FileTensor]:
 
 
 def _single_file(folder: Path) -> Path:
-    plain = folder / "model.safetensors"
+    plain = folder / _WHOLE
     if plain.is_file():
         return plain
     files = sorted(folder.glob("*.safetensors"))

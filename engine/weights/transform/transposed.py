@@ -4,14 +4,14 @@ GPT-OSS; packed ones, as in latent attention, are unpacked.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
-from engine.weights.tensor import FileTensor
+from engine.weights.tensor import FileTensor, find_format
 from engine.words import _
 
 _TYPES: dict[str, np.dtype[Any]] = {
@@ -28,7 +28,7 @@ class _Panels:
     """Reads columns of `source` (K, N) as bits; keeps the last panel of neighbouring columns."""
 
     def __init__(self, source: RawTensor) -> None:
-        self.source, self.dtype = source, _TYPES[source.type]
+        self.source, self.dtype = source, _TYPES.get(source.type, np.dtype(np.uint8))
         # retyped to integers, because NumPy has no bf16
         if isinstance(source, FileTensor) and not source.ordered:
             self.source = source.retyped(source.name, f"U{8 * self.dtype.itemsize}", source.shape)
@@ -64,21 +64,13 @@ class _Panels:
 
 
 class Transposed:
-    """The plain `source` (K, N) as a `RawTensor` (N, K), read in panels of columns that its `rows` share."""
+    """The `source` (K, N) of numbers or bytes as a `RawTensor` (N, K), read in panels of columns that its
+    `rows` share.
+    """
 
     def __init__(
         self, source: RawTensor, order: npt.NDArray[np.int64] | None = None, panels: _Panels | None = None
     ) -> None:
-        if source.type not in _TYPES:
-            raise UnsupportedModel(
-                _(
-                    "The tensor {source} of type {type} is stored transposed, which is supported "
-                    "only for {types}; choose an unquantised variant or a GGUF file.",
-                    source=source.name,
-                    type=source.type,
-                    types=", ".join(_TYPES),
-                )
-            )
         self._source, self._panels = source, panels or _Panels(source)
         self._order = np.arange(source.shape[1]) if order is None else order
         self.name, self.type = source.name, source.type
@@ -90,13 +82,12 @@ class Transposed:
 
     @property
     def nbytes(self) -> int:
-        return _TYPES[self.type].itemsize * self.shape[0] * self.shape[1]
+        return self._panels.dtype.itemsize * self.shape[0] * self.shape[1]
 
     def dequantise(self) -> npt.NDArray[np.float32]:
-        bits = self._panels.take(self._order)
-        if self.type == "BF16":
-            return (bits.astype(np.uint32) << 16).view(np.float32)
-        return bits.view(np.float16).astype(np.float32) if self.type == "F16" else bits.view(np.float32)
+        format = find_format(self.type)
+        assert format is not None
+        return format.dequantise(self.data, self.shape)
 
     def part(self, index: int) -> RawTensor:
         """Not a stack: raises IndexError."""
@@ -109,8 +100,25 @@ class Transposed:
         return Transposed(self._source, self._order[np.asarray(indices, np.int64)], self._panels)
 
 
+@runtime_checkable
+class _Transposable(Protocol):
+    def transposed(self) -> RawTensor: ...
+
+
 def transposed(tensor: RawTensor) -> RawTensor:
-    """`tensor` (K, N) as (N, K). Raises `UnsupportedModel` for a quantised tensor."""
+    """`tensor` (K, N) as (N, K). Raises `UnsupportedModel` for a tensor that can only be unpacked for it."""
+    if isinstance(tensor, _Transposable):
+        return tensor.transposed()
+    if tensor.type not in _TYPES:
+        raise UnsupportedModel(
+            _(
+                "The tensor {source} of type {type} is stored transposed, which is supported "
+                "only for {types}; choose an unquantised variant or a GGUF file.",
+                source=tensor.name,
+                type=tensor.type,
+                types=", ".join(_TYPES),
+            )
+        )
     return Transposed(tensor)
 
 

@@ -85,6 +85,14 @@ def test_four_bits(tmp_path: Path, rows: int, columns: int, block: int, nested: 
         tensor.part(0)
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.int8])
+def test_codes_stored_in_numbers_of_another_type(tmp_path: Path, kind: Any) -> None:
+    """As `bnb_4bit_quant_storage` has them for training on several machines."""
+    tensors, values = four_bits(20, 96, 64, nested=False)
+    tensor = opened(tmp_path, tensors | {X: tensors[X].reshape(-1).view(kind)[:, None]})[X]
+    np.testing.assert_array_equal(tensor.dequantise(), values)
+
+
 def test_int8(tmp_path: Path) -> None:
     codes = RNG.integers(-127, 128, (40, 64)).astype(np.int8)
     scales = RNG.uniform(0.1, 1, 40).astype(np.float32)

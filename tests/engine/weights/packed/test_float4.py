@@ -100,6 +100,39 @@ def test_values(
     assert tensor.nbytes == own
 
 
+FACTORS = {
+    "one": WHOLE,
+    "each": torch.tensor([0.5, 3.0]),
+    "halves": torch.tensor([[0.5, 2], [3, 4]])[..., None],
+}
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+@pytest.mark.parametrize("factor", FACTORS.values(), ids=FACTORS.keys())
+def test_stacks_of_nvfp4(tmp_path: Path, flipped: bool, factor: torch.Tensor) -> None:
+    """Bytes run along the rows or, as in Llama 4's files of ModelOpt, along the columns; there is one number
+    for all, for each expert, or for each expert's gate and up.
+    """
+    packed, small = torch.stack([PACKED, PACKED.flip(0)]), torch.stack([SMALL.float(), SMALL.float().flip(0)])
+    of_rows = (
+        factor.reshape(*factor.shape[:2], *[1] * (2 - factor.dim())).expand(2, 2).repeat_interleave(N // 2, 1)
+    )
+    values = torch.stack([VALUES, VALUES.flip(0)]) * (small * of_rows[..., None]).repeat_interleave(16, 2)
+    scale = small.to(torch.float8_e4m3fn)
+    if flipped:
+        packed, scale = packed.mT.contiguous(), scale.view(torch.uint8).mT.contiguous().view(scale.dtype)
+    stem = "experts.gate_up_proj"
+    tensors = {stem: packed, f"{stem}_weight_scale": scale, f"{stem}_weight_scale_2": factor}
+    found = opened(tmp_path, tensors | {f"{stem}_input_scale": WHOLE.clone()}, MODELOPT)
+    assert set(found) == {stem + ".weight"}
+    stack = found[stem + ".weight"]
+    assert stack.shape == (2, N, K)
+    np.testing.assert_array_equal(stack.dequantise(), values.numpy())
+    part = stack.part(1).take([5, 0, 0]).rows(0, 2)
+    np.testing.assert_array_equal(part.dequantise(), values[1][[5, 0]].numpy())
+    assert stack.nbytes == sum(each.nbytes for each in tensors.values())
+
+
 def test_settings_of_modelopt_in_a_file_of_their_own(tmp_path: Path) -> None:
     opened(tmp_path, CASES["ModelOpt"][0], MODELOPT)
     (tmp_path / "config.json").write_text("{}")
@@ -127,9 +160,10 @@ def test_what_is_broken_is_named(tmp_path: Path) -> None:
             opened(tmp_path, plain | {"a.weight_scale": cut.contiguous()}, MODELOPT)
     with pytest.raises(BadCheckpoint, match=r"a\.pre_quant_scale is BF16 of shape \(5,\).*\(96,\)"):
         opened(tmp_path, plain | {"a.pre_quant_scale": INPUTS[:5].clone()}, MODELOPT)
-    stack = {"a.weight": PACKED[None], "a.weight_scale": SMALL[None], "a.weight_scale_2": WHOLE}
-    with pytest.raises(BadCheckpoint, match=r"a\.weight of shape \(1, 12, 48\)"):
-        opened(tmp_path, stack, MODELOPT)
+    stack = {"a.weight": PACKED[None], "a.weight_scale": SMALL[None, :, :5], "a.weight_scale_2": WHOLE}
+    for each in (stack, stack | {"a.weight_scale": SMALL.clone()}):
+        with pytest.raises(BadCheckpoint, match=r"a\.weight of shape \((1, )?12, 48\)"):
+            opened(tmp_path, {name: some.contiguous() for name, some in each.items()}, MODELOPT)
     short = POWERS[:, :2].contiguous().view(torch.float8_e8m0fnu)
     with pytest.raises(BadCheckpoint, match=r"a\.scale of shape \(12, 2\).* for 32 inputs"):
         opened(tmp_path, {"a.weight": PACKED, "a.scale": short}, FP8)

@@ -34,6 +34,10 @@ PACKINGS: dict[str, Packing] = {
     "gptq symmetric": gptq(4, 128, symmetric=True),
     "gptq v2": gptq(4, 32, version=2),
     "gptq v2, 3 bits": gptq(3, 32, version=2),
+    "gptq v2 by transformers 5": (
+        gptq(4, 32, version=2)[0],
+        {"quant_method": "gptq", "bits": 4, "group_size": 32, "format": "gptq_v2"},
+    ),
     "gptq without index": gptq(4, 64, index=False),
     "gptq, a short last group": gptq(4, 48),
     "auto-round": (
@@ -57,6 +61,10 @@ PACKINGS: dict[str, Packing] = {
     "awq, one group": awq(group=-1),
     "awq gemv": awq("gemv"),
     "awq gemv 64": awq("gemv", 64),
+    "awq gemv by GPTQModel": (
+        awq("gemv", 64)[0],
+        {"quant_method": "awq", "bits": 4, "group_size": 64, "checkpoint_format": "gemv"},
+    ),
     "awq gemv, one group": awq("gemv", -1),
     "exl2": exl2(),
     "exl2, all widths": exl2(((8, 1), (6, 1), (5, 1), (3, 1), (2, 0))),

@@ -145,6 +145,15 @@ def test_an_index_names_only_files_of_the_folder(tmp_path: Path, shard: Any) -> 
         open_checkpoint(folder)
 
 
+def test_a_whole_file_counts_before_an_index(tmp_path: Path) -> None:
+    """As for transformers: the index is of the model that was quantised, and its files are not there."""
+    folder = write_folder(tmp_path / "m")
+    (folder / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"a": "model-00001-of-00009.safetensors"}}'
+    )
+    assert open_checkpoint(folder).files == (folder / "model.safetensors",)
+
+
 def test_of_two_tensors_with_a_name_the_one_that_the_index_names_counts(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m", TINY, shards=2)
     index = folder / "model.safetensors.index.json"

@@ -93,4 +93,4 @@ def test_pieces_read_the_file_once_and_hold_little(tmp_path: Path, monkeypatch: 
 
 def test_quantised_ones_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match=r"The tensor w of type Q8_0 is stored transposed"):
-        Transposed(FileTensor("w", "Q8_0", (4, 32), np.zeros(4 * 34, np.uint8)))
+        transposed.transposed(FileTensor("w", "Q8_0", (4, 32), np.zeros(4 * 34, np.uint8)))
