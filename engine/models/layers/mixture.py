@@ -329,9 +329,7 @@ class _Stacks:
         return any(self.source.has(name + end) for end in ends) or self._one_by_one(name) is not None
 
     def _one_by_one(self, name: str) -> str | None:
-        """The name of each expert's tensor where tools took apart a stack of the makers': before the last
-        part of the stack's name, there is a number.
-        """
+        """The name of each expert's tensor, with a number before its last part, where a stack was taken apart."""
         at, _dot, matrix = name.rpartition(".")
         each = f"{at}.{{}}.{matrix}"
         return each if self.source.has(each.format(0) + UPRIGHT[0]) else None
@@ -339,9 +337,7 @@ class _Stacks:
     def expert(
         self, name: str, rows: int, columns: int, *, half: int | None = None, last: bool = False
     ) -> Expert:
-        """One matrix of every expert, stored as a tensor each or as a stack; `last`: the second one. `half`
-        as in `_view`.
-        """
+        """One matrix of every expert, a tensor each or a stack; `last`: the second. `half` as in `_view`."""
         if self.names.stacks_flat:
             return self._flat(name, rows, columns, last)
         joined, end = name.replace(".{}", ""), self.names.stack_ends[0]
