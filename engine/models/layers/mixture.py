@@ -329,7 +329,7 @@ class _Stacks:
         return any(self.source.has(name + end) for end in ends) or self._one_by_one(name) is not None
 
     def _one_by_one(self, name: str) -> str | None:
-        """The name of each expert's tensor, with a number before its last part, where a stack was taken apart."""
+        """The name of each expert's tensor where a tool took a stack apart: a number before the last part."""
         at, _dot, matrix = name.rpartition(".")
         each = f"{at}.{{}}.{matrix}"
         return each if self.source.has(each.format(0) + UPRIGHT[0]) else None
