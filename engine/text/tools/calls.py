@@ -205,11 +205,12 @@ class CallReader:
         properties = schema.get("properties")
         known = properties if isinstance(properties, Mapping) else {}
         begins, middle, _ = self._form.parameter
-        closing = self._form.call[1]
+        closing, *others = self._form.call[1].split(maxsplit=1) or [""]
+        chosen = yield from self._chosen(begins, closing)
         arguments = self._sink.begin(name)
         arguments.open("{", "}")
         between = ""
-        while (yield from self._chosen(begins, closing)) == 0:
+        while chosen == 0:
             first = middle.strip()[:1]
             key = (yield from self._chars.until(first)).strip()
             types = argument_types(known[key], schema) if key in known else ANY_TYPE
@@ -221,7 +222,9 @@ class CallReader:
                 yield from self._chars.literal(middle.strip()[1:])
             yield from self._tagged_value(arguments, f"{between}{quoted(key)}: ", types)
             between = ", "
+            chosen = yield from self._chosen(begins, closing)
         arguments.shut()
+        yield from self._chars.literal("".join(others))
 
     def _tagged_value(self, arguments: JsonReader, prefix: str, types: frozenset[str]) -> Reading:
         """A value up to the text that ends it; strings are passed on as they grow."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from engine.text.template.channels import CALL_BEGIN, CALL_END, HARMONY, ID, KIMI, MUSE, SOLAR, ChannelFormat
@@ -80,9 +80,25 @@ class CallForm:
         found = found or _MARKER.match(self.opening.strip().partition(ID)[0])
         return found[0] if found is not None and found[0] not in ("[", "{") else ""
 
+    @property
+    def bare(self) -> CallForm | None:
+        """A call without the first tag of its opening, which some models leave out; None where no tag of
+        another beginning follows it.
+        """
+        rest = self.opening.strip().removeprefix(self.marker).lstrip()
+        if not self.marker or not rest.startswith("<"):
+            return None
+        found = replace(self, section=("", self.section[1]), call=(rest, self.call[1]), notice="")
+        return None if self.marker.startswith(found.marker) else found
+
     def ends_thoughts(self, tokens: Iterable[str]) -> bool:
         """Whether the marker, if one of these tokens is a part of it, begins a call inside a thought, too."""
-        return _CONTROL.fullmatch(self.marker) is not None and any(text in self.marker for text in tokens)
+        return self.has_control_marker and any(text in self.marker for text in tokens)
+
+    @property
+    def has_control_marker(self) -> bool:
+        """Whether the marker is written like a control token."""
+        return _CONTROL.fullmatch(self.marker) is not None
 
 
 CDATA = ("<![CDATA[", "]]>")

@@ -84,6 +84,11 @@ class CallSink:
         elif text:
             self._pieces.append(text)
 
+    def take_over(self, pieces: Sequence[Piece]) -> None:
+        """Pieces that another sink has made, of calls of which this one has none."""
+        self._pieces += pieces
+        self.count += sum(bool(isinstance(piece, CallPiece) and piece.name) for piece in pieces)
+
     def taken(self) -> list[Piece]:
         """The pieces since the last call."""
         pieces, self._pieces = self._pieces, []
@@ -106,12 +111,14 @@ class ToolParser:
     However the text is cut, the same pieces come out, but for their own cuts. Text that only looks like a
     call, or calls none of `tools`, stays text. White space around calls is dropped. No call is looked for
     inside a thought: between `tags` at the beginning of the reply, or up to `opened` where a thought was
-    begun before the reply.
+    begun before the reply. But what ends a reply whose thought has no end is one.
+    A call may lack the first tag of its opening (`CallForm.bare`).
 
     The arguments of a call that the end of the reply cuts off stay incomplete, so that nobody takes them for
     whole. Those that turn out not to be JSON are closed, and what is left of them is text.
 
-    With `in_thoughts`, the marker of a call ends a thought. With `begun`, the prompt ended with `form.begun`.
+    With `in_thoughts`, a marker that is a control token ends a thought. With `begun`, the prompt ended with
+    `form.begun`.
     """
 
     def __init__(
@@ -125,10 +132,12 @@ class ToolParser:
         in_thoughts: bool = False,
         begun: bool = False,
     ) -> None:
-        self._form, self._in_thoughts = form, in_thoughts
-        self._marker = form.marker
+        self._form, self._tools = form, tools
+        self._starts = {one.marker: one for one in (form.bare, form) if one is not None and one.marker}
+        control = (marker for marker, one in self._starts.items() if one.has_control_marker)
+        self._ending = frozenset(control if in_thoughts else ())  # the markers that end a thought
         # a form without a marker begins a reply, and with this character
-        self._first = "" if self._marker else form.opening.strip()[:1] or "{"
+        self._first = "" if self._starts else form.opening.strip()[:1] or "{"
         self._sink = CallSink(tools, new_id)
         self._tags = tags
         self._closing = opened
@@ -140,8 +149,9 @@ class ToolParser:
         self._before = 0  # calls before it
         self._chars = Chars()
         self._reading: Reading | None = None
+        self._last: _LastCalls | None = None  # in a thought
         if begun:
-            self._begin("")
+            self._begin("", form)
 
     @property
     def calls(self) -> int:
@@ -155,6 +165,9 @@ class ToolParser:
 
     def finish(self) -> list[Piece]:
         """The rest, once the reply has ended."""
+        if self._last is not None:
+            self._sink.take_over(self._last.finish())
+            return self._sink.taken()
         while self._reading is not None:
             self._reading = None
             if self._sink.begun:
@@ -209,26 +222,26 @@ class ToolParser:
         self._held += char
         while self._held:
             core = self._held.lstrip(BLANKS)
-            if self._marker:
-                if core == self._marker:
-                    self._begin("")
+            if self._starts:
+                if core in self._starts:
+                    self._begin("", self._starts[core])
                     return
-                if self._marker.startswith(core):
+                if any(marker.startswith(core) for marker in self._starts):
                     return
             elif self._at_start and core[:1] in ("", self._first):
                 if core:
-                    self._begin(core)
+                    self._begin(core, self._form)
                 return
             self._out(self._held[0])
             self._held = self._held[1:]
 
-    def _begin(self, again: str) -> None:
-        """A call may begin with what is held, of which `again` is read once more."""
+    def _begin(self, again: str, form: CallForm) -> None:
+        """A call of this form may begin with what is held, of which `again` is read once more."""
         self._opening = self._held[: len(self._held) - len(again)]
         self._held, self._before = "", self._sink.count
         self._chars = Chars()
         self._sink.reads(self._chars)
-        self._reading = CallReader(self._form, self._chars, self._sink).calls()
+        self._reading = CallReader(form, self._chars, self._sink).calls()
         next(self._reading)
         self._take(again)
 
@@ -238,19 +251,20 @@ class ToolParser:
 
     def _thought(self, char: str) -> None:
         """Text inside a thought, or at the beginning of the reply, where one may begin."""
-        if self._closing:
+        if self._last is not None:
+            if (text := self._last.feed(char)) is not None:
+                self._last, self._held = None, text
+                self._pass_on(all=True)
+        elif self._closing:
             self._held += char
-            while self._closing and self._held and not self._may_call():
-                self._of_thought()
-            rest = self._held
-            if not self._closing:
-                self._held = ""
-                self._take(rest)
-            elif rest and rest == self._marker:
-                self._closing, self._tail, self._lead = "", "", None
-                self._begin("")
-            return
-        lead = (self._lead or "") + char
+            self._pass_on()
+            if self._held in self._starts and self._closing:
+                self._end_of_thought(self._held)
+        else:
+            self._lead_in((self._lead or "") + char)
+
+    def _lead_in(self, lead: str) -> None:
+        """The beginning of the reply, in which a thought may begin."""
         core = lead.lstrip(BLANKS)
         found = next((end for begin, end in self._tags if core == begin), "")
         if found:
@@ -262,14 +276,51 @@ class ToolParser:
             self._lead = None
             self._take(lead)  # a call may begin in it
 
-    def _may_call(self) -> bool:
-        """Whether what is held of a thought may become the marker of a call."""
-        return self._in_thoughts and self._marker.startswith(self._held)
-
-    def _of_thought(self) -> None:
-        """Pass on the first character that is held of a thought."""
-        first, self._held = self._held[0], self._held[1:]
-        self._sink.text(first)
-        self._tail = (self._tail + first)[-len(self._closing) :]
-        if self._tail == self._closing:
+    def _end_of_thought(self, marker: str) -> None:
+        """A marker in a thought: it ends the thought, or is held until it is known whether it does."""
+        if marker in self._ending:
             self._closing, self._tail, self._lead = "", "", None
+            self._begin("", self._starts[marker])
+        else:
+            self._last, self._held = _LastCalls(self._form, self._tools), ""
+            self._last.feed(marker)
+
+    def _pass_on(self, *, all: bool = False) -> None:
+        """Pass on what is held of a thought, but the beginning of a marker unless `all`; what follows the
+        thought is read as text.
+        """
+        while self._closing and self._held and (all or not self._may_call()):
+            first, self._held = self._held[0], self._held[1:]
+            self._sink.text(first)
+            self._tail = (self._tail + first)[-len(self._closing) :]
+            if self._tail == self._closing:
+                self._closing, self._tail, self._lead = "", "", None
+        if not self._closing:
+            rest, self._held = self._held, ""
+            self._take(rest)
+
+    def _may_call(self) -> bool:
+        """Whether what is held of a thought may become a marker."""
+        return any(marker.startswith(self._held) for marker in self._starts)
+
+
+class _LastCalls:
+    """Holds calls inside a thought, which count if nothing follows them."""
+
+    def __init__(self, form: CallForm, tools: Sequence[Tool]) -> None:
+        self._parser, self._text = ToolParser(form, tools), ""
+        self._calls: list[Piece] = []
+
+    def feed(self, text: str) -> str | None:
+        """All that is held once it cannot be calls alone, else None."""
+        self._text += text
+        return self._text if self._other(self._parser.feed(text)) else None
+
+    def finish(self) -> list[Piece]:
+        """The calls, or the text."""
+        return [self._text] if self._other(self._parser.finish()) else self._calls
+
+    def _other(self, pieces: Sequence[Piece]) -> bool:
+        """Whether there is text among these pieces, whose calls are kept."""
+        self._calls += [piece for piece in pieces if isinstance(piece, CallPiece)]
+        return any(isinstance(piece, str) and piece.strip() for piece in pieces)
