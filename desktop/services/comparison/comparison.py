@@ -186,7 +186,8 @@ class ComparisonService(QObject):
         if len(replies) < FEWEST:
             session.notice.emit(_("This reply has only one version."), "info")
             return False
-        columns = [Column(ColumnSettings(label=_label_of(each)), each.id) for each in replies]
+        named = len({_model_of(each) for each in replies}) > 1
+        columns = [Column(ColumnSettings(label=_label_of(each, named)), each.id) for each in replies]
         self._open[session.conversation] = Comparison(session.conversation, answered, author, columns)
         self.opened.emit(session.conversation)
         return True
@@ -389,7 +390,11 @@ class ComparisonService(QObject):
             self._give_up(_("Not generated: {sentence}", sentence=sentence), path)
 
 
-def _label_of(message: StoredMessage) -> str:
-    """How a version that exists already differs from others."""
-    label, model = str(message.stats.get(LABEL, "")), str(message.stats.get("model", ""))
+def _model_of(message: StoredMessage) -> str:
+    return str(message.stats.get("model", ""))
+
+
+def _label_of(message: StoredMessage, named: bool) -> str:
+    """How a version that exists already differs from others; its model is `named` only where they differ."""
+    label, model = str(message.stats.get(LABEL, "")), _model_of(message) if named else ""
     return dotted(_("Version {variant_index}", variant_index=message.variant_index + 1), label, model)

@@ -236,7 +236,7 @@ class ComparisonController(QObject):
         if cls is Appearance and self.page is not None:
             model, look = self._session.model, self._session.settings(Appearance)
             thinking = (model.thinking if model is not None else ()) or THINKING_TAGS
-            self.page.set_look(look.text_scale, tuple(thinking), look.unfold_thoughts)
+            self.page.set_look(tuple(thinking), look.unfold_thoughts)
 
     @Slot(int)
     def _on_begun(self, message: int) -> None:

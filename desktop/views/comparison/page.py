@@ -67,7 +67,7 @@ class ComparisonPage(QWidget):
         self.columns: list[ComparisonColumn] = []
         self._missing: list[Column] = []
         self._soon = debounce(self, self._make_next)
-        self._text_scale, self._thinking, self._unfolds = 100, tuple[Tag, ...](), True
+        self._thinking, self._unfolds = tuple[Tag, ...](), True
         self.setObjectName("comparisonPage")
         self.title = ElidedLabel(bold=True)
         self.discard = WrappingCheckBox(_("Delete the other replies"))
@@ -109,14 +109,11 @@ class ComparisonPage(QWidget):
         """The one that is shown."""
         return self._comparison
 
-    def set_look(self, text_scale: int, thinking: tuple[Tag, ...], unfolds: bool) -> None:
-        """Show texts at this size in percent; find thoughts between these tags, and show them as they come
-        if it `unfolds`.
-        """
-        self._text_scale, self._thinking, self._unfolds = text_scale, thinking, unfolds
+    def set_look(self, thinking: tuple[Tag, ...], unfolds: bool) -> None:
+        """Find thoughts between these tags, and show them as they come if it `unfolds`."""
+        self._thinking, self._unfolds = thinking, unfolds
         for column in self.columns:
             column.transcript.unfold_thoughts(unfolds)
-            column.transcript.set_text_scale(text_scale, self.font())
             column.transcript.set_thinking(thinking)
 
     def show_comparison(self, comparison: Comparison | None) -> None:
@@ -138,6 +135,7 @@ class ComparisonPage(QWidget):
         self.setAccessibleName(self.title.words)
         for _unused in range(_AT_ONCE):
             self._make_next()
+        self.area.horizontalScrollBar().setValue(0)
 
     def _make_next(self) -> None:
         """Make the next column; those that follow come in later turns of the event loop, because each takes
@@ -155,7 +153,7 @@ class ComparisonPage(QWidget):
         self._row.addWidget(shown, 1)
         self._session.replies.models.append(shown.messages)
         self.columns.append(shown)
-        self.set_look(self._text_scale, self._thinking, self._unfolds)
+        self.set_look(self._thinking, self._unfolds)
         self._fit()
         self._show(shown)
         self._show_states()

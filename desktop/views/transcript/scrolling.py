@@ -18,6 +18,8 @@ from desktop.views.transcript.rows import Row, RowKind
 __all__ = ["Anchor", "Place", "Scrolling"]
 
 _END = 1 << 40
+_FOOT_SHARE = 8
+"""At most this part of the viewport stays free below the last row, so that a low one shows text."""
 _SCROLLS_S = 0.1
 """Seconds after the last step for which the reader still counts as scrolling."""
 
@@ -86,7 +88,8 @@ class Scrolling:
         wide = viewport.width()
         margin = 28 if wide >= 640 else 14
         width = max(120, min(style.column, wide - 2 * margin))
-        return Column((wide - width) // 2, width, viewport.height(), style.px(1.6))
+        high = viewport.height()
+        return Column((wide - width) // 2, width, high, min(style.px(1.6), high // _FOOT_SHARE))
 
     def begin(self) -> Arrangement | None:
         """What the pool is to arrange; `end` takes the scroll position that comes of it. None while an

@@ -6,6 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from desktop.services.provenance.provenance import ProvenanceService
 from desktop.services.session.several import ColumnSettings
 from desktop.store.conversations.participants import Cast, Participant
 from desktop.store.conversations.personas import Persona, PersonaStore
+from desktop.store.conversations.records import StoredMessage
 from desktop.store.database.database import StoreError
 from engine.core import Priority
 from engine.errors import EngineError
@@ -499,7 +501,9 @@ def test_closing_lets_replies_go_on_and_begins_no_others(compared: Compared) -> 
     assert len(harness.echo.opened) == 1
 
 
-def test_versions_that_exist_are_put_side_by_side(compared: Compared) -> None:
+def test_versions_that_exist_are_put_side_by_side(
+    compared: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
     harness, session = compared.harness, compared.session
     only = harness.ids()[1]
     assert not compared.service.show_versions(only)
@@ -509,9 +513,25 @@ def test_versions_that_exist_are_put_side_by_side(compared: Compared) -> None:
     eight = [column.message for column in compared.comparison.columns]
     assert compared.service.show_versions(harness.ids()[1])
     assert [column.message for column in compared.comparison.columns] == eight, "the latest eight of nine"
+    first = compared.comparison.columns[0].label
+    assert first.startswith("Version 2 · Seed ")
+    assert not first.endswith(" · echo"), "all are by the same model"
+    read = type(harness.store).message
+
+    def other(store: Any, number: int) -> StoredMessage:
+        found = read(store, number)
+        return (
+            dataclasses.replace(found, stats={**found.stats, "model": "other"})
+            if number == eight[1]
+            else found
+        )
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(harness.store), "message", other)
+        assert compared.service.show_versions(harness.ids()[1])
     labels = [column.label for column in compared.comparison.columns]
-    assert labels[0].startswith("Version 2 · Seed ")
-    assert labels[0].endswith(" · echo")
+    assert labels[0] == f"{first} · echo"
+    assert labels[1].endswith(" · other")
     assert compared.service.keep(session.conversation, compared.comparison.columns[3])
     assert harness.ids()[1] == eight[3]
 

@@ -512,6 +512,13 @@ def test_folding_a_thought_that_grows_keeps_following_the_end(show: Show, qtbot:
     assert view.verticalScrollBar().value() == view.verticalScrollBar().maximum()
 
 
+def test_a_low_view_shows_the_text_that_grows(show: Show) -> None:
+    view, _ = show([MessageItem(1, "assistant", "word\n\n" * 30, running=True)], 500, 80)
+    assert view.verticalScrollBar().value() == view.verticalScrollBar().maximum()
+    bottom = max(row.geometry().bottom() for row in view.pool.widgets() if row.isVisible())
+    assert 80 - bottom <= 11
+
+
 def tables(view: TranscriptView) -> list[TableRow]:
     """The tables near the screen, from the top."""
     return sorted((w for w in view.pool.widgets() if isinstance(w, TableRow)), key=TableRow.y)
