@@ -16,7 +16,9 @@ _LOOSE = re.compile(
     r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T@]+(\d{1,2})(?:h"
     r"|:)\s*(\d{1,2})m?(?:[:\s]*(\d{1,2})s?)?(?:\s*(\d{1,3})ms)?)?\s*"
 )
-_WORDS = re.compile(r"\s*([A-Za-z]{3,9}) (\d{1,2}), (\d{4}) (\d{1,2}):(\d{2}) ?([ap]m)\s*", re.IGNORECASE)
+_WORDS = re.compile(
+    r"\s*([A-Za-z]{3,9}) (\d{1,2}), (\d{4}) (\d{1,2}):(\d{2})(?: ?([ap]m))?\s*", re.IGNORECASE
+)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -60,7 +62,7 @@ def _is_empty(value: Any) -> bool:
 
 def seconds(value: Any) -> float | None:
     """A time as seconds since 1970, from a number of s, ms, µs or ns, an ISO 8601 date, or SillyTavern's
-    formats.
+    and TextGen's formats.
 
     Dates without a zone are in local time. None for anything else.
     """
@@ -100,7 +102,8 @@ def _loose(value: str) -> float | None:
             return _checked(datetime(year, month, day, hour, minute, second, milli * 1000))
         if found := _WORDS.fullmatch(value):
             month = _MONTHS.index(found[1][:3].lower()) + 1
-            hour = int(found[4]) % 12 + (12 if found[6].lower() == "pm" else 0)
+            half = (found[6] or "").lower()
+            hour = int(found[4]) % 12 + (12 if half == "pm" else 0) if half else int(found[4])
             return _checked(datetime(int(found[3]), month, int(found[2]), hour, int(found[5])))
     except ValueError:
         pass

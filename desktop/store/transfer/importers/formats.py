@@ -7,6 +7,7 @@ from typing import Any
 from desktop.store.transfer.importers.chatgpt import ChatGpt
 from desktop.store.transfer.importers.claude import Claude
 from desktop.store.transfer.importers.gpt4all import LABEL
+from desktop.store.transfer.importers.jan import Jan
 from desktop.store.transfer.importers.llama_cpp import LlamaCpp
 from desktop.store.transfer.importers.lm_studio import LmStudio
 from desktop.store.transfer.importers.open_webui.export import OpenWebUi
@@ -14,12 +15,15 @@ from desktop.store.transfer.importers.own import Own
 from desktop.store.transfer.importers.protocol import Format, LineFormat
 from desktop.store.transfer.importers.sharegpt import BareMessages, ShareGpt
 from desktop.store.transfer.importers.silly_tavern import SillyTavern
+from desktop.store.transfer.importers.textgen import TextGen
 
 __all__ = ["FORMATS", "LINE_FORMATS", "format_of", "labels", "line_format_of"]
 
-FORMATS: tuple[Format, ...] = (Own(), ChatGpt(), Claude(), OpenWebUi(), LlamaCpp(), LmStudio(), ShareGpt())
+FORMATS: tuple[Format, ...] = (
+    Own(), ChatGpt(), Claude(), OpenWebUi(), LlamaCpp(), LmStudio(), TextGen(), ShareGpt(),
+)  # fmt: skip
 """ShareGPT comes last because it accepts the most."""
-LINE_FORMATS: tuple[LineFormat, ...] = (LlamaCpp(), SillyTavern(), BareMessages())
+LINE_FORMATS: tuple[LineFormat, ...] = (Jan(), LlamaCpp(), SillyTavern(), BareMessages())
 
 
 def format_of(value: Any) -> Format | None:

@@ -36,7 +36,7 @@ _MESSAGE = ("id", "convId", "type", "timestamp", "role", "content", "parent", "c
 
 
 class LlamaCpp:
-    source, label = "llama.cpp", "llama.cpp web UI"
+    source, label, beside = "llama.cpp", "llama.cpp web UI", ""
 
     def recognises(self, value: Any) -> bool:
         return (
@@ -55,7 +55,7 @@ class LlamaCpp:
         """Lines of an unknown type belong to the conversation, and are ignored."""
         return isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] != "session"
 
-    def read_lines(self, values: Sequence[Any], note: Note) -> ConversationRecord:
+    def read_lines(self, values: Sequence[Any], note: Note, about: dict[str, Any]) -> ConversationRecord:
         return self._read(
             values[0], [value.get("message") for value in values[1:] if value["type"] == "message"], note
         )

@@ -20,7 +20,7 @@ _MARKS = (
     ("format", "inglenook-conversation"), ("mapping", "create_time"), ("mapping", "current_node"),
     ("chat_messages",), ("history", "currentId"), ("conv", "messages"), ("messages", "versions"),
     ("conversations", "from", "value"), ("messages", "role", "content"), ("chat_metadata",),
-    ("user_name", "character_name"), ("type", "session"),
+    ("user_name", "character_name"), ("type", "session"), ("object", "thread_id"), ("internal", "visible"),
 )  # fmt: skip
 """Quoted words that occur together where a conversation begins, for one that does not end in the part that is
 read.

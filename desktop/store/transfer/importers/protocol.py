@@ -41,10 +41,14 @@ class Format(Protocol):
 
 
 class LineFormat(Protocol):
-    """A format in which a conversation is a sequence of JSON values, one per line."""
+    """A format in which a conversation is a sequence of JSON values, one per line.
+
+    `beside` is the name of a file in the same folder that tells about the conversation, if there is one.
+    """
 
     source: str
     label: str
+    beside: str
 
     def begins(self, value: Any) -> bool:
         """Whether a conversation begins with this value."""
@@ -52,8 +56,9 @@ class LineFormat(Protocol):
     def continues(self, value: Any) -> bool:
         """Whether this value continues the current conversation."""
 
-    def read_lines(self, values: Sequence[Any], note: Note) -> ConversationRecord:
-        """The conversation made of these values, for the first of which `begins` is true.
+    def read_lines(self, values: Sequence[Any], note: Note, about: dict[str, Any]) -> ConversationRecord:
+        """The conversation made of these values, for the first of which `begins` is true; `about` is the
+        object in the file `beside` them, empty without one.
 
         Raises `Unreadable` like `Format.read`.
         """

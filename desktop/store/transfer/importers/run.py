@@ -5,6 +5,7 @@ broken.
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -236,7 +237,18 @@ class _Run:
         """Save the open conversation of lines: it is complete."""
         group, self._group = self._group, None
         if group is not None:
-            yield from self._save(lambda note: group.format.read_lines(group.values, note), group.place)
+            about = self._beside(group.format.beside)
+            yield from self._save(
+                lambda note: group.format.read_lines(group.values, note, about), group.place
+            )
+
+    def _beside(self, name: str) -> dict[str, Any]:
+        """The object in the file of this name in the folder of the chats; empty without one."""
+        data = self.assets.beside(name) if self.assets is not None and name else None
+        try:
+            return mapping(json.loads(data)) if data else {}
+        except (ValueError, RecursionError):
+            return {}
 
     def _accepts(self, value: Any) -> bool:
         return format_of(value) is not None or (

@@ -58,7 +58,7 @@ class ShareGpt:
 class BareMessages:
     """Messages without anything around them: all of a file are one conversation."""
 
-    source, label = "sharegpt", "messages"
+    source, label, beside = "sharegpt", "messages", ""
 
     def begins(self, value: Any) -> bool:
         return _is_message(value) and text(value.get("role")) in _ROLES
@@ -66,7 +66,7 @@ class BareMessages:
     def continues(self, value: Any) -> bool:
         return _is_message(value)
 
-    def read_lines(self, values: Sequence[Any], note: Note) -> ConversationRecord:
+    def read_lines(self, values: Sequence[Any], note: Note, about: dict[str, Any]) -> ConversationRecord:
         return _record(self.source, list(values), {}, "", note)
 
 

@@ -82,7 +82,7 @@ class _Cast:
 
 
 class SillyTavern:
-    source, label = "silly-tavern", "SillyTavern"
+    source, label, beside = "silly-tavern", "SillyTavern", ""
 
     def begins(self, value: Any) -> bool:
         return (
@@ -95,7 +95,7 @@ class SillyTavern:
     def continues(self, value: Any) -> bool:
         return isinstance(value, dict) and "mes" in value
 
-    def read_lines(self, values: Sequence[Any], note: Note) -> ConversationRecord:
+    def read_lines(self, values: Sequence[Any], note: Note, about: dict[str, Any]) -> ConversationRecord:
         head = mapping(values[0])
         messages: list[MessageRecord] = []
         above: str | None = None

@@ -120,6 +120,22 @@ class Assets:
             file = self._at(unquote(name)) if "/" in name else self._files.get(begin[0]) if begin else None
         except TROUBLE:
             return None
+        return self._bytes(file)
+
+    def beside(self, name: str) -> bytes | None:
+        """The bytes of the file of this name in the folder of the chats; None as `read` says it."""
+        if self.chats is None:
+            return None
+        if self.chats.member is None:
+            path = self.chats.path.with_name(name)
+            return self._bytes(SourceFile(path, None, None, path.stat().st_size) if path.is_file() else None)
+        place = f"{self.chats.member.filename.rpartition('/')[0]}/{name}".removeprefix("/")
+        found = (
+            file for file in self._members.get(name, ()) if file.member and file.member.filename == place
+        )
+        return self._bytes(next(found, None))
+
+    def _bytes(self, file: SourceFile | None) -> bytes | None:
         if file is None or file.size > _MOST_ASSET:
             return None
         try:

@@ -35,14 +35,14 @@ def test_characters_and_user_of_a_group_chat_have_their_names() -> None:
         {"name": "Bob", "is_user": False, "mes": "Bread?"},
         {"name": "Note", "is_user": False, "mes": "Night falls.", "extra": {"type": "narrator"}},
     ]
-    record = SillyTavern().read_lines(lines, complain)
+    record = SillyTavern().read_lines(lines, complain, {})
     assert [message.author for message in record.messages] == ["Cy", "Ada", "Ada", "Bob", ""]
     database = Database(Path(":memory:"))
     number = RecordWriter(database).save(record).conversation_id
     store = ConversationStore(database)
     assert store.get(number).cast == Cast((Participant("Ada"), Participant("Bob")), ("Cy",))
     assert [message.author.name for message in store.path(number)] == ["Cy", "Ada", "Bob", ""]
-    alone = SillyTavern().read_lines([{**lines[0], "character_name": "Ada"}, *lines[1:3]], complain)
+    alone = SillyTavern().read_lines([{**lines[0], "character_name": "Ada"}, *lines[1:3]], complain, {})
     assert (alone.cast, alone.messages[1].author) == ({}, "Ada")
     database.close()
 

@@ -31,8 +31,8 @@ def one(database: Database, path: Path) -> int:
 
 def test_the_names_of_the_programs() -> None:
     assert labels() == (
-        "Inglenook", "ChatGPT", "Claude", "Open WebUI", "llama.cpp web UI", "LM Studio", "ShareGPT",
-        "GPT4All", "SillyTavern",
+        "Inglenook", "ChatGPT", "Claude", "Open WebUI", "llama.cpp web UI", "LM Studio", "TextGen",
+        "ShareGPT", "GPT4All", "Jan", "SillyTavern",
     )  # fmt: skip
 
 

@@ -187,7 +187,7 @@ def test_what_is_read_of_silly_tavern() -> None:
     for line in spoken:
         line |= {"is_name": True}
     spoken[-1]["extra"] |= {"isSmallSys": True, "model": "x"}
-    record = SillyTavern().read_lines([head, *spoken], lambda *_: None)
+    record = SillyTavern().read_lines([head, *spoken], lambda *_: None, {})
     assert [message.raw for message in record.messages] == [None] * len(record.messages)
 
 
