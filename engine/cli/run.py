@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import threading
 from collections.abc import Iterator
 
@@ -76,7 +75,7 @@ def collect(events: Iterator[ChatEvent], console: Console, *, tokens: bool = Fal
             }  # fmt: skip
             if tokens:
                 answer["tokens"] = [
-                    {**dataclasses.asdict(token), "alternatives": [o._asdict() for o in token.alternatives]}
+                    {**token._asdict(), "alternatives": [o._asdict() for o in token.alternatives]}
                     for token in written
                 ]
     return answer

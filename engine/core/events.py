@@ -108,8 +108,7 @@ class Alternative(NamedTuple):
     probability: float
 
 
-@dataclass(frozen=True, slots=True)
-class TokenInfo:
+class TokenInfo(NamedTuple):
     """One token of a reply: `raw_probability` is the model's own, `probability` the one after all sampler
     steps.
 

@@ -33,7 +33,8 @@ def waits_for_a_reader(job: Job, active: Sequence[Job], cache: PagedCache) -> bo
 
 
 def fits(job: Job, active: Sequence[Job], suspended: Sequence[Job], cache: PagedCache) -> bool:
-    """Whether a job can start now: with its setup, and with pages for its prompt and for every reply.
+    """Whether a job can start now: with its setup, and with pages for its prompt and for every reply. Those
+    of jobs of lower priority count as free: they are suspended when their pages are needed.
 
     The model stays as it is while others run or are `suspended`, which go on with it later.
     """
@@ -45,8 +46,11 @@ def fits(job: Job, active: Sequence[Job], suspended: Sequence[Job], cache: Paged
     table = cache.table
     negative = job.request.guidance.negative_ids if job.request.guidance is not None else ()
     texts = [ids for ids in (job.ids, negative) if ids]
-    more = sum(pages_for(len(ids) + 1) - table.held(ids, key=cache.key) for ids in texts)
-    return more + len(active) <= table.pool.available()
+    free = table.pool.available() - len(active)
+    pages = sum(pages_for(len(ids) + 1) for ids in texts)
+    if pages - sum(table.held(ids, key=cache.key) for ids in texts) <= free:
+        return True
+    return pages <= free + sum(other.own_pages for other in active if other.priority < job.priority)
 
 
 def _begin_alike(ids: Sequence[int], others: Sequence[int], length: int) -> bool:

@@ -90,8 +90,8 @@ class EventWriter:
             self._text, self._tokens, self._suppressed, self._count = "", [], "", 0
         if step.reason:
             found.append(Done(step.reason, step.trigger, self._summary()))
-        elif self._stats.ended - self._reported >= RUNNING_SECONDS:
-            self._reported = self._stats.ended
+        elif self._sequence.last_token - self._reported >= RUNNING_SECONDS:
+            self._reported = self._sequence.last_token
             found.append(Running(self._summary()))
         return found
 
@@ -258,7 +258,6 @@ def _decide(
             output = yield from _settled(partial(sequence.decide, output.retry), stopped)
         if output is not None:
             decided += 1
-            stats.token()
             yield output
             if output.reason:
                 return 0

@@ -119,6 +119,7 @@ class DynamicGenerator:
         """End a job, which has no further events; what it has read stays cached."""
         if job.state != ENDED:
             self._scheduler.remove(job)
+        self._scheduler.unheard = [event for event in self._scheduler.unheard if event.job is not job]
 
     def clear_queue(self) -> None:
         """Cancel all jobs."""

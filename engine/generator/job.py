@@ -115,6 +115,11 @@ class Job:
         return self.opened.runner.left if self.opened is not None else 0
 
     @property
+    def own_pages(self) -> int:
+        """How many pages it alone holds."""
+        return self.opened.runner.own_pages if self.opened is not None else 0
+
+    @property
     def reads(self) -> bool:
         """Whether its next pass reads a chunk of a prompt."""
         return self.waits_for is not None and self.waits_for.reads

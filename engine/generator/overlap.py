@@ -127,7 +127,8 @@ class OverlappedDecode:
         sequence, device = self._sequence, self._device
         assert device is not None
         self._place = len(sequence.ids)
-        steps = min(device.ahead, sequence.room - self._place)
+        steps, room = device.ahead, sequence.room - self._place
+        steps = steps if steps < room else room
         return steps if steps > 0 and self._runner.room(device, self._place + steps) else 0
 
     def take_in(self, sampled: Sampled | None, stats: SequenceStats) -> StepOutput | None:
@@ -141,10 +142,7 @@ class OverlappedDecode:
             sequence.keep_logits()
             self.logits = device.logits(self._place)
             return None
-        output = sequence.accept_drawn(sampled, partial(device.logits, self._place))
-        if output.retry is None:
-            stats.token()
-        return output
+        return sequence.accept_drawn(sampled, partial(device.logits, self._place))
 
     def ends_after(self, output: StepOutput) -> bool:
         """Whether the host goes on: from `logits`, or where these are None with a pass of its own."""

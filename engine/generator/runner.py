@@ -171,7 +171,8 @@ class SequenceRunner:
         """Rows of the next pass over a prompt from `begun` to `last`, which is at `start`.
 
         Passes of `chunk` rows divide those of the cache's rows so that every row gets the same bits: no piece
-        of a large batch is a small one.
+        of a large batch is a small one. Routed experts are the exception: of a shorter pass, an expert's rows
+        may be a small batch.
         """
         if start == last:
             return 1
@@ -288,6 +289,11 @@ class SequenceRunner:
         """How many tokens of the prompts, or of what a suspended sequence lost, are still to be read."""
         texts = [ids for ids, _ in self._suspended] or self._prompts
         return sum(max(0, len(ids) - lease.length) for ids, lease in zip(texts, self._leases, strict=True))
+
+    @property
+    def own_pages(self) -> int:
+        """How many pages no other sequence holds."""
+        return sum(lease.own_pages for lease in self._leases)
 
     def suspend(self) -> None:
         """Return the pages until `resume`. Not while a decode loop runs."""

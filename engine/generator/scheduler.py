@@ -30,8 +30,8 @@ _LOOK_AHEAD = 16
 """How many jobs of the queue are looked at in a turn."""
 _LEAST_CHUNK, _CHUNKS = 64, 8
 """While replies are written, a chunk has the cache's rows divided by this, and at least this many rows."""
-Batch = list[tuple[Job, list[SequencePart]]]
-"""The jobs of a pass, and what it runs of each."""
+Share = tuple[Job, list[SequencePart], int]
+"""A job of a pass, what it runs of it, and the number of its rows."""
 StreamEvent = Loading | Waiting | Prefill | Text | Running | Done
 """What `Scheduler.events` yields."""
 
@@ -167,7 +167,7 @@ class Scheduler:
         if job.waits_for is None:
             if job.busy is not None:
                 wait_for([job])
-            if job.goes_on:
+            if job.busy is None or job.goes_on:
                 self._advance(job, None, once=True)
         elif job.stop.is_set():
             self._end_stopped()
@@ -188,21 +188,20 @@ class Scheduler:
         for job in [job for job in self.active if job.goes_on]:
             self._advance(job, None)  # its decode loop ends
         for batch in self._batches([job for job in running if job.waits_for is not None]):
-            parts = [part for _, found in batch for part in found]
+            parts = [part for _, found, _ in batch for part in found]
             try:
                 started = time.perf_counter()
                 logits = self._cache.program.run(self._cache.step_of(parts))
                 seconds = time.perf_counter() - started
             except BaseException as error:  # noqa: BLE001 - the other jobs go on
-                for job, _ in batch:
+                for job, _, _ in batch:
                     self._fail(job, error)
                 continue
             row = 0
-            for job, found in batch:
+            for job, _, rows in batch:
                 assert job.waits_for is not None
                 assert job.opened is not None
                 job.waits_for.seconds, job.opened.runner.first_row = seconds, row
-                rows = sum(len(part.ids) for part in found)
                 self._advance(job, logits if len(parts) == 1 else logits[row : row + rows])
                 row += rows
 
@@ -211,54 +210,57 @@ class Scheduler:
         jobs = sorted(self.active, key=lambda job: (-job.priority, job.serial))
         return [job for job in jobs if job.priority >= 0] or jobs
 
-    def _batches(self, running: Sequence[Job]) -> Sequence[Batch]:
+    def _batches(self, running: Sequence[Job]) -> Sequence[Sequence[Share]]:
         """What the next passes are for: a chunk of one prompt, or every reply, joined as far as they fit."""
         readers = [job for job in running if job.reads]
-        writers = [job for job in running if not job.reads]
+        writers = [job for job in running if job not in readers] if readers else running
         self._read_last = bool(readers) and not (writers and self._read_last)
         if self._read_last:
             reader = min(readers, key=lambda job: (-job.priority, job.left, job.serial))
             return self._chunk_of(reader, beside=bool(writers))
-        if len(writers) == 1:
-            parts = self._parts(writers[0])
-            return [[(writers[0], parts)]] if parts is not None else []
-        batches: list[Batch] = []
-        room = 0
+        collected: dict[Job, Share] = {}
         for job in writers:
-            if job.state != ACTIVE or (found := self._parts(job)) is None:
-                continue
-            rows = sum(len(part.ids) for part in found)
+            if job.state == ACTIVE and (share := self._share(job, collected)) is not None:
+                collected[job] = share
+        batches: list[list[Share]] = []
+        room = 0
+        for share in collected.values():
+            rows = share[2]
             if rows > room:
                 batches.append([])
                 room = self._cache.program.batch_rows
-            batches[-1].append((job, found))
+            batches[-1].append(share)
             room -= rows
         return batches
 
-    def _chunk_of(self, job: Job, *, beside: bool) -> Sequence[Batch]:
+    def _chunk_of(self, job: Job, *, beside: bool) -> Sequence[Sequence[Share]]:
         """The next chunk of a prompt: a short one beside replies."""
         assert job.opened is not None
         rows = self._cache.rows
         job.opened.runner.chunk = self._chunk or (max(_LEAST_CHUNK, rows // _CHUNKS) if beside else rows)
-        parts = self._parts(job)
-        return [[(job, parts)]] if parts is not None else []
+        share = self._share(job, {})
+        return [[share]] if share is not None else []
 
-    def _parts(self, job: Job) -> list[SequencePart] | None:
+    def _share(self, job: Job, collected: dict[Job, Share]) -> Share | None:
         """What a job's pass runs, with its pages reserved. If there are none, the last of all jobs, in the
-        order of `_running`, is suspended; None if it is this one.
+        order of `_running`, is suspended and leaves `collected`, where it is only if a priority has changed
+        meanwhile; None if it is this one.
         """
         while True:
             assert job.waits_for is not None
             try:
-                parts = job.waits_for.parts()
+                parts, rows = job.waits_for.parts(), 0
                 for part in parts:
-                    self._cache.reserve(part.lease, len(part.lease.ids) + len(part.ids))
-                return parts
+                    count = len(part.ids)
+                    self._cache.reserve(part.lease, len(part.lease.ids) + count)
+                    rows += count
+                return job, parts, rows
             except ContextTooLong as error:
                 victim = max(self.active, key=lambda other: (-other.priority, other.serial))
                 if len(self.active) == 1:
                     self._fail(job, error)
                     return None
+                collected.pop(victim, None)
                 self._suspend(victim)
                 if victim is job:
                     return None

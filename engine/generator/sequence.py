@@ -15,11 +15,18 @@ from typing import NamedTuple
 
 from engine.constraint.filter_set import FilterSet
 from engine.core import TokenInfo
+from engine.core.tuples import maker
 from engine.errors import BadSetting, NothingAllowed
 from engine.generator.checkpoints import Checkpoint, Checkpoints, Late
 from engine.generator.choice import Where, check_budget, choose_token, drawable_tokens, only_stops
 from engine.generator.params import GenerationParams
-from engine.generator.token_buffer import TokenBuffer, WrittenToken, alternatives_of
+from engine.generator.token_buffer import (
+    TokenBuffer,
+    WrittenToken,
+    alternatives_of,
+    token_info,
+    written_token,
+)
 from engine.sampling.sampler import Sampled, Sampler
 from engine.speculation.drafter import Proposal
 from engine.tensors import Floats
@@ -50,6 +57,9 @@ class StepOutput(NamedTuple):
     retry: Floats | None = None
 
 
+_output = maker(StepOutput)
+
+
 class TokenSequence:
     """State of one sequence: `ids` are the prompt and every token so far; `banned` ids are blocked next.
 
@@ -73,7 +83,8 @@ class TokenSequence:
         self.accepted_drafts = 0
         self._tokenizer = tokenizer
         self._started = started or time.perf_counter()
-        self._first_token = 0.0
+        self.first_token = self.last_token = 0.0
+        """When the first and the newest token came, in `time.perf_counter` seconds; 0 without any."""
         healed = self._healed_bytes() if params.heal else b""
         self._healing = TokenPrefixes(tokenizer).starting_with(healed) if healed else None
         if healed:
@@ -122,9 +133,10 @@ class TokenSequence:
         self._shows_at_once = self._bans is None and not (self._searches or self._watches)
         # The length of prompt and reply from which stop tokens are allowed, and up to which no limit applies.
         self._welcome = self._begin + rules.min_tokens
-        self._room = self.context_length
+        self.room = self.context_length
+        """The length up to which no limit can end the text."""
         if rules.max_tokens:
-            self._room = min(self._begin + rules.max_tokens - 1, self.context_length)
+            self.room = min(self._begin + rules.max_tokens - 1, self.context_length)
 
     def begin(self, patience: float | None = None) -> None:
         """Start the filters, which compute their first mask while the prompt is read.
@@ -214,12 +226,8 @@ class TokenSequence:
         """Whether the sampler's settings alone decide the next token, and no other rule."""
         place = len(self.ids)
         healing = self._healing is not None and place == self._begin
-        return not (self.banned or place < self._welcome or healing or self._checkpoints.blocked.get(place))
-
-    @property
-    def room(self) -> int:
-        """The length up to which no limit can end the text."""
-        return self._room
+        blocked = self._checkpoints.blocked
+        return not (self.banned or place < self._welcome or healing or (blocked and blocked.get(place)))
 
     def uniform(self, place: int) -> float:
         """The random number that chooses the token at a place."""
@@ -242,16 +250,18 @@ class TokenSequence:
         mark: Checkpoint | None = None,
     ) -> StepOutput:
         """Take in a token: what may be shown now, and whether the sequence has ended."""
-        self._first_token = self._first_token or time.perf_counter()
+        self.last_token = time.perf_counter()
+        if not self.first_token:
+            self.first_token = self.last_token
         healed = self._healing is not None and len(self.ids) == self._begin
         self.ids.append(sampled.id)
         if sampled.id in self._stop_ids:
             return self._stopped(sampled, logits, drafted)
         text = self._detokenizer.add(sampled.id)
-        token = WrittenToken(self._info(sampled, text, drafted, healed), logits)
+        token = written_token((self._info(sampled, text, drafted, healed), logits))
         waits = self._held.queue or self._detokenizer.held or not text
-        if self._shows_at_once and not waits and len(self.ids) <= self._room:
-            return StepOutput(text, (token,))  # what the rest comes to where nothing waits
+        if self._shows_at_once and not waits and len(self.ids) <= self.room:
+            return _output((text, (token,), "", "", "", None))  # what the rest comes to where nothing waits
         self._held.add(token)
         if self._filters is not None:
             self._filters.accept(sampled.id)
@@ -306,7 +316,7 @@ class TokenSequence:
             if released.matched is not None:
                 return self._cut(released.text)
             text = released.text
-        if self._watches or len(self.ids) > self._room:
+        if self._watches or len(self.ids) > self.room:
             reason, trigger = self._limit()
             if reason:
                 return self.finish(reason, trigger, before=text)
@@ -341,7 +351,7 @@ class TokenSequence:
             return "max_tokens", ""
         if self._loops is not None and (loop := self._loops.find(self.ids, self._begin)) is not None:
             return "loop", self._tokenizer.decode(loop[1])
-        if rules.time_limit and time.perf_counter() - self._first_token >= rules.time_limit:
+        if rules.time_limit and self.last_token - self.first_token >= rules.time_limit:
             return "time_limit", ""
         # The last token's keys and values need no room until a further token is to follow.
         return ("context_full", "") if len(self.ids) > self.context_length else ("", "")
@@ -358,12 +368,11 @@ class TokenSequence:
         return self._filters is not None and self._filters.stuck
 
     def _info(self, sampled: Sampled, text: str, drafted: bool, healed: bool) -> TokenInfo:
-        seconds = time.perf_counter() - self._started
         others = alternatives_of(sampled, self._tokenizer) if sampled.alternatives else ()
-        return TokenInfo(
+        return token_info((
             sampled.id, text, sampled.probability, sampled.raw_probability, sampled.top, others,
-            sampled.entropy, drafted, healed, seconds,
-        )  # fmt: skip
+            sampled.entropy, drafted, healed, self.last_token - self._started,
+        ))  # fmt: skip
 
     def _healed_bytes(self) -> bytes:
         """The bytes of the prompt's last token if it can be healed: it is text, and not the only token."""

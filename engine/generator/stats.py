@@ -17,8 +17,6 @@ class SequenceStats:
     started: float
     prefill_started: float = 0.0
     prefill_ended: float = 0.0
-    first_token: float = 0.0
-    ended: float = 0.0
     prefilled: int = 0
     cached: int = 0
     passes: int = 0
@@ -28,12 +26,12 @@ class SequenceStats:
     def begin(self, drafting: Drafting) -> None:
         """The prompt is about to be read."""
         self.drafting = drafting
-        self.prefill_started = self.prefill_ended = self.ended = time.perf_counter()
+        self.prefill_started = self.prefill_ended = time.perf_counter()
 
     def prefill(self, progress: Prefill) -> Prefill:
         """Note how far the prompt is read; returns `progress`."""
         self.prefilled = progress.done - progress.cached
-        self.prefill_ended = self.ended = time.perf_counter()
+        self.prefill_ended = time.perf_counter()
         return progress
 
     def summary(self, sequence: TokenSequence, seed: int) -> Stats:
@@ -46,17 +44,11 @@ class SequenceStats:
             context_tokens=len(sequence.ids),
             context_length=sequence.context_length,
             prefill_seconds=self.prefill_ended - self.prefill_started,
-            first_token_seconds=self.first_token - self.started if self.first_token else 0.0,
-            decode_seconds=self.ended - self.first_token if self.first_token else 0.0,
+            first_token_seconds=sequence.first_token - self.started if sequence.first_token else 0.0,
+            decode_seconds=sequence.last_token - sequence.first_token,
             seed=seed,
             passes=self.passes,
             drafted_tokens=self.drafted,
             accepted_tokens=sequence.accepted_drafts,
             speedup=self.drafting.speedup if self.drafting is not None and self.passes else 0.0,
         )
-
-    def token(self) -> None:
-        """Note the time of a token."""
-        self.ended = time.perf_counter()
-        if not self.first_token:
-            self.first_token = self.ended

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.core import Alternative, TokenInfo
+from engine.core.tuples import maker
 from engine.sampling.sampler import Sampled
 from engine.tensors import Floats
 from engine.text.tokenizer.tokenizer import Tokenizer
@@ -21,14 +19,13 @@ class WrittenToken(NamedTuple):
     logits: Floats | None = None
 
 
-# A reply makes several for each token; this calls no Python function.
-_ALTERNATIVE: Callable[[Iterable[Any]], Alternative] = partial(tuple.__new__, Alternative)
+_alternative, token_info, written_token = maker(Alternative), maker(TokenInfo), maker(WrittenToken)
 
 
 def alternatives_of(sampled: Sampled, tokenizer: Tokenizer) -> tuple[Alternative, ...]:
     """The alternatives of a sampled token, of which there are some, with their texts."""
     ids, raw, final = zip(*sampled.alternatives, strict=True)
-    return tuple(map(_ALTERNATIVE, zip(ids, map(tokenizer.piece, ids), raw, final, strict=True)))
+    return tuple(map(_alternative, zip(ids, map(tokenizer.piece, ids), raw, final, strict=True)))
 
 
 class TokenBuffer:
@@ -47,7 +44,7 @@ class TokenBuffer:
         """Count `text`, which came out at the very end, as part of the last token's."""
         if text and self.queue:
             last = self.queue.pop()
-            self.queue.append(last._replace(info=replace(last.info, text=last.info.text + text)))
+            self.queue.append(last._replace(info=last.info._replace(text=last.info.text + text)))
 
     def release(self, text: str, *, keep_last: bool = False) -> tuple[WrittenToken, ...]:
         """The tokens whose text is out with `text`; a token without text goes with the next one that has
@@ -82,7 +79,7 @@ class TokenBuffer:
             count = self._first_with_text()
             assert count is not None
             part = [self.queue.popleft() for _ in range(count + 1)]
-            part[-1] = part[-1]._replace(info=replace(part[-1].info, text=part[-1].info.text[: self._credit]))
+            part[-1] = part[-1]._replace(info=part[-1].info._replace(text=part[-1].info.text[: self._credit]))
             tokens += tuple(part)
         self.queue.clear()
         self._credit = 0

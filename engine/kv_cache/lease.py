@@ -44,6 +44,11 @@ class Lease:
         """Tokens whose keys and values are valid."""
         return len(self.ids)
 
+    @property
+    def own_pages(self) -> int:
+        """How many of its pages no other lease holds."""
+        return sum(page.refs == 1 for page in self._block)
+
     def __enter__(self) -> Lease:
         return self
 
@@ -126,22 +131,23 @@ class Lease:
             self._must_be_open()
         held, new = self.ids, list(map(int, ids))
         start = at = len(held)
-        if at + len(new) > len(self._block) * PAGE_TOKENS:
+        end = at + len(new)
+        if end > len(self._block) * PAGE_TOKENS:
             raise ValueError(
                 f"{len(new)} tokens after {self.length} do not fit into {len(self._block)} reserved pages"
             )
         if self._copying or self.copies:
             self.copied()
-        while new:
+        while at < end:
             depth, slot = at // PAGE_TOKENS, at % PAGE_TOKENS
             page = self._block[depth]
             if not slot:
                 self._pool.begin(page, self._parent(), depth)
-            part, new = new[: PAGE_TOKENS - slot], new[PAGE_TOKENS - slot :]
+            part = new[at - start : at - start + PAGE_TOKENS - slot]
             self._pool.append(page, part)
             held += part
-            at += len(part)
-        if self._pool.states.count and at > start:
+            at += PAGE_TOKENS - slot
+        if self._pool.states.count and end > start:
             self._advance(start)
 
     def truncate(self, length: int) -> None:

@@ -191,12 +191,12 @@ class PagedCache:
             return self.step(*parts[0])
         ids, positions, pages, runs = list[int](), list[int](), list[int](), list[tuple[int, int]]()
         for part in parts:
-            start = len(part.lease.ids)
-            self.reserve(part.lease, start + len(part.ids))
+            start, count = len(part.lease.ids), len(part.ids)
+            self.reserve(part.lease, start + count)
             ids += part.ids
-            positions += range(start, start + len(part.ids))
+            positions += range(start, start + count)
             pages += part.lease.pages
-            runs.append((len(part.ids), len(part.lease.pages)))
+            runs.append((count, len(part.lease.pages)))
         return Step(
             np.array(ids, np.int32), np.array(positions, np.int32), np.array(pages, np.int32), len(ids), runs,
             [part.lease.states for part in parts] if self.recurrent else (),
@@ -216,6 +216,9 @@ class PagedCache:
     def reserve_ahead(self, decode_loop: DecodeLoop, lease: Lease, length: int) -> None:
         """Reserve what a decode loop needs for a text of `length` tokens, and tell it. Raises as `run`."""
         listed = self._listing
+        further = length > PAGE_TOKENS * len(lease.pages) or lease.copies or self.recurrent
+        if lease.pages == self._listed and not further:
+            return  # as for nearly all tokens
         pages = self.pages_up_to(lease, length)
         if self.recurrent:
             decode_loop.set_state(length, lease.reserve_ahead())

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from engine.core.tuples import maker
 from engine.errors import NotFinite, NothingAllowed
 from engine.sampling import kernels, ordered_steps
 from engine.sampling.candidates import Candidates, Floats
@@ -61,11 +62,14 @@ class Sampled(NamedTuple):
     entropy: float = 0.0
 
 
+_sampled = maker(Sampled)
+
+
 def sampled_by(found: kernels.PickedToken) -> Sampled:
     """What `kernels.Pick` found, which must be a token."""
     token, final, raw, entropy, reported = found
     others = tuple(zip(map(int, reported[::3]), reported[1::3], reported[2::3], strict=True))
-    return Sampled(token, final, raw, (), others, entropy)
+    return _sampled((token, final, raw, (), others, entropy))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def calls(chat: LocalChat, sampler: SamplerSettings) -> float:
 @pytest.mark.parametrize("seconds", [0.0, 1e9], ids=["one step at a time", "eight steps in a row"])
 @pytest.mark.parametrize(
     ("sampler", "most"),
-    [(SamplerSettings(seed=1, temperature=0.0), 85), (SamplerSettings(seed=1), 90)],
+    [(SamplerSettings(seed=1, temperature=0.0), 70), (SamplerSettings(seed=1), 75)],
     ids=["greedy", "default settings"],
 )
 def test_calls_for_a_token(

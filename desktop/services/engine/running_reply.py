@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 
@@ -85,7 +84,7 @@ class RunningReply(QObject):
             return
         left = 0 if self.leading.after_thought else self.leading.removed
         for token in self._unsigned:
-            self.tokens.extend((dataclasses.replace(token, text=token.text[left:]),) if left else (token,))
+            self.tokens.extend((token._replace(text=token.text[left:]),) if left else (token,))
             left = max(0, left - len(token.text))
         self._unsigned = []
 

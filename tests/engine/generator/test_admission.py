@@ -13,10 +13,15 @@ from engine.kv_cache.pages import PageTable
 from tests.engine.kv_cache.test_pages import ids, write
 
 
-def job(length: int, negative: int = 0, holds: bool | None = None) -> Any:
+def job(
+    length: int, negative: int = 0, holds: bool | None = None, priority: int = 0, own_pages: int = 0
+) -> Any:
     guidance = SimpleNamespace(negative_ids=ids(negative, 5000)) if negative else None
     setup = None if holds is None else SimpleNamespace(holds=lambda: holds)
-    return SimpleNamespace(ids=ids(length), request=SimpleNamespace(guidance=guidance), setup=setup)
+    return SimpleNamespace(
+        ids=ids(length), request=SimpleNamespace(guidance=guidance), setup=setup, priority=priority,
+        own_pages=own_pages,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -37,6 +42,14 @@ def job(length: int, negative: int = 0, holds: bool | None = None) -> Any:
 def test_a_job_starts_if_all_have_pages(asked: Any, active: int, expected: bool) -> None:
     cache: Any = SimpleNamespace(table=PageTable(4), key="")
     assert fits(asked, [job(1)] * active, [asked], cache) is expected
+
+
+@pytest.mark.parametrize(("priority", "expected"), [(-1, 5), (0, 5), (1, 7)])
+def test_pages_of_jobs_of_lower_priority_count_as_free(priority: int, expected: int) -> None:
+    cache: Any = SimpleNamespace(table=PageTable(6), key="")
+    active = [job(1, own_pages=2), job(1, priority=1, own_pages=3)]
+    found = [pages for pages in range(1, 9) if fits(job(pages * P - 1, priority=priority), active, [], cache)]
+    assert max(found) == expected - 1
 
 
 def test_pages_that_others_hold_already_are_shared() -> None:

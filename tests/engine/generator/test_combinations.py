@@ -4,7 +4,6 @@ alone.
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import re
 import threading
@@ -207,7 +206,7 @@ class Reply:
     @property
     def reported(self) -> tuple[Any, ...]:
         """Everything but times and the words of drafting."""
-        tokens = [dataclasses.replace(token, seconds=0.0, drafted=False) for token in self.tokens]
+        tokens = [token._replace(seconds=0.0, drafted=False) for token in self.tokens]
         return (
             self.text,
             tokens,

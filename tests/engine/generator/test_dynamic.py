@@ -252,6 +252,58 @@ def test_the_chat_in_front_comes_first_and_background_yields() -> None:
     assert isinstance(last[-1], Done)
 
 
+def test_a_priority_that_changes_while_passes_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are short for the second job when the first, whose pass is collected, becomes the last one."""
+    generator, _ = dynamic(pages=60)
+    first = Priority(0)
+    jobs = [Job(request(1, 20, 30), priority=first), Job(request(2, 20, 30))]
+    said, reserve = {job: Said() for job in jobs}, generator.cache.reserve
+    suspended: list[Job] = []
+    suspend = generator._scheduler._suspend
+    monkeypatch.setattr(generator._scheduler, "_suspend", lambda job: (suspended.append(job), suspend(job)))
+
+    def short(lease: Any, length: int) -> None:
+        if first.value == 0 and len(said[jobs[1]].ids) == 5 and lease.ids == jobs[1].ids[:-1]:
+            first.value = -1
+            raise ContextTooLong("no pages are free")
+        reserve(lease, length)
+
+    monkeypatch.setattr(generator.cache, "reserve", short)
+    generator.enqueue(jobs)
+    while generator.num_remaining_jobs:
+        for job, event, _ in generator.iterate():
+            said[job].take(event)
+    assert suspended == jobs[:1]
+    assert [outcome(said[job]) for job in jobs] == [alone(job.request) for job in jobs]
+
+
+@pytest.mark.parametrize("beside", [1, 2])
+def test_the_chat_in_front_does_not_wait_for_pages_of_others(beside: int) -> None:
+    """They are suspended when it needs their pages, and go on after it; those of its own priority are not."""
+    generator, _ = dynamic(context=1024, pages=5 * beside, rows=64)
+    behind = [Job(request(seed, 900, 120)) for seed in range(beside)]
+    front, equal = Job(request(8, 600, 10), priority=1), Job(request(9, 600, 10))
+    said = {job: Said() for job in (*behind, front, equal)}
+
+    def turn() -> None:
+        for job, event, _ in generator.iterate():
+            said[job].take(event)
+        generator.cache.table.check()
+
+    generator.enqueue(behind)
+    while not all(said[job].ids for job in behind):
+        turn()
+    generator.enqueue([equal, front])
+    while said[front].done is None:
+        turn()
+        assert equal in generator.pending
+    assert any(said[job].done is None for job in behind)
+    while generator.num_remaining_jobs:
+        turn()
+    for job, each in said.items():
+        assert outcome(each) == alone(job.request, 1024)
+
+
 def test_a_priority_counts_as_it_is_now() -> None:
     generator, _ = dynamic(pages=100)
     first, second = Priority(-1), Priority(-1)
@@ -320,6 +372,21 @@ def test_cancel_stop_and_clear() -> None:
     assert not generator.num_remaining_jobs
     assert not generator.iterate()
     assert not any(page.refs for page in generator.cache.table.pool.pages)
+
+
+def test_a_cancelled_job_has_no_events_that_came_while_a_stream_was_read() -> None:
+    generator, _ = dynamic(pages=60)
+    job, ended = Job(request(1, 20, 500)), Job(request(2, 20, 1))
+    generator.enqueue([job, ended])
+    stream = generator.stream(request(3, 20, 5))
+    for _ in range(12):
+        next(stream)
+    generator.cancel(job)
+    assert {event.job for event in generator._scheduler.unheard} == {ended}
+    assert generator.num_remaining_jobs == 2  # the stream, and the end that nobody has heard of
+    generator.cancel(ended)
+    assert not generator.iterate()
+    stream.close()
 
 
 def test_an_error_ends_its_job_alone() -> None:

@@ -35,9 +35,11 @@ class Played:
         monkeypatch.setattr("engine.generator.decode.time", SimpleNamespace(perf_counter=lambda: self.now))
         self._steps, self._seconds = steps, seconds
 
+    params = SimpleNamespace(seed=7)
+
     @property
-    def ended(self) -> float:
-        """When the latest token was chosen, as `SequenceStats` notes it."""
+    def last_token(self) -> float:
+        """When the newest token came, as `TokenSequence` notes it."""
         return self.now
 
     def steps(self) -> Generator[Any, None, None]:
@@ -53,9 +55,8 @@ class Played:
         return Stats(seed=seed, new_tokens=self.asked)
 
     def events(self, *how: float) -> Generator[Any, None, None]:
-        sequence: Any = SimpleNamespace(params=SimpleNamespace(seed=7))
-        stats: Any = self
-        return events(self.steps(), EventWriter(sequence, stats, *how))  # type: ignore[arg-type]
+        itself: Any = self  # both the sequence and its figures
+        return events(self.steps(), EventWriter(itself, itself, *how))  # type: ignore[arg-type]
 
     def reported(self, *how: float) -> list[tuple[float, Any]]:
         return [(self.now - 100.0, event) for event in self.events(*how)]

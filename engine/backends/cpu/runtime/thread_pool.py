@@ -11,7 +11,7 @@ from engine.backends.cpu.runtime.clock import ticks_per_second
 from engine.backends.cpu.runtime.contention import prepare
 from engine.backends.cpu.runtime.cores import usable_cpus
 from engine.backends.cpu.runtime.memory import aligned
-from engine.backends.cpu.runtime.work_stealing import CLOSING, CONTENTION, EPOCH, LINE, PARKED, Words
+from engine.backends.cpu.runtime.work_stealing import CLOSING, CONTENTION, LINE, PARKED, Words
 from engine.platform import core_yield
 
 
@@ -39,7 +39,9 @@ class ThreadPool:
     """`threads - 1` helper threads and the caller. Only one thread may replay programs."""
 
     def __init__(self, functions: dict[str, Any], threads: int, scratch_bytes: int) -> None:
-        self._functions = functions
+        # The machine code: Numba's dispatcher would check the type of every argument at each call.
+        self._replay = next(iter(functions["replay"].overloads.values())).entry_point
+        self._help = functions["help"]
         self._control = aligned(8 * (PARKED + LINE * threads))
         self._words: Words = self._control.view(np.int64)
         self._address = int(self._control.ctypes.data)
@@ -62,7 +64,7 @@ class ThreadPool:
     def _helper(self, helper: int) -> None:
         seen = 0
         address, scratch = self._control.ctypes.data, self._scratch[helper + 1].ctypes.data
-        while (seen := self._functions["help"](address, helper, seen, scratch)) >= 0:
+        while (seen := self._help(address, helper, seen, scratch)) >= 0:
             self._wake[helper].acquire()
 
     def replay(self, program: CapturedProgram, stamps: Words | None = None) -> None:
@@ -72,13 +74,13 @@ class ThreadPool:
         `stamps` (stages + 1,) is filled with the time at the start and at the end of each stage, in ticks of
         `clock`.
         """
-        asleep = self._functions["publish"](self._address, *program.addresses, self._helpers)
-        if asleep:
+        note = 0 if stamps is None else stamps.ctypes.data
+        call = self._address, *program.addresses, self._helpers, note, self._own_scratch
+        if asleep := self._replay(*call, 0):
             for helper, lock in enumerate(self._wake):
                 if asleep >> helper & 1:
                     lock.release()
-        note = 0 if stamps is None else stamps.ctypes.data
-        self._functions["join"](self._address, 0, int(self._words[EPOCH]), note, self._own_scratch)
+            self._replay(*call, 1)
 
     def close(self) -> None:
         """End the helper threads."""

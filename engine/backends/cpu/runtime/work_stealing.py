@@ -266,6 +266,21 @@ def _join(control: int, me: int, epoch: int, stamps: int, scratch: int) -> None:
         )
 
 
+def _replay(
+    control: int, program: int, stages: int, stage_count: int, step: int, counters: int, helpers: int,
+    stamps: int, scratch: int, published: int,
+) -> int:  # fmt: skip
+    """Publish a program and take part in it. Returns a bit mask of the helpers that must be woken first:
+    then nothing has run, and the next call, which is told that the program is `published`, goes on.
+    """
+    if not published:
+        asleep = publish(control, program, stages, stage_count, step, counters, helpers)
+        if asleep:
+            return int(asleep)
+    join(control, 0, atomic_load(control + 8 * EPOCH), stamps, scratch)
+    return 0
+
+
 def _help(control: int, helper: int, seen: int, scratch: int) -> int:
     """A helper thread's loop over epochs. Returns the last epoch seen (then sleep) or -1 (then end)."""
     parked = control + 8 * (PARKED + LINE * helper)
@@ -306,14 +321,15 @@ rest: Any = _rest
 take: Any = _take
 work: Any = _work
 join: Any = _join
+publish: Any = _publish
 stalled: Any = None
 admit: Any = None
 present: Any = None
 
 
 def pool_functions(jit: Jit, part: Jit) -> dict[str, Any]:
-    """The functions of a thread pool: `jit` compiles `ticks`, `publish`, `join` and `help`, which Python
-    calls, and `part` the others.
+    """The functions of a thread pool: `jit` compiles `ticks`, `replay` and `help`, which Python calls, and
+    `part` the others.
     """
     word, void = types.int64, types.void
     parts: dict[str, Any] = {
@@ -331,11 +347,8 @@ def pool_functions(jit: Jit, part: Jit) -> dict[str, Any]:
     made(_rest, "rest", word, 3)
     made(_take, "take", word, 13)
     made(_work, "work", void, 13)
-    joined = part(specialise(_join, "join", **parts), void(*[word] * 5))
-    made(_join, "join", void, 5, jit)
-    made(_publish, "publish", word, 7, jit)
-    return {
-        **parts,
-        **clock_functions(jit),
-        "help": jit(specialise(_help, "help", **{**parts, "join": joined}), word(*[word] * 4)),
-    }
+    made(_join, "join", void, 5)
+    made(_publish, "publish", word, 7)
+    made(_replay, "replay", word, 10, jit)
+    made(_help, "help", word, 4, jit)
+    return {**parts, **clock_functions(jit)}

@@ -17,7 +17,6 @@ import pytest
 
 from engine.backends.base import AttentionShape, RotaryTable, Step
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.contention import ACTIVE
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, TOKENS
@@ -272,5 +271,5 @@ def test_a_late_thread_takes_no_tile_of_a_finished_replay() -> None:
         assert np.array_equal(recording.counters, counters)
         # ... or it is just reading what the step is, while that is written anew.
         program._pool._words[[BEGUN, STEP_ROWS]] = 2, 8
-        KERNELS.pool["join"](control.ctypes.data, 1, 1, 0, scratch.ctypes.data)
+        whole["join"](control.ctypes.data, 1, 1, 0, scratch.ctypes.data)
         assert np.array_equal(recording.counters, counters)
