@@ -13,6 +13,7 @@ from desktop.preflight import DEBIAN_PACKAGES
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.cli import COMMANDS
 from engine.weights import FORMATS
+from engine.weights.gguf.table import TWO_BIT_FORMATS
 from engine.weights.packed.table import METHODS
 from tests.engine.models.all_cases import CASES
 from tests.engine.models.encoder_cases import ENCODERS
@@ -65,20 +66,17 @@ def _families(names: Iterable[str]) -> list[str]:
 def formats() -> str:
     """The tensor types, and how the CPU keeps them."""
     kept: dict[str, list[str]] = {}
-    for format in FORMATS:
+    for format in (*FORMATS, *TWO_BIT_FORMATS):
         layout = weight_layout_for(format.name)
         how = (
             "as they are"
-            if format.name in layout.types
+            if format.name in layout.types or format in TWO_BIT_FORMATS
             else f"as {layout.name.upper()}, decoded while loading"
         )
         kept.setdefault(how, []).append(format.name)
     rows = [f"- GGUF {how}: {', '.join(names)}." for how, names in kept.items()]
     rows[0] = rows[0].replace("GGUF", "GGUF, single or split, held in memory", 1)
-    rows.append(
-        "- Safetensors folders: F32, F16, BF16, and quantised with "
-        f"{', '.join(f'`{name}`' for name in METHODS)}."
-    )
+    rows.append(f"- Folders: F32, F16, BF16; quantised: {', '.join(f'`{name}`' for name in METHODS)}.")
     return "\n".join(_wrapped(row, "  ") for row in rows)
 
 

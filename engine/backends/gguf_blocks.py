@@ -1,7 +1,7 @@
 """GGUF's block types: how a block's bytes split into named parts, and what the parts mean. NumPy only.
 
 This is the only description of these types: files are decoded by it, and both backends pack by it. A block
-holds 32, 64 or 256 values of a row, split into groups of equal size:
+holds 32, 64, 128 or 256 values of a row, split into groups of equal size:
 
     value = d * scale * code - dmin * min
 
@@ -230,6 +230,17 @@ def _tq2_0(blocks: Bytes) -> Parts:
     return Parts(_two_bits(blocks[:, :64]), _fp16(blocks, 64))
 
 
+def _q1_0(blocks: Bytes) -> Parts:
+    """d, a bit for each value: 0 is -d, 1 is d. Codes are 0 and 2."""
+    return Parts(np.unpackbits(blocks[:, 2:], axis=1, bitorder="little") << np.uint8(1), _fp16(blocks, 0))
+
+
+def _q2_0(blocks: Bytes) -> Parts:
+    """d, 16 bytes of four bit pairs each, which follow each other."""
+    pairs = (blocks[:, 2:, None] >> _PAIRS.reshape(4)) & np.uint8(3)
+    return Parts(pairs.reshape(len(blocks), -1), _fp16(blocks, 0))
+
+
 GGUF_BLOCKS = (
     BlockType("Q4_0", 2, 32, 18, 4, _legacy(False, False), zero=8),
     BlockType("Q4_1", 3, 32, 20, 4, _legacy(True, False), mins=True),
@@ -252,3 +263,9 @@ GGUF_BLOCKS = (
 
 PACKED_BLOCKS = tuple(block for block in GGUF_BLOCKS if block.d != "ue4m3")
 """The types that both backends pack directly; the others are dequantised first."""
+
+TWO_BIT_BLOCKS = (
+    BlockType("Q1_0", 41, 128, 18, 2, _q1_0, zero=1),
+    BlockType("Q2_0", 42, 64, 18, 2, _q2_0, zero=1),
+)
+"""The types that `engine.weights.gguf.two_bits` reads as codes with a scale for each group."""

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from engine.errors import ModelNotFound, UnsupportedModel
+from engine.printable import one_line
 from engine.tensors import RawTensor
 from engine.weights.gguf.file import GgufFile, split_parts
 from engine.weights.safetensors.folder import SafetensorsFolder
+from engine.weights.safetensors.json import read_json_object
 from engine.words import _
 
 
@@ -124,6 +126,24 @@ def _open_folder(folder: Path) -> Checkpoint:
         )
     if (folder / "config.json").is_file():
         return SafetensorsFolder(folder)  # says which weights are missing
+    if (folder / "adapter_config.json").is_file():
+        base = read_json_object(folder / "adapter_config.json").get("base_model_name_or_path")
+        raise UnsupportedModel(
+            _(
+                "{folder} holds an adapter (PEFT), no whole model; load the model that it belongs to "
+                "({base}), and choose this folder as its adapter.",
+                folder=folder,
+                base=one_line(str(base or "?"))[:100],
+            )
+        )
+    if (folder / "params.json").is_file() and any(folder.glob("consolidated*")):
+        raise UnsupportedModel(
+            _(
+                "{folder} holds a model in its author's own format (consolidated files and params.json), "
+                "which cannot be read; get the variant with a config.json, or a GGUF file.",
+                folder=folder,
+            )
+        )
     raise ModelNotFound(
         _(
             "{folder} holds neither a .gguf file nor a config.json with safetensors files; choose "

@@ -19,7 +19,7 @@ _FILE_TYPES = {
     12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K",
     19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL",
     26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0",
-    37: "TQ2_0", 38: "MXFP4", 39: "NVFP4",
+    37: "TQ2_0", 38: "MXFP4", 39: "NVFP4", 40: "Q1_0", 41: "Q2_0",
 }  # fmt: skip
 """`general.file_type` of a GGUF file. Source: llama.h's list of file types (facts only)."""
 
@@ -107,6 +107,13 @@ def _settings_name(settings: Mapping[str, Any]) -> str:
     if method == "bitsandbytes":
         kind = settings.get("bnb_4bit_quant_type", "nf4") if settings.get("load_in_4bit") else "int8"
         return f"bitsandbytes {str(kind)[:10]}"
+    if method == "hqq":
+        own = settings.get("quant_config")
+        own = own.get("weight_quant_params") if isinstance(own, dict) else None
+        own = own if isinstance(own, dict) else {}
+        return "HQQ" + _bits_and_group(own.get("nbits"), own.get("group_size"))
+    if method == "torchao":
+        return "torchao"
     if method == "mlx":
         return "MLX" + _bits_and_group(settings.get("bits"), settings.get("group_size"))
     if method in ("modelopt", "quark"):

@@ -17,11 +17,12 @@ from engine.tensors import RawTensor
 from engine.weights.file import ModelFile
 from engine.weights.format import Format
 from engine.weights.gguf.metadata import Cursor, GgufMetadata
-from engine.weights.gguf.table import GGUF_FORMATS, GGUF_TYPE_NAMES
+from engine.weights.gguf.table import GGUF_FORMATS, GGUF_TYPE_NAMES, TWO_BIT_FORMATS
+from engine.weights.gguf.two_bits import in_groups
 from engine.weights.tensor import FileTensor, check_overlap, find_format
 from engine.words import _
 
-_READABLE = ", ".join(format.name for format in GGUF_FORMATS)
+_READABLE = ", ".join(format.name for format in (*GGUF_FORMATS, *TWO_BIT_FORMATS))
 _MAX_TENSORS = 1 << 16
 _MAX_NAME_BYTES = 1024
 _SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
@@ -76,7 +77,7 @@ def _add(table: dict[str, RawTensor], tensors: list[FileTensor], part: Path) -> 
                     tensor=tensor.name,
                 )
             )
-        table[tensor.name] = tensor
+        table[tensor.name] = in_groups(tensor)
 
 
 def split_parts(path: Path) -> list[Path]:

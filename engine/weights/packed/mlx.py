@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.errors import UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import unpack_codes
-from engine.weights.packed.decoded import DecodedMatrix, PackedStack
+from engine.weights.packed.decoded import DecodedMatrix, PackedStack, q4_1_blocks
 from engine.weights.packed.float4 import mxfp4_matrix, nvfp4_matrix
 from engine.weights.packed.fp8 import fp8_matrix
 from engine.weights.packed.grouped import Indices
@@ -122,27 +122,11 @@ def _affine(matrix: Matrix, bits: int) -> RawTensor:
     name, nbytes = matrix.stem + ".weight", matrix.nbytes(_PARTS)
     if bits == 4 and columns // groups % _BLOCK == 0:
         return DecodedMatrix(
-            name, "Q4_1", shape, nbytes, source.decode, lambda rows: _blocks(name, source, rows)
+            name,
+            "Q4_1",
+            shape,
+            nbytes,
+            source.decode,
+            lambda outputs: q4_1_blocks(name, source.codes(outputs), *source.numbers(outputs)),
         )
     return DecodedMatrix(name, f"AFFINE{bits}", shape, nbytes, source.decode)
-
-
-def _blocks(name: str, source: _Affine, outputs: Indices) -> Bytes:
-    """Blocks of Q4_1: d, m, 16 bytes of code i (low) and i + 16."""
-    codes = source.codes(outputs).reshape(outputs.size, -1, 2, _BLOCK // 2)
-    out = np.empty((*codes.shape[:2], 20), np.uint8)
-    out[:, :, 4:] = codes[:, :, 0] | codes[:, :, 1] << np.uint8(4)
-    for at, values in zip((0, 2), source.numbers(outputs), strict=True):
-        with np.errstate(over="ignore", invalid="ignore"):
-            half = values.astype("<f2")
-        if not np.isfinite(half).all():
-            raise BadCheckpoint(
-                _(
-                    "The scales of {name} hold something that is not a number, or is too large for fp16. "
-                    "Download the model again.",
-                    name=name,
-                )
-            )
-        wide = np.repeat(half, out.shape[1] // half.shape[1], axis=1)
-        out[:, :, at : at + 2] = wide[..., None].view(np.uint8)
-    return out.reshape(-1)

@@ -17,8 +17,10 @@ from engine.weights.packed.exl2 import wrap_exl2
 from engine.weights.packed.float4 import wrap_floats
 from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.packed.gptq import wrap_gptq
+from engine.weights.packed.hqq import wrap_hqq
 from engine.weights.packed.mlx import wrap_mlx
 from engine.weights.packed.mxfp4 import wrap_mxfp4
+from engine.weights.packed.torchao import wrap_torchao
 from engine.weights.safetensors.json import read_json_object
 from engine.weights.tensor import FileTensor
 from engine.words import _
@@ -42,6 +44,8 @@ METHODS: dict[str, Wrap] = {
     "bitsandbytes": wrap_bitsandbytes,
     "auto-round": wrap_auto_round,
     "mlx": wrap_mlx,
+    "hqq": wrap_hqq,
+    "torchao": wrap_torchao,
 }
 """By `quant_method`: a function from the files' tensors and the quantization_config to the tensors by the
 names of the plain model, "X.weight". It raises `BadCheckpoint` or `UnsupportedModel`.
@@ -51,6 +55,7 @@ _OWN_FILES = (
     ("quantize_config.json", "gptq"),
     ("quant_config.json", "awq"),
     ("hf_quant_config.json", "modelopt"),
+    ("quanto_qmap.json", "quanto"),
 )
 """The files in which tools wrote the settings, and their methods."""
 

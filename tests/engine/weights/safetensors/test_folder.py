@@ -145,6 +145,20 @@ def test_an_index_names_only_files_of_the_folder(tmp_path: Path, shard: Any) -> 
         open_checkpoint(folder)
 
 
+def test_folders_that_hold_no_model_of_ours(tmp_path: Path) -> None:
+    """An adapter names its model; a folder in the makers' own format says so."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "params.json").write_text("{}")
+    (own / "consolidated.safetensors").write_bytes(raw_file({}))
+    with pytest.raises(UnsupportedModel, match=r"author's own format .*get the variant with a config\.json"):
+        open_checkpoint(own)
+    for given_base, said in (({"base_model_name_or_path": "org/base"}, "org/base"), ({}, r"\?")):
+        (own / "adapter_config.json").write_text(json.dumps(given_base))
+        with pytest.raises(UnsupportedModel, match=rf"an adapter \(PEFT\).*belongs to \({said}\)"):
+            open_checkpoint(own)
+
+
 def test_a_whole_file_counts_before_an_index(tmp_path: Path) -> None:
     """As for transformers: the index is of the model that was quantised, and its files are not there."""
     folder = write_folder(tmp_path / "m")
