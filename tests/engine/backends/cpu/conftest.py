@@ -1,0 +1,23 @@
+"""For tests of the CPU's programs: their memory holds no numbers before the first pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.cpu.program import CpuProgram
+
+
+@pytest.fixture(autouse=True)
+def _memory_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read and has not been written, such as the padding of rows, shows in the results."""
+    make = CpuProgram.__init__
+
+    def made(self: CpuProgram, *arguments: Any, **more: Any) -> None:
+        make(self, *arguments, **more)
+        for memory in self._arena:
+            memory.view(np.float32)[:] = np.nan
+
+    monkeypatch.setattr(CpuProgram, "__init__", made)
