@@ -10,6 +10,7 @@ from engine.core import PAGE_TOKENS as P
 from engine.errors import ContextTooLong
 from engine.kv_cache.lease import Lease
 from engine.kv_cache.pages import PageTable
+from engine.kv_cache.prefix_index import take_up, take_up_states, worth_keeping
 
 
 def run(lease: Lease, ids: list[int]) -> tuple[int, int]:
@@ -180,3 +181,21 @@ def test_a_model_without_recurrent_layers_has_no_states() -> None:
         lease.truncate(2)
         assert lease.ids == [1, 2]
         table.check()
+
+
+def test_states_of_places_that_no_page_has_are_left_out() -> None:
+    """A damaged file may name any place; the last state here cannot be read."""
+    before, table = PageTable(4, 9), PageTable(4, 9)
+    with before.open([1, 2, 3]) as lease:
+        run(lease, [1, 2, 3])
+    assert take_up(table, [kept.entry for kept in worth_keeping(before, 4)]) == 1
+    asked: list[int] = []
+
+    def write(which: int, number: int) -> bool:
+        asked.append(which)
+        return which != 4
+
+    take_up_states(table, [(0, 0), (0, 4), (1, 1), (0, 2), (0, 3)], write)
+    assert sorted(asked) == [3, 4]
+    table.check()
+    assert table.found([1, 2, 3, 4]) == 2
