@@ -1,4 +1,4 @@
-"""For tests of the CPU's programs: their memory holds no numbers before the first pass."""
+"""For tests of the CPU's programs: memory that holds no numbers before the first pass."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from engine.backends.cpu.program import CpuProgram
 
 
-@pytest.fixture(autouse=True)
-def _memory_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def memory_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read and has not been written, such as the padding of rows, shows in the results."""
     make = CpuProgram.__init__
 

@@ -33,6 +33,7 @@ from tests.engine.backends.kernel_oracles import (
 
 TINY = AttentionShape(1, 1, 16, 1.0)
 Array = np.ndarray[Any, Any]
+pytestmark = pytest.mark.usefixtures("memory_without_numbers")
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from engine.backends.routing import Routing
 from tests.engine.backends.kernel_oracles import Matrix
 
 Array = np.ndarray[Any, Any]
+pytestmark = pytest.mark.usefixtures("memory_without_numbers")
 WIDTH, HEADS, GROUPS, DIM = 120, 5, 1, 24
 LAYERS = 3
 SHAPE = AttentionShape(HEADS, GROUPS, DIM, 0.2)
