@@ -257,4 +257,7 @@ def test_models_are_loaded_and_released(own: Any) -> None:
     assert ask(served, "/v1/models/load", {"model": "none"}).status == 404
     assert ask(served, "/v1/models/load", {"model": "other"}).json == {"success": True, "model": "other"}
     assert complete(served).json["model"] == "other"
+    listed = ask(served, "/v1/models").json["data"]
+    assert {model["id"]: "max_model_len" in model for model in listed} == {"other": True, "tiny": False}
+    assert all(model["created"] > 1.7e9 for model in listed)
     assert ask(served, "/v1/models/unload", {}).json == {"success": True, "model": "other"}

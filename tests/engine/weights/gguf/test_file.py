@@ -334,6 +334,8 @@ def test_split_files_that_are_not_whole(tmp_path: Path) -> None:
     paths[1].unlink()
     with pytest.raises(BadCheckpoint, match=r"tiny-00002-of-00003\.gguf is not beside it"):
         open_checkpoint(paths[0])
+    named = write_gguf(tmp_path / "other-00001-of-00002.gguf")  # which says nothing of parts
+    assert open_checkpoint(named).path == named
 
 
 def test_a_tensor_in_two_parts(tmp_path: Path) -> None:

@@ -104,6 +104,8 @@ def test_every_number_is_what_the_packer_meant(tmp_path: Path, packing: Packing)
     assert isinstance(down, GroupedTensor)
     with pytest.raises(BadCheckpoint, match=f"{X}.weight is one matrix, where the model's headers call for"):
         down.part(0)
+    codes = sum(piece.nbytes for piece in down.pieces())
+    assert down.nbytes / 2 < codes <= down.nbytes, "scales and zero points take less"
     pieces = np.concatenate([piece.dequantise() for piece in down.pieces()], axis=1)
     assert np.array_equal(
         pieces if down.order is None else pieces[:, np.argsort(down.order)], meant[X + ".weight"]
