@@ -96,6 +96,8 @@ def test_the_trash_is_emptied_in_steps(harness: Harness, chat_list: ChatList) ->
     assert chat_list.restore(ids[:2])
     assert len(chat_list.trash()) == 3
     chat_list.delete_for_good([ids[2]])
+    chat_list.delete_for_good([ids[3]])  # joins what is under way
+    harness.qtbot.waitUntil(lambda: [row.id for row in chat_list.trash()] == [ids[4]])
     chat_list.empty_trash()
     harness.qtbot.waitUntil(lambda: not chat_list.trash())
     assert {row.id for row in harness.store.list()} >= set(ids[:2])

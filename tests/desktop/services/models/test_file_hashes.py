@@ -20,7 +20,9 @@ def test_the_hash_of_a_loaded_model_is_found(
 ) -> None:
     monkeypatch.setattr(file_hashes, "_AFTER_LOADING_MS", 0)
     with closing(Hand(qtbot, tmp_path)) as hand:
-        hand.load()
         hashes, path = hand.desktop.services.provenance.hashes, str(tmp_path / "echo.gguf")
-        qtbot.waitUntil(lambda: hashes.hash_of(path) != "")
-        assert hashes.hash_of(path) == hashlib.sha256(b"").hexdigest()
+        found: list[tuple[str, str]] = []
+        hashes.found.connect(lambda *of: found.append(of))
+        hand.load()
+        qtbot.waitUntil(lambda: bool(found))
+        assert found == [(path, hashlib.sha256(b"").hexdigest())] == [(path, hashes.hash_of(path))]

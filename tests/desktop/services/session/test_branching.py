@@ -25,10 +25,12 @@ def test_a_reply_beside_others_joins_them_where_they_are_and_what_is_shown_stays
     talking.until_idle()
     shown = talking.ids()
     number = talking.session.conversation
+    talking.store.set_model_path(number, "/models/another.gguf")
     assert talking.session.several.write(number, question, [ColumnSettings()], beside=True)
     talking.until_idle()
     assert [message.content for message in talking.chat.requests[-1].messages] == ["one"]
     assert talking.ids() == shown
+    assert talking.store.get(number).model_path == "/models/echo.gguf"
 
 
 @pytest.mark.parametrize(
