@@ -170,6 +170,14 @@ def test_a_reply_that_a_gpu_error_ends(talking: Harness, error: EngineError, sta
     assert talking.texts() == ["one two three", "one two three"]
 
 
+def test_a_reply_that_fails_before_its_prompt_is_read(talking: Harness) -> None:
+    talking.chat.error, talking.chat.prefill_steps = EngineError("The template refuses this."), 0
+    talking.ask("one")
+    reply = talking.session.messages.items()[1]
+    assert (reply.text, reply.notice, reply.running) == ("", "The template refuses this.", False)
+    assert talking.store.message(reply.id).state == "failed"
+
+
 def test_a_task_that_loses_the_device_leaves_no_model(talking: Harness) -> None:
     broken = talking.chat
 
