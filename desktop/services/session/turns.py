@@ -366,7 +366,7 @@ class Turns:
         if continued is not None:
             who = continued.author
         elif who is None:
-            above = path[: end - goes_on]
+            above = path[:end]
             who = context.next_author(above) or next_in_order(context.participants, authored(above)).author
         participant = context.participant_for(who)
         if participant is None:

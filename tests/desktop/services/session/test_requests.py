@@ -144,6 +144,7 @@ def test_avoided_phrases_are_reported_and_counted(talking: Harness) -> None:
     assert reply.footer.endswith("2 banned phrases avoided")
     assert reply.text == "a b c d"
     assert talking.store.message(reply.id).stats["avoided"] == 2
+    assert talking.session.avoided_count == 0, "of none that runs"
 
 
 @pytest.mark.parametrize(
