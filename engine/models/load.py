@@ -21,7 +21,7 @@ from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
 from engine.models.lora import adapter_slots
-from engine.models.other_kinds import what_it_is
+from engine.models.other_kinds import of_another_type, what_it_is
 from engine.models.proof.first_use import Provable, cases_for, prove
 from engine.models.proof.miniature import kinds_of, miniatures
 from engine.models.source import Loader, Survey
@@ -53,6 +53,9 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
     if is_assistant(checkpoint):
         raise UnsupportedModel(assistant_alone(checkpoint.path.name))
     if checkpoint.format == "gguf":
+        other = of_another_type(checkpoint.metadata.get("general.type"), checkpoint.path.name)
+        if other is not None:
+            raise UnsupportedModel(other)
         name = Keys(checkpoint.metadata, checkpoint.path.name).text("general.architecture")
         known = {each: architecture for architecture in ARCHITECTURES for each in architecture.gguf}
     else:

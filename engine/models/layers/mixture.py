@@ -148,15 +148,15 @@ def mixture(
     view = View(transposed=names.router_transposed)
     inputs = experts.router_width or config.width
     router = linear(source, at + names.router, experts.count, inputs, experts.router_bias, view)
-    fused, down = at + names.expert_gate_up, names.expert_down
+    fused, down, split = at + names.expert_gate_up, names.expert_down, names.expert_gate_up.replace
     gate = None
     if config.gated and names.expert_gate_up and made.has(fused):
         gate, up = (made.expert(fused, experts.width, width, half=half) for half in (0, 1))
         down = names.expert_down_stack or down
     else:
         if config.gated:
-            gate = made.expert(at + names.expert_gate, experts.width, width)
-        up = made.expert(at + names.expert_up, experts.width, width)
+            gate = made.expert(at + (names.expert_gate or split("gate_up", "gate")), experts.width, width)
+        up = made.expert(at + (names.expert_up or split("gate_up", "up")), experts.width, width)
     last = made.expert(at + down, width, experts.width, last=True)
     narrow = _narrow(source, config, names, experts.narrow, at) if experts.narrow else None
     return Mixture(

@@ -1,8 +1,8 @@
 """AutoRound folders, which hold matrices as other tools pack them and name the packing.
 
 "auto_round:auto_gptq" is GPTQ's, "auto_round:auto_awq" AutoAWQ's, and "auto_round" GPTQ's with zero points as
-they are. "auto_round:llm_compressor" is that of compressed-tensors. Source: auto-round,
-`inference/convert_model.py` and `export_to_autoround` (facts only).
+they are. "auto_round:llm_compressor" and the names of floats are that of compressed-tensors.
+Source: auto-round, `inference/convert_model.py` and `export_to_autoround` (facts only).
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from engine.words import _
 
 _READERS = {
     "": "gptq_v2", "exllamav2": "gptq_v2", "triton": "gptq_v2", "gptq": "gptq", "auto_gptq": "gptq",
-    "awq": "awq", "auto_awq": "awq", "llm_compressor": "compressed",
+    "gptqmodel": "gptq_v2", "awq": "awq", "auto_awq": "awq",
+    **dict.fromkeys(
+        ("llm_compressor", "fp8", "fp8_static", "mxfp8", "mxfp4", "nvfp4", "mx_fp", "nv_fp"), "compressed"
+    ),
 }  # fmt: skip
 """How matrices are packed, by what follows "auto_round:"; a kernel's name may follow that."""
 
@@ -32,7 +35,7 @@ def wrap_auto_round(tensors: Mapping[str, FileTensor], settings: Mapping[str, An
     """
     packing = str(settings.get("packing_format") or settings.get("backend") or "")
     reader = _READERS.get(packing.removeprefix("auto_round").removeprefix(":").split(":")[0])
-    if reader is None or settings.get("data_type", "int") != "int":
+    if reader is None or (reader != "compressed" and settings.get("data_type", "int") != "int"):
         raise UnsupportedModel(
             _(
                 "config.json says that AutoRound packed the weights as {packing!r} of the type {type!r}, "

@@ -1,9 +1,10 @@
-"""compressed-tensors folders (vLLM, LLM Compressor): integer codes of 4 or 8 bits, or floats.
+"""compressed-tensors folders (vLLM, LLM Compressor): integer codes of 2 to 8 bits, or floats.
 
 Activations are not rounded.
 "pack-quantized": `X.weight_packed` int32 (N, K bits / 32), lowest bits first, codes plus 2^(bits - 1);
 `X.weight_scale` (N, G); if zero points are not 0, `X.weight_zero_point` int32 (N bits / 32, G), packed along
-its columns; with activation order `X.weight_g_idx` int32 (K,); `X.weight_shape` (2,).
+its columns; with activation order `X.weight_g_idx` int32 (K,); `X.weight_shape` (2,). A stack of experts has
+the same tensors with a dimension in front, and three numbers as its shape.
 "int-quantized": `X.weight` int8 (N, K), `X.weight_scale`, and `X.weight_zero_point` int8. `fp8`
 reads 8-bit floats and `float4` those of 4 bits. A weight is (code - zero) * scale.
 Source: the compressed-tensors package's description of its formats (facts only).
@@ -20,6 +21,7 @@ from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import unpack_codes, words_for
+from engine.weights.packed.decoded import PackedStack
 from engine.weights.packed.float4 import split_float4
 from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Recent, Zeros, runs_by_group
@@ -32,7 +34,8 @@ _FORMATS = (
     "mxfp8-quantized", "mxfp4-pack-quantized", "nvfp4-pack-quantized",
 )  # fmt: skip
 _PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx", "weight_shape")
-_WIDTHS = (4, 8)
+_STACKED = ("weight_packed", "weight_scale", "weight_zero_point")
+_WIDTHS = (4, 8, 2, 3, 5, 6)
 
 
 class _Source:
@@ -136,12 +139,27 @@ def _block_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _packed(matrix: Matrix) -> RawTensor:
+    found = matrix.find("weight_packed")
+    size = matrix.get("weight_shape", ("I32", "I64"), 1)
+    matrix.check("weight_shape", (3 if found is not None and len(found.shape) == 3 else 2,))
+    *count, rows, columns = (int(each) for each in size.numbers())
+    if not count:
+        return _words(matrix, rows, columns)
+    parts = [part for part in _STACKED if matrix.find(part) is not None]
+    for part in parts:
+        if not matrix.get(part, (*INTEGERS, *SCALES), 3).shape[0] == count[0] > 0:
+            raise matrix.wrong(part, _("the numbers of a stack of {count} matrices", count=count[0]))
+    return PackedStack(
+        matrix.stem + ".weight", count[0], matrix.nbytes(_PARTS),
+        lambda i: _words(matrix.part(i, parts), rows, columns),
+    )  # fmt: skip
+
+
+def _words(matrix: Matrix, rows: int, columns: int) -> RawTensor:
+    """A matrix of packed codes."""
     words, scale = matrix.get("weight_packed", INTEGERS, 2), matrix.find("weight_scale")
     if scale is None or len(scale.shape) > 2:
         matrix.get("weight_scale", SCALES, 2)
-    size = matrix.get("weight_shape", ("I32", "I64"), 1)
-    matrix.check("weight_shape", (2,))
-    rows, columns = (int(each) for each in size.numbers())
     bits = next(
         (bits for bits in _WIDTHS if columns > 0 and words.shape == (rows, words_for(columns, bits))), 0
     )

@@ -38,6 +38,13 @@ def an_expert_each(tensors: Tensors, alternate: bool) -> Tensors:
     return out
 
 
+def an_upright_expert_each(tensors: Tensors, alternate: bool) -> Tensors:
+    """The same of stacks (X, N, K)."""
+    stacks = (".experts.gate_up_proj", ".experts.down_proj")
+    flipped = {name: each.swapaxes(1, 2) if name.endswith(stacks) else each for name, each in tensors.items()}
+    return an_expert_each(flipped, alternate)
+
+
 def in_lists(tensors: Tensors, _alternate: bool) -> Tensors:
     """As Unsloth writes GPT-OSS: both halves of each expert in one matrix, under names in the plural."""
     out = Tensors()
@@ -54,8 +61,12 @@ def in_lists(tensors: Tensors, _alternate: bool) -> Tensors:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "form"), [("Llama 4", an_expert_each), ("GPT-OSS", an_expert_each), ("GPT-OSS", in_lists)]
-)
+    ("name", "form"),
+    [
+        ("Llama 4", an_expert_each), ("GPT-OSS", an_expert_each), ("GPT-OSS", in_lists),
+        ("Gemma 4, experts beside, keys as values", an_upright_expert_each),
+    ],
+)  # fmt: skip
 def test_stacks_taken_apart(tmp_path: Path, name: str, form: Callable[[Tensors, bool], Tensors]) -> None:
     folder = write_checkpoint(BY_NAME[name], tmp_path / "m")
     expected = logits(load(folder), IDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ from engine.models.load import find_architecture
 from engine.weights import open_checkpoint
 
 
-def written(path: Path, architecture: str, parts: int = 0) -> Path:
+def written(path: Path, architecture: str, parts: int = 0, type: str = "") -> Path:
     import gguf
 
     writer = gguf.GGUFWriter(path, architecture)
+    if type:
+        writer.add_string("general.type", type)
     if parts:
         writer.add_uint16("split.count", parts)
     writer.add_tensor("x", np.ones(32, np.float32))
@@ -34,6 +37,7 @@ def written(path: Path, architecture: str, parts: int = 0) -> Path:
         ("t5", "an encoder-decoder model"), ("t5encoder", "an encoder"), ("neo-bert", "an encoder"),
         ("clip", "only the part of a model that takes pictures or sounds"),
         ("wavtokenizer-dec", "makes sound of the codes"), ("gptj", "no program reads GGUF files"),
+        ("flux", "makes pictures or films (flux)"), ("imatrix", "data of the kind imatrix"),
         ("another", "has the architecture 'another'"),
     ],
 )  # fmt: skip
@@ -44,6 +48,19 @@ def test_a_sentence_says_what_the_file_is(name: str, words: str, tmp_path: Path)
     assert said.startswith("m.gguf ")
     assert words in said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("type", "words"),
+    [
+        ("adapter", "an adapter (LoRA)"),
+        ("vocab", "of the kind vocab"),
+        ("mmproj", "pictures or sounds (mmproj)"),
+    ],
+)
+def test_a_type_of_file_counts_before_its_architecture(type: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match=re.escape(words)):
+        find_architecture(open_checkpoint(written(tmp_path / "m.gguf", "llama", type=type)))
 
 
 def test_a_whole_file_may_have_the_name_of_a_part(tmp_path: Path) -> None:

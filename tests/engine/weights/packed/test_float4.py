@@ -70,6 +70,11 @@ CASES: dict[str, tuple[dict[str, torch.Tensor], dict[str, Any], str, torch.Tenso
             "a.pre_quant_scale": INPUTS,
         }, MODELOPT, "NVFP4", scaled(SMALL.float() * WHOLE) * INPUTS,
     ),
+    "mxfp4 of AutoRound": (
+        {"a.weight_packed": PACKED, "a.weight_scale": POWERS}, {
+            "quant_method": "auto-round", "packing_format": "auto_round:llm_compressor", "data_type": "mx_fp",
+        }, "MXFP4", MX,
+    ),
     "nvfp4 of compressed-tensors": (
         {
             "a.weight_packed": PACKED, "a.weight_scale": SMALL, "a.weight_global_scale": WHOLE[None],

@@ -73,6 +73,10 @@ PACKINGS: dict[str, Packing] = {
     "compressed 4": compressed(),
     "compressed 4, zeros": compressed(symmetric=False),
     "compressed 4 by activation": compressed(by_activation=True),
+    "compressed 2": compressed(2, 64),
+    "compressed 3, zeros": compressed(3, 32, symmetric=False),
+    "compressed 5 by activation": compressed(5, by_activation=True),
+    "compressed 6": compressed(6, -1),
     "compressed 8, one group": compressed(8, -1, symmetric=False),
     "compressed int": compressed(8, -1, packed=False),
     "compressed int, zeros": compressed(8, 32, symmetric=False, packed=False),
@@ -127,6 +131,29 @@ def test_the_padding_of_exl2_is_dropped_from_outputs_and_short_groups(tmp_path: 
     )
     down = open_checkpoint(tmp_path).tensors[X + ".weight"]  # its last group holds 8 inputs
     assert np.array_equal(down.dequantise(), meant[X + ".weight"])
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_stacks_of_compressed_tensors(tmp_path: Path, symmetric: bool) -> None:
+    """Matrices of a stack have a dimension in front."""
+    pack, config = compressed(4, 32, symmetric=symmetric)
+    rng = np.random.default_rng(3)
+    drawn = [
+        pack("a.experts.up", rng.standard_normal((40, 64)).astype(np.float32), rng) for _each in range(3)
+    ]
+    tensors = {name: np.stack([each[name] for each, _values in drawn]) for name in drawn[0][0]}
+    tensors["a.experts.up.weight_shape"] = np.array([3, 40, 64])
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
+    save_file(tensors, tmp_path / "model.safetensors")
+    stack = open_checkpoint(tmp_path).tensors["a.experts.up.weight"]
+    assert (stack.shape, stack.type) == ((3, 40, 64), "GROUPED4_32")
+    meant = np.stack([values for _each, values in drawn])
+    np.testing.assert_array_equal(stack.dequantise(), meant)
+    np.testing.assert_array_equal(stack.part(2).take([9, 1]).dequantise(), meant[2, [9, 1]])
+    short = tensors["a.experts.up.weight_scale"][:2]
+    save_file(tensors | {"a.experts.up.weight_scale": short}, tmp_path / "model.safetensors")
+    with pytest.raises(BadCheckpoint, match="a stack of 3 matrices"):
+        open_checkpoint(tmp_path)
 
 
 def test_settings_in_files_of_their_own(tmp_path: Path) -> None:
