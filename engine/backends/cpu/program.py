@@ -6,6 +6,7 @@ argument blocks are filled in, and the operations are divided into stages (see `
 
 from __future__ import annotations
 
+import weakref
 from itertools import pairwise
 
 import numpy as np
@@ -80,6 +81,7 @@ class CpuProgram:
         self._words, self._serial = self._step.data, 0
         self._recurrent = bool(cache.states.shapes)
         self._pool = ThreadPool(KERNELS.pool, threads, lowered.scratch)
+        weakref.finalize(self, self._pool.end).atexit = False  # of a model that nobody closes
         self.stamps: Words | None = None
         """For a profile: `run` writes the times of the stages here; see `ThreadPool.replay`."""
 

@@ -10,8 +10,7 @@ is not supported is refused by name. For libraries that import `exllamav2` thems
 
 from __future__ import annotations
 
-from typing import Any
-
+from engine.compat.exllamav2.absent import absent_modules, refusing
 from engine.compat.exllamav2.cache import (
     ExLlamaV2Cache,
     ExLlamaV2Cache_8bit,
@@ -27,10 +26,7 @@ from engine.compat.exllamav2.model import ExLlamaV2
 from engine.compat.exllamav2.stand_in import stand_in
 from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
 from engine.compat.exllamav2.util import Timer
-from engine.errors import NotSupportedYet
-
-__version__ = "0.3.2"
-"""The version of exllamav2 whose interface this is."""
+from engine.compat.exllamav2.version import __version__ as __version__
 
 __all__ = [
     "ExLlamaV2", "ExLlamaV2Cache", "ExLlamaV2CacheBase", "ExLlamaV2Cache_8bit", "ExLlamaV2Cache_Q4",
@@ -44,9 +40,5 @@ _ABSENT = {
     "Intervention": "layers cannot be changed from outside; leave it out",
     "SeqTensor": "it is an inner part of ExLlamaV2; use torch.cat",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ABSENT:
-        raise NotSupportedYet(f"`{name}` is not supported here: {_ABSENT[name]}.")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = refusing(__name__, _ABSENT)
+absent_modules(__name__)

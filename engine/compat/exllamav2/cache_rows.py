@@ -151,6 +151,12 @@ def copied_lease(source: PagedCache, target: PagedCache, ids: Sequence[int]) -> 
     return lease
 
 
+def seen_columns(mask: Any) -> npt.NDArray[np.bool_]:
+    """What a mask does not hide: it is false there, or a number below 0 that is added to scores."""
+    array = np.asarray(mask)
+    return np.asarray(array >= 0 if array.dtype.kind == "f" else array.astype(bool))
+
+
 def padding_of(mask: Any, rows: int, columns: int) -> list[int] | None:
     """How many columns on the left of each row a mask hides; None without a mask.
 
@@ -165,7 +171,7 @@ def padding_of(mask: Any, rows: int, columns: int) -> list[int] | None:
             f"input_mask has the shape {array.shape}, but it must be a padding mask of {rows} rows, as "
             "tokenizer.padding_mask returns it"
         )
-    seen = array >= 0 if array.dtype.kind == "f" else array.astype(bool)
+    seen = seen_columns(array)
     if (np.diff(seen.astype(np.int8), axis=1) < 0).any():
         raise ValueError("input_mask can only hide columns on the left of a row, where it is padded")
     pads = (~seen).sum(axis=1)

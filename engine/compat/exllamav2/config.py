@@ -31,8 +31,9 @@ class ExLlamaV2Config(Declared):
 
     Of no effect on any result, so that every value is right: `no_flash_attn`, `no_xformers`, `no_sdpa` and
     `fasttensors` (the engine contains none of them), `no_graphs` (its passes are the same with and without),
-    `max_attention_size`, `max_dq_size` and `max_batch_size` (it has no buffers of such sizes). What the files
-    say can be read but not set.
+    `max_attention_size` or, as ExUI writes it, `max_attn_size`, `max_dq_size` and `max_batch_size` (it has no
+    buffers of such sizes), and in a model without experts `num_experts_per_token`. What the files say can be
+    read but not set.
     """
 
     missing: ClassVar[Mapping[str, str]] = MISSING
@@ -41,6 +42,7 @@ class ExLlamaV2Config(Declared):
     max_batch_size: int
     max_input_len: int
     max_attention_size: int
+    max_attn_size: int
     max_output_len: int | None
     scale_pos_emb: float
     scale_alpha_value: float
@@ -121,9 +123,12 @@ class ExLlamaV2Config(Declared):
 
         used = 0 if config.experts is None else config.experts.used
         asked = self.num_experts_per_token or used
-        if asked != used and (config.experts is None or not 1 <= asked <= config.experts.count):
-            there = "none" if config.experts is None else str(config.experts.count)
-            raise BadSetting(f"num_experts_per_token is {asked}, but the number of experts is {there}.")
+        if config.experts is None:
+            asked = used
+        elif asked != used and not 1 <= asked <= config.experts.count:
+            raise BadSetting(
+                f"num_experts_per_token is {asked}, but the number of experts is {config.experts.count}."
+            )
         yarn, original = self._new_yarn(config)
         scale, alpha = float(self.scale_pos_emb or 1.0), float(self.scale_alpha_value or 1.0)
         changes = Overrides(

@@ -36,6 +36,7 @@ MISSING: Mapping[str, str] = (
         _POSITIONS,
         "it is read from the model's files; set scale_pos_emb, scale_alpha_value or yarn_rope_factor",
     )
+    | dict.fromkeys(("bos_token_id", "pad_token_id"), "the tokenizer has it")
     | dict.fromkeys(_FILES, "the engine finds the model's files without it")
 )
 """Attributes of ExLlamaV2's configuration that are not here -> why."""

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from engine.compat.exllamav2.attributes import Declared
 from engine.compat.exllamav2.cache import CachedModel
 from engine.weights.lora_adapter import open_adapter
 
 
-class ExLlamaV2Lora:
+class ExLlamaV2Lora(Declared):
     """An adapter's folder and scaling; a generator reads the weights when it first uses them."""
+
+    folder: Path
+    lora_scaling: float
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from engine.compat.exllamav2.absent import LAYERS, refusing
 from engine.compat.exllamav2.attributes import Declared, refuse
 from engine.compat.exllamav2.config import ExLlamaV2Config
 from engine.core import Loading
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from engine.compat.exllamav2.cache import ExLlamaV2CacheBase
     from engine.models.base import Model
     from engine.weights.checkpoint import Checkpoint
+
+__getattr__ = refusing(__name__, LAYERS)
 
 R = TypeVar("R")
 Progress = Callable[[int, int], Any]

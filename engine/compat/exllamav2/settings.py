@@ -25,15 +25,18 @@ BREAKERS = (".", ",", "!", "?", "<", ">", "[", "]", "(", ")", "{", "}", "\\n", "
 
 @dataclass
 class Settings(Declared):
-    """How the next token is sampled.
+    """How the next token is sampled, as it is when a sequence begins; later changes count for the next one.
 
-    `frozen()` gives the engine's settings, `tables()` the settings of individual tokens.
+    `filters` and `filter_prefer_eos` are the older place of these arguments: they count where a generator is
+    given no filters. `frozen()` gives the engine's settings, `tables()` the settings of individual tokens.
     """
 
     missing: ClassVar[Any] = dict.fromkeys(
         ("ngram_trie", "ngram_index", "ngram_history"),
         "what a sequence has repeated is kept with the sequence, not with its settings",
-    ) | {"filters": "filters are an argument of the generators"}
+    ) | {"greedy_clone": "use clone(), or Settings.greedy()"}
+    stop_sequences: ClassVar[Any] = None
+    """LangChain keeps its own stop texts here; of no effect."""
     token_repetition_penalty: float = 1.025
     token_repetition_range: int = -1
     token_repetition_decay: int = 0
@@ -68,8 +71,8 @@ class Settings(Declared):
     xtc_probability: float = 0.0
     xtc_threshold: float = 0.1
     xtc_ignore_tokens: frozenset[int] | None = None
-    _allowed: frozenset[int] | None = None
-    _banned: frozenset[int] = frozenset()
+    filters: list[Any] = field(default_factory=list)
+    filter_prefer_eos: bool = False
 
     @classmethod
     def greedy(cls, **more: Any) -> Self:
@@ -77,16 +80,29 @@ class Settings(Declared):
         return cls(**{"temperature": 1.0, "token_repetition_penalty": 1.0, "top_p": 0.0, "top_k": 1} | more)
 
     def clone(self) -> Self:
-        """A deep copy."""
-        return copy.deepcopy(self)
+        """A deep copy, but with the same filters."""
+        return copy.deepcopy(self, {id(one): one for one in self.filters})
 
-    def disallow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int]) -> None:
-        """Never sample these tokens."""
-        self._banned |= frozenset(int(token) for token in tokens)
+    def disallow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: int | Sequence[int]) -> None:
+        """Never sample these tokens: their `token_bias` becomes -inf."""
+        import torch
 
-    def allow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int]) -> None:
-        """Sample only these tokens."""
-        self._allowed = frozenset(int(token) for token in tokens)
+        if self.token_bias is None:
+            self.token_bias = torch.zeros(_padded(tokenizer))
+        self.token_bias[tokens] = -torch.inf
+
+    def allow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int | str]) -> None:
+        """Sample only these tokens, ids or texts of single tokens: the `token_bias` of all others is -inf.
+
+        Raises ValueError for a text that is not one token.
+        """
+        import torch
+
+        ids = [tokenizer.single_id(one) if isinstance(one, str) else int(one) for one in tokens]
+        if None in ids:
+            raise ValueError(f"{tokens[ids.index(None)]!r} is not one token of this model; give its ids")
+        self.token_bias = torch.full((_padded(tokenizer),), -torch.inf)
+        self.token_bias[ids] = 0.0
 
     def frozen(self) -> SamplerSettings:
         """The engine's settings. Raises `BadSetting` for values out of range, `NotSupportedYet` for hooks."""
@@ -136,10 +152,11 @@ class Settings(Declared):
         """Bias, allowed and banned tokens, and the special tokens of DRY and XTC if these are on."""
         given = [] if self.token_bias is None else self.token_bias
         # `tolist` works for tensors of any dtype on any device.
-        bias = np.asarray(given.tolist() if hasattr(given, "tolist") else given, np.float64)[
-            : tokenizer.vocab_size
-        ]
-        biased = np.flatnonzero(bias)
+        given = np.asarray(given.tolist() if hasattr(given, "tolist") else given, np.float64)
+        bias = np.zeros(tokenizer.vocab_size)
+        bias[: len(given)] = given[: len(bias)]
+        banned = bias == -np.inf
+        biased = np.flatnonzero((bias != 0) & ~banned)
         breakers: frozenset[int] = frozenset()
         protected: frozenset[int] = frozenset()
         if self.dry_multiplier > 0:  # searching the vocabulary takes most of a second
@@ -151,11 +168,21 @@ class Settings(Declared):
         return TokenTables(
             vocabulary=tokenizer.vocab_size,
             bias=tuple(zip(biased.tolist(), bias[biased].tolist(), strict=True)),
-            allowed=self._allowed,
-            banned=self._banned,
+            # whichever are fewer
+            allowed=_ids(~banned) if 2 * banned.sum() > tokenizer.vocab_size else None,
+            banned=_ids(banned) if 2 * banned.sum() <= tokenizer.vocab_size else frozenset(),
             dry_breakers=breakers,
             xtc_protected=protected,
         )
+
+
+def _padded(tokenizer: ExLlamaV2Tokenizer) -> int:
+    """The length of a `token_bias`: the vocabulary's, rounded up to a multiple of 32."""
+    return -(-tokenizer.get_vocab_size() // 32) * 32
+
+
+def _ids(chosen: Any) -> frozenset[int]:
+    return frozenset(np.flatnonzero(chosen).tolist())
 
 
 def _off_at_zero(value: float) -> float:

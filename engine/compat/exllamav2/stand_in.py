@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import sys
 
+from engine.compat.exllamav2.absent import absent_modules
 from engine.errors import EngineError
 
 _OURS = __name__.rpartition(".")[0]
@@ -22,5 +23,6 @@ def stand_in(name: str = "exllamav2") -> None:
     if found is not None and found is not package:
         raise EngineError(f"{name} has been imported already; call stand_in() before anything imports it.")
     sys.modules[name] = package
+    absent_modules(name)
     for module in pkgutil.walk_packages(package.__path__, _OURS + "."):
         sys.modules[name + module.name.removeprefix(_OURS)] = importlib.import_module(module.name)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.compat.exllamav2.cache_rows import seen_columns
 from engine.core import Prefill
 from engine.drain import drain
 from engine.generator.adapter_slot import AdapterSlot
@@ -198,9 +199,10 @@ class StepByStep:
 def prompt_rows(ids: Any, mask: Any, offsets: Any, scale: float | None) -> tuple[list[int], Guidance | None]:
     """The prompt's ids and, from a second row, the guidance.
 
-    `ids` is a list, or array-like of shape (n,), (1, n), or with guidance (2, n). `mask` (rows, n) is false
-    where a row is padded on its left; `offsets` (rows,) or (rows, 1) must be minus the padding of each row.
-    Raises ValueError for other shapes, for two rows without a scale and for a scale without two rows.
+    `ids` is a list, or array-like of shape (n,), (1, n), or with guidance (2, n). `mask` (rows, n) is false,
+    or a number below 0, where a row is padded on its left; `offsets` (rows,) or (rows, 1) must be minus the
+    padding of each row. Raises ValueError for other shapes, for two rows without a scale and for a scale
+    without two rows.
     """
     array = np.asarray(ids)
     if array.ndim == 1:
@@ -215,7 +217,7 @@ def prompt_rows(ids: Any, mask: Any, offsets: Any, scale: float | None) -> tuple
             f"input_ids have {array.shape[0]} rows, but cfg_scale is {scale}: guidance needs two rows and a "
             "scale"
         )
-    kept = np.ones(array.shape, bool) if mask is None else np.asarray(mask).astype(bool)
+    kept = np.ones(array.shape, bool) if mask is None else seen_columns(mask)
     if kept.shape != array.shape or (np.diff(kept.astype(np.int8), axis=1) < 0).any():
         raise ValueError(
             f"input_mask must have the shape {array.shape} of input_ids and be false only on the left of a "

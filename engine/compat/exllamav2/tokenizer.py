@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.compat.exllamav2.attributes import refuse
+from engine.compat.exllamav2.attributes import Declared, refuse
 from engine.text.tokenizer.healing import TokenPrefixes
 
 if TYPE_CHECKING:
@@ -65,6 +65,13 @@ class TokenizerModel:
         """The id of the beginning-of-sequence token."""
         return self._tokenizer.bos_token_id
 
+    def unk_id(self) -> int | None:
+        """The id of an unknown text; None if every text can be written."""
+        return self.piece_to_id("<unk>")
+
+    def pad_id(self) -> None:
+        """None, as in ExLlamaV2: see `ExLlamaV2Tokenizer.pad_token_id`."""
+
 
 def _escaped(data: bytes) -> str:
     """UTF-8 as text, with other bytes as <0xHH>."""
@@ -72,11 +79,35 @@ def _escaped(data: bytes) -> str:
     return "".join(f"<0x{ord(c) - 0xDC00:02X}>" if "\udc80" <= c <= "\udcff" else c for c in text)
 
 
-class ExLlamaV2Tokenizer:
+class TokenTrie:
+    """The tokens whose text ends here (`leaf`), and what follows each further character (`children`)."""
+
+    def __init__(self) -> None:
+        self.children: dict[str, TokenTrie] = {}
+        self.leaf: list[int] = []
+
+
+class ExLlamaV2Tokenizer(Declared):
     """The tokenizer of a model.
 
-    Ids are torch tensors (rows, n) int64; a list of texts is padded on the left.
+    Ids are torch tensors (rows, n) int64; a list of texts is padded on the left with `pad_token_id`, which
+    is `eos_token_id` (0 if there is none) until a script sets it. `extended_id_to_piece` are the texts of
+    control tokens, `extended_piece_to_id` their ids.
     """
+
+    missing = dict.fromkeys(
+        ("tokenizer_config_dict", "unspecial_piece_to_id", "unspecial_id_to_piece", "id_to_ord",
+         "get_id_to_ord_list", "special_delimiters", "unspecial_delimiters", "encode_unspecial",
+         "decode_unspecial", "encode_special_or_unspecial", "tokenized_str_cache", "max_cached_strings",
+         "prefix_to_ids", "prefix_id_to_ids", "char_trie", "char_trie_ci", "id_to_piece_with_special"),
+        "the engine's tokenizer has no such parts; use encode, decode and the get_ methods",
+    )  # fmt: skip
+    config: ExLlamaV2Config
+    engine_tokenizer: Tokenizer
+    pad_token_id: int
+    extended_id_to_piece: dict[int, str]
+    extended_piece_to_id: dict[str, int]
+    newline_token, space_token = "\n", " "
 
     def __init__(self, config: ExLlamaV2Config) -> None:
         from engine.models.open_text import open_tokenizer
@@ -88,6 +119,11 @@ class ExLlamaV2Tokenizer:
             self.engine_tokenizer = open_tokenizer(checkpoint)
         finally:
             checkpoint.close()
+        self.config = config
+        self.pad_token_id = self.eos_token_id or 0
+        special, texts = sorted(self.engine_tokenizer.special_ids), self.engine_tokenizer.texts
+        self.extended_id_to_piece = {id: texts.get(id, "") for id in special}
+        self.extended_piece_to_id = {text: id for id, text in self.extended_id_to_piece.items()}
 
     @cached_property
     def tokenizer_model(self) -> TokenizerModel:
@@ -98,17 +134,6 @@ class ExLlamaV2Tokenizer:
     def tokenizer(self) -> TokenizerModel:
         """The older name of `tokenizer_model`."""
         return self.tokenizer_model
-
-    @cached_property
-    def extended_id_to_piece(self) -> dict[int, str]:
-        """The texts of control tokens."""
-        texts = self.engine_tokenizer.texts
-        return {id: texts.get(id, "") for id in sorted(self.engine_tokenizer.special_ids)}
-
-    @cached_property
-    def extended_piece_to_id(self) -> dict[str, int]:
-        """The ids of control tokens."""
-        return {text: id for id, text in self.extended_id_to_piece.items()}
 
     @property
     def unk_token_id(self) -> int | None:
@@ -131,11 +156,6 @@ class ExLlamaV2Tokenizer:
         return self.engine_tokenizer.bos_token_id
 
     @property
-    def pad_token_id(self) -> int:
-        """The id that pads short rows: `eos_token_id`, or 0 if there is none."""
-        return self.engine_tokenizer.eos_token_id or 0
-
-    @property
     def newline_token_id(self) -> int | None:
         """The id of a line break; None if it is not a single token."""
         return self._only("\n")
@@ -147,21 +167,26 @@ class ExLlamaV2Tokenizer:
 
     @property
     def eos_token(self) -> str:
-        """The text of `eos_token_id`."""
-        return (
-            ""
-            if self.eos_token_id is None
-            else self.engine_tokenizer.decode([self.eos_token_id], skip_special=False)
-        )
+        """The text of `eos_token_id`; empty without one, as those of the others."""
+        return self._text_of(self.eos_token_id)
 
     @property
     def bos_token(self) -> str:
         """The text of `bos_token_id`."""
-        return (
-            ""
-            if self.bos_token_id is None
-            else self.engine_tokenizer.decode([self.bos_token_id], skip_special=False)
-        )
+        return self._text_of(self.bos_token_id)
+
+    @property
+    def pad_token(self) -> str:
+        """The text of `pad_token_id`."""
+        return self._text_of(self.pad_token_id)
+
+    @property
+    def unk_token(self) -> str:
+        """The text of `unk_token_id`."""
+        return self._text_of(self.unk_token_id)
+
+    def _text_of(self, id: int | None) -> str:
+        return "" if id is None else self.engine_tokenizer.decode([id], skip_special=False)
 
     def encode(
         self,
@@ -197,6 +222,14 @@ class ExLlamaV2Tokenizer:
             ids = [self.bos_token_id, *ids]
         return [*ids, self.eos_token_id] if add_eos and self.eos_token_id is not None else ids
 
+    def encode_special(self, text: str) -> list[int]:
+        """The ids of a text; control tokens in it are read as such."""
+        return self.engine_tokenizer.encode(text, special=True)
+
+    def cached_encode_str(self, text: str) -> Any:
+        """`encode(text)`."""
+        return self.encode(text)
+
     def padding_mask(self, ids: Any) -> Any:
         """(rows, n) bool, false for padding: the leading ids of a row that equal `pad_token_id`.
 
@@ -224,6 +257,16 @@ class ExLlamaV2Tokenizer:
     def get_vocab_size(self) -> int:
         """The number of ids."""
         return self.engine_tokenizer.vocab_size
+
+    @cached_property
+    def id_to_piece(self) -> list[str]:
+        """`get_id_to_piece_list()`."""
+        return self.get_id_to_piece_list()
+
+    @cached_property
+    def piece_to_id(self) -> dict[str, int]:
+        """`get_piece_to_id_dict()`."""
+        return self.get_piece_to_id_dict()
 
     def get_id_to_piece_list(self, include_special_tokens: bool = False) -> list[str]:
         """The text of every id; empty for control tokens unless they are included."""
@@ -257,6 +300,24 @@ class ExLlamaV2Tokenizer:
         ids = self.get_piece_to_id_dict()
         return {ids[piece]: found for piece, found in self.get_prefix_to_ids_dict().items()}
 
+    def get_char_trie(self) -> TokenTrie:
+        """The texts of all tokens but control tokens, character by character."""
+        return self._trie(str)
+
+    def get_char_trie_ci(self) -> TokenTrie:
+        """`get_char_trie` of the texts in lower case."""
+        return self._trie(str.lower)
+
+    def _trie(self, form: Callable[[str], str]) -> TokenTrie:
+        root = TokenTrie()
+        for id, piece in enumerate(self.get_id_to_piece_list()):
+            place = root
+            for char in form(piece):
+                place = place.children.setdefault(char, TokenTrie())
+            if piece:
+                place.leaf.append(id)
+        return root
+
     @cached_property
     def _pieces(self) -> list[str]:
         return [
@@ -274,11 +335,9 @@ class ExLlamaV2Tokenizer:
 
         return torch.tensor([[token_id]], dtype=torch.int64)
 
-    def single_id(self, piece: str) -> int:
-        """The id of the token with this text. Raises ValueError if there is none."""
-        ids = self.engine_tokenizer.encode(piece, special=True)
+    def single_id(self, token: str) -> int | None:
+        """The id of the token with this text; None if there is none."""
+        ids = self.engine_tokenizer.encode(token, special=True)
         if len(ids) == 1:
             return ids[0]
-        if piece in self._pieces:
-            return self._pieces.index(piece)
-        raise ValueError(f"{piece!r} is not one token of this model, but {len(ids)}")
+        return self._pieces.index(token) if token in self._pieces else None

@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 from typing import Self
 
+from engine.compat.exllamav2.absent import UTIL, refusing
+
+__getattr__ = refusing(__name__, UTIL)
+
 
 class Timer:
     """Measures the body of a `with` statement: `interval` in seconds once it has ended."""

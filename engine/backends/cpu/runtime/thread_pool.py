@@ -42,6 +42,7 @@ class ThreadPool:
         # The machine code: Numba's dispatcher would check the type of every argument at each call.
         self._replay = next(iter(functions["replay"].overloads.values())).entry_point
         self._help = functions["help"]
+        self._latest: CapturedProgram | None = None
         self._control = aligned(8 * (PARKED + LINE * threads))
         self._words: Words = self._control.view(np.int64)
         self._address = int(self._control.ctypes.data)
@@ -70,10 +71,11 @@ class ThreadPool:
     def replay(self, program: CapturedProgram, stamps: Words | None = None) -> None:
         """Run every operation of the program once; returns when all are done.
 
-        The program must outlive the thread pool: a thread that lost its core may read its counters later.
-        `stamps` (stages + 1,) is filled with the time at the start and at the end of each stage, in ticks of
-        `clock`.
+        A thread that lost its core may read the program's counters later: the pool keeps its latest program,
+        earlier ones must outlive it. `stamps` (stages + 1,) is filled with the time at the start and at the
+        end of each stage, in ticks of `clock`.
         """
+        self._latest = program
         note = 0 if stamps is None else stamps.ctypes.data
         call = self._address, *program.addresses, self._helpers, note, self._own_scratch
         if asleep := self._replay(*call, 0):
@@ -82,11 +84,16 @@ class ThreadPool:
                     lock.release()
             self._replay(*call, 1)
 
+    def end(self) -> None:
+        """Let the helper threads end, without waiting for them: the garbage collector may call it on one."""
+        self._words[CLOSING] = 1
+        for lock in self._wake:
+            if lock.locked():
+                lock.release()
+
     def close(self) -> None:
         """End the helper threads."""
-        self._words[CLOSING] = 1
-        for helper, thread in enumerate(self._threads):
-            if self._wake[helper].locked():
-                self._wake[helper].release()
+        self.end()
+        for thread in self._threads:
             thread.join()
         self._threads, self._wake = [], []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from engine.compat.exllamav2.absent import refusing
 from engine.compat.exllamav2.generator.base import ExLlamaV2BaseGenerator
 from engine.compat.exllamav2.generator.dynamic import ExLlamaV2DynamicGenerator
 from engine.compat.exllamav2.generator.dynamic_async import (
@@ -19,7 +18,6 @@ from engine.compat.exllamav2.generator.filters import (
 from engine.compat.exllamav2.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
 from engine.compat.exllamav2.generator.sampler import ExLlamaV2Sampler
 from engine.compat.exllamav2.generator.streaming import ExLlamaV2StreamingGenerator
-from engine.errors import NotSupportedYet
 
 __all__ = [
     "ExLlamaV2BaseGenerator", "ExLlamaV2DynamicGenerator", "ExLlamaV2DynamicGeneratorAsync",
@@ -27,9 +25,4 @@ __all__ = [
     "ExLlamaV2Filter", "ExLlamaV2PostSamplingHook", "ExLlamaV2PostSamplingResult",
     "ExLlamaV2PrefixFilter", "ExLlamaV2Sampler", "ExLlamaV2SelectFilter", "ExLlamaV2StreamingGenerator",
 ]  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    if name == "ExLlamaV2MMEmbedding":
-        raise NotSupportedYet(f"`{name}` is not supported here: pictures are not supported yet.")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = refusing(__name__, {"ExLlamaV2MMEmbedding": "pictures are not supported yet"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -96,18 +97,23 @@ class ExLlamaV2BaseGenerator(Declared):
         first unless `completion_only`.
 
         `stop_token` -1 means the tokenizer's stop tokens, None never stops. Stop conditions are ignored.
+        Prompt i has the `seed` plus i. Of a prompt that leaves no room for `num_tokens`, the beginning is
+        left out.
         """
+        check_settings(gen_settings)
         own = self.tokenizer.engine_tokenizer.stop_token_ids
         ends = own if stop_token == -1 else () if stop_token is None else (stop_token,)
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        filters = filters or gen_settings.filters
         requests = [
             GenerationRequest(
-                self.tokenizer.engine_tokenizer.encode(text, special=encode_special_tokens, add_bos=add_bos),
+                self._shortened(text, num_tokens, special=encode_special_tokens, add_bos=add_bos),
                 stops=StopRules.from_conditions(ends), output=output_settings(decode_special_tokens),
-                filters=engine_filters(filters, self.tokenizer.engine_tokenizer),
-                prefer_end=filter_prefer_eos, heal=token_healing, seed=seed,
+                filters=engine_filters(filters, self.tokenizer.engine_tokenizer), heal=token_healing,
+                prefer_end=bool(filter_prefer_eos or gen_settings.filter_prefer_eos),
+                seed=random_seed() if seed is None else seed + place,
             )
-            for text in prompts
+            for place, text in enumerate(prompts)
         ]  # fmt: skip
         whole = [
             self._ready(request, gen_settings, loras, num_tokens, abort_event, input_embeddings)
@@ -120,6 +126,12 @@ class ExLlamaV2BaseGenerator(Declared):
         if not completion_only:
             found = [text + reply for text, reply in zip(prompts, found, strict=True)]
         return found[0] if isinstance(prompt, str) else found
+
+    def _shortened(self, text: str, num_tokens: int, *, special: bool, add_bos: bool) -> list[int]:
+        """The ids of a prompt, less those of its beginning that leave no room for the reply."""
+        ids = self.tokenizer.engine_tokenizer.encode(text, special=special, add_bos=add_bos)
+        overflow = len(ids) + num_tokens - self.cache.paged.context_length
+        return ids[max(0, min(overflow, len(ids) - 1)) :]
 
     def _alone(self, request: GenerationRequest, abort: threading.Event | None) -> str:
         """A whole reply."""
@@ -183,6 +195,11 @@ class ExLlamaV2BaseGenerator(Declared):
     def _speculation(self) -> SpeculationSettings:
         """The drafting settings of a sequence."""
         return SpeculationSettings()
+
+
+def random_seed() -> int:
+    """A seed from Python's global random numbers, so that `random.seed` makes a script repeatable."""
+    return random.getrandbits(53)
 
 
 def output_settings(special: bool) -> OutputSettings:

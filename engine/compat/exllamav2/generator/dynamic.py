@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from engine.compat.exllamav2.attributes import Declared, refuse
@@ -14,6 +14,7 @@ from engine.compat.exllamav2.lora import adapters_of
 from engine.compat.exllamav2.model import ExLlamaV2
 from engine.compat.exllamav2.settings import Settings
 from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
+from engine.core import PAGE_TOKENS
 from engine.errors import BadSetting
 from engine.generator.dynamic import MOST_JOBS, DynamicGenerator
 from engine.generator.job import JobEvent
@@ -37,8 +38,8 @@ class ExLlamaV2DynamicGenerator(Declared):
     """
 
     missing: ClassVar[Any] = dict.fromkeys(
-        ("all_pages", "unreferenced_pages", "referenced_pages", "job_serial", "access_serial", "page_size",
-         "current_loras", "max_pages", "ngram", "sampling_pool", "filter_pool", "paged_params"),
+        ("all_pages", "unreferenced_pages", "referenced_pages", "job_serial", "access_serial", "ngram",
+         "sampling_pool", "filter_pool", "paged_params"),
         "the page table and the queue are the engine's",
     )  # fmt: skip
     model: ExLlamaV2
@@ -57,15 +58,22 @@ class ExLlamaV2DynamicGenerator(Declared):
     min_sampling_threads: int = 3
     paged: bool = True
     filter_background_eval: bool = True
+    page_size: int = field(init=False)
+    max_pages: int = field(init=False)
+    max_total_tokens: int = field(init=False)
+    current_loras: list[Any] = field(init=False)
 
     def __post_init__(self) -> None:
         cache, tokenizer = self.cache, self.tokenizer
-        jobs = (self.max_batch_size or MOST_JOBS) if self.paged else 1
+        self.max_batch_size = (self.max_batch_size or MOST_JOBS) if self.paged else 1
         self._engine = DynamicGenerator(
             self.model.model, cache.paged, tokenizer.engine_tokenizer,
-            max_batch_size=jobs, max_chunk_size=self.max_chunk_size or 0,
+            max_batch_size=self.max_batch_size, max_chunk_size=self.max_chunk_size or 0,
         )  # fmt: skip
         self._longest = min(self.max_seq_len or cache.paged.context_length, cache.paged.context_length)
+        self.max_seq_len, self.max_chunk_size = self._longest, self.max_chunk_size or cache.paged.rows
+        self.page_size, self.max_pages = PAGE_TOKENS, cache.paged.table.page_count
+        self.max_total_tokens, self.current_loras = cache.max_seq_len, []
         self._speculation = self._drafting()
         self._late: list[JobEvent] = []
 
@@ -96,9 +104,13 @@ class ExLlamaV2DynamicGenerator(Declared):
     def enqueue(self, job: ExLlamaV2DynamicJob | Sequence[ExLlamaV2DynamicJob]) -> Any:
         """Put a job, or several, into the queue; returns its serial number, or theirs.
 
-        Raises as `DynamicGenerator.enqueue`, and `BadSetting` for a prompt longer than `max_seq_len`.
+        Raises as `DynamicGenerator.enqueue`, and `BadSetting` for a prompt longer than `max_seq_len` and for
+        jobs that share a filter.
         """
         jobs = [job] if isinstance(job, ExLlamaV2DynamicJob) else list(job)
+        filters = [id(one) for each in jobs for one in each.own_filters]
+        if len(set(filters)) < len(filters):
+            raise BadSetting("Several prompts share a filter; give each prompt a list of its own filters.")
         self.cache.taken_by(self)
         serials = self.engine_generator.enqueue([self.engine_job(each) for each in jobs])
         return serials[0] if isinstance(job, ExLlamaV2DynamicJob) else serials  # type: ignore[index]
@@ -166,6 +178,8 @@ class ExLlamaV2DynamicGenerator(Declared):
         """Apply these adapters to all jobs from now on. Raises RuntimeError while there are jobs."""
         self.cache.taken_by(self)
         self.engine_generator.set_loras(adapters_of(loras))
+        several = isinstance(loras, list | tuple)
+        self.current_loras = list(loras) if several else [] if loras is None else [loras]
 
     # -- whole replies
 

@@ -81,6 +81,7 @@ class ExLlamaV2DynamicJob(Declared):
     embeddings: Any = None
     full_completion: str = field(default="", init=False)
     new_tokens: int = field(default=0, init=False)
+    is_finished: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         refuse("embeddings", self.embeddings or None, None, "pictures are not supported yet")
@@ -94,7 +95,8 @@ class ExLlamaV2DynamicJob(Declared):
             self._prompts[0], stops=rules, output=output_settings(self.decode_special_tokens), seed=self.seed,
             guidance=None if scale is None else Guidance(tuple(self._prompts[1]), float(scale)),
             constraint=ConstraintSettings(banned_strings=banned, ban_ignore_case=True),
-            prefer_end=self.filter_prefer_eos, top_tokens=self.return_top_tokens, logits=self.return_logits,
+            prefer_end=bool(self.filter_prefer_eos or self._settings.filter_prefer_eos),
+            top_tokens=self.return_top_tokens, logits=self.return_logits,
             heal=self.token_healing and len(self._prompts[0]) > 1,
         )  # fmt: skip
         self._job: Job | None = None
@@ -105,6 +107,11 @@ class ExLlamaV2DynamicJob(Declared):
     def serial_number(self) -> int | None:
         """Its number, once it is enqueued."""
         return self._job.serial if self._job is not None else None
+
+    @property
+    def own_filters(self) -> Sequence[Any]:
+        """Its filters, else those of its settings."""
+        return self.filters or self._settings.filters
 
     @property
     def sequences(self) -> list[Any]:
@@ -122,7 +129,7 @@ class ExLlamaV2DynamicJob(Declared):
         request = replace(
             self._request, sampler=self._settings.frozen(), speculation=speculation,
             tables=self._settings.tables(tokenizer.engine_tokenizer),
-            filters=engine_filters(self.filters, tokenizer.engine_tokenizer),
+            filters=engine_filters(self.own_filters, tokenizer.engine_tokenizer),
             stops=replace(
                 rules, max_tokens=max(1, min(self.max_new_tokens, room)), min_tokens=self.min_new_tokens
             ),
@@ -155,6 +162,7 @@ class ExLlamaV2DynamicJob(Declared):
                 yield self._streamed(what, step.tokens if step is not None else (), encode)
         elif isinstance(what, Done):
             tokens = step.tokens if step is not None else ()
+            self.is_finished = True
             result = self._streamed(self._last or Text(""), tokens if self._last else (), encode)
             yield result | {"eos": True} | self._summary(what)
 

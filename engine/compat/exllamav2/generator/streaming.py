@@ -8,7 +8,12 @@ from typing import Any, ClassVar
 
 from engine.compat.exllamav2.attributes import refuse
 from engine.compat.exllamav2.cache import ExLlamaV2CacheBase
-from engine.compat.exllamav2.generator.base import ExLlamaV2BaseGenerator, check_settings, output_settings
+from engine.compat.exllamav2.generator.base import (
+    ExLlamaV2BaseGenerator,
+    check_settings,
+    output_settings,
+    random_seed,
+)
 from engine.compat.exllamav2.generator.filters.followed import engine_filters
 from engine.compat.exllamav2.model import ExLlamaV2
 from engine.compat.exllamav2.settings import Settings
@@ -89,14 +94,14 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         self.speculative_ngram_threshold = 1
 
     @property
-    def stop_tokens(self) -> set[int]:
+    def stop_tokens(self) -> frozenset[int]:
         """The ids that end a reply; `set_stop_conditions` changes them."""
-        return set(self._steps.rules.token_ids)
+        return frozenset(self._steps.rules.token_ids)
 
     @property
-    def stop_strings(self) -> set[str]:
+    def stop_strings(self) -> frozenset[str]:
         """The texts that end a reply; `set_stop_conditions` changes them."""
-        return set(self._steps.rules.strings)
+        return frozenset(self._steps.rules.strings)
 
     @property
     def total_tokens(self) -> int:
@@ -150,8 +155,10 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
         request = GenerationRequest(
             ids, stops=self._steps.rules, guidance=guidance, output=output_settings(decode_special_tokens),
             constraint=ConstraintSettings(banned_strings=tuple(banned_strings or ()), ban_ignore_case=True),
-            filters=engine_filters(filters, self.tokenizer.engine_tokenizer), prefer_end=filter_prefer_eos,
-            top_tokens=return_top_tokens, logits=return_logits, heal=token_healing, seed=seed,
+            filters=engine_filters(filters or gen_settings.filters, self.tokenizer.engine_tokenizer),
+            prefer_end=bool(filter_prefer_eos or gen_settings.filter_prefer_eos),
+            top_tokens=return_top_tokens, logits=return_logits, heal=token_healing,
+            seed=random_seed() if seed is None else seed,
         )  # fmt: skip
         self._begin(
             request, gen_settings, loras, max_new_tokens, abort_event,

@@ -125,8 +125,6 @@ def test_what_cannot_be_is_refused(plain, tmp_path):
         rope_of(plain, scale_pos_emb=-1.0)
     with pytest.raises(BadSetting, match="alt_rope_method is 'su'"):
         rope_of(plain, alt_rope_method="su")
-    with pytest.raises(BadSetting, match="the number of experts is none"):
-        rope_of(plain, num_experts_per_token=2)
     llama3 = write_folder(tmp_path / "m", TINY.but(rope_scaling=LLAMA3_SCALING))
     with pytest.raises(BadSetting, match="cannot be removed"):
         rope_of(llama3, alt_rope_method=None)

@@ -1,0 +1,64 @@
+"""Names and modules of ExLlamaV2 that are not here: importing one says so in a sentence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from engine.errors import NotSupportedYet
+
+_INNER = "it is an inner part of ExLlamaV2, which this engine does not have"
+MODULES = dict.fromkeys(
+    ("architecture", "attn", "attn_params", "compat", "conversion", "device", "embedding", "experimental",
+     "ext", "hadamard", "headnorm", "layernorm", "linear", "mlp", "module", "moe_mlp", "mrope",
+     "parallel_decoder", "pos_embedding", "rmsnorm", "rope", "stloader", "tensor_p", "generator.ngram"),
+    _INNER,
+) | dict.fromkeys(
+    ("vlm", "generator.dynamic_embeddings"), "pictures are not supported yet; use a script for text"
+)  # fmt: skip
+"""Modules of ExLlamaV2 that are not here -> why."""
+
+UTIL = dict.fromkeys(
+    ("SeqTensor", "timed", "cuda_sync_active", "get_basic_progress", "list_live_tensors", "set_snapshot",
+     "diff_snapshot", "print_vram_usage", "print_vram_usage_peak", "get_visible_devices",
+     "get_nvidia_gpu_memory", "get_amd_gpu_memory", "get_all_gpu_memory", "integer_split", "unpack_4bit",
+     "pack_4bit"),
+    _INNER,
+)  # fmt: skip
+"""Names of `exllamav2.util` that are not here -> why."""
+
+LAYERS = dict.fromkeys(
+    ("ExLlamaV2Attention", "ExLlamaV2Embedding", "ExLlamaV2LayerNorm", "ExLlamaV2Linear", "ExLlamaV2MLP",
+     "ExLlamaV2Module", "ExLlamaV2MoEMLP", "ExLlamaV2RMSNorm", "_torch_device"),
+    _INNER,
+)  # fmt: skip
+"""Names that scripts import from `exllamav2.model` and that are not here -> why."""
+
+
+def refusing(module: str, absent: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module that lacks these names: it raises `NotSupportedYet` for them."""
+
+    def get(name: str) -> Any:
+        if name in absent:
+            raise NotSupportedYet(f"`{name}` is not supported here: {absent[name]}.")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return get
+
+
+class _Absent(ModuleType):
+    """A module that is not here; any name imported from it raises `NotSupportedYet`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        module = self.__name__.removeprefix(__package__ + ".")
+        raise NotSupportedYet(f"`{name}` of `{module}` is not supported here: {MODULES[module]}.")
+
+
+def absent_modules(package: str) -> None:
+    """Let `package` refuse the modules that are not here, whoever imports them."""
+    for name in MODULES:
+        sys.modules[f"{package}.{name}"] = _Absent(f"{__package__}.{name}")

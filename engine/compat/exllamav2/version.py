@@ -1,0 +1,3 @@
+"""The version of exllamav2 whose interface this is."""
+
+__version__ = "0.3.2"
