@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from engine.server import chat, models, tokens
+from engine.server import chat, kobold, lm_studio, models, slots, tokens
 from engine.server.anthropic import messages
 from engine.server.failure import OLLAMA_PATH, Failure
 from engine.server.ollama import models as ollama_models
@@ -26,6 +26,11 @@ GET: tuple[tuple[str, Handler], ...] = (
     ("/v1/responses/{id}", kept.retrieve), ("/v1/responses/{id}/input_items", kept.input_items),
     ("/props", completion.props), ("/api/tags", ollama_models.tags),
     ("/api/ps", ollama_models.running), ("/api/version", ollama_models.version),
+    ("/slots", slots.slots), ("/lora-adapters", slots.lora_adapters),
+    ("/api/v0/models", lm_studio.models), ("/api/v0/models/{id:path}", lm_studio.model),
+    ("/api/v1/model", kobold.model), ("/api/v1/info/version", kobold.united_version),
+    ("/api/v1/config/max_context_length", kobold.context), ("/api/extra/version", kobold.version),
+    ("/api/extra/true_max_context_length", kobold.context),
 )  # fmt: skip
 POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/chat/completions", chat.chat_completions), ("/v1/completions", completions.completions),
@@ -38,6 +43,11 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/models/unload", models.unload), ("/api/chat", ollama_replies.chat),
     ("/api/generate", ollama_replies.generate), ("/api/embed", ollama_models.embed),
     ("/api/embeddings", ollama_models.embeddings), ("/api/show", ollama_models.show),
+    ("/infill", completion.infill), ("/embedding", embeddings.embedding),
+    ("/embeddings", embeddings.embedding), ("/api/v0/chat/completions", chat.chat_completions),
+    ("/api/v0/completions", completions.completions), ("/api/v0/embeddings", embeddings.embeddings),
+    ("/api/v1/generate", kobold.generate), ("/api/extra/generate/stream", kobold.stream),
+    ("/api/extra/tokencount", kobold.token_count),
 )  # fmt: skip
 
 DELETE: tuple[tuple[str, Handler], ...] = (("/v1/responses/{id}", kept.delete),)

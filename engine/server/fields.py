@@ -25,6 +25,11 @@ class Fields:
         """The field as it is; None if it is missing."""
         return self._values.get(name)
 
+    def renamed(self, names: Mapping[str, str]) -> Fields:
+        """The fields, also under the second of each two names."""
+        more = {new: self.get(old) for old, new in names.items() if self.get(old) is not None}
+        return Fields({**self._values, **more}, self._path)
+
     def wrong(self, name: str, expected: str) -> ApiError:
         """The error for a field that is not as `expected`."""
         value = self.get(name)

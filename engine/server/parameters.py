@@ -86,6 +86,7 @@ def stops(
         min_tokens=least,
         stop_strings=fields.texts(name, MOST_STOPS),
         stop_token_ids=fields.ids("stop_token_ids"),
+        time_limit=(fields.number("t_max_predict_ms", 0, 86400e3) or 0.0) / 1e3,
         keep_stop=fields.flag("include_stop_str_in_output"),
         when_full=when_full,
     )

@@ -29,14 +29,14 @@ def chat_request(fields: Fields, model: ServedModel) -> ChatRequest | None:
 def text_request(fields: Fields, model: ServedModel) -> ChatRequest | None:
     """What a body of /api/generate asks for; None without a prompt. Raises `ApiError`."""
     _refuse(fields, "images", "this model reads text only")
-    _refuse(fields, "suffix", "the model only continues the prompt")
     _refuse(fields, "template", "the model's own template is used; send the whole prompt with raw: true")
     _refuse(fields, "context", "send the conversation as messages to /api/chat")
     prompt, system = fields.text("prompt"), fields.text("system")
     if not prompt:
         return None
     messages = (Message("system", system),) if system else ()
-    return _request(fields, model, (*messages, Message("user", prompt)), plain=fields.flag("raw"))
+    plain = fields.flag("raw") or bool(fields.text("suffix"))
+    return _request(fields, model, (*messages, Message("user", prompt)), plain=plain)
 
 
 def _refuse(fields: Fields, name: str, reason: str) -> None:

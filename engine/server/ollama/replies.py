@@ -16,6 +16,7 @@ from engine.server.host import ServedModel, Work
 from engine.server.ollama.conversation import chat_request, text_request
 from engine.server.replies import Begun, Delta, Ended, Prompted, Writer, chat_work
 from engine.server.service import Service
+from engine.server.texts.infill import Infill
 from engine.server.texts.scoring import completion_work
 from engine.server.tools import calls_json
 
@@ -28,7 +29,7 @@ async def chat(service: Service, exchange: Exchange) -> Mapping[str, Any] | None
 
 
 async def generate(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
-    """A reply to one prompt; with `raw` the prompt goes on."""
+    """A reply to one prompt; with `raw` the prompt goes on, with `suffix` it goes on up to that."""
     return await _reply(service, exchange, text_request, _response)
 
 
@@ -71,7 +72,9 @@ async def _reply(
 
 def _work(fields: Fields, request: ChatRequest, scored: int | None) -> Work:
     if request.plain:
-        return completion_work(fields.text("prompt"), request, scored, echo=False, write=True)
+        prompt, suffix = fields.text("prompt"), fields.text("suffix")
+        gap = Infill(prompt, suffix) if suffix else prompt
+        return completion_work(gap, request, scored, echo=False, write=True)
     return chat_work(request, scored)
 
 

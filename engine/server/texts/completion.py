@@ -1,6 +1,6 @@
-"""POST /completion and GET /props: a prompt goes on, in the form of llama.cpp's server.
+"""POST /completion, /infill and GET /props: a prompt goes on, in the form of llama.cpp's server.
 
-Source: llama.cpp's `tools/server/README.md`, "POST /completion" and "GET /props".
+Source: llama.cpp's `tools/server/README.md`, "POST /completion", "POST /infill" and "GET /props".
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from engine.server.host import ServedModel
 from engine.server.replies import Begun, Ended, Reading, Score, Written
 from engine.server.service import Service
 from engine.server.texts.completions import Prompt, prompts_of
+from engine.server.texts.infill import Infill, infill_of, shown
 from engine.server.texts.scoring import completion_work
 from engine.server.tokens import asked
 
@@ -35,7 +36,7 @@ _REFUSED = {
 class _Choice:
     """One prompt's text while it is written."""
 
-    def __init__(self, index: int, prompt: Prompt, model: ServedModel, fields: Fields) -> None:
+    def __init__(self, index: int, prompt: Prompt | Infill, model: ServedModel, fields: Fields) -> None:
         self._prompt, self._model, self._text = prompt, model, ""
         self._ids_asked = fields.flag("return_tokens")
         self._scored = bool(fields.whole("n_probs", 0, parameters.MOST_LOGPROBS))
@@ -74,7 +75,7 @@ class _Choice:
         }  # fmt: skip
         return {
             **self._head, **content, "stop": True, "model": self._model.id,
-            "prompt": self._prompt if isinstance(self._prompt, str) else list(self._prompt),
+            "prompt": shown(self._prompt),
             "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
             "tokens_cached": stats.context_tokens, "has_new_line": "\n" in self._text, "truncated": False,
             "stop_type": reason, "stopping_word": self.ended.trigger if reason == "word" else "",
@@ -116,11 +117,22 @@ def _prompts(fields: Fields, most: int) -> tuple[Sequence[Prompt], bool]:
 async def completion(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
     """The endpoint that writes."""
     fields = Fields(await exchange.read())
-    model, bounds = service.model(fields), service.options.bounds
+    return await _written(service, exchange, fields, *_prompts(fields, service.options.bounds.prompts))
+
+
+async def infill(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
+    """The endpoint that fills a gap."""
+    fields = Fields(await exchange.read())
+    return await _written(service, exchange, fields, [infill_of(fields)], several=False)
+
+
+async def _written(
+    service: Service, exchange: Exchange, fields: Fields, prompts: Sequence[Prompt | Infill], several: bool
+) -> Mapping[str, Any] | None:
+    model = service.model(fields)
     for name, advice in _REFUSED.items():
         if fields.get(name):
             raise bad_request(f"{name} is not supported; {advice}.", name)
-    prompts, several = _prompts(fields, bounds.prompts)
     name = "max_tokens" if fields.get("n_predict") is None else "n_predict"
     most_tokens, write = parameters.most_tokens(fields, name, 0), fields.get(name) != 0
     request = ChatRequest(

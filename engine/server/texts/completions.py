@@ -20,6 +20,7 @@ from engine.server.host import ServedModel, Work
 from engine.server.options import Bounds
 from engine.server.replies import Begun, Ended, Prompted, ReplyEvent, Score, Written, usage
 from engine.server.service import Service
+from engine.server.texts.infill import Infill
 from engine.server.texts.scoring import completion_work
 
 _DEFAULT_TOKENS = 16
@@ -86,13 +87,15 @@ def prompts_of(fields: Fields, name: str, most: int) -> Sequence[Prompt]:
 
 def completion_call(fields: Fields, model: ServedModel, bounds: Bounds) -> CompletionCall:
     """What a body asks for. Raises `ApiError`."""
-    if fields.text("suffix"):
-        raise bad_request("suffix is not supported: the model only continues the prompt.", "suffix")
-    prompts = prompts_of(fields, "prompt", bounds.prompts)
+    prompts: Sequence[Prompt | Infill] = prompts_of(fields, "prompt", bounds.prompts)
     most_tokens, write = parameters.most_tokens(fields, "max_tokens", 0), fields.get("max_tokens") != 0
     most_tokens = _DEFAULT_TOKENS if most_tokens is None else most_tokens
     logprobs = fields.whole("logprobs", 0, parameters.MOST_LOGPROBS)
-    echo = fields.flag("echo")
+    echo, suffix = fields.flag("echo"), fields.text("suffix")
+    if suffix:
+        if echo or not all(isinstance(prompt, str) for prompt in prompts):
+            raise bad_request("suffix needs a prompt that is a text, and no echo.", "suffix")
+        prompts = [Infill(prompt, suffix) for prompt in prompts if isinstance(prompt, str)]
     if not (write or echo):
         raise bad_request("max_tokens is 0, which only scores the prompt; set echo to true.", "max_tokens")
     base = ChatRequest(

@@ -1,4 +1,7 @@
-"""POST /v1/embeddings. Source: OpenAI's API reference, "Embeddings"."""
+"""POST /v1/embeddings, and /embedding in the form of llama.cpp's server.
+
+Source: OpenAI's API reference, "Embeddings"; llama.cpp's `tools/server/README.md`, "POST /embeddings".
+"""
 
 from __future__ import annotations
 
@@ -33,3 +36,14 @@ async def embeddings(service: Service, exchange: Exchange) -> None:
     tokens = sum(one.tokens for one in found)
     rest = to_json({"model": model.id, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})
     await exchange.send_body(b'{"object":"list","data":[%s],%s' % (b",".join(items), rest[1:]))
+
+
+async def embedding(service: Service, exchange: Exchange) -> None:
+    """The vectors of `content` or `input`, each in a list of its own."""
+    fields = Fields(await exchange.read())
+    service.model(fields)
+    name = "input" if fields.get("content") is None else "content"
+    texts = prompts_of(fields, name, service.options.bounds.prompts)
+    found = await embeddings_of(service, exchange, texts, "", 0)
+    items = [b'{"index":%d,"embedding":[%s]}' % (index, one.json) for index, one in enumerate(found)]
+    await exchange.send_body(b"[%s]" % b",".join(items))

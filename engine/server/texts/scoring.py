@@ -24,6 +24,7 @@ from engine.kv_cache.lease import Lease
 from engine.kv_cache.readings import Passes
 from engine.server.host import Work
 from engine.server.replies import LEAST_LOGPROB, Begun, Ended, Score, Written, reply_work
+from engine.server.texts.infill import Infill, infill_ids, infill_request
 from engine.tensors import Floats
 from engine.text.tokenizer.aside import encoded_aside
 
@@ -32,7 +33,12 @@ _ROWS = 64
 
 
 def completion_work(
-    prompt: str | Sequence[int | str], request: ChatRequest, logprobs: int | None, *, echo: bool, write: bool
+    prompt: str | Sequence[int | str] | Infill,
+    request: ChatRequest,
+    logprobs: int | None,
+    *,
+    echo: bool,
+    write: bool,
 ) -> Work:
     """The work of one completion: with `echo` the prompt comes first, and unless `logprobs` is None with its
     scores; without `write` nothing follows it.
@@ -47,11 +53,11 @@ def completion_work(
             scores = None if logprobs is None else (yield from _scored(chat, ids, logprobs, keep=write))
             yield Written(_text(chat, prompt, ids), 0, tuple(scores or ()))
         if write:
-            kept = request
+            kept = infill_request(chat.tokenizer, request) if isinstance(prompt, Infill) else request
             if echo and logprobs is not None and not request.stops.stop_strings:
                 kept = replace(request, stops=replace(request.stops, keep_stop=True))
             for event in reply_work(lambda chat, stop: chat.complete(ids, kept, stop), logprobs)(chat, stop):
-                yield event if kept is request else _without_stop(chat, event)
+                yield _without_stop(chat, event) if kept.stops.keep_stop else event
         else:
             stats = Stats(prompt_tokens=len(ids), context_length=chat.context_length)
             yield Ended("max_tokens", "", stats)
@@ -68,10 +74,12 @@ def _without_stop(chat: LocalChat, event: Any) -> Any:
     return event
 
 
-def prompt_ids(chat: LocalChat, prompt: str | Sequence[int | str]) -> list[int]:
+def prompt_ids(chat: LocalChat, prompt: str | Sequence[int | str] | Infill) -> list[int]:
     """The ids of a prompt: a text that begins it has the BOS token that the tokenizer adds; ids are as they
     are.
     """
+    if isinstance(prompt, Infill):
+        return infill_ids(chat.tokenizer, prompt, chat.context_length)
     ids: list[int] = []
     for at, part in enumerate((prompt,) if isinstance(prompt, str) else prompt):
         if isinstance(part, str):
@@ -83,7 +91,7 @@ def prompt_ids(chat: LocalChat, prompt: str | Sequence[int | str]) -> list[int]:
     return ids
 
 
-def _text(chat: LocalChat, prompt: str | Sequence[int | str], ids: Sequence[int]) -> str:
+def _text(chat: LocalChat, prompt: str | Sequence[int | str] | Infill, ids: Sequence[int]) -> str:
     return prompt if isinstance(prompt, str) else chat.tokenizer.decode(ids, skip_special=False)
 
 

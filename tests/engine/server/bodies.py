@@ -25,6 +25,9 @@ VALID: dict[str, dict[str, Any]] = {
     "/api/embed": {"input": "Hello"},
     "/api/embeddings": {"prompt": "Hello"},
     "/api/show": {"model": "tiny"},
+    "/api/v1/generate": {"prompt": "Hello", "max_length": 2},
+    "/api/extra/tokencount": {"prompt": "Hello"},
+    "/embedding": {"content": "Hello"},
     "/v1/models/load": {"model": "tiny"},
     "/v1/models/unload": {"model": "none"},
 }
@@ -60,7 +63,8 @@ _NAMES = (
     "metadata", "system", "stop_sequences", "thinking", "output_config", "output_format", "dimensions",
     "encoding_format", "pooling", "best_of", "ignore_eos", "stop_token_ids", "return_token_strs",
     "add_special_tokens", "max_output_tokens", "background", "conversation", "format", "think", "raw",
-    "truncate", "images", "context", "template",
+    "truncate", "images", "context", "template", "content", "memory", "input_prefix", "input_suffix",
+    "input_extra", "rep_pen", "stop_sequence", "t_max_predict_ms",
 )  # fmt: skip
 _OPTIONS = st.dictionaries(st.sampled_from(_NAMES), JSON, max_size=3) | JSON
 _FIELDS = st.dictionaries(st.sampled_from(_NAMES) | st.text(), JSON, max_size=5)
@@ -96,7 +100,7 @@ def check(path: str, answer: Answer) -> None:
     elif answer.headers["content-type"] == "application/x-ndjson":
         assert {"done", "error"} & set(answer.lines[-1])
     else:
-        assert isinstance(answer.json, dict)
+        assert isinstance(answer.json, dict | list)
 
 
 def check_error(path: str, body: Any) -> None:

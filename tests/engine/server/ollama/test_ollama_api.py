@@ -118,7 +118,7 @@ def test_a_prompt_that_is_too_long_loses_its_oldest_messages_unless_forbidden(se
     ("path", "fields", "named"),
     [
         ("/api/chat", {"messages": [{**HELLO[0], "images": ["iVBOR"]}]}, r"messages\[0\]\.images"),
-        ("/api/generate", {"prompt": "a", "suffix": "b"}, "suffix"),
+        ("/api/generate", {"prompt": "a", "suffix": "b"}, "no control tokens"),
         ("/api/generate", {"prompt": "a", "context": [1, 2]}, "context"),
         ("/api/generate", {"prompt": "a", "template": "{{ .Prompt }}"}, "template"),
         ("/api/chat", {"messages": HELLO, "options": {"top_k": "many"}}, r"options\.top_k"),

@@ -139,7 +139,8 @@ def test_a_stream_has_the_same_text(served: Served) -> None:
         ({"prompt": [[]]}, "prompt"), ({"prompt": [-1]}, "prompt"), ({"prompt": ["a", [1.5]]}, "prompt"),
         ({"prompt": ["a"] * 2049}, "prompt"),
         ({"prompt": ["a"] * 1025, "n": 2}, "n"), ({"prompt": [99999]}, None), ({"prompt": ""}, None),
-        ({"suffix": "end"}, "suffix"), ({"max_tokens": 0}, "max_tokens"), ({"logprobs": True}, "logprobs"),
+        ({"suffix": "end"}, None), ({"suffix": "end", "echo": True}, "suffix"),
+        ({"max_tokens": 0}, "max_tokens"), ({"logprobs": True}, "logprobs"),
         ({"logprobs": 21}, "logprobs"),
     ],
 )  # fmt: skip

@@ -1,0 +1,116 @@
+"""KoboldCpp's API: texts (/api/v1/generate, /api/extra/generate/stream), counts of tokens, and names.
+
+Source: KoboldCpp's API documentation (lite.koboldai.net/koboldcpp_api).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.chat import LocalChat
+from engine.core import ChatRequest
+from engine.server import parameters
+from engine.server.exchange import Exchange
+from engine.server.failure import bad_request
+from engine.server.fields import Fields
+from engine.server.host import ServedModel
+from engine.server.replies import Begun, Ended, Written
+from engine.server.service import Service
+from engine.server.texts.scoring import completion_work
+from engine.server.tokens import asked
+
+VERSION = "1.90"
+"""The version of KoboldCpp whose API this is."""
+_DEFAULTS = {"temperature": 0.7, "top_k": 100, "top_p": 0.92, "repetition_penalty": 1.07}
+"""KoboldCpp's, where neither the request nor the model's authors say otherwise."""
+_TOKENS = 200
+_NAMES = {
+    "rep_pen": "repeat_penalty", "rep_pen_range": "repeat_last_n", "typical": "typical_p", "tfs": "tfs_z",
+    "nsigma": "top_n_sigma", "sampler_seed": "seed", "stop_sequence": "stop",
+}  # fmt: skip
+"""KoboldCpp's names of parameters: those of `parameters`."""
+_REFUSED = {"images": "this model reads text only", "grammar": "GBNF grammars are not followed"}
+
+
+async def generate(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """The text that follows a prompt."""
+    text, ended = "", None
+    async for _, event in _events(service, exchange, Fields(await exchange.read())):
+        text += event.text if isinstance(event, Written) else ""
+        ended = event if isinstance(event, Ended) else ended
+    assert ended is not None
+    counts = {"prompt_tokens": ended.stats.prompt_tokens, "completion_tokens": ended.stats.new_tokens}
+    return {"results": [{"text": text, "finish_reason": _reason(ended), **counts}]}
+
+
+async def stream(service: Service, exchange: Exchange) -> None:
+    """The same as events."""
+    async for _, event in _events(service, exchange, Fields(await exchange.read())):
+        if isinstance(event, Begun) and not exchange.streaming:
+            await exchange.start_stream()
+        if isinstance(event, Written):
+            await exchange.send_event({"token": event.text, "finish_reason": None}, "message")
+        if isinstance(event, Ended):
+            await exchange.send_event({"token": "", "finish_reason": _reason(event)}, "message")
+    await exchange.end_stream(done=False)
+
+
+def _events(service: Service, exchange: Exchange, fields: Fields) -> Any:
+    """What happens to the reply that a body asks for. Raises `ApiError`."""
+    model = service.model(fields)
+    prompt, request = fields.text("memory") + fields.text("prompt"), _request(fields, model)
+    service.start(exchange, [completion_work(prompt, request, None, echo=False, write=True)])
+    return service.events(exchange)
+
+
+def _request(fields: Fields, model: ServedModel) -> ChatRequest:
+    for name, reason in _REFUSED.items():
+        if fields.get(name):
+            raise bad_request(f"{name} is not supported: {reason}.", name)
+    renamed = fields.renamed(_NAMES)
+    most = parameters.most_tokens(fields, "max_length")
+    return ChatRequest(
+        (),
+        sampler=parameters.sampler(renamed, _DEFAULTS | dict(model.defaults)),
+        stops=parameters.stops(renamed, _TOKENS if most is None else most),
+        constraint=parameters.constraint(renamed, None),
+        plain=True,
+    )
+
+
+def _reason(ended: Ended) -> str:
+    return "length" if ended.reason in ("max_tokens", "context_full", "time_limit", "loop") else "stop"
+
+
+async def token_count(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """The ids of a prompt, and how many they are."""
+    fields = Fields(await exchange.read())
+    service.model(fields)
+    text, special = fields.text("prompt"), fields.flag("special", True)
+
+    def answer(chat: LocalChat) -> Mapping[str, Any]:
+        ids = chat.tokenizer.encode(text, special=True, add_bos=special and chat.tokenizer.add_bos)
+        return {"value": len(ids), "ids": ids}
+
+    return await asked(service, exchange, answer)
+
+
+async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """The name of the loaded model."""
+    return {"result": f"koboldcpp/{service.model(Fields({})).id}"}
+
+
+async def context(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """How many tokens the context holds."""
+    return {"value": service.model(Fields({})).context_length}
+
+
+async def version(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """Which version of KoboldCpp's API is spoken."""
+    return {"result": "KoboldCpp", "version": VERSION}
+
+
+async def united_version(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """The version of the KoboldAI United API, which KoboldCpp extends."""
+    return {"result": "1.2.5"}

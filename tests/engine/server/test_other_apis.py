@@ -1,0 +1,84 @@
+"""KoboldCpp's and LM Studio's endpoints, and the smaller ones of llama.cpp's server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine.server.fields import Fields
+from engine.server.host import ServedModel
+from engine.server.kobold import _request
+from tests.engine.server.served import HELLO, Served, ask
+
+pytestmark = pytest.mark.loopback
+GREEDY = {"prompt": "The quick", "max_length": 6, "temperature": 0, "rep_pen": 1}
+
+
+def test_kobold_writes_what_completions_write(served: Served) -> None:
+    sent = {"prompt": "The quick", "max_tokens": 6, "temperature": 0}
+    expected = ask(served, "/v1/completions", sent).json
+    (found,) = ask(served, "/api/v1/generate", GREEDY).json["results"]
+    assert (found["text"], found["finish_reason"]) == (expected["choices"][0]["text"], "length")
+    assert found["prompt_tokens"] == expected["usage"]["prompt_tokens"]
+    split = {**GREEDY, "memory": "The ", "prompt": "quick"}
+    assert ask(served, "/api/v1/generate", split).json["results"][0]["text"] == found["text"]
+    blocks = ask(served, "/api/extra/generate/stream", GREEDY).body.decode()[:-2].split("\n\n")
+    assert all(block.startswith("event: message\ndata: ") for block in blocks)
+    events = [json.loads(block.split("data: ", 1)[1]) for block in blocks]
+    assert "".join(event["token"] for event in events) == found["text"]
+    assert [event["finish_reason"] for event in events if event["finish_reason"]] == ["length"]
+
+
+def test_the_names_of_kobold() -> None:
+    sent = {
+        "rep_pen": 1.2, "rep_pen_range": 64, "typical": 0.9, "tfs": 0.8, "sampler_seed": 5,
+        "stop_sequence": ["You:"], "max_length": 7,
+    }  # fmt: skip
+    request = _request(Fields(sent), ServedModel("tiny", defaults=(("top_k", 3),)))
+    sampler, stops = request.sampler, request.stops
+    assert (sampler.repetition_penalty, sampler.repetition_range, sampler.typical) == (1.2, 64, 0.9)
+    assert (sampler.tail_free, sampler.seed, sampler.top_k, sampler.top_p) == (0.8, 5, 3, 0.92)
+    assert (stops.stop_strings, stops.max_tokens) == (("You:",), 7)
+    assert _request(Fields({}), ServedModel("tiny")).stops.max_tokens == 200
+
+
+def test_what_kobold_asks_first(served: Served) -> None:
+    found = ask(served, "/api/extra/tokencount", {"prompt": "The quick"}).json
+    ids = ask(served, "/tokenize", {"prompt": "The quick"}).json["tokens"]
+    assert found == {"value": len(ids), "ids": ids}
+    assert ask(served, "/api/v1/model").json == {"result": "koboldcpp/tiny"}
+    assert ask(served, "/api/extra/version").json["result"] == "KoboldCpp"
+    assert ask(served, "/api/v1/info/version").json == {"result": "1.2.5"}
+    for path in ("/api/v1/config/max_context_length", "/api/extra/true_max_context_length"):
+        assert ask(served, path).json == {"value": 1024}
+    for name in ("images", "grammar"):
+        answer = ask(served, "/api/v1/generate", {**GREEDY, name: "x"})
+        assert answer.status == 400
+        assert f"{name} is not supported" in answer.json["error"]
+
+
+def test_lm_studio(served: Served) -> None:
+    cards = ask(served, "/api/v0/models").json["data"]
+    assert [(card["id"], card["state"]) for card in cards] == [("tiny", "loaded"), ("other", "not-loaded")]
+    assert ask(served, "/api/v0/models/tiny").json == cards[0]
+    assert cards[0]["max_context_length"] == 1024
+    assert ask(served, "/api/v0/models/none").status == 404
+    body = {"messages": HELLO, "max_tokens": 4, "temperature": 0}
+    texts = [
+        ask(served, path, body).json["choices"][0]["message"]["content"]
+        for path in ("/api/v0/chat/completions", "/v1/chat/completions")
+    ]
+    assert texts[0] == texts[1]
+
+
+def test_llama_cpp_s_vectors_slots_and_adapters(served: Served) -> None:
+    vector = ask(served, "/v1/embeddings", {"input": "The quick"}).json["data"][0]["embedding"]
+    assert ask(served, "/embedding", {"content": "The quick"}).json == [{"index": 0, "embedding": [vector]}]
+    two = ask(served, "/embeddings", {"input": ["The quick", "Hello"]}).json
+    assert (two[0]["embedding"], two[1]["index"]) == ([vector], 1)
+    slots = ask(served, "/slots").json
+    assert [slot["id"] for slot in slots] == list(range(served.server.service.options.bounds.choices))
+    assert {slot["n_ctx"] for slot in slots} == {1024}
+    assert not any(slot["is_processing"] for slot in slots)
+    assert ask(served, "/lora-adapters").json == []
