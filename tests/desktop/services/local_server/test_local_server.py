@@ -15,6 +15,7 @@ import pytest
 from PySide6.QtCore import Qt
 
 from desktop.app import EngineApi
+from desktop.services.local_server.engine_thread import _Ticket
 from desktop.services.local_server.local_server import LocalServer
 from desktop.settings import LocalServerSettings
 from tests.conftest import WAIT_MS
@@ -209,3 +210,12 @@ def test_the_windows_own_chat_is_answered_beside_a_request(hand: Hand) -> None:
     hand.qtbot.waitUntil(lambda: not hand.session.replying_in, timeout=WAIT_MS)
     assert hand.texts()[-1]
     assert answered(hand, asking)[0] == 200
+
+
+def test_a_client_is_told_why_its_reply_was_ended_unless_it_asked_for_that() -> None:
+    ticket = _Ticket()
+    ended = ticket.stopped()
+    assert ended is not None
+    assert ended.code == "model_changed"
+    ticket.cancel()
+    assert ticket.stopped() is None
