@@ -231,9 +231,12 @@ def _with_html(children: Sequence[Token]) -> list[Token]:
             kept.append(child)
         if child.type == "html_close" and child.tag == "summary":
             kept.append(Token("hardbreak", "br", 0))
-    for place, child in enumerate(kept):  # adjacent breaks of different kinds are one
-        if child.type == "softbreak" and (place and kept[place - 1].type == "hardbreak"):
-            child.type = "text"
+    for place, child in enumerate(kept):  # adjacent breaks of different kinds are one, without spaces
+        if place and kept[place - 1].type == "hardbreak":
+            if child.type == "softbreak":
+                child.type = "text"
+            elif child.type == "text":
+                child.content = child.content.lstrip(" ")
     while kept and kept[0].type == "softbreak":
         del kept[0]
     while kept and kept[-1].type in ("softbreak", "hardbreak"):

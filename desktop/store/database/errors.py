@@ -134,6 +134,14 @@ def _translation(error: sqlite3.DatabaseError, path: Path) -> StoreError:
                 path=path,
             )
         )
+    if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreError(
+            _(
+                "Another program has locked the chats in {path}, so they cannot be read or saved. Close that "
+                "program, then try again.",
+                path=path,
+            )
+        )
     return StoreError(
         _(
             "The chats in {path} cannot be read or saved ({error}). Check free space and permissions.",

@@ -183,6 +183,24 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
     hand.wait_for("idle")
 
 
+def test_a_dropped_folder_of_chats_is_imported_and_one_of_a_model_is_opened(
+    hand: Hand, tmp_path: Path
+) -> None:
+    chats, model = tmp_path / "exported", tmp_path / "model"
+    (chats / "deep").mkdir(parents=True)
+    model.mkdir()
+    written(chats / "account.json", {"name": "me"})
+    written(chats / "deep" / "one.json", [chatgpt(1)])
+    written(model / "chats.json", [chatgpt(2)])
+    written(model / "config.json", {})
+    opened: list[Path] = []
+    hand.window.model_controller.open = opened.append
+    hand.window.files.open([chats, model])
+    window = hand.window.transfer.import_window
+    hand.qtbot.waitUntil(lambda: window.heading.text() == "1 chat was imported")
+    assert opened == [model]
+
+
 def test_other_json_is_not_imported(hand: Hand, tmp_path: Path) -> None:
     for number, text in enumerate(
         ('{"name": "package", "version": "1.0"}', "[1, 2, 3]", "no json", '[{"a": 1}]', "")

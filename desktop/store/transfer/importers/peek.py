@@ -1,21 +1,24 @@
-"""Whether a file is an export of chats, judging by its beginning: a few milliseconds however large it is."""
+"""Whether a file is an export of chats, judging by its beginning: a few milliseconds however large it is; and
+whether a folder has some.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from pathlib import Path
 
 from desktop.store.transfer.importers.formats import format_of, line_format_of
 from desktop.store.transfer.importers.gpt4all import MAGIC
 from desktop.store.transfer.importers.open_webui.database import MAGIC as DATABASE
 from desktop.store.transfer.importers.open_webui.database import has_chats
+from desktop.store.transfer.importers.sources import ENDINGS, chat_files
 
-__all__ = ["ENDINGS", "is_chats"]
+__all__ = ["is_chats"]
 
-ENDINGS = (".json", ".jsonl", ".ndjson", ".zip", ".chat", ".db")
-"""Extensions of the files to inspect; every archive is taken for an export of chats."""
 HEAD = 1 << 16
+_FIRST_FILES = 20
 _MARKS = (
     ("format", "inglenook-conversation"), ("mapping", "create_time"), ("mapping", "current_node"),
     ("chat_messages",), ("history", "currentId"), ("conv", "messages"), ("messages", "versions"),
@@ -29,7 +32,12 @@ _WORD = re.compile(r'"([\w-]{1,40})"')
 
 
 def is_chats(path: Path) -> bool:
-    """Whether it looks like chats of a supported program; False if the file cannot be read."""
+    """Whether it looks like chats of a supported program, or is a folder whose first files do and which is no
+    model; False if it cannot be read.
+    """
+    if path.is_dir():
+        model = (path / "config.json").exists() or any(path.glob("*.safetensors"))
+        return not model and any(is_chats(file.path) for file in islice(chat_files(path), _FIRST_FILES))
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         return False

@@ -16,7 +16,7 @@ from typing import IO, Any
 from desktop.store.conversations.bulk_insert import RecordWriter
 from desktop.store.database.database import Database
 from desktop.store.transfer.importers.fields import mapping
-from desktop.store.transfer.importers.formats import format_of, line_format_of
+from desktop.store.transfer.importers.formats import format_of, labels, line_format_of
 from desktop.store.transfer.importers.gpt4all import MAGIC, read_chat
 from desktop.store.transfer.importers.json_entries import MOST_BYTES, Entry, Flaw, json_entries
 from desktop.store.transfer.importers.open_webui.database import MAGIC as DATABASE
@@ -52,7 +52,8 @@ def import_conversations(
     most_bytes: int = MOST_BYTES,
     encode: Encode | None = None,
 ) -> Iterator[Event]:
-    """Import every conversation of a file or zip archive, each completely or not at all; yields events.
+    """Import every conversation of a file, zip archive or folder, each completely or not at all; yields
+    events.
 
     `database` was opened by the calling thread. When `cancel()` returns true the import ends between two
     entries; what was imported stays. An entry of more than `most_bytes` is refused, and no more than that is
@@ -157,7 +158,8 @@ class _Run:
         """The report on the whole import."""
         if not self.found_any:
             yield from self.held[:_MOST_NOTES]
-            yield Broken(name, _("It contains no chats of a known program."))
+            programs = ", ".join(labels())
+            yield Broken(name, _("It contains no chats of a known program ({programs}).", programs=programs))
         elif others := self._others - (len(self.assets.used) if self.assets is not None else 0):
             yield LeftOut(translate(_OTHER_FILES), others, files=True)
         for what, count in self._left_out.items():

@@ -1,5 +1,5 @@
-"""The files at a chosen path: the file itself, or the members of a zip archive. Names do not matter, only
-content.
+"""The files at a chosen path: the file itself, the members of a zip archive, or the files of a folder whose
+names end as those of chats. Names do not matter otherwise, only content.
 
 The directory of an archive is read once, however many members it has, and what is unpacked to disk is
 bounded.
@@ -8,6 +8,7 @@ bounded.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import struct
@@ -25,7 +26,13 @@ from engine.printable import one_line
 from engine.units import size_text
 from engine.words import _
 
-__all__ = ["TROUBLE", "Assets", "SourceFile", "directory_size", "on_disk", "opened", "source_files"]
+__all__ = [
+    "ENDINGS", "TROUBLE", "Assets", "SourceFile", "chat_files", "directory_size", "on_disk", "opened",
+    "source_files",
+]  # fmt: skip
+
+ENDINGS = (".json", ".jsonl", ".ndjson", ".zip", ".chat", ".db")
+"""Extensions of files that may have chats in them; every archive is taken for an export of chats."""
 
 TROUBLE = (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
 """What reading a damaged, encrypted or unknown kind of archive raises: zipfile's errors have no common base.
@@ -33,6 +40,8 @@ TROUBLE = (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, Runtime
 
 _ASSET = re.compile(r"file[-_][0-9A-Za-z]+")
 _MOST_ASSET = 64 << 20
+_MOST_FILES = 100_000
+"""Files of a folder that are looked at."""
 _MOST_FOLDERS = 8
 """Folders around a chat in which its pictures are looked for."""
 _PIECE = 1 << 20
@@ -51,7 +60,7 @@ _END, _END_64, _LONGEST_COMMENT = b"PK\x05\x06", b"PK\x06\x06", 65_535
 @dataclass(frozen=True, slots=True)
 class SourceFile:
     """A file to read: `member` is its entry in `archive`, None for the file itself; `size` is in bytes,
-    unpacked.
+    unpacked. `folder` is the chosen folder that it was found in.
 
     Members can be read while `source_files` is open.
     """
@@ -60,13 +69,14 @@ class SourceFile:
     archive: zipfile.ZipFile | None
     member: zipfile.ZipInfo | None
     size: int
+    folder: Path | None = None
 
     @property
     def name(self) -> str:
         """The name to show."""
-        return one_line(
-            self.path.name if self.member is None else f"{self.path.name}, {self.member.filename}"
-        )
+        if self.member is not None:
+            return one_line(f"{self.path.name}, {self.member.filename}")
+        return one_line(str(self.path.relative_to(self.folder.parent)) if self.folder else self.path.name)
 
     def beside(self, ending: str) -> SourceFile | None:
         """The archive's member named like this one plus `ending`; None if there is none."""
@@ -82,6 +92,9 @@ class SourceFile:
 @contextlib.contextmanager
 def source_files(path: Path) -> Iterator[list[SourceFile]]:
     """The files at `path`. Raises one of `TROUBLE` if it cannot be read."""
+    if path.is_dir():
+        yield list(chat_files(path))
+        return
     with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":
             yield [SourceFile(path, None, None, path.stat().st_size)]
@@ -94,16 +107,33 @@ def source_files(path: Path) -> Iterator[list[SourceFile]]:
             yield [SourceFile(path, archive, member, member.file_size) for member in members]
 
 
+def chat_files(folder: Path) -> Iterator[SourceFile]:
+    """The files in a folder, and in the folders in it, whose names end as those of chats; no archives. Links
+    to folders are not followed, and what cannot be read is left out.
+    """
+    left = _MOST_FILES
+    for place, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            left -= 1
+            path = Path(place, name)
+            if left >= 0 and path.suffix.lower() in ENDINGS and path.suffix.lower() != ".zip":
+                with contextlib.suppress(OSError):
+                    yield SourceFile(path, None, None, path.stat().st_size, folder)
+        if left <= 0:
+            return
+
+
 class Assets:
     """The files that chats refer to. They do by the beginnings of their names in an archive, as ChatGPT's do
     ("file-AbC123-beach.jpg"), or by their paths from a folder that `chats`, the file that is read, is in:
-    directly or in folders of it. `used` are the names of those that were read.
+    directly or in folders of it. `used` are those that were read.
     """
 
     def __init__(self, files: list[SourceFile]) -> None:
         self._files: dict[str, SourceFile] = {}
         self._members: dict[str, list[SourceFile]] = {}
-        self.used: set[str] = set()
+        self.used: set[tuple[Path, str]] = set()
         self.chats: SourceFile | None = None
         for file in files:
             name = file.member.filename.rpartition("/")[2] if file.member is not None else ""
@@ -143,7 +173,7 @@ class Assets:
                 data = stream.read(_MOST_ASSET + 1)
         except TROUBLE:
             return None
-        self.used.add(file.name)
+        self.used.add((file.path, file.name))
         return data
 
     def _at(self, path: str) -> SourceFile | None:

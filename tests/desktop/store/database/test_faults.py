@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from desktop.store.backups import Backups
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.trash import DAY_S, empty_trash
 from desktop.store.database.database import StoreError
+from desktop.store.database.errors import translated
 from desktop.store.database.open import open_conversations
 from desktop.store.search.indexing import index_step
 
@@ -38,6 +40,21 @@ def run(code: str, *arguments: object, **how: object) -> str:
 
 
 # -- two processes on one folder
+
+
+def test_a_file_that_another_program_has_locked_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "chats.sqlite3"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with (
+            closing(sqlite3.connect(path, timeout=0)) as own,
+            pytest.raises(
+                StoreError, match=f"Another program has locked the chats in {re.escape(str(path))}"
+            ),
+            translated(path),
+        ):
+            own.execute("SELECT * FROM sqlite_master").fetchall()
+
 
 WRITER = """
 import sys
@@ -176,6 +193,7 @@ from desktop.store import backups
 from desktop.store.backups import Backups
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import StoreError
+from desktop.store.database.errors import translated
 from desktop.store.database.open import open_conversations
 from desktop.store.attachments.pictures import PictureStore, StoredPicture
 from desktop.store.conversations.drafts import DraftStore

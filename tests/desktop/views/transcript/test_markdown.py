@@ -176,7 +176,7 @@ def paragraphs(document: QTextDocument) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("line_break", ["  \n   ", "\\\n   ", "<br>", "<br />\n   "])
+@pytest.mark.parametrize("line_break", ["  \n   ", "\\\n   ", "<br>", "<br> ", "<br />\n   "])
 @pytest.mark.parametrize("marker", ["1.", "-", "- [x]"])
 def test_a_hard_break_does_not_begin_an_item(style: Style, line_break: str, marker: str) -> None:
     document = SafeDocument()

@@ -108,6 +108,29 @@ def test_a_zip_of_jans_threads(database: Database, store: ConversationStore, tmp
     assert not [event for event in events if getattr(event, "files", False)], "titles were read, too"
 
 
+def test_a_folder_of_jans_threads(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+    threads = tmp_path / "threads"
+    for name in ("a", "b"):
+        (threads / name).mkdir(parents=True)
+        written(threads / name / "thread.json", THREAD | {"id": name, "title": name})
+        lines(threads / name / "messages.jsonl", line("1", "user", f"Hello {name}", thread_id=name))
+    lines(threads / "b" / "messages.jsonl", line("1", "user", "Hello b", thread_id="b"), {"object": "?"})
+    (threads / "notes.txt").write_text("no chat")
+    assert is_chats(threads)
+    events = run(database, threads)
+    assert [chat.title for chat in imported(events)] == ["a", "b"]
+    assert [note.place for note in broken(events)] == ["threads/b/messages.jsonl, line 1, message 2"]
+    assert not [event for event in events if getattr(event, "files", False)], "titles were read, too"
+    (threads / "config.json").write_text("{}")
+    assert not is_chats(threads), "a model's folder"
+    assert not is_chats(tmp_path / "gone")
+
+
+def test_an_empty_folder_says_what_can_be_imported(database: Database, tmp_path: Path) -> None:
+    [note] = broken(run(database, tmp_path))
+    assert note.reason.startswith("It contains no chats of a known program (Inglenook, ChatGPT, ")
+
+
 def textgen() -> dict[str, Any]:
     return {
         "internal": [["<|BEGIN-VISIBLE-CHAT|>", "Welcome!"], ["Is 1 < 2?", "Yes: 1 < 2."], ["", "Indeed."]],

@@ -148,9 +148,8 @@ def test_foreign_values_are_reported(database: Database, tmp_path: Path, content
     assert imported(events) == []
 
 
-def test_a_missing_file_and_a_folder_are_reported(database: Database, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(database: Database, tmp_path: Path) -> None:
     assert "cannot be opened" in broken(run(database, tmp_path / "nowhere"))[0].reason
-    assert "cannot be opened" in broken(run(database, tmp_path))[0].reason
 
 
 def test_a_cycle_is_reported(database: Database, store: ConversationStore, tmp_path: Path) -> None:
