@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.constraint.calls.elements import Elements
 from engine.constraint.calls.lark import LarkRules, quoted
-from engine.constraint.calls.schema import argument_schema, as_json
+from engine.constraint.calls.schema import argument_schema, as_json, in_order
 from engine.constraint.calls.texts import FREE, NoTexts, texts_of
 from engine.constraint.calls.values import Values, alternatives, braces, members_of, python
 from engine.constraint.grammar_source import GrammarSource
@@ -211,6 +211,7 @@ class _Written:
     def _one(self, tool: Tool) -> str:
         form, text = self._form, self.rules.text
         schema = argument_schema(tool, self._grammar.lenient)
+        schema = in_order(schema) if form.in_order else schema
         end = self.rules.loose(form.call[1].rstrip())
         if form.kind == "object":
             return f"{self._object(tool, schema)} {end}"

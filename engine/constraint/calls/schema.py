@@ -13,7 +13,7 @@ from engine.errors import BadSetting
 from engine.text.tools.values import parameters_of, resolved
 from engine.words import _
 
-__all__ = ["argument_schema"]
+__all__ = ["argument_schema", "in_order"]
 
 _NOTES = frozenset({
     "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
@@ -54,6 +54,21 @@ def argument_schema(tool: Tool, lenient: bool) -> Mapping[str, Any]:
         schema["x-guidance"] = {**schema["x-guidance"], "lenient": True}
         named_schema(name, schema)
     return schema
+
+
+def in_order(schema: Any) -> Any:
+    """A schema whose `properties`, at any depth, stand in the order of their names, as Jinja's `dictsort` has
+    it.
+    """
+    if isinstance(schema, list):
+        return [in_order(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {key: value if key in _VERBATIM else in_order(value) for key, value in schema.items()}
+    known = found.get("properties")
+    if isinstance(known, Mapping):
+        found["properties"] = dict(sorted(known.items(), key=lambda one: str(one[0]).lower()))
+    return found
 
 
 def _enforced(schema: Any, root: Mapping[str, Any], joined: frozenset[str], is_part: bool = False) -> Any:

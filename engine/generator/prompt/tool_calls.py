@@ -17,7 +17,8 @@ from engine.errors import BadSetting
 from engine.settings import ConstraintSettings
 from engine.text.template.channels import HARMONY
 from engine.text.template.reasoning import Tag
-from engine.text.template.template import ChatTemplate, Turn
+from engine.text.template.template import ChatTemplate
+from engine.text.template.turns import Turn
 from engine.text.tokenizer.aside import made_aside
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.text.tools.detect import ToolStyle, tool_style

@@ -8,7 +8,7 @@ write stays text.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from datetime import date
 from functools import cached_property
@@ -30,17 +30,13 @@ from engine.text.template.source import (
     gguf_tool_template,
 )
 from engine.text.template.thinking import ThinkingSwitch, Way, find_switch
+from engine.text.template.turns import Turn, as_turn, attempts, in_parts, open_end, tagged
 from engine.text.tokenizer import aside
 from engine.text.tokenizer.hf_folder import special_tokens
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _
 
-_CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
-_REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Names under which a message may carry the reasoning of its reply; the first one present counts."""
-
-Turn = Message | Mapping[str, Any]
-"""A message, or a mapping as templates see it: {"role", "content", ...}, for what `Message` lacks."""
+_PROBE = "qprobe"
 
 
 class ChatTemplate:
@@ -176,7 +172,7 @@ class ChatTemplate:
     def _over(self, source: str) -> ChatTemplate:
         """This template with another source, for another thread."""
         other = copy(self)
-        for kept in ("twin", "for_tools", "shown"):
+        for kept in ("twin", "for_tools", "shown", "_takes_parts"):
             other.__dict__.pop(kept, None)
         other.source, other._tool_source, other._switch = source, "", None
         other._environment = BoundedEnvironment()
@@ -207,9 +203,11 @@ class ChatTemplate:
         ways = [given] if tools is not None else [given, {**given, "tools": [], "documents": []}]
         if "functions" in self.source:
             ways.append({**_further(tools or ()), **given})
-        turns = [_as_turn(message) for message in messages]
+        turns = [as_turn(message) for message in messages]
+        if self._takes_parts:
+            turns = [in_parts(turn) for turn in turns]
         failure: BadTemplate | None = None
-        for attempt in _attempts(turns):
+        for attempt in attempts(turns):
             for offered in ways:
                 try:
                     return self._render(attempt, add_generation_prompt, continue_last, offered)
@@ -227,13 +225,10 @@ class ChatTemplate:
         continue_last: bool,
         given: Mapping[str, Any],
     ) -> str:
-        content = turns[-1].get("content")
+        content = ""
         if continue_last:
-            if not isinstance(content, str):
-                raise BadTemplate(
-                    _("The last message has no text, so it cannot be continued; start a new reply instead.")
-                )
-            turns = [*turns[:-1], {**turns[-1], "content": content + _CONTINUE_TAG}]
+            content, last = tagged(turns[-1])
+            turns = [*turns[:-1], last]
         text = self._environment.render_bounded(
             self._template,
             sum(map(text_size, (turns, given))),
@@ -244,7 +239,20 @@ class ChatTemplate:
                 "add_generation_prompt": add_generation_prompt and not continue_last,
             },
         )
-        return _open_end(text, str(content)) if continue_last else text
+        return open_end(text, content) if continue_last else text
+
+    @cached_property
+    def _takes_parts(self) -> bool:
+        """Whether the template shows texts only as parts of a list, as some for models with pictures do."""
+
+        def shows(content: object) -> bool:
+            given = {"tools": None, "documents": None}
+            try:
+                return _PROBE in self._render([{"role": "user", "content": content}], True, False, given)
+            except BadTemplate:
+                return False
+
+        return "text" in self.source and not shows(_PROBE) and shows([{"type": "text", "text": _PROBE}])
 
 
 def _further(tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -252,75 +260,6 @@ def _further(tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     functions = [tool.get("function", tool) for tool in tools]
     text = json.dumps(functions, indent=4, ensure_ascii=False) if functions else ""
     return {"functions": text, "datetime": str(date.today())}
-
-
-def _as_turn(message: Turn) -> dict[str, Any]:
-    """A message as templates see it, with its reasoning under each of the names.
-
-    Most templates read `reasoning_content`, those of gpt-oss and LFM2.5 `thinking`, that of Solar Open
-    `reasoning`.
-    """
-    if isinstance(message, Message):
-        return {"role": message.role, "content": message.content}
-    turn = dict(message)
-    reasoning = next((turn[name] for name in _REASONING if turn.get(name) is not None), None)
-    if reasoning is None:
-        return turn
-    return {"thinking": reasoning, "reasoning": reasoning, **turn, "reasoning_content": reasoning}
-
-
-def _attempts(turns: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
-    """The conversation as it is, then in the forms that more templates accept, if these differ."""
-    yield turns
-    folded = fold_system(turns)
-    if folded is not None:
-        yield folded
-    joined = _join_turns(turns if folded is None else folded)
-    if joined is not None:
-        yield joined
-
-
-def _join_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """Consecutive plain messages of the user or of the assistant joined; None if there are none."""
-    joined: list[dict[str, Any]] = []
-    for turn in turns:
-        last = joined[-1] if joined else {}
-        plain = (
-            all(set(one) == {"role", "content"} and isinstance(one["content"], str) for one in (last, turn))
-            if last
-            else False
-        )
-        if plain and last["role"] == turn["role"] and turn["role"] in ("user", "assistant"):
-            joined[-1] = {**last, "content": "\n\n".join([last["content"], turn["content"]])}
-        else:
-            joined.append(dict(turn))
-    return joined if len(joined) < len(turns) else None
-
-
-def _open_end(text: str, content: str) -> str:
-    """`text` up to the end of the last message, which the tag marks; `transformers` cuts there too."""
-    at = text.rfind(_CONTINUE_TAG.strip())
-    if at < 0 or content.strip() not in text:
-        raise BadTemplate(
-            _(
-                "The chat template leaves out part of the last message, so it cannot be continued; start a "
-                "new reply instead."
-            )
-        )
-    return text[:at] if text[at : at + len(_CONTINUE_TAG)] == _CONTINUE_TAG else text[:at].rstrip()
-
-
-def fold_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """The turns with all system texts moved to the first user turn; None if either is missing."""
-    system = [str(turn.get("content") or "") for turn in turns if turn.get("role") == "system"]
-    rest = [dict(turn) for turn in turns if turn.get("role") != "system"]
-    first = next(
-        (turn for turn in rest if turn.get("role") == "user" and isinstance(turn.get("content"), str)), None
-    )
-    if not system or first is None:
-        return None
-    first["content"] = "\n\n".join([*system, first["content"]])
-    return rest
 
 
 def encode_chat(
@@ -342,7 +281,7 @@ def encode_chat(
     """
     template = template if tools is None else template.for_tools
     turns, offered = (
-        [_as_turn(message) for message in messages],
+        [as_turn(message) for message in messages],
         None if tools is None else [dict(tool) for tool in tools],
     )
 

@@ -106,6 +106,8 @@ def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
                 template, [_user(), _calls(1, as_text, named), _result(named)]
             )
             said = None if form.marker else known_form(template.source)  # in what it says of tools
+            if _sorts(template, as_text):
+                form = replace(form, in_order=True)
             return ToolStyle(said or form, offers, True, results, as_text, count == 1, named)
     form = known_form(template.source, control) if offers else None
     return ToolStyle(form or HERMES, offers, writes and offers, results and offers)
@@ -131,9 +133,16 @@ def _calls(count: int, as_text: bool = False, named: bool = False) -> dict[str, 
     return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
-def _call_with(given: dict[str, Any]) -> dict[str, Any]:
+def _call_with(given: dict[str, Any] | str) -> dict[str, Any]:
     call = {"id": _IDS[0], "type": "function", "function": {"name": _NAMES[0], "arguments": given}}
     return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def _sorts(template: ChatTemplate, as_text: bool) -> bool:
+    """Whether the template writes arguments in the order of their names, as Gemma 4's does."""
+    given = dict(zip(_KEYS[1::-1], _VALUES[1::-1], strict=True))
+    shown = _rendered(template, [_user(), _call_with(json.dumps(given) if as_text else given)])
+    return shown.rfind(_VALUES[0]) < shown.rfind(_VALUES[1])
 
 
 def _result(named: bool = False) -> dict[str, Any]:
@@ -165,7 +174,7 @@ def _form(template: ChatTemplate, text: str, count: int) -> CallForm | None:
     if _ASKED in head:  # the template moves the tools, so that the two texts part before the user's message
         head, asked = head.rpartition(_ASKED)[2], (prompt, plain.rpartition(_PLAIN)[0])
         head = head[max(len(_common_start([head, one.rpartition(_ASKED)[2]])) for one in asked) :]
-    head = _without_thought(_without_start(head, prompt.rstrip()), template.tags)
+    head = _without_thought(_without_start(head, prompt), template.tags)
     places = [text.find(part, start) for part in (_KEYS[0], _VALUES[0], _KEYS[1], _VALUES[1])]
     if min(places) < 0 or places != sorted(places):
         return None
@@ -300,10 +309,13 @@ def _tagged(template: ChatTemplate, parts: _Parts) -> CallForm | None:
 
 
 def _without_start(head: str, prompt: str) -> str:
-    """The text before a call without the beginning of the reply, which is part of the `prompt`."""
-    core = head.lstrip()
-    ends = (n for n in range(min(len(core), len(prompt)), 2, -1) if core.startswith(prompt[-n:]))
-    return core[n:] if (n := next(ends, 0)) else head
+    """The text before a call without the beginning of the reply, which is part of the `prompt`, whatever the
+    white space in it.
+    """
+    core, end = "".join(head.split()), "".join(prompt.split())
+    shared = (n for n in range(min(len(core), len(end)), 2, -1) if core.startswith(end[-n:]))
+    found = re.match(rf"(?:\s*\S){{{next(shared, 0)}}}", head)
+    return head[found.end() :] if found is not None else head
 
 
 def _without_thought(head: str, tags: Sequence[Tag]) -> str:

@@ -40,7 +40,7 @@ class CallForm:
     - "python": `name(key=value, ...)` with Python literals.
 
     Where `begun` is not empty, prompts end with it, and a call has the rest of `opening`, while a text begins
-    with `answer`.
+    with `answer`. With `in_order`, arguments and members stand in the order of their names.
     """
 
     kind: Kind
@@ -61,6 +61,7 @@ class CallForm:
     item: str = "item"
     begun: str = ""
     answer: str = ""
+    in_order: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:

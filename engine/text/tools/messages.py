@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.core import Message, Tool, ToolCall
-from engine.text.template.template import Turn
+from engine.text.template.turns import Turn
 from engine.text.tools.detect import ToolStyle, named_id
 from engine.text.tools.form import CHANNELS, CallForm
 from engine.text.tools.values import parameters_of

@@ -23,6 +23,7 @@ def written_calls(form: CallForm, calls: Sequence[tuple[str, Mapping[str, Any]]]
 
 
 def _call(form: CallForm, name: str, given: Mapping[str, Any], place: int) -> str:
+    given = _in_order(given) if form.in_order else given
     if form.kind == "object":
         return _object(form, name, given, place)
     if form.kind == "named":
@@ -39,6 +40,13 @@ def _call(form: CallForm, name: str, given: Mapping[str, Any], place: int) -> st
     if form.kind == "braces":
         return name + _braces(given, form.quote)
     return f"{name}({', '.join(f'{key}={_python(value)}' for key, value in given.items())})"
+
+
+def _in_order(value: Any) -> Any:
+    """A value whose members, at any depth, stand in the order of their names."""
+    if isinstance(value, Mapping):
+        return {name: _in_order(value[name]) for name in sorted(value, key=str.lower)}
+    return list(map(_in_order, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _object(form: CallForm, name: str, given: Mapping[str, Any], place: int) -> str:

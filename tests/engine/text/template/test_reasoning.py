@@ -34,6 +34,8 @@ CASES = {
     "|>Done.": "I look.\n\nDone.",
     "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}": "<think>\n{}",
     "<|message|>Hi.": "Hi.",
+    "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>commentary to=assistant<|channel|>"
+    "final<|message|>B": "<think>\nA\n</think>\n\nB",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -325,3 +326,25 @@ def test_a_template_that_reads_its_tools_as_a_text() -> None:
 def test_a_template_that_can_do_without_such_a_text_gets_none() -> None:
     source = "{% if functions %}{{ functions }}{% endif %}{{ datetime }}{{ messages[0].content }}"
     assert ChatTemplate(source, None, None).render([Message("user", "x")], tools=[{"name": "y"}]) == "x"
+
+
+# -- the order of arguments, and loose white space
+
+SORTED = (
+    "{{ tools | tojson }}{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}{% else %}"
+    "   <|bot|></think>    {{ m.content }}{% for c in m.tool_calls %}<call>"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson(sort_keys=true) }}}'
+    "</call>{% endfor %}[end]{% endif %}{% endfor %}{% if add_generation_prompt %} <|bot|>  "
+    "</think>{% endif %}"
+)
+
+
+def test_arguments_keep_the_order_that_a_template_gives_them() -> None:
+    form = tool_style(ChatTemplate(SORTED, None, None)).form
+    assert (form.kind, form.marker, form.in_order) == ("object", "<call>", True)
+    assert not tool_style(ChatTemplate(SORTED.replace("sort_keys=true", ""), None, None)).form.in_order
+    given = {"ok": True, "deep": {"x": 2.5, "k": "y"}, "days": 1, "city": "x"}
+    call = written_calls(form, [("weather", given)]).strip()
+    assert '"deep": {"k": "y", "x": 2.5}' in call
+    assert follows(form, call)
+    assert not follows(form, written_calls(replace(form, in_order=False), [("weather", given)]).strip())

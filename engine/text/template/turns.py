@@ -1,0 +1,115 @@
+"""Messages as chat templates take them, and the forms of a conversation that more of them accept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from engine.core import Message
+from engine.errors import BadTemplate
+from engine.words import _
+
+__all__ = ["Turn", "as_turn", "attempts", "fold_system", "in_parts", "open_end", "tagged"]
+
+_CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Names under which a message may carry the reasoning of its reply; the first one present counts."""
+
+Turn = Message | Mapping[str, Any]
+"""A message, or a mapping as templates see it: {"role", "content", ...}, for what `Message` lacks."""
+
+
+def as_turn(message: Turn) -> dict[str, Any]:
+    """A message as templates see it, with its reasoning under each of the names.
+
+    Most templates read `reasoning_content`, those of gpt-oss and LFM2.5 `thinking`, that of Solar Open
+    `reasoning`.
+    """
+    if isinstance(message, Message):
+        return {"role": message.role, "content": message.content}
+    turn = dict(message)
+    reasoning = next((turn[name] for name in _REASONING if turn.get(name) is not None), None)
+    if reasoning is None:
+        return turn
+    return {"thinking": reasoning, "reasoning": reasoning, **turn, "reasoning_content": reasoning}
+
+
+def in_parts(turn: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose text is a part of a list."""
+    content = turn.get("content")
+    return {**turn, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else {**turn}
+
+
+def tagged(turn: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The text, or the last part that is one, of a message, and the message with the tag at the end of it.
+
+    Raises `BadTemplate`.
+    """
+    content = turn.get("content")
+    if isinstance(content, str):
+        return content, {**turn, "content": content + _CONTINUE_TAG}
+    parts = list(content) if isinstance(content, (list, tuple)) else []
+    for place in range(len(parts) - 1, -1, -1):
+        if isinstance(parts[place], Mapping) and isinstance(text := parts[place].get("text"), str):
+            parts[place] = {**parts[place], "text": text + _CONTINUE_TAG}
+            return text, {**turn, "content": parts}
+    raise BadTemplate(
+        _("The last message has no text, so it cannot be continued; start a new reply instead.")
+    )
+
+
+def attempts(turns: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
+    """The conversation as it is, then in the forms that more templates accept, if these differ."""
+    yield turns
+    if any(None in turn.values() for turn in turns):
+        turns = [{name: value for name, value in turn.items() if value is not None} for turn in turns]
+        yield turns
+    folded = fold_system(turns)
+    if folded is not None:
+        yield folded
+    joined = _join_turns(turns if folded is None else folded)
+    if joined is not None:
+        yield joined
+
+
+def _join_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """Consecutive plain messages of the user or of the assistant joined; None if there are none."""
+    joined: list[dict[str, Any]] = []
+    for turn in turns:
+        last = joined[-1] if joined else {}
+        plain = (
+            all(set(one) == {"role", "content"} and isinstance(one["content"], str) for one in (last, turn))
+            if last
+            else False
+        )
+        if plain and last["role"] == turn["role"] and turn["role"] in ("user", "assistant"):
+            joined[-1] = {**last, "content": "\n\n".join([last["content"], turn["content"]])}
+        else:
+            joined.append(dict(turn))
+    return joined if len(joined) < len(turns) else None
+
+
+def open_end(text: str, content: str) -> str:
+    """`text` up to the end of the last message, which the tag marks; `transformers` cuts there too."""
+    at = text.rfind(_CONTINUE_TAG.strip())
+    if at < 0 or content.strip() not in text:
+        raise BadTemplate(
+            _(
+                "The chat template leaves out part of the last message, so it cannot be continued; start a "
+                "new reply instead."
+            )
+        )
+    return text[:at] if text[at : at + len(_CONTINUE_TAG)] == _CONTINUE_TAG else text[:at].rstrip()
+
+
+def fold_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """The turns with all system texts moved to the first user turn; None if either is missing."""
+    system = [str(turn.get("content") or "") for turn in turns if turn.get("role") == "system"]
+    rest = [dict(turn) for turn in turns if turn.get("role") != "system"]
+    first = next(
+        (turn for turn in rest if turn.get("role") == "user" and isinstance(turn.get("content"), str)), None
+    )
+    if not system or first is None:
+        return None
+    first["content"] = "\n\n".join([*system, first["content"]])
+    return rest

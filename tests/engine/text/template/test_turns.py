@@ -1,0 +1,62 @@
+"""What templates are given: texts as parts of a list, or no None, where they take nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.core import Message
+from engine.errors import BadTemplate
+from engine.text.template.template import ChatTemplate
+from tests.engine.text.template.chat_templates import CHATML
+
+PARTS = (
+    "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}{% if part.type == 'image' %}<image>"
+    "{% elif part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}</{{ m.role }}>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+"""As SmolVLM's and LLaVA's."""
+EITHER = PARTS.replace(
+    "{% for part", "{% if m.content is string %}{{ m.content }}{% else %}{% for part"
+).replace("{% endfor %}</", "{% endfor %}{% endif %}</")
+CHAT = (Message("user", "Hi"), Message("assistant", "Hello"))
+LISTED: list[dict[str, Any]] = [
+    {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Hi"}]},
+    {"role": "assistant", "content": [{"type": "text", "text": "A"}, {"type": "text", "text": "B "}]},
+]
+
+
+@pytest.mark.parametrize("source", [PARTS, EITHER, PARTS.replace("part.text", "part['text']")])
+def test_texts_become_parts_where_a_template_shows_nothing_else(source: str) -> None:
+    template = ChatTemplate(source, None, None)
+    assert template.render(CHAT[:1]) == "<user>Hi</user><assistant>"
+    assert template.render(CHAT, continue_last=True) == "<user>Hi</user><assistant>Hello"
+    assert template.render(LISTED[:1]) == "<user><image>Hi</user><assistant>"
+
+
+def test_a_template_without_texts_gets_them_as_they_are() -> None:
+    assert ChatTemplate("{{ messages[0].content is string }}{# text #}", None, None).render(CHAT) == "True"
+
+
+def test_the_last_part_is_continued_as_transformers_does() -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    (expected,), _ = render_jinja_template(
+        conversations=[LISTED], chat_template=EITHER, continue_final_message=True
+    )
+    assert ChatTemplate(EITHER, None, None).render(LISTED, continue_last=True) == expected
+    assert expected.endswith("AB ")
+    picture = {"role": "assistant", "content": [{"type": "image"}]}
+    with pytest.raises(BadTemplate, match="no text"):
+        ChatTemplate(EITHER, None, None).render([*LISTED[:1], picture], continue_last=True)
+
+
+def test_what_is_none_is_left_out_where_a_template_fails_with_it() -> None:
+    turn = {"role": "assistant", "content": None, "tool_calls": None}
+    shown = "{% for m in messages %}{{ m.content }}{{ 'tool_calls' in m }}{% endfor %}"
+    assert ChatTemplate(shown, None, None).render([turn]) == "NoneTrue"
+    looks = shown.replace("{{ m.content }}", "{% if 'content' in m and 'x' in m.content %}{% endif %}")
+    assert ChatTemplate(looks, None, None).render([turn]) == "False"
+    with pytest.raises(BadTemplate):  # it needs a text
+        ChatTemplate(CHATML, None, None).render([turn])
