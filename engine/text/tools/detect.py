@@ -13,7 +13,7 @@ from engine.errors import BadTemplate
 from engine.text.template.channels import ID
 from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate
-from engine.text.tools.form import CDATA, HERMES, CallForm, known_form
+from engine.text.tools.form import CDATA, CONTROL, HERMES, CallForm, known_form
 
 __all__ = ["ToolStyle", "named_id", "tool_style"]
 
@@ -95,20 +95,22 @@ def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
     results = _RESULT in _rendered(template, [_user(), _calls(1), _result()])
     writes = False
     for named, as_text, count in product((False, True), (False, True), (2, 1)):
-        text = _rendered(template, [_user(), _calls(count, as_text, named)])
+        turn = _calls(count, as_text, named)
+        text = _rendered(template, [_user(), turn])
         writes = writes or (not as_text and _NAMES[0] in text and _VALUES[0] in text)
         if not all(part in text for part in (*_NAMES[:count], _KEYS[0], _VALUES[0])):
             continue
-        form = _form(template, text, count)
+        said = _rendered(template, [_user(), {**turn, "content": _PLAIN}])
+        form = _form(template, text, count, said)
         # without a text before the name, and without braces, a call looks like any text
         if form is not None and (form.opening.strip() or form.kind in ("object", "python")):
             results = results or _RESULT in _rendered(
                 template, [_user(), _calls(1, as_text, named), _result(named)]
             )
-            said = None if form.marker else known_form(template.source)  # in what it says of tools
+            told = None if form.marker else known_form(template.source)  # in what it says of tools
             if _sorts(template, as_text):
                 form = replace(form, in_order=True)
-            return ToolStyle(said or form, offers, True, results, as_text, count == 1, named)
+            return ToolStyle(told or form, offers, True, results, as_text, count == 1, named)
     form = known_form(template.source, control) if offers else None
     return ToolStyle(form or HERMES, offers, writes and offers, results and offers)
 
@@ -157,8 +159,10 @@ def _rendered(template: ChatTemplate, turns: list[dict[str, Any]], *, prompt: bo
         return ""
 
 
-def _form(template: ChatTemplate, text: str, count: int) -> CallForm | None:
-    """The form of the calls at the end of `text`; None for one that is not known."""
+def _form(template: ChatTemplate, text: str, count: int, said: str) -> CallForm | None:
+    """The form of the calls at the end of `text`; None for one that is not known. In `said`, a text stands
+    before the same calls.
+    """
     plain = _rendered(template, [_user(), {"role": "assistant", "content": _PLAIN}])
     end_of_turn = plain.rpartition(_PLAIN)[2]
     prompt = _rendered(template, [_user()], prompt=True)
@@ -174,7 +178,7 @@ def _form(template: ChatTemplate, text: str, count: int) -> CallForm | None:
     if _ASKED in head:  # the template moves the tools, so that the two texts part before the user's message
         head, asked = head.rpartition(_ASKED)[2], (prompt, plain.rpartition(_PLAIN)[0])
         head = head[max(len(_common_start([head, one.rpartition(_ASKED)[2]])) for one in asked) :]
-    head = _without_thought(_without_start(head, prompt), template.tags)
+    head = _without_frame(_without_thought(_without_start(head, prompt), template.tags), said)
     places = [text.find(part, start) for part in (_KEYS[0], _VALUES[0], _KEYS[1], _VALUES[1])]
     if min(places) < 0 or places != sorted(places):
         return None
@@ -316,6 +320,17 @@ def _without_start(head: str, prompt: str) -> str:
     shared = (n for n in range(min(len(core), len(end)), 2, -1) if core.startswith(end[-n:]))
     found = re.match(rf"(?:\s*\S){{{next(shared, 0)}}}", head)
     return head[found.end() :] if found is not None else head
+
+
+def _without_frame(head: str, said: str) -> str:
+    """The text before a call without control tokens around the text of the reply, which are there even where
+    that is empty (Llama 4's), as `said` shows.
+    """
+    before, text, after = said[: max(said.rfind(_NAMES[0]), 0)].rpartition(_PLAIN)
+    frame = head.strip().removesuffix(after.strip()) if text else ""
+    if not before or not CONTROL.fullmatch(frame) or head.strip() == frame:
+        return head
+    return CONTROL.sub("", after, count=1) if CONTROL.match(after) else head
 
 
 def _without_thought(head: str, tags: Sequence[Tag]) -> str:

@@ -9,11 +9,21 @@ from typing import Literal
 
 from engine.text.template.channels import CALL_BEGIN, CALL_END, HARMONY, ID, KIMI, MUSE, SOLAR, ChannelFormat
 
-__all__ = ["CDATA", "CHANNELS", "CHANNEL_FORMS", "HERMES", "KNOWN", "CallForm", "Kind", "known_form"]
+__all__ = [
+    "CDATA",
+    "CHANNELS",
+    "CHANNEL_FORMS",
+    "CONTROL",
+    "HERMES",
+    "KNOWN",
+    "CallForm",
+    "Kind",
+    "known_form",
+]
 
 Kind = Literal["object", "named", "tagged", "elements", "braces", "python"]
 
-_CONTROL = re.compile(r"<[|｜][^<>]+[|｜]\w*>|\[[A-Z_]+\]")
+CONTROL = re.compile(r"<[|｜][^<>]+[|｜]\w*>|\[[A-Z_]+\]")
 """What is written like a control token, and thus stands in no text but as one."""
 _MARKER = re.compile(r"<[^<>\s]*>|\[[A-Z_]{3,}\]|\S+")
 
@@ -99,7 +109,7 @@ class CallForm:
     @property
     def has_control_marker(self) -> bool:
         """Whether the marker is written like a control token."""
-        return _CONTROL.fullmatch(self.marker) is not None
+        return CONTROL.fullmatch(self.marker) is not None
 
 
 CDATA = ("<![CDATA[", "]]>")

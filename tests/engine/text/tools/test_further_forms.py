@@ -348,3 +348,21 @@ def test_arguments_keep_the_order_that_a_template_gives_them() -> None:
     assert '"deep": {"k": "y", "x": 2.5}' in call
     assert follows(form, call)
     assert not follows(form, written_calls(replace(form, in_order=False), [("weather", given)]).strip())
+
+
+FRAMED = (
+    "{{ tools | tojson }}{% for m in messages %}<|{{ m.role }}|>{% if m.tool_calls %}<|start|>{{ m.content }}"
+    '<|end|>{% for c in m.tool_calls %}{"name": "{{ c.function.name }}", "parameters": '
+    "{{ c.function.arguments | tojson }}}{% endfor %}{% else %}{{ m.content }}{% endif %}<|eot|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""As Llama 4's."""
+
+
+def test_tokens_around_an_empty_text_are_no_part_of_a_call() -> None:
+    form = tool_style(ChatTemplate(FRAMED, None, None)).form
+    assert (form.kind, form.opening, form.marker) == ("object", "", "")
+    assert check_cuts(form, f'{{"name": "weather", "parameters": {OSLO}}}') == [("weather", {"city": "Oslo"})]
+    # a tag right after the text is one of the call
+    tagged = FRAMED.replace("<|start|>{{ m.content }}<|end|>", "{{ m.content }}<|call|>")
+    assert tool_style(ChatTemplate(tagged, None, None)).form.marker == "<|call|>"
