@@ -79,7 +79,8 @@ class ChannelFormat:
 
 HARMONY = ChannelFormat(
     ("<|start|>", "<|channel|>"), ("<|message|>",), ("<|end|>",),
-    thoughts=r"^ (?:assistant)?\s*analysis| to=(?!assistant\b)", calls=r" to=functions\.([^\s<]+)",
+    thoughts=r"^ (?:assistant)?\s*analysis| to=(?!assistant\b(?! analysis))",
+    calls=r" to=functions\.([^\s<]+)",
     others=r"^ (?:assistant)?\s*(?:user|system|developer|functions\.)", start="<|start|>assistant",
     thought=("<|channel|>analysis<|message|>", "<|end|>"), joint="<|start|>assistant",
     answer="<|channel|>final<|message|>", named=True,

@@ -36,6 +36,8 @@ CASES = {
     "<|message|>Hi.": "Hi.",
     "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>commentary to=assistant<|channel|>"
     "final<|message|>B": "<think>\nA\n</think>\n\nB",
+    "<|channel|>commentary to=assistant<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>"
+    "final<|message|>B": "<think>\nA\n</think>\n\nB",
 }
 
 
