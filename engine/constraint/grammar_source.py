@@ -133,14 +133,17 @@ def named_schema(name: str, schema: dict[str, Any]) -> GrammarSource:
 
 
 def with_short_blanks(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema whose texts have blanks only as `_WHITESPACE` has them, unless it says otherwise."""
+    """A schema whose texts have blanks only as `_WHITESPACE` has them, and any character as an escape of
+    JSON, unless it says otherwise.
+    """
     options = schema.get("x-guidance", {})
     if (
         isinstance(options, Mapping)
         and "whitespace_pattern" not in options
         and options.get("whitespace_flexible") is not False
     ):
-        return {**schema, "x-guidance": {**options, "whitespace_pattern": _WHITESPACE}}
+        written = {"whitespace_pattern": _WHITESPACE, "json_allow_general_unicode_escapes": True}
+        return {**schema, "x-guidance": {**written, **options}}
     return schema
 
 

@@ -107,10 +107,10 @@ def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
             results = results or _RESULT in _rendered(
                 template, [_user(), _calls(1, as_text, named), _result(named)]
             )
-            told = None if form.marker else known_form(template.source)  # in what it says of tools
+            described = None if form.marker else known_form(template.source)  # in what it says of tools
             if _sorts(template, as_text):
                 form = replace(form, in_order=True)
-            return ToolStyle(told or form, offers, True, results, as_text, count == 1, named)
+            return ToolStyle(described or form, offers, True, results, as_text, count == 1, named)
     form = known_form(template.source, control) if offers else None
     return ToolStyle(form or HERMES, offers, writes and offers, results and offers)
 

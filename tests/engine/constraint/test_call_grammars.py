@@ -562,3 +562,11 @@ def test_deeply_nested_schemas_are_enforced_or_refused(levels: int) -> None:
             continue
         filter = GrammarFilter(tokenizer(), CallGrammar(form, (tool,)).whole())
         assert filter.follow(written_calls(form, [("look", {"a": {"a": {"a": {}}}})]).strip().encode())
+
+
+def test_a_string_may_have_any_character_as_an_escape() -> None:
+    tool = Tool("weather", "", json.dumps({"properties": {"city": {"type": "string"}}, "required": ["city"]}))
+    for city, fits in (("K\\u00f6ln \\u6f22", True), ("\\ud83d\\ude00", True), ("\\ud83d", False)):
+        filter = GrammarFilter(tokenizer(), CallGrammar(HERMES, (tool,)).whole())
+        call = f'<tool_call>\n{{"name": "weather", "arguments": {{"city": "{city}"}}}}\n</tool_call>'
+        assert filter.follow(call.encode()) == fits
