@@ -142,7 +142,8 @@ def wrap_fp8(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
             scale = scale_of(name, tensors)
             if scale is not None:
                 used.add(scale.name)
-            out[name] = fp8_matrix(tensor, _of_columns(tensor, scale), block)
+            beside = tensors.get(f"{name.removesuffix('down_proj')}gate_up_proj_scale")
+            out[name] = fp8_matrix(tensor, _of_columns(tensor, scale, beside), block)
         else:
             out[name] = tensor
     return {
@@ -152,9 +153,13 @@ def wrap_fp8(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
     }
 
 
-def _of_columns(stack: FileTensor, scale: FileTensor | None) -> FileTensor | None:
-    """FBGEMM's scales (X, N, 1) of a stack (X, K, N) as (X, 1, N); others unchanged."""
-    if scale is None or len(stack.shape) != 3 or stack.shape[1] == stack.shape[2]:
+def _of_columns(stack: FileTensor, scale: FileTensor | None, beside: FileTensor | None) -> FileTensor | None:
+    """FBGEMM's scales (X, N, 1) of a stack (X, K, N) as (X, 1, N); others unchanged. Where K and N are equal,
+    those of the fused stack `beside` tell.
+    """
+    if scale is None or len(stack.shape) != 3:
+        return scale
+    if stack.shape[1] == stack.shape[2] and (beside is None or beside.shape[1:2] != (1,)):
         return scale
     if scale.shape != (stack.shape[0], stack.shape[2], 1):
         return scale

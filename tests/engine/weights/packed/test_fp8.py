@@ -173,3 +173,15 @@ def test_a_whole_model_computes_with_what_its_numbers_mean(tmp_path: Path) -> No
     opened(folder, quantised, FP8)  # writes the weights
     (folder / "config.json").write_text(json.dumps(config | {"quantization_config": FP8}))
     np.testing.assert_array_equal(logits(load(folder), range(3, 30)), expected)
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+def test_scales_of_square_stacks(tmp_path: Path, transposed: bool) -> None:
+    """FBGEMM has the scales of the last stack as a column, though they are of its outputs: columns where the
+    fused stack is transposed, else rows.
+    """
+    numbers = torch.randn(2, 16, 16, generator=GENERATOR).to(torch.float8_e4m3fn)
+    scale, fused = scales(2, 16, 1), scales(2, 1, 32) if transposed else scales(2, 32, 1)
+    tensors = {"a.down_proj": numbers, "a.down_proj_scale": scale, "a.gate_up_proj_scale": fused}
+    found = opened(tmp_path, tensors, {"quant_method": "fbgemm_fp8"})["a.down_proj"].dequantise()
+    np.testing.assert_array_equal(found, (numbers.float() * (scale.mT if transposed else scale)).numpy())
