@@ -202,19 +202,18 @@ class SequenceRunner:
         cannot be part of the next pass. Nothing to do for a model without recurrent layers.
         """
         for row, prompt in enumerate(self._prompts if self._cache.recurrent else ()):
-            lease, reply = self._leases[row], ids[self._prompt_tokens :]
-            text = list(ids) if row == 0 else [*prompt, *reply]
-            known = min(lease.length, len(text) - 1)
-            if lease.length <= known:
+            text = list(ids) if row == 0 else [*prompt, *ids[self._prompt_tokens :]]
+            known = min(self._leases[row].length, len(text) - 1)
+            if self._leases[row].length <= known:
                 continue
-            lease.truncate(known)
+            self._leases[row].truncate(known)
             passes, small = self._passes[row].copy(), self._cache.program.batch_rows
             most = small // len(self._prompts)  # all rows run together
             cut(passes, known)
-            cut(self._passes[row], lease.length)
-            while lease.length < known and not (
-                len(text) + drafts - lease.length <= most and smallest(passes, lease.length, small)
-            ):
+            cut(self._passes[row], self._leases[row].length)
+            while (begun := self._leases[row].length) < known and not (
+                len(text) + drafts - begun <= most and smallest(passes, begun, small)
+            ):  # while it waits for a pass, `resume` may replace the lease
                 yield ModelPass(partial(self._part_again, row, text[:known], passes), True)
                 self._extend()
 

@@ -628,6 +628,36 @@ def test_the_model_stays_as_a_suspended_job_needs_it(max_skips: int) -> None:
         assert outcome(said[job]) == alone(job.request)
 
 
+def test_a_job_can_be_suspended_while_it_reads_again_what_its_states_lost() -> None:
+    """Where drafts were wrong, in both rows of guidance, before the next pass."""
+
+    def nearly_repeating(sequence: list[int]) -> Any:
+        place = len(sequence) % 7 if len(sequence) % 11 else 8
+        return np.eye(tokenizer().vocab_size, dtype=np.float32)[20 + place] * 9
+
+    asked = request(3, 20, 90, guidance=Guidance(tuple(prompt(7, 42)), 1.5), sampler=GREEDY)
+
+    def reply(asked: GenerationRequest, most: int) -> tuple[tuple[str, list[int], str], int]:
+        model: Any = FakeModel(nearly_repeating, states=12)
+        cache = PagedCache(model, CacheSettings(context_length=1024))
+        generator, said, suspended = DynamicGenerator(model, cache, tokenizer()), Said(), 0
+        job = Job(asked)
+        generator.enqueue(job)
+        while generator.num_remaining_jobs:
+            for _, event, _ in generator.iterate():
+                said.take(event)
+            if said.ids and job.reads and job.resuming is None and suspended < most:
+                suspended += 1
+                generator._scheduler._suspend(job)
+            cache.table.check()
+        return outcome(said), suspended
+
+    drafting = SpeculationSettings(method="ngram", draft_tokens=3, adaptive=False)
+    found, suspended = reply(replace(asked, speculation=drafting), 20)
+    assert suspended > 2
+    assert found == reply(asked, 0)[0]
+
+
 def test_a_background_job_that_is_paused_can_be_stopped() -> None:
     generator, _ = dynamic(pages=60)
     background, front = Job(request(1, 20, 400), priority=-1), Job(request(2, 20, 400), priority=1)
