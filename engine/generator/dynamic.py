@@ -213,6 +213,8 @@ class DynamicGenerator:
                     requests=len(requests),
                 )
             )
+        if len(prompts) > 1 and isinstance(request, GenerationRequest) and request.filters:
+            raise ValueError("filters belong to one reply: give one request for each prompt")
         setups = [None] * len(prompts) if adapters is None else [*map(self.with_adapters, adapters)]
         if len(setups) != len(prompts):
             raise BadSetting(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.constraint.prefix import PrefixFilter
 from engine.core import PAGE_TOKENS, Done, Loading, Prefill, Priority, Text, Waiting
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.dynamic import DynamicGenerator, Failed, Job, Setup, Started
@@ -474,6 +475,10 @@ def test_generate_answers_prompts_pairs_and_lists() -> None:
     assert not generator.num_remaining_jobs
     with pytest.raises(BadSetting):
         generator.generate(["a", "b"], [asked])
+    filtered = replace(asked, filters=[PrefixFilter(tokenizer(), ["the"])])
+    assert generator.generate("a", filtered, completion_only=True).text.startswith("the")
+    with pytest.raises(ValueError, match="one request for each prompt"):
+        generator.generate(["a", "b"], filtered)
 
 
 @pytest.mark.slow
