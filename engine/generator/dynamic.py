@@ -199,7 +199,8 @@ class DynamicGenerator:
         request plus i if one request with a seed is for all. A pair is a prompt and its negative prompt, with
         the guidance scale of the request or `guidance_scale`. `adapters` has those of each prompt; prompts
         with equal ones run together. Setting `abort_event` cancels all jobs and returns None. What a job
-        raises cancels the others and is raised.
+        raises cancels the others and is raised. Raises ValueError for one request with filters for several
+        prompts.
         """
         one = isinstance(prompt, str | tuple)
         prompts: list[Prompt] = [prompt] if isinstance(prompt, str | tuple) else list(prompt)

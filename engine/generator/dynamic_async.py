@@ -41,10 +41,12 @@ class AsyncJob:
         return event
 
     async def cancel(self) -> None:
-        """End the job; its iterator ends too."""
+        """End the job; its iterator ends too, and gives nothing that it has not given yet."""
         await self._generator._cancel(self)
 
     def _take(self, event: JobEvent | BaseException | None) -> None:
+        while event is None and not self._events.empty():
+            self._events.get_nowait()
         failed = isinstance(event, JobEvent) and isinstance(event.event, Failed)
         self._events.put_nowait(event.event.error if failed else event)  # type: ignore[union-attr]
 
@@ -88,10 +90,9 @@ class AsyncDynamicGenerator:
     async def _cancel(self, job: AsyncJob) -> None:
         if job in self._new:
             self._new.remove(job)
-            job._take(None)
         elif self._jobs.pop(job.job, None) is not None:
             await self._there(lambda: self.generator.cancel(job.job))
-            job._take(None)
+        job._take(None)
 
     async def _there(self, work: Callable[[], T]) -> T:
         """Do something on the generator's thread."""

@@ -99,6 +99,13 @@ def test_cancelling_and_closing_end_the_iterators() -> None:
             if len(seen) == 5:
                 await first.cancel()
         assert not any(isinstance(event.event, Done) for event in seen)
+        third = generator.enqueue(Job(request(3, 20, 5000)))
+        async for _ in third:
+            break
+        while third._events.qsize() < 3:
+            await asyncio.sleep(0.001)
+        await third.cancel()
+        assert [event async for event in third] == []
         reading = asyncio.create_task(read(second))
         await asyncio.sleep(0.05)
         await generator.close()
