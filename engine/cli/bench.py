@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from engine.cli.command import Answer, Command, Console
-from engine.cli.flags import add_device, add_settings, read_settings
+from engine.cli.flags import add_device, add_settings, model_path, read_settings
 from engine.cli.opening import load
 from engine.cli.peers import PEERS, LlamaCpp
 from engine.cli.profile import check_profile, show_profile, step_profiles
@@ -75,7 +75,7 @@ class Times:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=_("a GGUF file or a model folder"))
+    parser.add_argument("model", metavar="MODEL", type=model_path, help=_("a GGUF file or a model folder"))
     parser.add_argument(
         "--prompt-tokens",
         metavar="N",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import dataclasses
 import sys
 from collections.abc import Collection, Sequence
@@ -142,7 +143,7 @@ def read_request(
 
 def add_model(parser: argparse.ArgumentParser, *, cache: bool = True) -> None:
     """Add MODEL and the flags for loading it."""
-    parser.add_argument("model", metavar="MODEL", help=_("a GGUF file or a model folder"))
+    parser.add_argument("model", metavar="MODEL", type=model_path, help=_("a GGUF file or a model folder"))
     add_device(parser)
     add_settings(parser, LoadSettings)
     if cache:
@@ -150,13 +151,14 @@ def add_model(parser: argparse.ArgumentParser, *, cache: bool = True) -> None:
 
 
 def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
-    """Add --prompt, --ids and, if `messages`, --messages; exactly one of them is required."""
+    """Add --prompt, --file, --ids and, if `messages`, --messages; exactly one of them is required."""
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument(
         "--prompt",
         metavar="TEXT",
         help=_("plain text to continue; the tokenizer decides whether to add a BOS token"),
     )
+    group.add_argument("--file", type=Path, help=_("a UTF-8 file with the text"))
     group.add_argument(
         "--ids", metavar="1,2,3", type=whole_numbers, help=_("token ids to continue, used as they are")
     )
@@ -167,6 +169,13 @@ def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
             type=Path,
             help=_("a JSON list of messages with role and content; the model's template is used"),
         )
+
+
+def model_path(text: str) -> str:
+    """The path of a model; of one into a model store, what `open_checkpoint` can open (`model_at`)."""
+    from engine.hub.local.stores import model_at
+
+    return str(model_at(Path(text)))
 
 
 def text_or_file(text: str) -> str:
@@ -193,11 +202,15 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def read_file(path: Path) -> str:
-    """The contents of a UTF-8 text file; the path "-" is the standard input. Raises `BadSetting` if it cannot
-    be read.
+    """The contents of a text file in UTF-8, or with a byte order mark in UTF-16 or UTF-32; the path "-" is
+    the standard input. Raises `BadSetting` if it cannot be read, and for null characters, which no text has.
     """
     try:
-        return (sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()).decode("utf-8")
+        data = sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()
+        text = data.decode(next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8"))
+        if (place := text.find("\0")) >= 0:
+            raise UnicodeDecodeError("utf-8", data, place, place + 1, "a null character")
+        return text
     except OSError as error:
         raise BadSetting(
             _("{path} cannot be read ({reason}); give another file.", path=path, reason=error.strerror)
@@ -210,6 +223,13 @@ def read_file(path: Path) -> str:
                 place=error.start,
             )
         ) from error
+
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
+"""Byte order marks; UTF-32's come before UTF-16's, which are prefixes of them."""
 
 
 def _flatten(value: Any) -> Any:

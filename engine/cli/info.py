@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 from engine.cli.command import Answer, Command, Console
+from engine.cli.flags import model_path
 from engine.platform.terminal import padded, width_of
 from engine.printable import one_line
 from engine.settings import CacheSettings, LoadSettings
@@ -47,6 +48,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
+        type=model_path,
         nargs="?",
         help=_("a GGUF file or a model folder; without it, describe this machine"),
     )

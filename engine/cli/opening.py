@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from engine.chat import LocalChat, open_chat
 from engine.cli.command import Console
@@ -49,14 +50,21 @@ def load(path: str, settings: LoadSettings, cache: CacheSettings, console: Conso
 
 
 def prompt_ids(options: argparse.Namespace, tokenizer: Tokenizer) -> list[int]:
-    """The ids of --ids, or those of --prompt with a BOS token if the tokenizer adds one."""
+    """The ids of --ids, or those of --prompt or --file with a BOS token if the tokenizer adds one. The line
+    break at the end of a file, which editors add, is left out.
+    """
     if options.ids is not None:
         return list(options.ids)
-    return tokenizer.encode(options.prompt, add_bos=tokenizer.add_bos)
+    text = options.prompt
+    if text is None:
+        text = read_file(options.file)
+        text = text.removesuffix("\n").removesuffix("\r")
+    return tokenizer.encode(text, add_bos=tokenizer.add_bos)
 
 
 def read_messages(path: Path) -> tuple[Message, ...]:
     """Messages from a JSON file: a list of {"role": ..., "content": ...}, or an object with it as "messages".
+    The content is a text, or a list of parts of the type "text".
 
     Raises `BadSetting` for anything else.
     """
@@ -82,10 +90,13 @@ def read_messages(path: Path) -> tuple[Message, ...]:
                 path=path,
             )
         )
+    messages = []
     for item in data:
-        if not isinstance(item, dict) or not all(
-            isinstance(item.get(key), str) for key in ("role", "content")
-        ):
+        role = item.get("role") if isinstance(item, dict) else None
+        content = _joined(item.get("content")) if isinstance(item, dict) else None
+        if isinstance(role, str) and content is not None:
+            messages.append(Message(role, content))
+        else:
             raise BadSetting(
                 _(
                     "{path} must hold a JSON list of objects with the texts “role” and “content”; this one "
@@ -94,4 +105,15 @@ def read_messages(path: Path) -> tuple[Message, ...]:
                     item=json.dumps(item, ensure_ascii=False)[:80],
                 )
             )
-    return tuple(Message(item["role"], item["content"]) for item in data)
+    return tuple(messages)
+
+
+def _joined(content: Any) -> str | None:
+    """The text of a message's content; None if it is not made of texts."""
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts: list[str] = [
+        part["text"]
+        for part in parts
+        if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+    ]
+    return "".join(texts) if texts and len(texts) == len(parts) else None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.cli.command import Answer, Command, Console
-from engine.cli.flags import add_device, add_settings, read_settings
+from engine.cli.flags import add_device, add_settings, model_path, read_settings
 from engine.cli.opening import load
 from engine.errors import EngineError
 from engine.platform.terminal import padded
@@ -29,6 +29,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
+        type=model_path,
         nargs="?",
         help=_("a GGUF file or a model folder; without it, check only the kernels"),
     )

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import signal
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, read_settings, text_or_file
 from engine.core import Loading
 from engine.errors import BadSetting, EngineError
+from engine.hub.local.scan import model_title
 from engine.settings import CacheSettings, LoadSettings
 from engine.words import N_, _
 
@@ -74,7 +75,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     def opener(stop: threading.Event) -> Generator[Loading, None, LocalChat]:
         return (yield from open_chat(options.model, load, cache, stop))
 
-    name = options.name or Path(options.model).resolve().stem
+    name = options.name or model_title(Path(options.model).absolute())
     with _terminated_as_interrupted():
         host = ModelThread({name: opener})
         try:
@@ -82,8 +83,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
             console.clear()
             server = ApiServer(host, served)
             try:
-                console.write(_served(name, server.url, token) + "\n")
-                _wait_for_interrupt()
+                _wait_for_interrupt(lambda: console.write(_served(name, server.url, token) + "\n"))
             finally:
                 server.close()
         finally:
@@ -115,9 +115,11 @@ async def _load(host: EngineHost, name: str, console: Console) -> None:
         channel.cancel()
 
 
-def _wait_for_interrupt() -> None:
+def _wait_for_interrupt(announce: Callable[[], None]) -> None:
+    """Announce the server and wait; Ctrl+C may come as soon as the announcement is read."""
     never = threading.Event()
     try:
+        announce()
         while not never.wait(3600):  # without a time, Ctrl+C would not end the waiting on Windows
             pass
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from engine.cli.command import Answer, Command, Console
-from engine.cli.flags import add_settings, read_file, read_settings
+from engine.cli.flags import add_settings, model_path, read_file, read_settings
 from engine.cli.opening import read_messages
 from engine.core import Message
 from engine.models.open_text import open_text
@@ -26,7 +26,7 @@ def _open(model: str) -> tuple[Tokenizer, ChatTemplate]:
 
 
 def _tokenize_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=_("a GGUF file or a model folder"))
+    parser.add_argument("model", metavar="MODEL", type=model_path, help=_("a GGUF file or a model folder"))
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", help=_("the text"))
     source.add_argument("--file", type=Path, help=_("a UTF-8 file with the text"))
@@ -50,7 +50,7 @@ def _show_tokens(answer: Answer) -> str:
 
 
 def _render_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=_("a GGUF file or a model folder"))
+    parser.add_argument("model", metavar="MODEL", type=model_path, help=_("a GGUF file or a model folder"))
     parser.add_argument(
         "--messages",
         metavar="FILE",

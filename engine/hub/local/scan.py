@@ -270,6 +270,11 @@ def _title(path: Path) -> str:
     return path.parent.name if path.stem.lower() in _NO_NAMES else re.sub(r"-\d+-of-\d+$", "", path.stem)
 
 
+def model_title(path: Path) -> str:
+    """The name of the model at a path."""
+    return known_title(path) or _title(path)
+
+
 def known_title(path: str | Path) -> str:
     """The usual name of a model whose file does not show it ("llama3.2:3b" for a blob of Ollama); else ""."""
     path = Path(path)

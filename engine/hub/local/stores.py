@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.words import _
 
-__all__ = ["StoredModel", "hugging_face_models", "ollama_models", "title_of"]
+__all__ = ["StoredModel", "hugging_face_models", "model_at", "ollama_models", "title_of"]
 
 MOST_MANIFESTS = 2000
 MAX_MANIFEST_BYTES = 1 << 20
@@ -158,6 +158,26 @@ def _model_digest(manifest: Path) -> str:
                 raise ValueError("its digest is invalid")
             return f"{found[1]}-{found[2]}"
     return ""
+
+
+def model_at(path: Path) -> Path:
+    """What to open for a path that people copy from a store: of a cached repository its snapshot, of one of
+    Ollama's manifests its blob, of a JSON file the folder that it lies in; any other path as it is.
+    """
+    try:
+        found = path.expanduser()
+        repository = found.parent if found.name == "snapshots" else found
+        if repository.name.startswith("models--") and found.is_dir():
+            return _snapshot(repository) or path
+        if found.suffix == ".json" and found.is_file():
+            return found.parent
+        if "manifests" in found.parts and found.suffix != ".gguf" and found.is_file():
+            store = next(folder for folder in found.parents if folder.name == "manifests").parent
+            blob = store / "blobs" / _model_digest(found)
+            return blob if blob.is_file() else path
+    except (OSError, RuntimeError, ValueError):  # opening it says what is wrong
+        pass
+    return path
 
 
 def title_of(path: Path) -> str:

@@ -616,7 +616,7 @@ def test_bans_that_leave_nothing_do_not_end_the_chat(run_command, tiny, monkeypa
 
 def test_trouble_is_one_sentence(run_command, tiny, tmp_path):
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(20))
-    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xff")
     cases: list[tuple[object, ...]] = [
         ("info", tmp_path / "nothing.gguf"),
         ("info", tmp_path / "broken.gguf"),
