@@ -34,10 +34,11 @@ _HANDED_ON = "INGLENOOK_TESTS_ENVIRON"
 """
 _REAL_ENVIRON: dict[str, str] = json.loads(os.environ.get(_HANDED_ON, "null")) or dict(os.environ)
 _network = Network()
-# examples are counted, not timed: on a loaded machine each takes as long as it takes
-hypothesis.settings.register_profile(
-    "inglenook", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+# Examples are counted, not timed: on a loaded machine each takes as long as it takes. They are the same in
+# every run, which tells whether a change broke something; --hypothesis-profile=search looks for new ones.
+_EVERY = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("search", **_EVERY)
+hypothesis.settings.register_profile("inglenook", derandomize=True, **_EVERY)
 hypothesis.settings.load_profile("inglenook")
 _numbers = itertools.count()
 _home: tempfile.TemporaryDirectory[str]

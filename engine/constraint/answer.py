@@ -228,13 +228,15 @@ class AnswerFilter:
         """As in `Filter`."""
         if not 0 <= tokens < len(self._states):
             raise ValueError(f"{tokens} tokens cannot be taken back, {len(self._states) - 1} were accepted")
+        thought = self._states[-1].end
         del self._states[len(self._states) - tokens :], self._tokens[len(self._tokens) - tokens :]
         state = self._states[-1]
         del self._text[state.length :]
-        if state.taken < self._taken:
+        if state.end is thought:
             self._inner.rollback(self._taken - state.taken)
-        else:  # a thought had taken them back
-            for token in self._tokens[self._taken : state.taken]:
+        else:  # the thought had begun as an answer
+            self._inner.rollback(self._taken)
+            for token in self._tokens[: state.taken]:
                 self._inner.accept(token)
         self._taken = state.taken
 
@@ -279,9 +281,12 @@ class AnswerFilter:
         if match is not None and _core(text[match.end() :]):
             return None
         closing = b"" if match is not None else state.end.closing(text[state.free :])
-        if self._start is None and not self._taken:
+        if self._start is None:
+            self._inner.rollback(self._taken)  # what may be the opening tag may have begun an answer, too
             self._start = (self._inner.completion(b""),)
-        start = None if self._start is None else self._start[0]
+            for token in self._tokens[: self._taken]:
+                self._inner.accept(token)
+        (start,) = self._start
         return None if start is None else closing + start
 
     @property

@@ -110,6 +110,31 @@ def test_what_may_be_either_is_not_decided_early() -> None:
     assert one.ended
 
 
+def test_a_thought_that_opens_as_an_answer_might_is_completed() -> None:
+    one = make("<a|ab", opened=False)
+    one.accept(token_of(b"<t"))
+    assert one.completion(b"") == b"></t>ab"
+    one = make("<a|ab", opened=False)
+    for data in (b"<", b"t"):
+        one.accept(token_of(data))
+    assert one.completion(b"") == b"></t>ab"
+    one.rollback(1)
+    assert one.completion(b"") == b"a"
+    one.accept(token_of(b"a"))
+    assert one.ended
+
+
+def test_going_back_from_an_answer_to_before_its_thought() -> None:
+    one = make("<a|ab", opened=False)
+    for data in (b"<", b"t>", b"</t> ", b"ab"):
+        one.accept(token_of(data))
+    assert one.ended
+    one.rollback(3)
+    assert set(ids(one.mask())) == {token_of(data) for data in (b"a", b"t", b"t>")}
+    one.accept(token_of(b"a"))
+    assert one.ended
+
+
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data(), st.booleans(), st.sampled_from(["a(ba)*", "(a|b){2,5}", "<a|ab", "<t>?a"]))
