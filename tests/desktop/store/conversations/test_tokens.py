@@ -25,7 +25,7 @@ def pieces(ids: list[int]) -> st.SearchStrategy[list[Alternative]]:
 
 TOKENS = st.lists(
     st.builds(
-        TokenInfo, st.integers(0, 300_000), TEXTS, SHARES, SHARES,
+        TokenInfo, st.integers(0, 300_000), TEXTS, SHARES, SHARES, top=st.just(()),
         alternatives=pieces([1, 2, 3, 200_000]).map(tuple), entropy=SHARES,
         drafted=st.booleans(), healed=st.booleans(), seconds=SHARES,
     ),
