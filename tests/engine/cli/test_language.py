@@ -99,7 +99,10 @@ def test_errors_are_translated_and_json_is_english(
     with pytest.raises(SystemExit) as ended:
         main(["run", "model.gguf"])
     assert ended.value.code == 2
-    assert "Fehler: eines der Argumente --prompt --file --ids --messages ist erforderlich" in capsys.readouterr().err
+    assert (
+        "Fehler: eines der Argumente --prompt --file --ids --messages ist erforderlich"
+        in capsys.readouterr().err
+    )
     missing = str(tmp_path / "missing.gguf")
     assert main(["info", missing]) == 1
     german = capsys.readouterr().err
