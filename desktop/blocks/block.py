@@ -50,10 +50,9 @@ class Block:
     """A piece of a message. The sources of all its blocks, joined, are the message.
 
     `indent` counts the columns that an enclosing list takes from every line, `depth` the list items around
-    the block. `joined` means that the block
-    continues the one before it, which was cut for size: there is no space between them. Then `head` is the
-    head of the table, or the first line of the code or of the alert. An open block (`closed` false) may
-    still change; a closed one never does.
+    the block. `joined` means that the block continues the one before it, which was cut for size: there is
+    no space between them. Then `head` is the head of the table, or the first line of the code or of the
+    alert. An open block (`closed` false) may still change; a closed one never does.
     """
 
     kind: Kind

@@ -77,14 +77,14 @@ class ComparisonColumn(QFrame):
     def event(self, event: QEvent) -> bool:
         done = super().event(event)
         if event.type() == QEvent.Type.LayoutRequest:
-            self._stand()
+            self._fit_height()
         return done
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._stand()
+        self._fit_height()
 
-    def _stand(self) -> None:
+    def _fit_height(self) -> None:
         """Be as high as the wrapped texts need; a scroll area asks for no height at a width."""
         self.setMinimumHeight(self._parts.totalMinimumHeightForWidth(self.width()))
 

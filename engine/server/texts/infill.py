@@ -64,7 +64,7 @@ def infill_ids(tokenizer: Tokenizer, gap: Infill, room: int) -> list[int]:
             "This model has no control tokens for text between a prefix and a suffix, such as "
             "<|fim_prefix|>; leave the suffix out, or serve a model for code."
         )
-    room -= 8  # the control tokens, and the first token that is filled in
+    room -= 7  # the control tokens
     suffix = tokenizer.encode(gap.suffix)
     prefix = tokenizer.encode(gap.prefix)
     suffix = suffix[: max(room // 4, room - len(prefix))]

@@ -46,7 +46,10 @@ def completion_work(
 
     def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
         chat.check_writes()
-        ids = yield from encoded_aside(chat.tokenizer, lambda: prompt_ids(chat, prompt), chat.context_length)
+        reply = request.stops.max_tokens if write else 1
+        ids = yield from encoded_aside(
+            chat.tokenizer, lambda: prompt_ids(chat, prompt, reply), chat.context_length
+        )
         check_prompt(ids, chat.generator.cache.model.config.vocab_size, chat.context_length)
         yield Begun()
         if echo:
@@ -54,10 +57,12 @@ def completion_work(
             yield Written(_text(chat, prompt, ids), 0, tuple(scores or ()))
         if write:
             kept = infill_request(chat.tokenizer, request) if isinstance(prompt, Infill) else request
-            if echo and logprobs is not None and not request.stops.stop_strings:
-                kept = replace(request, stops=replace(request.stops, keep_stop=True))
+            stops = request.stops
+            stop_scored = echo and logprobs is not None and not (stops.stop_strings or stops.keep_stop)
+            if stop_scored:
+                kept = replace(request, stops=replace(stops, keep_stop=True))
             for event in reply_work(lambda chat, stop: chat.complete(ids, kept, stop), logprobs)(chat, stop):
-                yield _without_stop(chat, event) if kept.stops.keep_stop else event
+                yield _without_stop(chat, event) if stop_scored else event
         else:
             stats = Stats(prompt_tokens=len(ids), context_length=chat.context_length)
             yield Ended("max_tokens", "", stats)
@@ -74,12 +79,14 @@ def _without_stop(chat: LocalChat, event: Any) -> Any:
     return event
 
 
-def prompt_ids(chat: LocalChat, prompt: str | Sequence[int | str] | Infill) -> list[int]:
+def prompt_ids(chat: LocalChat, prompt: str | Sequence[int | str] | Infill, reply: int = 0) -> list[int]:
     """The ids of a prompt: a text that begins it has the BOS token that the tokenizer adds; ids are as they
-    are.
+    are. That of a gap leaves room for a reply of `reply` tokens (0: any number), up to a quarter of the
+    context.
     """
     if isinstance(prompt, Infill):
-        return infill_ids(chat.tokenizer, prompt, chat.context_length)
+        quarter = chat.context_length // 4
+        return infill_ids(chat.tokenizer, prompt, chat.context_length - min(reply or quarter, quarter))
     ids: list[int] = []
     for at, part in enumerate((prompt,) if isinstance(prompt, str) else prompt):
         if isinstance(part, str):

@@ -18,7 +18,8 @@ from desktop.store.transfer.importers.sources import ENDINGS, chat_files
 __all__ = ["is_chats"]
 
 HEAD = 1 << 16
-_FIRST_FILES = 20
+_FIRST_FILES, _FIRST_NAMES = 20, 1000
+"""Files of a folder that are read, and that are looked at: the window asks while something is dragged."""
 _MARKS = (
     ("format", "inglenook-conversation"), ("mapping", "create_time"), ("mapping", "current_node"),
     ("chat_messages",), ("history", "currentId"), ("conv", "messages"), ("messages", "versions"),
@@ -31,13 +32,17 @@ read.
 _WORD = re.compile(r'"([\w-]{1,40})"')
 
 
+def _first_files(folder: Path) -> list[Path]:
+    return [file.path for file in islice(chat_files(folder, _FIRST_NAMES), _FIRST_FILES)]
+
+
 def is_chats(path: Path) -> bool:
     """Whether it looks like chats of a supported program, or is a folder whose first files do and which is no
     model; False if it cannot be read.
     """
     if path.is_dir():
         model = (path / "config.json").exists() or any(path.glob("*.safetensors"))
-        return not model and any(is_chats(file.path) for file in islice(chat_files(path), _FIRST_FILES))
+        return not model and any(map(is_chats, _first_files(path)))
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         return False

@@ -107,11 +107,11 @@ def source_files(path: Path) -> Iterator[list[SourceFile]]:
             yield [SourceFile(path, archive, member, member.file_size) for member in members]
 
 
-def chat_files(folder: Path) -> Iterator[SourceFile]:
-    """The files in a folder, and in the folders in it, whose names end as those of chats; no archives. Links
-    to folders are not followed, and what cannot be read is left out.
+def chat_files(folder: Path, most: int = _MOST_FILES) -> Iterator[SourceFile]:
+    """The files in a folder, and in the folders in it, whose names end as those of chats; no archives. At
+    most so many files are looked at, links to folders are not followed, and what cannot be read is left out.
     """
-    left = _MOST_FILES
+    left = most
     for place, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):

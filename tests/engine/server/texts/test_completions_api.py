@@ -230,3 +230,11 @@ def test_content_is_tokenized_as_llama_cpp_does(served: Served, monkeypatch: pyt
         *plain,
     ]
     assert ask(served, "/tokenize", {"prompt": "The quick"}).json["tokens"] == [7, *plain]
+
+
+@pytest.mark.parametrize("echo", [False, True])
+def test_a_stop_token_that_is_asked_for_stays_in_the_text(served: Served, echo: bool) -> None:
+    fields = {"max_tokens": 3, "logprobs": 1, "logit_bias": {"2": 1000}, "include_stop_str_in_output": True}
+    ids = ids_of(served, "The quick")
+    choice = complete(served, ids, echo=echo, **fields).json["choices"][0]
+    assert choice["text"] == ("The quick" if echo else "") + "<|im_end|>"

@@ -93,10 +93,19 @@ def words(*known: str) -> Any:
 
 def test_a_long_gap_is_cut_at_its_far_ends() -> None:
     tokenizer = words(*CODE[:3])
-    found = infill_ids(tokenizer, Infill("a" * 500 + "x", "y" + "b" * 500, (("f", "z" * 500),)), 108)
+    found = infill_ids(tokenizer, Infill("a" * 500 + "x", "y" + "b" * 500, (("f", "z" * 500),)), 107)
     assert found == [1, 1000, *b"a" * 74, ord("x"), 1001, ord("y"), *b"b" * 24, 1002]
-    found = infill_ids(tokenizer, Infill("x", "y", (("f", "z" * 500),)), 28)
+    found = infill_ids(tokenizer, Infill("x", "y", (("f", "z" * 500),)), 27)
     assert found == [1, *b"z" * 18, 1000, ord("x"), 1001, ord("y"), 1002]
+
+
+@pytest.mark.parametrize(("most", "written"), [(6, 6), (-1, 64)])
+def test_a_long_gap_leaves_room_for_what_is_filled_in(coder: Served, most: int, written: int) -> None:
+    gap = {**GAP, "input_prefix": "The quick " * 400, "n_predict": most, "logit_bias": [[2, False]]}
+    found = ask(coder, "/infill", gap).json
+    context = ask(coder, "/props").json["default_generation_settings"]["n_ctx"]
+    assert found["tokens_evaluated"] + min(written, context // 4) <= context
+    assert found["tokens_predicted"] >= min(written, context // 4)
 
 
 def test_codestral_reads_the_suffix_first() -> None:

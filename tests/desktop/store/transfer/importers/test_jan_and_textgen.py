@@ -11,7 +11,9 @@ import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
+from desktop.store.transfer.importers import peek
 from desktop.store.transfer.importers.peek import is_chats
+from desktop.store.transfer.importers.sources import chat_files
 from tests.desktop.store.transfer.importers.files import broken, imported, lines, run, shown, written
 
 THREAD = {
@@ -124,6 +126,19 @@ def test_a_folder_of_jans_threads(database: Database, store: ConversationStore, 
     (threads / "config.json").write_text("{}")
     assert not is_chats(threads), "a model's folder"
     assert not is_chats(tmp_path / "gone")
+
+
+def test_a_folder_dragged_over_the_window_is_not_searched_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "many").mkdir()
+    for number in range(5):
+        (tmp_path / "many" / f"{number}.txt").touch()
+    lines(tmp_path / "many" / "z.jsonl", line("1", "user", "Hello"))
+    assert is_chats(tmp_path / "many")
+    monkeypatch.setattr(peek, "_FIRST_NAMES", 5)
+    assert not is_chats(tmp_path / "many")
+    assert len(list(chat_files(tmp_path / "many"))) == 1
 
 
 def test_an_empty_folder_says_what_can_be_imported(database: Database, tmp_path: Path) -> None:
