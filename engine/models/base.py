@@ -189,7 +189,7 @@ def rope_tables(config: ModelConfig, positions: int, context: int) -> RopeTables
         for rope in (config.rope, config.rope_local)
     )
     rope = config.rope
-    scaled = rope is not None and rope.query_beta != 0.0
+    scaled = rope is not None and rope.scales_queries
     queries, unrotated = None, None
     if rope is not None and scaled and not config.scaled_nope:
         queries = rotary_table(rope, positions, context, queries=True)

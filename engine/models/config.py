@@ -56,6 +56,8 @@ class ModelConfig:
     """Of that matrix."""
     norm: str = "rms"
     """"rms" or "layer"."""
+    eps_by_terms: bool = False
+    """Whether epsilons of norms of the sum of all halves so far are multiplied by its number of terms."""
     norm_bias: bool | None = False
     norm_offset: float = 0.0
     """Added to every norm's weight as stored (Gemma: 1)."""
@@ -98,7 +100,7 @@ class ModelConfig:
     nope_layers: frozenset[int] = frozenset()
     """The layers without rope (NoPE, arXiv 2305.19466)."""
     scaled_nope: bool = False
-    """Whether the scale of queries by their positions (`RopeConfig.query_beta`) is that of these layers."""
+    """Whether the scale of queries by position (`RopeConfig.scales_queries`) is that of these layers."""
     learned_positions: int = 0
     learned_offset: int = 0
     """Rows of their table before that of the first position (OPT: 2)."""
@@ -384,8 +386,7 @@ class ModelConfig:
 
     def first_state_part(self, layer: int) -> int:
         """The number of a recurrent layer's first part of a state."""
-        before = sum(other < layer for other in self.recurrent_layers)
-        return before * len(state_parts(self.recurrent, self.width))
+        return sum(x < layer for x in self.recurrent_layers) * len(state_parts(self.recurrent, self.width))
 
     @property
     def advised_context(self) -> int:

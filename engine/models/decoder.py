@@ -67,6 +67,7 @@ def build(
     wide = narrow if config.narrow_positions else config.width
     positions = positions_table(source, config, names, wide)
     final = builder.norm(names.norm, config.width, last=True) if config.final_norm else None
+    final = final if final is None else builder.of_terms(final, 2 * config.layers + 1)
     head = _head(source, config, names, embed)
     stack = yield from (layers or _blocks)(builder)
     return Parts(
@@ -155,6 +156,10 @@ class Builder:
             offset=config.norm_offset if config.offset_last or not last else 0.0,
         )  # fmt: skip
 
+    def of_terms(self, norm: Norm, terms: int) -> Norm:
+        """A norm of a sum of this many terms."""
+        return replace(norm, eps=norm.eps * terms) if self.config.eps_by_terms else norm
+
     def projection(self, name: str, rows: int, columns: int, bias: bool = False) -> Linear | None:
         """The matrix between the embedding or the head and the layers, where these have another width."""
         return None if rows == columns else self.linear(name, rows, columns, bias)
@@ -171,13 +176,17 @@ class Builder:
         beside = routed is not None and routed.beside
         mlp_norm = before and feeds and config.placement != "parallel" and not beside
         post = self.norm(at + names.attention_post, config.width, post=True) if after else None
+        first_norm, second_norm = (
+            lambda name, size, terms=terms: self.of_terms(self.norm(name, size), terms)
+            for terms in (2 * layer + 1, 2 * layer + 2)
+        )
         made = Block(
             attention=self._attention(layer, at) if mixes else None,
             mlp=self.mlp(layer, at) if feeds else None,
-            attention_norm=norm_before(self.source, config, self.norm, at + names.attention_norm)
+            attention_norm=norm_before(self.source, config, first_norm, at + names.attention_norm)
             if before and mixes and layer not in config.unnormed_layers
             else None,
-            mlp_norm=norm_before(self.source, config, self.norm, at + names.mlp_norm, routed is not None)
+            mlp_norm=norm_before(self.source, config, second_norm, at + names.mlp_norm, routed is not None)
             if mlp_norm
             else None,
             attention_post=post,
@@ -298,7 +307,12 @@ class Builder:
         if not kind:
             return None
         if kind == "row":
-            return self.linear(at + self.names.output_gate, queries, self.config.width, None)
+            gate = self.linear(at + self.names.output_gate, queries, self.config.width, None)
+            if not self.names.gate_bias:
+                return gate
+            return replace(
+                gate, bias=self.source.vector(at + self.names.gate_bias, shape.heads).repeat(shape.head_dim)
+            )
         # A number of a head is made as often as the head has numbers.
         order = np.repeat(np.arange(shape.heads), shape.head_dim)
         view = View(order=order, stored_rows=shape.heads)

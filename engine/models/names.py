@@ -149,6 +149,8 @@ class TensorNames:
     attention_post: str = ""
     mlp_post: str = ""
     output_gate: str = ""
+    gate_bias: str = ""
+    """The full name of that gate's bias, a number for each head."""
     mixed_norm: str = ""
     """The norm of attention's result, and the next that of what is inside the feed-forward part, each before
     the last matrix.

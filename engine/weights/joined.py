@@ -95,9 +95,9 @@ def _with_shards(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
 
 
 def _fit(first: FileTensor, second: FileTensor) -> bool:
-    """Whether two matrices have the same plain type and as many columns."""
+    """Whether two matrices have the same type without blocks and as many columns."""
     format: Format | None = find_format(first.type)
-    plain = format is not None and format.dtype is not None
+    plain = format is not None and format.block_size == 1
     return (
         plain and first.type == second.type and first.shape[1:] == second.shape[1:] and len(first.shape) == 2
     )

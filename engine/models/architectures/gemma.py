@@ -74,7 +74,7 @@ def from_hf_2(keys: Keys) -> ModelConfig:
 
 def from_hf_3(keys: Keys) -> ModelConfig:
     """`Gemma3ForCausalLM`, and the text part of `Gemma3ForConditionalGeneration`."""
-    keys = keys.inner("text_config").over(_GEMMA_3)
+    keys = keys.inner("text_config").over(_GEMMA_3).without("attn_logit_softcapping")  # which has no effect
     encoder = keys.flag("use_bidirectional_attention", False)
     shape = _hf_shape(keys)
     table = keys.table("rope_parameters")

@@ -21,8 +21,9 @@ MAX_LAYERS = 1 << 12
 _POSITIONS = 2048
 """`max_position_embeddings` of most classes of transformers."""
 HF_ACTIVATIONS = {
-    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "relu": "relu", "relu2": "relu2",
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh", "relu": "relu", "relu2": "relu2",
 }  # fmt: skip
 """Names in config.json -> `engine.backends.activations.ACTIVATIONS`."""
 

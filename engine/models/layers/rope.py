@@ -41,11 +41,18 @@ class RopeConfig:
     """The factor of dynamic NTK scaling; 0: none."""
     query_beta: float = 0.0
     """Queries at position p are multiplied by 1 + beta ln(1 + floor(p / `query_length`)), as in Llama 4 (its
-    "attention temperature tuning"); 0: not at all.
+    "attention temperature tuning"); 0: not so.
     """
+    query_power: float = 0.0
+    """Queries at position p are multiplied by (1 + p / `query_length`)^power (Beam); 0: not so."""
     query_length: int = 0
     query_offset: int = 0
     """Added to p there."""
+
+    @property
+    def scales_queries(self) -> bool:
+        """Whether queries are scaled by their positions."""
+        return self.query_beta != 0.0 or self.query_power != 0.0
 
 
 def rotary_table(rope: RopeConfig, positions: int, context: int = 0, *, queries: bool = False) -> RotaryTable:
@@ -63,7 +70,7 @@ def rotary_table(rope: RopeConfig, positions: int, context: int = 0, *, queries:
     frequencies = base**-exponents / np.array(divisors, np.float64)
     places = np.arange(positions, dtype=np.float64)
     angles, factors = np.outer(places, frequencies), np.full((positions, 1), magnitude)
-    if queries and rope.query_beta:
+    if queries and rope.scales_queries:
         factors *= _query_factors(rope, positions)
     return RotaryTable(
         (np.cos(angles) * factors).astype(np.float32),
@@ -80,9 +87,9 @@ def scaling_table(rope: RopeConfig, positions: int, dim: int) -> RotaryTable:
 
 def _query_factors(rope: RopeConfig, positions: int) -> npt.NDArray[np.float64]:
     """What queries at positions 0 to positions - 1 are multiplied by, (positions, 1)."""
-    places = np.arange(positions, dtype=np.float64) + rope.query_offset
-    factors: npt.NDArray[np.float64] = 1 + rope.query_beta * np.log(1 + np.floor(places / rope.query_length))
-    return factors[:, None]
+    lengths = (np.arange(positions, dtype=np.float64) + rope.query_offset) / rope.query_length
+    factors: npt.NDArray[np.float64] = 1 + rope.query_beta * np.log(1 + np.floor(lengths))
+    return (factors * (1 + lengths) ** rope.query_power)[:, None]
 
 
 def yarn_divisors(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.engine.models.architectures import Case
 from tests.engine.models.autumn_cases import AUTUMN_CASES
+from tests.engine.models.beam_cases import BEAM_CASES
 from tests.engine.models.compressed_cases import COMPRESSED_CASES
 from tests.engine.models.december_cases import DECEMBER_CASES
 from tests.engine.models.dense_cases import DENSE_CASES
@@ -57,6 +58,7 @@ CASES: tuple[Case, ...] = (
     *DECEMBER_CASES,
     *COMPRESSED_CASES,
     *WINTER_CASES,
+    *BEAM_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
+import torch
+from safetensors import torch as safetensors_torch
 from safetensors.numpy import save_file
 
 from engine.weights.joined import with_joined
@@ -13,18 +16,18 @@ from engine.weights.safetensors.folder import read_safetensors
 NAMES = ("model.transformer.wte.embedding", "model.transformer.wte.new_embedding")
 
 
-def test_rows_of_both_pieces(tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    pieces = [rng.standard_normal((rows, 6)).astype(np.float16) for rows in (5, 3)]
-    save_file(dict(zip(NAMES, pieces, strict=True)), tmp_path / "m.safetensors")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_rows_of_both_pieces(tmp_path: Path, dtype: torch.dtype) -> None:
+    pieces = [torch.randn(rows, 6, generator=torch.Generator().manual_seed(1)).to(dtype) for rows in (5, 3)]
+    safetensors_torch.save_file(dict(zip(NAMES, pieces, strict=True)), tmp_path / "m.safetensors")
     tensors = with_joined({tensor.name: tensor for tensor in read_safetensors(tmp_path / "m.safetensors")})
-    (name, table), whole = *tensors.items(), np.concatenate(pieces)
+    (name, table), whole = *tensors.items(), torch.cat(pieces).float().numpy()
     assert name == "model.transformer.wte.weight"
     np.testing.assert_array_equal(table.dequantise(), whole)
     np.testing.assert_array_equal(table.rows(3, 7).dequantise(), whole[3:7])
     order = [7, 0, 4, 5, 4]
     np.testing.assert_array_equal(table.take(order).dequantise(), whole[order])
-    assert table.data.tobytes() == whole.tobytes()
+    assert table.data.tobytes() == torch.cat(pieces).view(torch.uint8).numpy().tobytes()
 
 
 def test_pieces_of_other_widths_stay_apart(tmp_path: Path) -> None:
