@@ -40,7 +40,10 @@ def test_the_names_of_kobold() -> None:
     assert (sampler.repetition_penalty, sampler.repetition_range, sampler.typical) == (1.2, 64, 0.9)
     assert (sampler.tail_free, sampler.seed, sampler.top_k, sampler.top_p) == (0.8, 5, 3, 0.92)
     assert (stops.stop_strings, stops.max_tokens) == (("You:",), 7)
-    assert _request(Fields({}), ServedModel("tiny")).stops.max_tokens == 200
+    plain = _request(Fields({}), ServedModel("tiny"))
+    usual, most = plain.sampler, plain.stops.max_tokens
+    assert (usual.temperature, usual.top_k, usual.top_p, usual.repetition_penalty) == (0.7, 100, 0.92, 1.07)
+    assert most == 200
 
 
 def test_what_kobold_asks_first(served: Served) -> None:

@@ -51,11 +51,12 @@ def test_what_a_request_does_not_name_is_as_the_models_authors_recommend() -> No
 
 def test_ends_of_replies() -> None:
     body = {
-        "stop": ["a", "", "b"], "min_tokens": 3, "stop_token_ids": [1, 2], "include_stop_str_in_output": True
+        "stop": ["a", "", "b"], "min_tokens": 3, "stop_token_ids": [1, 2], "include_stop_str_in_output": True,
+        "t_max_predict_ms": 1500,
     }  # fmt: skip
     expected = StopSettings(
         max_tokens=9, min_tokens=3, stop_strings=("a", "b"), stop_token_ids=(1, 2), keep_stop=True,
-        when_full="stop",
+        when_full="stop", time_limit=1.5,
     )  # fmt: skip
     assert stops(Fields(body), 9) == expected
     assert stops(Fields({"end": "x"}), None, "end", "drop_oldest") == StopSettings(

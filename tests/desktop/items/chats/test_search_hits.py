@@ -37,6 +37,7 @@ def test_hits_are_below_their_chats(qtbot: QtBot) -> None:
     ]
     assert [row.data(HIT_ROLE) is not None for row in rows] == [False, True, False, True, True, False, True]
     assert (model.messages, model.chats) == (4, 3)
+    assert [model.has(chat) for chat in (1, 2, 3, 4)] == [True, True, True, False]
     assert rows[3].data(Qt.ItemDataRole.AccessibleTextRole) == "Message in Chat 1: some rye"
     model.forget(1)
     assert [model.index(row).data() for row in range(model.rowCount())] == [

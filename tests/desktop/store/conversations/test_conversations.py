@@ -189,6 +189,11 @@ def test_a_fork_copies_the_way_to_a_message_and_the_fields_of_its_chat(database:
         assert (store.get(made).local_only, store.get(made).system_prompt) == (True, "Be brief.")
         assert store.path(made)[1].variant_count == 2
         assert {each.state for each in store.path(made)} <= {"complete", "stopped"}
+    store.show_variant(ids[1])
+    again = fork(stores, ids[2])
+    first = store.path(again)[1]
+    assert (first.text, texts(store, again)[2]) == ("first", "more")
+    assert [store.message(each).text for each in store.variants(first.id)] == ["first", "second"]
     assert store.message(other.id).state == "running"
 
 

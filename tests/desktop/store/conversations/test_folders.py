@@ -182,8 +182,9 @@ def test_personas(database: Database) -> None:
     adam = personas.save(Persona(0, "Adam", system_prompt="first"))
     assert [persona.name for persona in personas.list()] == ["Adam", "zoe x"]
     assert len(zoe.avatar) == 16
-    personas.save(Persona(adam.id, "Adam", system_prompt="second"))
-    assert personas.get(adam.id).system_prompt == "second"
+    changed = personas.save(Persona(adam.id, "Adam", system_prompt="second"))
+    assert changed == personas.get(adam.id)
+    assert changed.system_prompt == "second"
     personas.set_image(adam.id, b"\x89PNG")
     assert (personas.image(adam.id), personas.image(zoe.id)) == (b"\x89PNG", b"")
     with pytest.raises(StoreError, match="Choose a smaller one"):

@@ -92,6 +92,8 @@ def test_a_cast_moves_to_another_machine_with_its_personas() -> None:
     assert settled(
         there, {"participants": [3, {"name": 4}, {"name": "Ok", "persona": {"name": " "}}]}
     ) == Cast((Participant("Ok"),))
+    twice = {"participants": [{"name": "Ok"}, {"name": "OK"}, {"name": ""}], "own": ["ok", "Cy", "", "Cy"]}
+    assert Cast.of(twice) == Cast((Participant("Ok"),), ("Cy",))
     number = ConversationStore(here).create("Talk").id
     ConversationStore(here).set_cast(number, roles)
     assert read_whole(here, number).cast["own"] == ("Cy",)

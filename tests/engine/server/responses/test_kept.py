@@ -51,6 +51,10 @@ def test_what_a_response_answers(served: Served) -> None:
     assert (first["data"], first["has_more"]) == (found["data"][:0:-1], True)
     rest = ask(served, f"{path}?limit=3&after={first['last_id']}").json
     assert (rest["data"], rest["has_more"]) == (found["data"][:1], False)
+    assert (found["first_id"], found["last_id"]) == (found["data"][0]["id"], found["data"][3]["id"])
+    assert ask(served, path + "?limit=4").json["has_more"] is False
+    none = ask(served, f"{path}?after={rest['last_id']}").json
+    assert [none[name] for name in ("data", "has_more", "first_id", "last_id")] == [[], False, None, None]
 
 
 @pytest.mark.parametrize(
