@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.hub.download.package_index import places
+from engine.hub.client.http import Web
+from engine.hub.download.package_index import Link, links, places
 from engine.hub.download.pip_settings import DEFAULT_INDEX, PipSettings, read_pip_settings
 
 if sys.platform == "win32":
@@ -127,3 +128,12 @@ def test_same_answer_as_pip(tmp_path: Path) -> None:
     assert "install.cert='/u'" in listed
     assert found.cert == "/u"
     assert found.find_links == ("x", "y")
+
+
+def test_links_of_a_page_follow_its_base(tmp_path: Path) -> None:
+    page = write(
+        tmp_path / "index.html",
+        '<base href="https://files.example/pool/"><a href="w.whl#sha256=AB">w</a><a href="v.whl">v</a>',
+    )
+    found = links(Web(PipSettings(), {}), page.as_uri(), "w.whl")
+    assert found == [Link("https://files.example/pool/w.whl", "sha256", "ab")]

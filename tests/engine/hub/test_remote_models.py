@@ -14,6 +14,7 @@ import pytest
 from engine.errors import DownloadError
 from engine.hub import model_choices, model_files, search_models, set_hub_token, set_offline
 from engine.hub.catalogue import search
+from engine.hub.catalogue.models import HubModel
 from engine.hub.catalogue.search import model_id_of
 from engine.hub.client import api
 from tests.engine.hub.hub_server import Hub, Repo, git_sha1
@@ -289,6 +290,11 @@ def test_a_bad_entry_does_not_hide_the_others(hub: Hub) -> None:
     hub.raw = b'[{"id": 3}]'
     with pytest.raises(DownloadError, match="lacks expected fields"):
         search_models("x")
+
+
+def test_texts_of_an_answer_are_single_lines() -> None:
+    model = HubModel("a/b\nc", "a", licence="x\ry", tags=("4-bit\n\x1b[31m",))
+    assert not any(letter < " " for text in (model.id, model.licence, *model.tags) for letter in text)
 
 
 def test_an_answer_without_a_list_of_files(hub: Hub) -> None:

@@ -18,12 +18,14 @@ from engine.backends.reference import ReferenceBackend
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemory, UnsupportedModel
 from engine.models import ARCHITECTURES, describe, read_model
+from engine.models.architectures import llama4, mamba
 from engine.models.architectures.afmoe import TRINITY
 from engine.models.describe import cpu_only
 from engine.models.experts_config import Experts
 from engine.models.headers.decoder import gguf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf
+from engine.models.recurrent_config import SelectiveScan
 from engine.settings import LoadSettings
 from engine.weights import FileTensor, open_checkpoint
 from tests.engine.models.oracle import load
@@ -353,3 +355,28 @@ def test_keys_that_a_gguf_file_need_not_have() -> None:
     assert (experts.normalise, experts.groups, experts.used_groups) == (False, 1, 1)
     several = {"rope.scaling.factor": 2.0, "rope.scale_linear": 4.0}
     assert rope_from_gguf(Keys(several, "x"), 4, {}, interleaved=True).divisors == (2.0, 2.0)
+
+
+def test_what_files_of_llama_4_and_mamba_leave_out() -> None:
+    shape: dict[str, Any] = {
+        "architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "hidden_size": 256,
+        "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 100,
+    }  # fmt: skip
+    found = llama4.from_hf(Keys(shape, "config.json"))
+    assert (found.kv_heads, found.head_dim, found.ffn_width, found.context_length) == (8, 128, 16384, 131072)
+    assert found.experts is not None
+    assert (found.experts.count, found.experts.used, found.experts.width) == (16, 1, 8192)
+    assert found.experts.layers == {0, 1, 2, 3}
+    every_second = llama4.from_hf(Keys(shape | {"interleave_moe_layer_step": 2}, "config.json")).experts
+    assert every_second is not None
+    assert every_second.layers == {1, 3}
+    own = llama4.from_hf(Keys(shape | {"num_key_value_heads": 4, "head_dim": 32}, "config.json"))
+    assert (own.kv_heads, own.head_dim) == (4, 32)
+    scan: dict[str, Any] = {
+        "architectures": ["MambaForCausalLM"], "model_type": "mamba", "hidden_size": 100,
+        "num_hidden_layers": 2, "vocab_size": 100, "state_size": 16,
+    }  # fmt: skip
+    for rank, expected in ((None, 7), ("auto", 7), (5, 5)):  # a sixteenth of the width, rounded up
+        config = mamba.from_hf(Keys(scan | {"time_step_rank": rank}, "config.json"))
+        assert isinstance(config.recurrent, SelectiveScan)
+        assert config.recurrent.rank == expected

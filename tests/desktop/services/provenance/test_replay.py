@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from desktop.services.provenance.provenance import ReplyProvenance
-from desktop.services.provenance.replay import doubts, replay_request, why_not
+from desktop.services.provenance.replay import Compared, Replay, doubts, replay_request, why_not
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.provenance.provenance import Provenance
 from desktop.version import version
-from engine.core import ModelInfo, Rendered, Stats
+from engine.core import ModelInfo, Prefill, Rendered, Stats, Text, TokenInfo
+from engine.drain import drain
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, SpeculationSettings, StopSettings
 
 MODEL = ModelInfo(
@@ -97,3 +100,35 @@ def test_why_there_is_no_replay() -> None:
     unknown = reply()
     unknown.trace.ids[1] = -1  # type: ignore[union-attr]
     assert "nothing to compare with" in why_not(unknown, MODEL, False)
+
+
+@pytest.mark.parametrize(
+    ("written", "result"),
+    [
+        ((5, 6), Compared(2, 2)),
+        ((5,), Compared(1, 2, "t6")),
+        ((), Compared(0, 2, "t5")),
+        ((5, 9, 6), Compared(1, 2, "t6", "w9")),
+        ((9, 6), Compared(0, 2, "t5", "w9")),
+        ((5, 6, 7), Compared(2, 2, "", "w7")),
+    ],
+)
+def test_what_is_written_again_is_compared_token_by_token(written: tuple[int, ...], result: Compared) -> None:
+    trace = TokenTrace()
+    trace.extend([TokenInfo(id, f"t{id}", 1.0, 1.0) for id in (5, 6)])
+    source, session, progress = mock.Mock(), mock.Mock(), list[tuple[str, int, int]]()
+    texts = [Text("", (TokenInfo(id, f"w{id}", 1.0, 1.0),)) for id in written]
+    source.stream.return_value = iter([Prefill(3, 3, 0), *texts])
+    ended: list[tuple[Compared | None, str]] = []
+    replay = Replay(session, reply()._replace(trace=trace))
+    replay.progress.connect(lambda *step: progress.append(step))
+    replay.ended.connect(lambda *end: ended.append(end))
+    work, on_progress, on_ended = session.replies.engine.ask.call_args.args
+    assert replay.running
+    steps = work(source, threading.Event())
+    on_ended(drain(steps, on_progress), "")
+    assert ended == [(result, "")]
+    assert not replay.running
+    assert progress[0] == ("Reading the prompt as it was read originally", 3, 3)
+    assert [done for _words, done, _total in progress[1:]] == [*range(1, result.same + 1)]
+    assert result.identical is (written == (5, 6))

@@ -125,6 +125,9 @@ def test_tags_with_a_bar_inside_are_found() -> None:
 def test_sentences_are_tags_where_the_template_has_them() -> None:
     steps = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
     assert steps not in tags_in("")
+    marked = ("<|my_reasoning_start|>", "<|my_reasoning_end|>")
+    assert tags_in(" ".join(marked))[0] == marked
+    assert marked not in tags_in(marked[0])
     tags = tags_in(f"{{{{ messages[0].content }}}}{steps[0]}\n {{# {steps[1]} #}}")
     assert tags[0] == steps
     assert opened_by(f"<|assistant|>\n{steps[0]}\n", tags) == steps[1]

@@ -27,9 +27,16 @@ from desktop.store.transfer.exporters.html import html_page
 from desktop.store.transfer.exporters.markdown import markdown
 from desktop.store.transfer.exporters.names import file_name, free_name
 from desktop.store.transfer.exporters.pictures import as_html, text_and_pictures
-from desktop.store.transfer.exporters.write import FORMATS, ExportFormat, export_conversations
+from desktop.store.transfer.exporters.write import (
+    FORMATS,
+    Choice,
+    ExportFormat,
+    export_conversations,
+    export_folder,
+)
 from desktop.store.transfer.importers import import_conversations
 from desktop.store.transfer.importers.peek import is_chats
+from desktop.store.transfer.records import ConversationRecord
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import broken, dump, imported, run
 
@@ -293,6 +300,30 @@ def test_embedded_pictures_are_shown() -> None:
     page = Page()
     page.feed("".join(html_page([ConversationRecord("s", "k", messages=(message,))])))
     assert page.loads == ["data:image/png;base64,AA=="]
+
+
+def test_thoughts_are_those_of_replies_alone(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
+    talk = store.create("Talk").id
+    typed = store.add_message(talk, None, "user", "<think>mine</think>\n\nSay it.")
+    store.add_message(talk, typed.id, "assistant", "<think>own</think>\n\nSaid.")
+    format = next(each for each in FORMATS if each.suffix == ".md")
+    assert export(database, tmp_path / "a.md", format, (talk,)).count("**Thoughts**") == 1
+
+
+def test_files_of_each_chat_go_to_a_folder_that_is_made(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
+    chats = [store.create(title).id for title in ("Same", "Same")]
+    folder = tmp_path / "new" / "inner"
+
+    def write(_record: ConversationRecord, path: Path) -> Iterator[Any]:
+        path.write_text("x")
+        yield from ()
+
+    list(export_folder(database, Choice(chats), folder, ".x", write))
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_an_export_of_nothing_is_a_valid_file(database: Database, tmp_path: Path) -> None:
