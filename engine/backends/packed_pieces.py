@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ PieceT = TypeVar("PieceT")
 
 TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", "GROUPED_REST"})
 """Types beyond the range or precision of fp16, which are decoded to F32 where they have no layout."""
+KINDS = ("F16", "BF16", "F32")
+"""The types of numbers beside codes (`affine_type`)."""
 _PACKERS = min(4, os.cpu_count() or 1)
 """Threads that pack; the calling thread reads the file."""
 
@@ -69,6 +71,20 @@ def _file_bytes(rows: RawTensor, types: Sequence[str]) -> tuple[str, Bytes]:
             )
         )
     return "F16", half.reshape(-1).view(np.uint8)
+
+
+def affine_type(bits: int, unit: int, kind: str) -> str:
+    """ "AFFINE4_64_BF16": codes of 4 bits, and a scale and a bias in bf16 for 64 columns."""
+    return f"AFFINE{bits}_{unit}_{kind}"
+
+
+def kept_numbers(numbers: npt.NDArray[np.float32], kind: str) -> npt.NDArray[Any]:
+    """Numbers that "F16", "BF16" or "F32" holds exactly, in that type; the 16 bits of the first two as
+    uint16.
+    """
+    if kind == "BF16":
+        return (numbers.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return numbers.astype(np.float16).view(np.uint16) if kind == "F16" else numbers
 
 
 def zero_padded(raw: Bytes, rows: int, columns: int, full: int, width: int) -> Bytes:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cuda.weight import ExpertTable, WeightSpec
+from engine.backends.packed_pieces import KINDS, affine_type
+from engine.models.proof.random_tensors import builder
 from engine.tensors import RawTensor
 from engine.weights.packed.grouped import GroupedTensor, Layout, runs_by_group
 from engine.weights.tensor import FileTensor, find_format
@@ -20,6 +22,12 @@ BLOCKS_OF_256 = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "TQ1_0", "TQ2
 GROUPED = tuple(
     f"GROUPED{bits}_{unit}{end}" for bits in (2, 3, 4, 5, 6, 8) for unit in (32, 64, 128) for end in ("",
     "_F32")
+)  # fmt: skip
+
+AFFINE = (
+    *(affine_type(bits, 64, "BF16") for bits in (2, 3, 4, 5, 6, 8)),
+    *(affine_type(8, unit, kind) for unit in (32, 128) for kind in KINDS),
+    affine_type(4, 32, "F16"), affine_type(4, 64, "F32"),
 )  # fmt: skip
 
 
@@ -50,7 +58,7 @@ def columns_of(type_name: str) -> int:
     """Few: for blocks of 32 an odd number of them; two spans, or one and a half rounds of two warps."""
     if type_name in BLOCKS_OF_256:
         return 256
-    if type_name.startswith("GROUPED"):
+    if type_name.startswith(("GROUPED", "AFFINE")):
         return {32: 96, 64: 192, 128: 128}[int(type_name.split("_")[1])]
     return 160
 
@@ -61,6 +69,10 @@ def tensor(type_name: str, rows: int, columns: int, seed: int = 0) -> RawTensor:
         bits, unit = type_name.removeprefix("GROUPED").split("_")[:2]
         return Drawn(rows, columns, int(bits), int(unit), not type_name.endswith("_F32"), seed).tensor
     rng = np.random.default_rng(seed)
+    if type_name.startswith("AFFINE"):
+        build = builder(type_name)
+        assert build is not None
+        return build(rng, rows, columns)
     if type_name == "MXFP4":
         raw = rng.integers(0, 256, (rows * columns // 32, 17)).astype(np.uint8)
         raw[:, 0] = rng.integers(110, 135, len(raw))

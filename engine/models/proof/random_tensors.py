@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.composite import PERMUTED
+from engine.backends.packed_pieces import affine_type
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats, Format
 from engine.weights.gguf.table import GGUF_FORMATS
+from engine.weights.packed.affine import affine_matrix
 from engine.weights.packed.awq import wrap_awq
 from engine.weights.packed.compressed_tensors import wrap_compressed
 from engine.weights.packed.exl2 import wrap_exl2
@@ -184,6 +186,46 @@ def _grouped(kind: str, rng: Random, rows: int, columns: int) -> RawTensor:
     )
 
 
+class _Affine:
+    """An `Affine` of random codes, scales and biases, which a type of numbers holds."""
+
+    def __init__(self, rng: Random, rows: int, columns: int, bits: int, unit: int, kind: str) -> None:
+        self._codes = rng.integers(0, 1 << bits, (rows, columns), dtype=np.uint8)
+        scales, biases = (
+            (rng.uniform(0.04, 0.2, (rows, columns // unit)) / (1 << bits)).astype(np.float32)
+            for _each in range(2)
+        )
+        self._scales, self._biases = _held(scales, kind), _held(-scales * (1 << (bits - 1)) + biases, kind)
+
+    def codes(self, outputs: Indices) -> Bytes:
+        return self._codes[outputs]
+
+    def numbers(self, outputs: Indices) -> tuple[Floats, Floats]:
+        return self._scales[outputs], self._biases[outputs]
+
+    def decode(self, outputs: Indices) -> Floats:
+        scales, biases = self.numbers(outputs)
+        codes = self._codes[outputs].astype(np.float32).reshape(*scales.shape, -1)
+        values: Floats = codes * scales[:, :, None] + biases[:, :, None]
+        return values.reshape(outputs.size, -1)
+
+
+def _held(numbers: Floats, kind: str) -> Floats:
+    """Rounded to the type `kind`."""
+    if kind == "BF16":
+        return (numbers.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    return numbers.astype(np.float16).astype(np.float32) if kind == "F16" else numbers
+
+
+def _affine(type_name: str, rng: Random, rows: int, columns: int) -> RawTensor:
+    """A matrix of a type that `weights.packed.affine` names. Raises `ValueError` for other columns."""
+    (bits, unit), kind = map(int, type_name[len("AFFINE") :].split("_")[:2]), type_name.rsplit("_", 1)[1]
+    if columns % unit:
+        raise ValueError(f"no {type_name} has {columns} columns")
+    source = _Affine(rng, rows, columns, bits, unit, kind)
+    return affine_matrix(_NAME, (rows, columns), bits, columns // unit, kind, rows * columns, source)
+
+
 def _fp8(kind: str, unit: int, rng: Random, rows: int, columns: int) -> RawTensor:
     """One scale for each block of 128 rows and `unit` columns; a single scale if `unit` is 0."""
     low = {"F8_E4M3": 0x20, "F8_E5M2": 0x30}[kind]
@@ -219,6 +261,10 @@ PACKED: dict[str, Builder] = {
     "EXL2 mixed": partial(_exl2, (6, 4, 3)),
     "compressed 4 bits": partial(_compressed, 4),
     "compressed 8 bits": partial(_compressed, 8),
+    **{
+        f"MLX {bits} bits, {kind}": partial(_affine, affine_type(bits, 64, kind))
+        for bits, kind in ((3, "F16"), (4, "BF16"), (6, "BF16"), (8, "F32"))
+    },
     "FP8 E4M3 in blocks": partial(_fp8, "F8_E4M3", 128),
     "FP8 E4M3": partial(_fp8, "F8_E4M3", 0),
     "FP8 E5M2": partial(_fp8, "F8_E5M2", 0),
@@ -233,4 +279,6 @@ def builder(kind: str) -> Builder | None:
     """
     if kind.startswith("FP8_"):
         return partial(_fp8, "F8_E4M3", int(kind.removeprefix("FP8_")))
+    if kind.startswith("AFFINE"):
+        return partial(_affine, kind)
     return partial(_grouped, kind) if kind.startswith(("GROUPED", PERMUTED)) else BLOCKS.get(kind)

@@ -7,15 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import BadCheckpoint
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.grouped import Indices, one_matrix
-from engine.words import _
 
 _CHUNK_VALUES = 1 << 20
-_BLOCK = 32
-"""Values that share the numbers of Q4_1."""
 
 
 class DecodedMatrix:
@@ -89,31 +85,6 @@ class DecodedMatrix:
         )
         other._some_outputs, other.shape = outputs, (outputs.size, self.shape[1])
         return other
-
-
-def q4_1_blocks(name: str, codes: Bytes, scales: Floats, biases: Floats) -> Bytes:
-    """Blocks of Q4_1: d, m, 16 bytes of code i (low) and i + 16.
-
-    `codes` is (N, K), and a value is code * scale + bias with those of its group, (N, G). Raises
-    `BadCheckpoint` for a number that fp16 cannot hold.
-    """
-    halves = codes.reshape(len(codes), -1, 2, _BLOCK // 2)
-    out = np.empty((*halves.shape[:2], 20), np.uint8)
-    out[:, :, 4:] = halves[:, :, 0] | halves[:, :, 1] << np.uint8(4)
-    for at, values in zip((0, 2), (scales, biases), strict=True):
-        with np.errstate(over="ignore", invalid="ignore"):
-            half = values.astype("<f2")
-        if not np.isfinite(half).all():
-            raise BadCheckpoint(
-                _(
-                    "The scales of {name} hold something that is not a number, or is too large for fp16. "
-                    "Download the model again.",
-                    name=name,
-                )
-            )
-        wide = np.repeat(half, out.shape[1] // half.shape[1], axis=1)
-        out[:, :, at : at + 2] = wide[..., None].view(np.uint8)
-    return out.reshape(-1)
 
 
 class PackedStack:

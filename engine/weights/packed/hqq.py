@@ -4,8 +4,8 @@ The matrix (N, K), row after row, is cut into groups of `X.group_size`: with `X.
 a matrix of codes (N K / size, size), with 0 its columns (size, N K / size); `X.scale` and `X.zero` have a
 number for each. A weight is (code - zero) * scale. Codes are packed along the first dimension: in bytes the
 first half, or fourth, or eighth of the rows stands in the upper bits; 3 bits are ten to an int32, the first
-tenth in bits 27 to 29. Bytes may lie in numbers of another type (`X.view_as_float`). 4 bits with groups in
-rows are kept as Q4_1, whose two numbers are fp16, others as F16.
+tenth in bits 27 to 29. Bytes may lie in numbers of another type (`X.view_as_float`). With groups in rows,
+codes are kept with the float32 bias -zero * scale, others as F16.
 Source: hqq, `core/quantize.py` and `core/bitpack.py` (facts only).
 """
 
@@ -21,7 +21,8 @@ import numpy as np
 from engine.errors import UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
-from engine.weights.packed.decoded import DecodedMatrix, q4_1_blocks
+from engine.weights.packed.affine import affine_matrix
+from engine.weights.packed.decoded import DecodedMatrix
 from engine.weights.packed.grouped import Indices
 from engine.weights.packed.packed_tensors import SCALES, Matrix, wrapped
 from engine.weights.tensor import FileTensor
@@ -38,7 +39,6 @@ _PACKED: dict[str, tuple[int, int, str]] = {
 }  # fmt: skip
 """By `packing`: the bits of a code, how many lie in a number, and its type."""
 _SMALL = ("U8", "I32", "I64", "F32")
-_BLOCK = 32
 
 
 def wrap_hqq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
@@ -51,7 +51,10 @@ def wrap_hqq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """The groups of a matrix of `columns` inputs: `count` of `size` values, in rows or columns of codes."""
+    """The groups of a matrix of `columns` inputs: `count` of `size` values, in rows or columns of codes.
+
+    An `Affine` where groups are parts of the matrix's rows.
+    """
 
     matrix: Matrix
     packing: str
@@ -60,7 +63,16 @@ class _Groups:
     in_rows: bool
     columns: int
 
-    def codes(self, outputs: Indices) -> tuple[Bytes, Indices]:
+    def codes(self, outputs: Indices) -> Bytes:
+        return self._with_groups(outputs)[0]
+
+    def numbers(self, outputs: Indices) -> tuple[Floats, Floats]:
+        """The product of fp16 or bf16 numbers is exact."""
+        scales, zeros = self._scales_and_zeros()
+        groups = outputs[:, None] * (self.columns // self.size) + np.arange(self.columns // self.size)
+        return scales[groups], -(zeros * scales)[groups]
+
+    def _with_groups(self, outputs: Indices) -> tuple[Bytes, Indices]:
         """The codes of these rows (outputs, K), and their groups: (outputs, G), or (outputs, K) where groups
         are no parts of rows.
         """
@@ -97,23 +109,17 @@ class _Groups:
         )
         return -(-shape[0] // many), shape[1]
 
-    def numbers(self) -> tuple[Floats, Floats]:
-        """The scale and the zero point of each group."""
+    def _scales_and_zeros(self) -> tuple[Floats, Floats]:
+        """Those of each group."""
         return self.matrix.floats("scale").reshape(-1), self.matrix.floats("zero").reshape(-1)
 
     def decode(self, outputs: Indices) -> Floats:
-        """The values (outputs, K), rounded after the difference and the product."""
-        codes, groups = self.codes(outputs)
-        scales, zeros = self.numbers()
+        """Rounded after the difference and the product."""
+        codes, groups = self._with_groups(outputs)
+        scales, zeros = self._scales_and_zeros()
         each = codes.astype(np.float32).reshape(*groups.shape, -1)
         values: Floats = (each - zeros[groups][:, :, None]) * scales[groups][:, :, None]
         return values.reshape(codes.shape)
-
-    def blocks(self, outputs: Indices) -> Bytes:
-        """The blocks of Q4_1, where groups are parts of rows."""
-        codes, groups = self.codes(outputs)
-        scales, zeros = self.numbers()
-        return q4_1_blocks(self.matrix.stem + ".weight", codes, scales[groups], -(zeros * scales)[groups])
 
 
 def _tensor(matrix: Matrix) -> RawTensor:
@@ -143,9 +149,11 @@ def _tensor(matrix: Matrix) -> RawTensor:
             matrix.get(part, SCALES, 2)
             raise matrix.wrong(part, _("numbers of shape {shape}", shape=(groups.count, 1)))
     name, nbytes = matrix.stem + ".weight", matrix.nbytes(_PARTS)
-    if packing == "4bit_u8" and groups.whole and size % _BLOCK == 0:
-        return DecodedMatrix(name, "Q4_1", (shape[0], shape[1]), nbytes, groups.decode, groups.blocks)
-    return DecodedMatrix(name, f"HQQ{_PACKED[packing][0]}", (shape[0], shape[1]), nbytes, groups.decode)
+    bits, matrix_shape = _PACKED[packing][0], (shape[0], shape[1])
+    if groups.whole:
+        # a code of one bit is one of two whose upper bit is 0
+        return affine_matrix(name, matrix_shape, max(2, bits), shape[1] // size, "F32", nbytes, groups)
+    return DecodedMatrix(name, f"HQQ{bits}", matrix_shape, nbytes, groups.decode)
 
 
 def _text(matrix: Matrix, part: str) -> str:

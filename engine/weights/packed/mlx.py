@@ -1,9 +1,9 @@
 """MLX folders: `X.weight` uint32 (N, K bits / 32), a stream of codes along each row, lowest bits first.
 
-"affine": `X.scales` and `X.biases` (N, G), a weight is code * scale + bias; 4 bits are kept as Q4_1, whose
-two numbers are fp16, other widths as F16. "mxfp4", "mxfp8" and "nvfp4" have `X.scales` of bytes alone: powers
-of two for 32 inputs, or F8_E4M3 for 16. A single matrix may have settings under its name; the mode is then
-theirs, or "affine". A stack of experts has the same tensors with a dimension for the experts in front.
+"affine": `X.scales` and `X.biases` (N, G), a weight is code * scale + bias. "mxfp4", "mxfp8" and "nvfp4" have
+`X.scales` of bytes alone: powers of two for 32 inputs, or F8_E4M3 for 16. A single matrix may have settings
+under its name; the mode is then theirs, or "affine". A stack of experts has the same tensors with a dimension
+for the experts in front.
 Sources: MLX, documentation of `mlx.core.quantize` and `nn.quantize`, and mlx-lm, `utils.py` (facts only).
 """
 
@@ -17,8 +17,9 @@ import numpy as np
 from engine.errors import UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
+from engine.weights.packed.affine import affine_matrix
 from engine.weights.packed.bitstream import unpack_codes
-from engine.weights.packed.decoded import DecodedMatrix, PackedStack, q4_1_blocks
+from engine.weights.packed.decoded import PackedStack
 from engine.weights.packed.float4 import mxfp4_matrix, nvfp4_matrix
 from engine.weights.packed.fp8 import fp8_matrix
 from engine.weights.packed.grouped import Indices
@@ -88,22 +89,20 @@ def _floats(matrix: Matrix, mode: str) -> RawTensor:
 
 
 class _Affine:
-    """The codes, scales and biases of a matrix for some outputs."""
+    """An `Affine`."""
 
     def __init__(self, matrix: Matrix, bits: int, columns: int) -> None:
         self._matrix, self._bits, self._columns = matrix, bits, columns
 
     def codes(self, outputs: Indices) -> Bytes:
-        """(outputs, K)."""
         rows = self._matrix.byte_rows("weight", outputs)
         return unpack_codes(rows.view(np.uint32), self._bits, self._columns)
 
     def numbers(self, outputs: Indices) -> tuple[Floats, Floats]:
-        """Scales and biases (outputs, G)."""
         return self._matrix.floats("scales")[outputs], self._matrix.floats("biases")[outputs]
 
     def decode(self, outputs: Indices) -> Floats:
-        """The values (outputs, K), rounded after the product and the sum."""
+        """Rounded after the product and the sum."""
         scales, biases = self.numbers(outputs)
         codes = self.codes(outputs).astype(np.float32).reshape(*scales.shape, -1)
         values: Floats = codes * scales[:, :, None] + biases[:, :, None]
@@ -118,15 +117,6 @@ def _affine(matrix: Matrix, bits: int) -> RawTensor:
         raise matrix.wrong("scales", _("scales for equal groups of {columns} inputs", columns=columns))
     if matrix.get("biases", SCALES, 2).shape != scales.shape:
         raise matrix.wrong("biases", _("numbers of shape {shape}", shape=scales.shape))
-    source, shape = _Affine(matrix, bits, columns), (rows, columns)
-    name, nbytes = matrix.stem + ".weight", matrix.nbytes(_PARTS)
-    if bits == 4 and columns // groups % _BLOCK == 0:
-        return DecodedMatrix(
-            name,
-            "Q4_1",
-            shape,
-            nbytes,
-            source.decode,
-            lambda outputs: q4_1_blocks(name, source.codes(outputs), *source.numbers(outputs)),
-        )
-    return DecodedMatrix(name, f"AFFINE{bits}", shape, nbytes, source.decode)
+    kind = scales.type if matrix.get("biases", SCALES, 2).type == scales.type else "F32"
+    source, nbytes = _Affine(matrix, bits, columns), matrix.nbytes(_PARTS)
+    return affine_matrix(matrix.stem + ".weight", (rows, columns), bits, groups, kind, nbytes, source)

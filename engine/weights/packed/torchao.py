@@ -3,7 +3,7 @@
 8-bit integers, `qdata` int8 (N, K), `scale` and `zero_point` (N, G), are as in compressed-tensors, and so
 are 8-bit floats. 4 bits: `qdata` int8 (N, K / 2), two neighbours a byte, the first in the lower half, in
 two's complement; `scale` and `zero_point` (G, N): a weight is code * scale + zero_point. They are kept as
-Q4_1, whose two numbers are fp16, or as F16 beside `act_pre_scale`, by which inputs are multiplied.
+F16 beside `act_pre_scale`, by which inputs are multiplied.
 Sources: torchao, `safetensors_support.py` and `int4_tensor.py`; FBGEMM, `int4_row_quantize_zp` (facts only).
 """
 
@@ -19,8 +19,9 @@ import numpy as np
 from engine.errors import UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
+from engine.weights.packed.affine import affine_matrix
 from engine.weights.packed.compressed_tensors import wrap_compressed
-from engine.weights.packed.decoded import DecodedMatrix, q4_1_blocks
+from engine.weights.packed.decoded import DecodedMatrix
 from engine.weights.packed.grouped import Indices, Recent
 from engine.weights.packed.packed_tensors import SCALES, Matrix, stems
 from engine.weights.tensor import FileTensor
@@ -28,7 +29,6 @@ from engine.words import _
 
 _NAME = re.compile(r"(?P<stem>.*)\._weight_(?P<part>qdata|scale|zero_point|act_pre_scale)")
 _PARTS = ("qdata", "scale", "zero_point", "act_pre_scale")
-_BLOCK = 32
 
 
 def wrap_torchao(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
@@ -83,23 +83,22 @@ def _unread(stem: str, data: FileTensor) -> UnsupportedModel:
 
 
 class _Int4:
-    """The codes, scales and biases of a matrix for some outputs."""
+    """An `Affine`."""
 
     def __init__(self, matrix: Matrix) -> None:
         self._matrix = matrix
 
     def codes(self, outputs: Indices) -> Bytes:
-        """(outputs, K), plus 8."""
+        """Plus 8."""
         rows = self._matrix.byte_rows("qdata", outputs) ^ np.uint8(0x88)
         return np.stack([rows & 15, rows >> 4], axis=2).reshape(outputs.size, -1)
 
     def numbers(self, outputs: Indices) -> tuple[Floats, Floats]:
-        """Scales, and what a code of 0 means: (outputs, G)."""
         scales = np.ascontiguousarray(self._matrix.floats("scale").T[outputs])
         return scales, self._matrix.floats("zero_point").T[outputs] - np.float32(8) * scales
 
     def decode(self, outputs: Indices) -> Floats:
-        """The values (outputs, K), rounded after the product and the sum."""
+        """Rounded after the product and the sum."""
         scales = self._matrix.floats("scale").T[outputs]
         codes = (self.codes(outputs).astype(np.float32) - 8).reshape(*scales.shape, -1)
         values: Floats = codes * scales[:, :, None] + self._matrix.floats("zero_point").T[outputs][:, :, None]
@@ -120,10 +119,6 @@ def _four_bits(matrix: Matrix) -> RawTensor:
         raise matrix.wrong("act_pre_scale", _("numbers of shape {shape}", shape=(columns,)))
     name, source = matrix.stem + ".weight", _Int4(matrix)
     shape, nbytes = (rows, columns), matrix.nbytes(_PARTS)
-    if factors is not None or columns // groups % _BLOCK:
+    if factors is not None:
         return DecodedMatrix(name, "AFFINE4", shape, nbytes, source.decode)
-
-    def blocks(outputs: Indices) -> Bytes:
-        return q4_1_blocks(name, source.codes(outputs), *source.numbers(outputs))
-
-    return DecodedMatrix(name, "Q4_1", shape, nbytes, source.decode, blocks)
+    return affine_matrix(name, shape, 4, groups, "F32", nbytes, source)

@@ -45,9 +45,10 @@ def test_no_layout_is_left_out() -> None:
     assert {
         weight_layout.name
         for weight_layout in WEIGHT_LAYOUTS
-        if not weight_layout.name.startswith(("grouped", "fp8"))
+        if not weight_layout.name.startswith(("grouped", "affine", "fp8"))
     } <= SEEN
     assert len([name for name in SEEN if name.startswith("grouped")]) >= 6
+    assert len([name for name in SEEN if name.startswith("affine")]) == 4
 
 
 @pytest.mark.parametrize("unit", [32, 128])

@@ -18,6 +18,7 @@ from tests.simt import agree
 from tests.simt.agree import At, Table, both
 from tests.simt.fake import FakeDevice
 from tests.simt.linear_cases import (
+    AFFINE,
     BLOCKS_OF_32,
     BLOCKS_OF_256,
     GROUPED,
@@ -27,8 +28,8 @@ from tests.simt.linear_cases import (
     unpacked,
 )
 
-ALL = (*BLOCKS_OF_32, *BLOCKS_OF_256, *GROUPED)
-QUICK = {"Q4_0", "Q4_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4", "GROUPED3_64"}
+ALL = (*BLOCKS_OF_32, *BLOCKS_OF_256, *GROUPED, *AFFINE)
+QUICK = {"Q4_0", "Q4_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4", "GROUPED3_64", "AFFINE5_64_BF16"}
 EVERY = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in ALL]
 PAD = 32
 
@@ -167,7 +168,7 @@ def test_unpacking(type_name: str) -> None:
         assert (out[:5, columns:wide] == 0).all()
         near = (
             np.spacing(np.abs(values[16:]).astype(np.float16))
-            if weight_layout.mins in ("half", "sub")
+            if weight_layout.mins in ("half", "float", "sub")
             else np.float16(0)
         )
         assert (np.abs(out[:5, :columns] - values[16:].astype(np.float16)) <= near).all()

@@ -19,7 +19,7 @@ def _columns(paired: int, lane: Any, slot: Any) -> Any:
 
 
 def _codes(words: Any, c: dict[str, Any]) -> Any:
-    """Words (blocks, 32 lanes, 14) to codes (16, blocks, 64)."""
+    """Words (blocks, 32 lanes, 16) to codes (16, blocks, 64)."""
     out = np.zeros((16, len(words), 64), np.int64)
     lanes = np.arange(32)
     for slot in range(8):
@@ -48,16 +48,23 @@ def _half(words: Any, place: int) -> Any:
     return (words >> np.uint32(16 * place)).astype(np.uint16).view(np.float16).astype(np.float32)
 
 
+def _number(kind: str, words: Any, place: int) -> Any:
+    """The number of a kind that a group has of its own."""
+    if kind == "float":
+        return words.view(np.float32)
+    if kind == "bfloat":
+        return (words >> np.uint32(16 * place) << np.uint32(16)).view(np.float32)
+    return _half(words, place)
+
+
 def _byte(words: Any, place: int) -> Any:
     return (words >> np.uint32(8 * place) & np.uint32(255)).astype(np.float32)
 
 
 def _scale(c: dict[str, Any], word: Any, place: int, d: Any, row: int) -> Any:
     kind = c["SCALES"]
-    if kind in ("half", "one"):
-        return _half(word, place)
-    if kind == "float":
-        return word.view(np.float32)
+    if kind in ("half", "one", "bfloat", "float"):
+        return _number(kind, word, place)
     if kind == "power":
         return np.ldexp(np.float64(1), _byte(word, place).astype(np.int64) - 127)
     byte = _byte(word, place)
@@ -69,7 +76,7 @@ def _scale(c: dict[str, Any], word: Any, place: int, d: Any, row: int) -> Any:
 def values(raw: Any, c: dict[str, Any], columns: int) -> Any:
     """A tile's bytes to numbers (16, K padded), float64."""
     blocks = (columns + 63) // 64
-    words = np.zeros((blocks, 32, 14), np.uint32)
+    words = np.zeros((blocks, 32, 16), np.uint32)
     lanes = np.arange(32)
     for words_each, at, first, header, each_lane in zip(
         *(c[f"R_{n}"] for n in ("WORDS", "AT", "FIRST", "HEADER", "LANE")), strict=True
@@ -107,7 +114,7 @@ def values(raw: Any, c: dict[str, Any], columns: int) -> Any:
                             * (byte // 16 if c["SCALES"] == "nibbles" else byte)
                         )
                     else:
-                        less = _half(word, place)
+                        less = _number(c["MINS"], word, place)
                     less = less.T[..., None].astype(np.float64)
                     result = (n - less) * scale if c["MINS"] == "zero" else n * scale + less
                 else:

@@ -1,8 +1,10 @@
-"""Codes with a scale and an integer zero point for each group of inputs: w = (q - z) s.
+"""Codes with a scale and an integer zero point for each group of inputs, w = (q - z) s, or with a scale and a
+bias, w = q s + b.
 
-Holds the types of `engine.weights.packed.grouped`. A block of `unit` features x 16 rows has 16 scales (fp16
-or float32), then 16 zero points minus the middle code, int8 (8 bits: int16), then groups of 32 features
-(`codes`; 8 bits: bytes (8, 16, 4) of q - 128). Products are summed as integers.
+Holds the types of `engine.weights.packed.grouped` and `affine`. A block of `unit` features x 16 rows has 16
+scales (fp16 or float32), then 16 zero points minus the middle code, int8 (8 bits: int16); or 16 scales and 16
+biases of one type. Then come groups of 32 features (`codes`; 8 bits: bytes (8, 16, 4) of q - 128). Products
+are summed as integers.
 """
 
 from __future__ import annotations
@@ -25,71 +27,54 @@ from engine.backends.cpu.codegen.simd import (
     counted_loop,
     fma,
     load,
+    load_bfloat,
     load_half,
     store,
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS
-from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale
+from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale, packed_sum
 from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, UnpackedWeights, in_both
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 from engine.backends.cpu.layouts.q8 import byte_numbers, byte_operand, byte_vector
+from engine.backends.packed_pieces import KINDS, affine_type, kept_numbers
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
 UNITS = (32, 64, 128)
 
 
 @dataclass(frozen=True)
-class Grouped:
-    """The layout of codes of `bits` bits in groups of `unit`; scales are fp16 if `half`, else float32."""
+class _Groups:
+    """Codes of `bits` bits in groups of `unit`, which follow a block's numbers."""
 
     bits: int
     unit: int
-    half: bool
 
     integer = True
-
-    @property
-    def name(self) -> str:
-        return f"grouped{self.bits}u{self.unit}{'' if self.half else 'f32'}"
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        return (f"GROUPED{self.bits}_{self.unit}{'' if self.half else '_F32'}",)
-
-    @property
-    def _middle(self) -> int:
-        return 1 << (self.bits - 1)
+    _offset = 0
+    """What is subtracted from codes."""
+    _groups_at = 0
+    """Where the groups begin."""
 
     @property
     def _codes(self) -> Codes | None:
-        return None if self.bits == 8 else Codes(self.bits, offset=self._middle)
+        return None if self.bits == 8 else Codes(self.bits, offset=self._offset)
 
     @property
     def _group_bytes(self) -> int:
         return self.bits * LANES * 4
 
     @property
-    def _zeros_at(self) -> int:
-        """Where the zero points stand, between the scales and the groups."""
-        return (2 if self.half else 4) * LANES
-
-    @property
-    def _groups_at(self) -> int:
-        return self._zeros_at + (2 if self.bits == 8 else 1) * LANES
-
-    @property
     def block_bytes(self) -> int:
         return self._groups_at + self._group_bytes * (self.unit // GROUP)
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """For each row and block, `raw` holds `unit` code bytes, a float32 scale and an int16 zero point."""
-        blocks, height = columns // self.unit, rows // LANES
-        parts = raw.reshape(height, LANES, blocks, self.unit + 6)
+    def _with_codes(self, values: Bytes) -> Bytes:
+        """Blocks with the codes `values` (tiles, 16, blocks, unit) in place: (tiles, blocks, bytes)."""
+        height, _lanes, blocks, _unit = values.shape
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
         groups = out[:, :, self._groups_at :].reshape(height, blocks, -1, self._group_bytes)
-        split = parts[..., : self.unit].reshape(height, LANES, blocks, -1, GROUP)
+        split = values.reshape(height, LANES, blocks, -1, GROUP)
         codes = self._codes
         if codes is None:
             signed = (split ^ np.uint8(0x80)).reshape(*split.shape[:-1], GROUP // 4, 4)
@@ -99,20 +84,7 @@ class Grouped:
             quads = np.ascontiguousarray(split).view("<u4").transpose(4, 0, 2, 3, 1)
             for j, word in enumerate(codes.pack_quads(np.ascontiguousarray(quads))):
                 groups[..., j * LANES * 4 : (j + 1) * LANES * 4] = word.view(np.uint8)
-        scales = np.ascontiguousarray(parts[..., self.unit : self.unit + 4]).view(np.float32)
-        zeros = np.ascontiguousarray(parts[..., self.unit + 4 :]).view(np.int16) - np.int16(self._middle)
-        for at, end, numbers in (
-            (0, self._zeros_at, scales.astype(np.float16) if self.half else scales),
-            (self._zeros_at, self._groups_at, zeros if self.bits == 8 else zeros.astype(np.int8)),
-        ):
-            out[:, :, at:end] = lanes_of(numbers.reshape(rows, blocks), rows)
-        return out.reshape(-1)
-
-    def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The scales, and the zero points minus the middle code, float32."""
-        scale = load_half(b, block) if self.half else load(b, block, VF32)
-        zero = load(b, block, ir.VectorType(I16 if self.bits == 8 else I8, LANES), self._zeros_at)
-        return scale, b.sitofp(b.sext(zero, VI32), VF32)
+        return out
 
     def _group(self, b: ir.IRBuilder, block: ir.Value, g: ir.Value) -> ir.Value:
         """The address of group g."""
@@ -131,6 +103,55 @@ class Grouped:
     def _left(self) -> float:
         codes = self._codes
         return 0.0 if codes is None else float(codes.left)
+
+
+@dataclass(frozen=True)
+class Grouped(_Groups):
+    """The layout of codes with zero points; scales are fp16 if `half`, else float32."""
+
+    half: bool
+
+    @property
+    def name(self) -> str:
+        return f"grouped{self.bits}u{self.unit}{'' if self.half else 'f32'}"
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return (f"GROUPED{self.bits}_{self.unit}{'' if self.half else '_F32'}",)
+
+    @property
+    def _offset(self) -> int:  # type: ignore[override]
+        """The middle code."""
+        return 1 << (self.bits - 1)
+
+    @property
+    def _zeros_at(self) -> int:
+        """Where the zero points stand, between the scales and the groups."""
+        return (2 if self.half else 4) * LANES
+
+    @property
+    def _groups_at(self) -> int:  # type: ignore[override]
+        return self._zeros_at + (2 if self.bits == 8 else 1) * LANES
+
+    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+        """For each row and block, `raw` holds `unit` code bytes, a float32 scale and an int16 zero point."""
+        blocks, height = columns // self.unit, rows // LANES
+        parts = raw.reshape(height, LANES, blocks, self.unit + 6)
+        out = self._with_codes(parts[..., : self.unit])
+        scales = np.ascontiguousarray(parts[..., self.unit : self.unit + 4]).view(np.float32)
+        zeros = np.ascontiguousarray(parts[..., self.unit + 4 :]).view(np.int16) - np.int16(self._offset)
+        for at, end, numbers in (
+            (0, self._zeros_at, scales.astype(np.float16) if self.half else scales),
+            (self._zeros_at, self._groups_at, zeros if self.bits == 8 else zeros.astype(np.int8)),
+        ):
+            out[:, :, at:end] = lanes_of(numbers.reshape(rows, blocks), rows)
+        return out.reshape(-1)
+
+    def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The scales, and the zero points minus the middle code, float32."""
+        scale = load_half(b, block) if self.half else load(b, block, VF32)
+        zero = load(b, block, ir.VectorType(I16 if self.bits == 8 else I8, LANES), self._zeros_at)
+        return scale, b.sitofp(b.sext(zero, VI32), VF32)
 
     def emit_dot(
         self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
@@ -188,7 +209,100 @@ class Grouped:
                 store(b, b.fmul(b.fsub(value, minus), scale), out, k * LANES * 4)
 
 
-GROUPED_WEIGHT_LAYOUTS = tuple(
-    Grouped(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS
+@dataclass(frozen=True)
+class Affine(_Groups):
+    """The layout of codes with biases; scales and biases are of the type `kind` ("F16", "BF16", "F32")."""
+
+    kind: str
+
+    @property
+    def name(self) -> str:
+        return f"affine{self.bits}u{self.unit}{self.kind.lower()}"
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return (affine_type(self.bits, self.unit, self.kind),)
+
+    @property
+    def _biases_at(self) -> int:
+        """Where the biases stand, between the scales and the groups."""
+        return (4 if self.kind == "F32" else 2) * LANES
+
+    @property
+    def _groups_at(self) -> int:  # type: ignore[override]
+        return 2 * self._biases_at
+
+    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+        """For each row and block, `raw` holds `unit` code bytes, a float32 scale and a float32 bias."""
+        blocks, height = columns // self.unit, rows // LANES
+        parts = raw.reshape(height, LANES, blocks, self.unit + 8)
+        out = self._with_codes(parts[..., : self.unit])
+        both = np.ascontiguousarray(parts[..., self.unit :]).view(np.float32).reshape(rows, blocks, 2)
+        out[:, :, : self._groups_at] = lanes_of(kept_numbers(both, self.kind), rows)
+        return out.reshape(-1)
+
+    def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The scales and the biases, float32."""
+        if self.kind == "F32":
+            return load(b, block, VF32), load(b, block, VF32, self._biases_at)
+        read = load_half if self.kind == "F16" else load_bfloat
+        return read(b, block), read(b, block, self._biases_at)
+
+    def _minimums(self, b: ir.IRBuilder, scale: ir.Value, bias: ir.Value) -> ir.Value:
+        """What a code of 0 means, or at 8 bits one of 128, since 128 is subtracted from those."""
+        return fma(b, scale, const_vector(128.0), bias) if self.bits == 8 else bias
+
+    def emit_dot(
+        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+    ) -> None:
+        scale, bias = self._numbers(b, block)
+        minimum, codes = self._minimums(b, scale, bias), self._codes
+        prefetch_lines(b, block, self._groups_at, len(rows))
+        with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
+            group = self._group(b, block, g)
+            prefetch_lines(b, group, self._group_bytes, len(rows))
+            packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
+            reader = None if codes is None else CodeReader(b, codes, group)
+            quads = (
+                (q, byte_operand(b, group, q) if reader is None else reader.operand(q)) for q in range(QUADS)
+            )
+            zero, largest = (BIAS, 0) if codes is None else (0, codes.largest)
+            for r, value in enumerate(integer_products(b, quads, packed, zero, ALL, largest)):
+                total = fma(b, minimum, packed_sum(b, packed[r], ALL), totals.get(r))
+                totals.set(r, fma(b, scale, b.fmul(value, packed_scale(b, packed[r])), total))
+
+    def panel_format(self, bits: int) -> PanelFormat:
+        codes = self._codes
+        if codes is None:
+            return PanelFormat(bits, GROUP, True, BIAS if bits == 8 else 0)
+        return PanelFormat(bits, GROUP, True, 0, codes.largest)
+
+    def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
+        scale, bias = self._numbers(b, block)
+        minimum, codes = self._minimums(b, scale, bias), self._codes
+        with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
+            group = self._group(b, block, g)
+            out = b.add(target, b.mul(g, ir.Constant(I64, form.size)))
+            reader = None if codes is None else CodeReader(b, codes, group)
+            for q in range(QUADS):
+                form.put_quad(
+                    b, out, q, byte_numbers(b, group, q, form) if reader is None else reader.numbers(q, form)
+                )
+            form.put_scales(b, out, 0, scale, minimum)
+
+    def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
+        """Rounded after the product and the sum."""
+        scale, bias = self._numbers(b, block)
+        with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
+            group = self._group(b, block, g)
+            out = b.add(target, b.mul(g, ir.Constant(I64, GROUP * LANES * 4)))
+            for k, value in enumerate(self._vectors(b, group)):
+                code = b.fadd(value, const_vector(128.0)) if self.bits == 8 else value
+                store(b, b.fadd(b.fmul(code, scale), bias), out, k * LANES * 4)
+
+
+GROUPED_WEIGHT_LAYOUTS: tuple[Grouped | Affine, ...] = (
+    *(Grouped(bits, unit, half) for half in (True, False) for unit in UNITS for bits in WIDTHS),
+    *(Affine(bits, unit, kind) for kind in KINDS for unit in UNITS for bits in WIDTHS),
 )
-"""All widths, units and types of scale; only those that a model uses are compiled."""
+"""All widths, units and types of numbers; only those that a model uses are compiled."""

@@ -29,10 +29,12 @@ from engine.backends.cuda.layouts.layout import ROWS, Bytes
 
 BLOCK = 64
 """Columns of a block."""
-WORDS = 14
-"""The maximum number of words that a lane holds of a block: 8 of codes, then 6 of numbers."""
+WORDS = 16
+"""The maximum number of words that a lane holds of a block: 8 of codes, then 8 of numbers."""
 _NUMBERS = 8
 """The first word of numbers."""
+WIDTH_OF = {"half": 1, "bfloat": 1, "float": 2}
+"""For each kind of number that a group has: the words of two, those of rows g and g + 8."""
 _PLANES = {
     2: ((2, 0),),
     3: ((2, 0), (1, 2)),
@@ -63,7 +65,7 @@ def iq4_index(codes: Any) -> Any:
 class CodeParts:
     """Rows taken apart: codes uint8 (N, K); scales and mins (N, K / group); d and dmin (N, K / 256).
 
-    scales and mins are bytes, fp16 as uint16, or float32; d and dmin are fp16 as uint16.
+    scales and mins are bytes, fp16 or bf16 as uint16, or float32; d and dmin are fp16 as uint16.
     """
 
     codes: Bytes
@@ -96,12 +98,12 @@ class Region:
 class CodeLayout:
     """A `WeightLayout` of codes of `bits` bits.
 
-    `group`: columns per scale; `span`: blocks per span. `scales`: "half" or "float", a number for each
-    group; "signed", "unsigned" and "nibbles", a byte for each group, times the span's d; "power", a
-    byte e: 2^(e - 127); "one", the span's d alone. `mins`: "" none; "half", a number that is added;
-    "zero", fp16, subtracted from the codes; "sub", bytes times the span's dmin, subtracted. `zero`: a
-    code n stands for n - `zero`. `table`: "iq4" or "fp4", the numbers that codes of 4 bits stand for
-    (`zero` is then that of the table's numbers).
+    `group`: columns per scale; `span`: blocks per span. `scales`: "half", "bfloat" or "float", a number for
+    each group; "signed", "unsigned" and "nibbles", a byte for each group, times the span's d; "power", a
+    byte e: 2^(e - 127); "one", the span's d alone. `mins`: "" none; "half", "bfloat" or "float", a number
+    that is added; "zero", fp16, subtracted from the codes; "sub", bytes times the span's dmin, subtracted.
+    `zero`: a code n stands for n - `zero`. `table`: "iq4" or "fp4", the numbers that codes of 4 bits stand
+    for (`zero` is then that of the table's numbers).
     """
 
     name: str
@@ -149,11 +151,11 @@ class CodeLayout:
         for width, _ in self.planes:
             for part in [4, 4] if width == 8 else [width]:
                 word = add(part, word, each_lane=True)
-        word, apart = _NUMBERS, self.span > 1 and self.scales in ("half", "float")
+        word, apart = _NUMBERS, self.span > 1 and self.scales in WIDTH_OF
         if self.scales != "one":
             word = add(self.scale_words, word, header=apart)
-        if self.mins in ("half", "zero"):
-            word = add(self.groups, word, header=apart)
+        if self.mins in (*WIDTH_OF, "zero"):
+            word = add(WIDTH_OF.get(self.mins, 1) * self.groups, word, header=apart)
         if self.scales in ("signed", "unsigned", "nibbles", "one"):
             word = add(1, word, header=True)
         if self.mins == "sub":
@@ -163,10 +165,8 @@ class CodeLayout:
     @property
     def scale_words(self) -> int:
         """Words of scales for each g, for rows g and g + 8."""
-        if self.scales == "half":
-            return self.groups
-        if self.scales == "float":
-            return 2 * self.groups
+        if self.scales in WIDTH_OF:
+            return WIDTH_OF[self.scales] * self.groups
         return 2 if self.scales in ("unsigned", "nibbles") or self.groups == 4 else 1
 
     @cached_property
@@ -259,7 +259,7 @@ class CodeLayout:
             return split.transpose(0, 3, 2, 1, 4)
 
         out: list[Numbers] = []
-        whole = blocks // self.span if self.span > 1 and self.scales in ("half", "float") else blocks
+        whole = blocks // self.span if self.span > 1 and self.scales in WIDTH_OF else blocks
         if self.scales != "one":
             scales = by_row(taken.scales, whole)
             if self.scales == "signed":
@@ -269,7 +269,7 @@ class CodeLayout:
                 if self.scales == "unsigned"
                 else scales
             )
-        if self.mins in ("half", "zero"):
+        if self.mins in (*WIDTH_OF, "zero"):
             out.append(by_row(taken.mins, whole))
         out += [
             by_row(numbers, blocks // self.span) for numbers in (taken.d, taken.dmin) if numbers is not None

@@ -17,7 +17,7 @@ from engine.backends.cuda.weight import CudaWeight
 from engine.backends.gguf_blocks import FP4_LEVELS, IQ4_LEVELS
 
 _PLAIN = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-_NUMBERS = {"half": torch.float16, "float": torch.float32}
+_NUMBERS = {"half": torch.float16, "bfloat": torch.bfloat16, "float": torch.float32}
 
 
 def tiles_of(weight: CudaWeight) -> torch.Tensor:
@@ -75,8 +75,8 @@ def _codes_and_scales(weight_layout: CodeLayout, tiles: torch.Tensor) -> torch.T
             each, mins = each.chunk(2, -1)
             low = _spread(mins, columns)
         scale = _spread(each, columns)
-    if weight_layout.mins in ("half", "zero"):
-        low = _spread(_by_row(next(rest), torch.float16), columns)
+    if weight_layout.mins in (*_NUMBERS, "zero"):
+        low = _spread(_by_row(next(rest), _NUMBERS.get(weight_layout.mins, torch.float16)), columns)
     if weight_layout.scales == "nibbles":
         scale, low = torch.remainder(scale, 16), torch.floor(scale / 16)
     if weight_layout.scales == "signed":

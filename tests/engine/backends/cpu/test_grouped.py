@@ -17,10 +17,13 @@ from engine.backends.cpu.codegen.simd import LANES
 from engine.backends.cpu.codegen.simd_bytes import LIMIT
 from engine.backends.cpu.kernels import packed_activations
 from engine.backends.cpu.kernels.linear.dots import _dot
-from engine.backends.cpu.layouts.grouped import GROUPED_WEIGHT_LAYOUTS, UNITS, WIDTHS
+from engine.backends.cpu.layouts.grouped import GROUPED_WEIGHT_LAYOUTS, UNITS, WIDTHS, Grouped
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cpu.weight import CpuWeight
+from engine.backends.packed_pieces import affine_type
+from engine.models.proof.random_tensors import builder
+from engine.tensors import RawTensor
 from engine.weights.packed.grouped import GroupedTensor, Layout, Run, runs_by_group
 from tests.engine.backends.cpu.test_weight_types import compiled, unpacked
 from tests.engine.backends.kernel_oracles import PAIRS, Matrix, sixteen_bits
@@ -98,7 +101,7 @@ def one_width(rows: int, columns: int, bits: int, unit: int, half: bool, seed: i
 
 
 def test_names_are_those_of_the_tensors() -> None:
-    assert {f.types[0] for f in GROUPED_WEIGHT_LAYOUTS} == {
+    assert {f.types[0] for f in GROUPED_WEIGHT_LAYOUTS if isinstance(f, Grouped)} == {
         one_width(2, unit, bits, unit, half, 0).tensor.type
         for bits in WIDTHS
         for unit in UNITS
@@ -120,16 +123,41 @@ def test_unpacking_and_products(bits: int, unit: int, half: bool) -> None:
     beside any others.
     """
     drawn = one_width(37, 3 * unit, bits, unit, half, bits)
-    weight = CpuWeight(drawn.tensor)
-    assert weight.weight_layout.types == (drawn.tensor.type,)
-    assert np.array_equal(unpacked(weight), drawn.values)
-    x = np.random.default_rng(1).standard_normal((8, 3 * unit)).astype(np.float32)
-    width = 3 * unit // packed_activations.FEATURES
+    check_products(drawn.tensor, drawn.values, 3 * unit)
+
+
+AFFINE = (
+    (4, 64, "BF16"), (8, 64, "F32"), (3, 128, "F16"), (2, 32, "F32"), (5, 32, "BF16"), (6, 64, "F16"),
+    (8, 128, "BF16"),
+)  # fmt: skip
+"""Every width, unit and kind of numbers; they are compiled from the same lines."""
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    ("bits", "unit", "kind"),
+    [pytest.param(*case, marks=[] if case in AFFINE[:2] else [pytest.mark.slow]) for case in AFFINE],
+)
+def test_unpacking_and_products_with_biases(bits: int, unit: int, kind: str) -> None:
+    """Exact numbers, as the files' formula rounds them."""
+    build = builder(affine_type(bits, unit, kind))
+    assert build is not None
+    tensor = build(np.random.default_rng(bits), 37, 3 * unit)
+    check_products(tensor, tensor.dequantise(), 3 * unit)
+
+
+def check_products(tensor: RawTensor, values: Array, columns: int) -> None:
+    """Of a matrix (37, `columns`): unpacked to the last bit; one to eight rows, alone and beside others."""
+    weight = CpuWeight(tensor)
+    assert weight.weight_layout.types == (tensor.type,)
+    assert np.array_equal(unpacked(weight), values)
+    x = np.random.default_rng(1).standard_normal((8, columns)).astype(np.float32)
+    width = columns // packed_activations.FEATURES
     packed = np.zeros((8, width * packed_activations.PACKED_BYTES), np.uint8)
     for row in range(8):
         compiled(packed_activations.quantise_row, 3)(x[row].ctypes.data, width, packed[row].ctypes.data)
-    exact = sixteen_bits(x) @ drawn.values.T.astype(np.float64)
-    bound = np.abs(x).sum(1)[:, None] * np.abs(drawn.values).max(1)
+    exact = sixteen_bits(x) @ values.T.astype(np.float64)
+    bound = np.abs(x).sum(1)[:, None] * np.abs(values).max(1)
     alone: Array | None = None
     for rows in (1, 2, 4, 8):
         call = compiled(_dot(weight.weight_layout, rows), 6)

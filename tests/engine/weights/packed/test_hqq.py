@@ -18,7 +18,6 @@ from engine.errors import EngineError
 from engine.tensors import RawTensor
 from engine.weights import open_checkpoint
 from engine.weights.facts import quantisation_name
-from engine.weights.tensor import find_format
 
 N, K = 40, 96
 RNG = np.random.default_rng(6)
@@ -71,12 +70,13 @@ def test_every_number(tmp_path: Path, bits: int, size: int, axis: int) -> None:
     tensor = found["a.weight"]
     np.testing.assert_array_equal(tensor.dequantise(), values)
     np.testing.assert_array_equal(tensor.rows(3, 30).take([7, 0, 0]).dequantise(), values[[10, 3, 3]])
-    kind = "Q4_1" if bits == 4 and axis and size != 60 else f"HQQ{bits}"
+    kind = f"AFFINE{max(2, bits)}_32_F32" if axis and size != 60 else f"HQQ{bits}"
     assert (tensor.type, tensor.shape) == (kind, (N, K))
-    if kind == "Q4_1":
-        form = find_format("Q4_1")
-        assert form is not None
-        np.testing.assert_allclose(form.dequantise(tensor.data, (N, K)), values, atol=2**-7)
+    if axis and size != 60:
+        blocks = tensor.data.reshape(N, K // 32, 40)
+        scales, biases = (blocks[..., at : at + 4].copy().view(np.float32) for at in (32, 36))
+        kept = blocks[..., :32].astype(np.float32) * scales + biases
+        np.testing.assert_allclose(kept.reshape(N, K), values, rtol=1e-6, atol=1e-6)
     assert tensor.nbytes == sum(each.nbytes for name, each in tensors.items() if name != "a.bias")
 
 

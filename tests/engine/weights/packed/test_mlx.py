@@ -17,7 +17,6 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.errors import BadCheckpoint, EngineError, UnsupportedModel
 from engine.tensors import Floats, RawTensor
 from engine.weights import open_checkpoint
-from engine.weights.tensor import find_format
 from tests.engine.models.oracle import load, logits
 from tests.tiny import tiny_weights, write_folder
 from tests.tiny_packed import SIZES, Tensors, bit_rows
@@ -59,12 +58,12 @@ def test_affine(tmp_path: Path, bits: int, group: int) -> None:
     np.testing.assert_array_equal(tensor.dequantise(), values)
     np.testing.assert_array_equal(tensor.rows(2, 7).take([4, 0]).dequantise(), values[[6, 2]])
     assert tensor.nbytes == sum(each.nbytes for each in tensors.values())
-    assert tensor.type == ("Q4_1" if bits == 4 else f"AFFINE{bits}")
-    if bits == 4:
-        format = find_format("Q4_1")
-        assert format is not None
-        some = tensor.rows(1, 6).take([3, 3, 0])
-        np.testing.assert_array_equal(format.dequantise(some.data, some.shape), values[[4, 4, 1]])
+    assert tensor.type == f"AFFINE{bits}_{group}_F16"
+    some = tensor.rows(1, 6).take([3, 3, 0])
+    blocks = some.data.reshape(3, K // group, group + 8)
+    scales, biases = (blocks[..., at : at + 4].copy().view(np.float32) for at in (group, group + 4))
+    kept = blocks[..., :group].astype(np.float32) * scales + biases
+    np.testing.assert_array_equal(kept.reshape(3, K), values[[4, 4, 1]])
 
 
 def test_settings_of_a_single_matrix(tmp_path: Path) -> None:
@@ -96,7 +95,7 @@ def stacked(tensors: Tensors, count: int) -> Tensors:
     return {name: np.stack([each] * count) for name, each in tensors.items()}
 
 
-@pytest.mark.parametrize(("bits", "kind"), [(4, "Q4_1"), (6, "AFFINE6")])
+@pytest.mark.parametrize(("bits", "kind"), [(4, "AFFINE4_64_F16"), (6, "AFFINE6_64_F16")])
 def test_a_stack_of_experts(tmp_path: Path, bits: int, kind: str) -> None:
     matrices = [affine(bits, 64) for _unused in range(3)]
     name = "x.switch_mlp.up_proj"

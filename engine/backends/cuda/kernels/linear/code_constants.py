@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cuda.layouts.codes import CodeLayout, iq4_index
+from engine.backends.cuda.layouts.codes import WIDTH_OF, WORDS, CodeLayout, iq4_index
 from engine.backends.gguf_blocks import IQ4_LEVELS
 
 WAYS = 5
@@ -41,8 +41,10 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
     places = [_place(weight_layout, row, group) for row in range(2) for group in range(groups)]
     d = first_number + (0 if weight_layout.scales == "one" else scale_words)
     mins_at = first_number + scale_words
-    fp16_places = [
-        (mins_at + (row if groups == 2 else 0), group if groups == 2 else row)
+    places_of_mins = [
+        (mins_at + row * groups + group, 0)
+        if weight_layout.mins == "float"
+        else (mins_at + (row if groups == 2 else 0), group if groups == 2 else row)
         for row in range(2)
         for group in range(groups)
     ]
@@ -51,7 +53,7 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
         for row in range(2)
         for group in range(groups)
     ]
-    mins = fp16_places if weight_layout.mins in ("half", "zero") else bytes_
+    mins = places_of_mins if weight_layout.mins in (*WIDTH_OF, "zero") else bytes_
     plain = by_table or weight_layout.bits == 8
     offset = 0x8000 | weight_layout.zero
     high_one = 0x8001 if plain else 0x8010
@@ -67,6 +69,7 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
         "BITS": weight_layout.bits, "TABLE": weight_layout.table, "GROUPS": groups, "STEPS": 4 // groups,
         "PAIRED": int(weight_layout.paired),
         "SCALES": weight_layout.scales, "MINS": weight_layout.mins, "ZERO": weight_layout.zero,
+        "SUMS": int(weight_layout.zero > 0 or weight_layout.mins in ("bfloat", "float")),
         "C_WORD": tuple(w for w, _ in slots), "C_RIGHT": tuple(0 if weight_layout.bits == 8 else bit for _,
         bit in slots),
         "C_MORE": tuple((4 if width == 4 else 2) + w for w, _ in others),
@@ -104,13 +107,13 @@ def _ways(weight_layout: CodeLayout) -> dict[str, Any]:
         "W_BYTES": tuple(4 * words for _, _, words in ways),
         "W_INNER": tuple(int(weight_layout.span > 2 and not header) for header, _, _ in ways),
         "IN_HEADER": tuple(int(any(r.header and r.first <= w < r.first + r.words
-        for r in weight_layout.regions)) for w in range(14)),
+        for r in weight_layout.regions)) for w in range(WORDS)),
     }  # fmt: skip
 
 
 def _place(weight_layout: CodeLayout, row: int, group: int) -> tuple[int, int]:
     """The word of the scale of row g or g + 8 and a group, and its half or byte in the word."""
-    if weight_layout.scales == "half":
+    if weight_layout.scales in ("half", "bfloat"):
         return (row, group) if weight_layout.groups == 2 else (0, row)
     if weight_layout.scales == "float":
         return row * weight_layout.groups + group, 0

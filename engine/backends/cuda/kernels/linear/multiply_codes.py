@@ -47,6 +47,7 @@ from engine.backends.cuda.kernels.linear.read_codes import (
     fetch,
     fixed_words,
     half_at,
+    low,
     min_code,
     scale,
     ways_of,
@@ -59,7 +60,7 @@ SPAN_BYTES = HEADER_BYTES = BLOCK_BYTES = 0
 WAY_COUNT = 1
 AHEAD = 0
 C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = IN_HEADER = (0,)
-D_WORD = M_WORD = ZERO = SUM_LOW = SUM_HIGH = 0
+D_WORD = M_WORD = ZERO = SUM_LOW = SUM_HIGH = SUMS = 0
 SCALES = MINS = ""
 LOW_FACTOR = HIGH_FACTOR = 1.0
 
@@ -77,9 +78,11 @@ def x_words_of(x: int) -> Any:
 
 
 def sums_of(x: Any, ones: Any) -> Any:
-    """Four numbers for each group: sums of x times minus the code of zero, laid out like the products."""
+    """Four numbers for each group: sums of x times minus the code of zero, or times one, laid out like the
+    products; zeros without `SUMS`.
+    """
     sums = registers(float32(0.0), 16)
-    for group in static(range(GROUPS if ZERO else 0)):
+    for group in static(range(GROUPS if SUMS else 0)):
         for step in static(range(STEPS * group, STEPS * (group + 1))):
             sums[4 * group], sums[4 * group + 1], sums[4 * group + 2], sums[4 * group + 3] = mma_fp16(
                 ones[0], ones[1], ones[2], ones[3], x[2 * step], x[2 * step + 1],
@@ -114,16 +117,20 @@ def mins_of(w: Any, x: Any) -> Any:
 
 def block_product(words: Any, header: Any, x: Any, sums: Any, fixed: Any) -> Any:
     """A tile's block times x, without the scale of x: two columns of x for row g, then for row g + 8."""
-    w = registers(uint32(0), 14)
-    for i in static(range(14)):
+    w = registers(uint32(0), 16)
+    for i in static(range(16)):
         w[i] = header[i] if IN_HEADER[i] else words[i]
     parts = registers(float32(0.0), 4)
     dot = registers(float32(0.0), 4)
     a = registers(uint32(0), 4)
     if MINS == "half" or MINS == "sub":
         parts[0], parts[1], parts[2], parts[3] = mins_of(
-            (w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13]), x
-        )
+            (
+                w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7],
+                w[8], w[9], w[10], w[11], w[12], w[13], w[14], w[15],
+            ),
+            x,
+        )  # fmt: skip
     for group in static(range(GROUPS)):
         for j in static(range(4)):
             dot[j] = sums[4 * group + j] if ZERO else float32(0.0)
@@ -148,6 +155,12 @@ def block_product(words: Any, header: Any, x: Any, sums: Any, fixed: Any) -> Any
             )
             for j in static(range(2 * row, 2 * row + 2)):
                 parts[j] = fma(factor, dot[j], parts[j])
+            if SUMS and not ZERO:
+                added = low(
+                    w[L_WORD[GROUPS * row + group]], L_PLACE[GROUPS * row + group], w[M_WORD], row, fixed[0]
+                )
+                for j in static(range(2 * row, 2 * row + 2)):
+                    parts[j] = fma(added, sums[4 * group + j], parts[j])
     return parts[0], parts[1], parts[2], parts[3]
 
 

@@ -53,12 +53,12 @@ def ways_of(block: int, lane: int) -> Any:
 
 
 def fetch(tile: int, ways: Any, inner: int, headers: bool, blocks: bool) -> Any:
-    """The 14 words that a lane needs of a block: 8 of codes, 6 of numbers; missing ones are 0.
+    """The 16 words that a lane needs of a block: 8 of codes, 8 of numbers; missing ones are 0.
 
     With `headers` those of the span header are loaded, `inner` bytes further on; with `blocks` those of the
     block that starts `inner` bytes into the unit.
     """
-    words = registers(uint32(0), 14)
+    words = registers(uint32(0), 16)
     for r in static(range(REGIONS)):
         if headers if R_HEADER[r] else blocks:
             at = int64(
@@ -86,7 +86,7 @@ def fetch(tile: int, ways: Any, inner: int, headers: bool, blocks: bool) -> Any:
                 words[R_FIRST[r]] = ld_u32(at)
     return (
         words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7],
-        words[8], words[9], words[10], words[11], words[12], words[13],
+        words[8], words[9], words[10], words[11], words[12], words[13], words[14], words[15],
     )  # fmt: skip
 
 
@@ -154,6 +154,11 @@ def half_at(word: int, place: int) -> Any:
     return half_float(word) if place == 0 else high_half_float(word)
 
 
+def bfloat_at(word: int, place: int) -> Any:
+    """The bf16 number in the low or the high half of a word as float32; `place` is a constant."""
+    return bits_float(uint32(word << uint32(16)) if place == 0 else uint32(word & uint32(0xFFFF0000)))
+
+
 def of_byte(d: float, word: int, place: int, less: int, magic: int) -> Any:
     """d times (a byte of a word - `less`), rounded once; `less` is 0 or 128, and `place` a constant.
 
@@ -169,6 +174,8 @@ def scale(word: int, place: int, d: int, row: int, magic: int) -> Any:
     """The factor of a group's codes in row g or g + 8 (`row`)."""
     if SCALES == "half":
         out = half_at(word, place)
+    elif SCALES == "bfloat":
+        out = bfloat_at(word, place)
     elif SCALES == "float":
         out = bits_float(word)
     elif SCALES == "one":
@@ -190,6 +197,10 @@ def low(word: int, place: int, dmin: int, row: int, magic: int) -> Any:
     """What is added for each 1 of x: the minimum; with "zero", the negated zero of each code."""
     if MINS == "half":
         out = half_at(word, place)
+    elif MINS == "bfloat":
+        out = bfloat_at(word, place)
+    elif MINS == "float":
+        out = bits_float(word)
     elif MINS == "zero":
         out = float32(-half_at(word, place))
     else:

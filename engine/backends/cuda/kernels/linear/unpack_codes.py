@@ -63,10 +63,12 @@ def whole_block(tile: int, block: int, lane: int) -> Any:
         fetch(tile, ways, int64(int32(block & 1) * BLOCK_BYTES), False, True),
         fetch(tile, ways, 0, True, False),
     )
-    w = registers(uint32(0), 14)
-    for i in static(range(14)):
+    w = registers(uint32(0), 16)
+    for i in static(range(16)):
         w[i] = header[i] if IN_HEADER[i] else words[i]
-    return w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13]
+    return (
+        w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14], w[15],
+    )  # fmt: skip
 
 
 def values_of(words: Any) -> Any:
