@@ -43,7 +43,7 @@ def fingerprint(path: str | Path) -> str:
     """
     path = Path(path).expanduser()
     digest = hashlib.blake2b(digest_size=16)
-    suffixes = (".gguf", ".safetensors", ".json")
+    suffixes = (".gguf", ".safetensors", ".bin", ".json")
     try:
         for file in (
             sorted(each for each in path.iterdir() if each.suffix in suffixes)

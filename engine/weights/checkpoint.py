@@ -10,7 +10,7 @@ from engine.errors import ModelNotFound, UnsupportedModel
 from engine.printable import one_line
 from engine.tensors import RawTensor
 from engine.weights.gguf.file import GgufFile, split_parts
-from engine.weights.safetensors.folder import SafetensorsFolder
+from engine.weights.safetensors.folder import PICKLED, SafetensorsFolder
 from engine.weights.safetensors.json import read_json_object
 from engine.words import _
 
@@ -49,8 +49,8 @@ class Checkpoint(Protocol):
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a .gguf file, a folder with config.json and safetensors files (or one of those files), or a folder
-    with one GGUF model.
+    """Open a .gguf file, a folder with config.json and safetensors files or PyTorch's (or one of those
+    files), or a folder with one GGUF model.
 
     Raises `ModelNotFound`, `BadCheckpoint` or `UnsupportedModel`.
     """
@@ -80,7 +80,7 @@ def _open(path: Path) -> Checkpoint:
             )
         )
     suffix = path.suffix.lower()
-    if suffix == ".safetensors":
+    if suffix == ".safetensors" or path.name == PICKLED:
         if not (path.parent / "config.json").is_file():
             raise ModelNotFound(
                 _("{path} has no config.json beside it; open a whole model folder.", path=path)

@@ -17,6 +17,7 @@ from typing import Any
 
 from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.tensors import RawTensor
+from engine.weights.pytorch.file import read_pytorch
 from engine.weights.safetensors.folder import read_safetensors
 from engine.weights.safetensors.json import read_json_object
 from engine.weights.tensor import FileTensor
@@ -60,19 +61,14 @@ def open_adapter(folder: str | Path) -> Adapter:
     config = read_json_object(folder / "adapter_config.json")
     _check_kind(folder, config)
     file = folder / "adapter_model.safetensors"
+    pickled = not file.is_file() and file.with_suffix(".bin").is_file()
+    if pickled:
+        file = file.with_suffix(".bin")
     if not file.is_file():
-        if any(folder.glob("*.bin")):
-            raise UnsupportedModel(
-                _(
-                    "{folder} holds only pickled weights (.bin), which can run code; save the "
-                    "adapter as safetensors.",
-                    folder=folder.name,
-                )
-            )
         raise ModelNotFound(
             _("{folder} has no adapter_model.safetensors; download the adapter's weights too.", folder=folder)
         )
-    sides = _sides(folder, read_safetensors(file))
+    sides = _sides(folder, read_pytorch(file) if pickled else read_safetensors(file))
     modules = {}
     for module, (down, up) in sides.items():
         if down is None or up is None:

@@ -37,8 +37,7 @@ _NOT_A_MODEL = re.compile(
 prediction layers.
 """
 _UNSUPPORTED = (
-    "aqlm", "bitsandbytes", "eetq", "exl3", "fbgemm_fp8", "higgs", "hqq", "quanto", "quip", "spqr",
-    "torchao", "vptq",
+    "aqlm", "eetq", "exl3", "higgs", "quanto", "quip", "spqr", "vptq",
 )  # fmt: skip
 """Values of `quant_method` whose safetensors this program cannot read."""
 _SMALL = (".json", ".jinja", ".model", ".tiktoken")
@@ -286,14 +285,7 @@ def _bits(choice: HubChoice, parameters: int) -> float:
 
 def _unsupported(listing: HubFiles) -> str:
     """The kind of quantised safetensors that this program cannot read, or ""."""
-    if listing.model.quantisation in _UNSUPPORTED:
-        return listing.model.quantisation
-    return (
-        "MLX"
-        if "mlx" in listing.model.tags
-        and re.search(r"\d-?bit", " ".join((listing.model.id, *listing.model.tags)))
-        else ""
-    )
+    return listing.model.quantisation if listing.model.quantisation in _UNSUPPORTED else ""
 
 
 def _nothing(listing: HubFiles) -> str:
@@ -303,7 +295,7 @@ def _nothing(listing: HubFiles) -> str:
     elif any(name.endswith(_PICKLED) for name in names) and not any(
         name.endswith((".gguf", ".safetensors")) for name in names
     ):
-        has = _("only pickled weights, which are not loaded because they can run code")
+        has = _("only weights in PyTorch's own format, which are not downloaded here")
     elif any(name.endswith("adapter_model.safetensors") for name in names):
         has = _("only an adapter for another model")
     elif any(name.endswith((".gguf", ".safetensors")) for name in names):

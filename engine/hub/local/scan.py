@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.hub.local.stores import StoredModel, hugging_face_models, ollama_models, title_of
+from engine.weights.safetensors.folder import PICKLED, PICKLED_INDEX
 from engine.words import _
 
 __all__ = ["FoundModel", "Place", "find_models", "known_places", "known_title", "model_paths"]
@@ -27,7 +28,7 @@ _LATER_PART = re.compile(r"-(?!0*1-of-)\d+-of-\d+\.gguf$", re.IGNORECASE)
 _NO_MODEL = re.compile(r"(^|[-_.])(mmproj|imatrix|ggml-vocab|control-vector)([-_.]|$)", re.IGNORECASE)
 _NO_NAMES = ("model", "ggml-model", "weights")
 """Meaningless file names (Jan calls every file model.gguf): the folder's name is used instead."""
-_WEIGHTS = (".safetensors", ".safetensors.index.json")
+_WEIGHTS = (".safetensors", ".safetensors.index.json", PICKLED, PICKLED_INDEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,8 @@ def _in_snapshot(stored: StoredModel, source: str, stop: threading.Event) -> Ite
 
 
 def model_paths(folder: Path, stop: threading.Event) -> Iterator[Path]:
-    """GGUF files (the first part of split ones) and folders with config.json and *.safetensors.
+    """GGUF files (the first part of split ones) and folders with config.json and *.safetensors, or PyTorch's
+    files.
 
     They come level by level, sorted by name, without hidden folders, vision encoders (mmproj) and importance
     matrices. Links to folders are followed, but no folder is searched twice.

@@ -1,4 +1,4 @@
-"""Hugging Face model folders: config.json and safetensors files, one or sharded.
+"""Hugging Face model folders: config.json and safetensors files, one or sharded, or else those of PyTorch.
 
 A safetensors file is a u64 header length, a JSON header {name: {dtype, shape, data_offsets}}, and the data
 without holes. File names that lead out of the folder are refused.
@@ -20,6 +20,7 @@ from engine.weights.file import ModelFile
 from engine.weights.format import Format
 from engine.weights.joined import with_joined
 from engine.weights.packed.table import quantisation_settings, wrap_quantised
+from engine.weights.pytorch.file import read_pytorch
 from engine.weights.safetensors.json import parse_object, read_json_object
 from engine.weights.tensor import FileTensor, check_overlap, find_format
 from engine.words import _
@@ -34,6 +35,8 @@ _MAX_DIMENSIONS = 8
 _MAX_VALUES = 1 << 50
 _WHOLE = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
+PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+"""The names of PyTorch's files, which are read where there are no others."""
 
 
 class SafetensorsFolder:
@@ -55,18 +58,19 @@ class SafetensorsFolder:
             "config": config,
             "generation_config": read_json_object(generation) if generation.is_file() else {},
         }
-        index = folder / INDEX_NAME
+        pickled = has_only_pickled(folder)
+        index = folder / (PICKLED_INDEX if pickled else INDEX_NAME)
         outputs = (
             sorted(folder.glob("output*.safetensors"))
             if (quantisation or {}).get("quant_method") == "exl2"
             else []
         )
         # an index beside a whole file belongs to the model that was quantised
-        sharded = index.is_file() and not (folder / _WHOLE).is_file()
+        sharded = index.is_file() and not (folder / (PICKLED if pickled else _WHOLE)).is_file()
         if outputs:
             tensors = _read_outputs(outputs)
         else:
-            tensors = _read_shards(index) if sharded else read_safetensors(_single_file(folder))
+            tensors = _read_shards(index) if sharded else _read(_single_file(folder))
         self.files = tuple(outputs) or (_shards(index) if sharded else (_single_file(folder),))
         self.tensors: Mapping[str, RawTensor] = with_joined(
             wrap_quantised({_plain_name(tensor.name): tensor for tensor in tensors}, config)
@@ -75,6 +79,16 @@ class SafetensorsFolder:
     def close(self) -> None:
         """Forget the tensors."""
         self.tensors = {}
+
+
+def has_only_pickled(folder: Path) -> bool:
+    """Whether a folder has PyTorch's files and none of safetensors."""
+    there = (folder / PICKLED).is_file() or (folder / PICKLED_INDEX).is_file()
+    return there and not any(folder.glob("*.safetensors"))
+
+
+def _read(file: Path) -> list[FileTensor]:
+    return read_pytorch(file) if file.suffix == ".bin" else read_safetensors(file)
 
 
 def _plain_name(name: str) -> str:
@@ -94,19 +108,21 @@ def _read_shards(index: Path) -> list[FileTensor]:
         raise BadCheckpoint(
             _("{index} has no weight_map; a table of tensor names and file names was expected.", index=index)
         )
+    ends = ".bin" if index.name == PICKLED_INDEX else ".safetensors"
     for name, shard in weight_map.items():
         # Only plain names: a path could lead out of the folder.
         if (
             not isinstance(shard, str)
             or Path(shard).name != shard
             or "\\" in shard
-            or not shard.endswith(".safetensors")
+            or not shard.endswith(ends)
         ):
             raise BadCheckpoint(
                 _(
-                    "{index} places tensor {name} in {shard!r}; the name of a .safetensors file in "
-                    "the folder was expected.",
+                    "{index} places tensor {name} in {shard!r}; the name of a {ends} file in the folder was "
+                    "expected.",
                     index=index,
+                    ends=ends,
                     name=name,
                     shard=shard,
                 )
@@ -121,11 +137,7 @@ def _read_shards(index: Path) -> list[FileTensor]:
                     shard=shard,
                 )
             )
-        tensors += [
-            tensor
-            for tensor in read_safetensors(index.parent / shard)
-            if weight_map.get(tensor.name) == shard
-        ]
+        tensors += [tensor for tensor in _read(index.parent / shard) if weight_map.get(tensor.name) == shard]
     missing = sorted(set(weight_map) - {tensor.name for tensor in tensors})
     if missing:
         raise BadCheckpoint(
@@ -183,14 +195,8 @@ def _single_file(folder: Path) -> Path:
                 index_name=INDEX_NAME,
             )
         )
-    if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
-        raise UnsupportedModel(
-            _(
-                "{folder} holds only pickled weights (.bin), which can run code; get or convert to "
-                "safetensors.",
-                folder=folder,
-            )
-        )
+    if (folder / PICKLED).is_file():
+        return folder / PICKLED
     raise ModelNotFound(
         _("{folder} has a config.json but no .safetensors file; download the weights too.", folder=folder)
     )

@@ -153,6 +153,11 @@ def test_weights_with_names_of_quantisers(names: list[str]) -> None:
     assert {file.name for file in choice.files} == {"config.json", *names}
 
 
+@pytest.mark.parametrize("facts", [{"quantisation": "bitsandbytes"}, {"tags": ("mlx", "4-bit")}])
+def test_quantised_weights_of_other_programs(facts: dict[str, object]) -> None:
+    assert titles(choices(["config.json", "model.safetensors"], **facts)) == {"Safetensors"}
+
+
 def test_both_formats_in_one_repository() -> None:
     assert titles(choices(["config.json", "model.safetensors", "m-Q4_0.gguf"])) == {"Safetensors", "Q4_0"}
 
@@ -160,13 +165,11 @@ def test_both_formats_in_one_repository() -> None:
 @pytest.mark.parametrize(
     ("names", "facts", "found"),
     [
-        (["config.json", "pytorch_model.bin"], {}, "only pickled weights"),
+        (["config.json", "pytorch_model.bin"], {}, "only weights in PyTorch's own format"),
         (["README.md"], {}, "has no weights"),
         (["adapter_config.json", "adapter_model.safetensors"], {}, "only an adapter"),
         (["unet/model.safetensors", "model_index.json"], {}, "an incomplete language model"),
-        (["config.json", "model.safetensors"], {"quantisation": "bitsandbytes"},
-        "quantised for bitsandbytes"),
-        (["config.json", "model.safetensors"], {"tags": ("mlx", "4-bit")}, "quantised for MLX"),
+        (["config.json", "model.safetensors"], {"quantisation": "aqlm"}, "quantised for aqlm"),
     ],
 )  # fmt: skip
 def test_nothing_to_choose(names: list[str], facts: dict[str, object], found: str) -> None:

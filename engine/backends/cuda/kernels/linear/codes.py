@@ -24,7 +24,11 @@ _MOST_WARPS = {
 """By layout: the warps of a block for small matrices, and the register limit at which two such blocks fit on
 a multiprocessor. Nothing spills on any device; some kernels of experts would.
 """
-_WIDE = {"q5k": 128, "grouped4u64": 128, "grouped8u32": 168}
+_WIDE = {
+    **dict.fromkeys(("affine3u32f16", "affine3u32f32", "affine5u32bf16", "affine6u32bf16"), 96),
+    **dict.fromkeys(("affine8u32bf16", "affine8u128f32"), 96),
+    "q5k": 128, "grouped4u64": 128, "grouped8u32": 168,
+}  # fmt: skip
 """The register limits of layouts that need more than 80 with eight warps."""
 _TWO_TILES_COST = 0.8
 """A tile's time with two tiles a warp, relative to one (measured on an H200)."""
