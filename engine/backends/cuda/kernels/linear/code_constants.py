@@ -40,20 +40,7 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
     scale_words, groups = weight_layout.scale_words, weight_layout.groups
     places = [_place(weight_layout, row, group) for row in range(2) for group in range(groups)]
     d = first_number + (0 if weight_layout.scales == "one" else scale_words)
-    mins_at = first_number + scale_words
-    places_of_mins = [
-        (mins_at + row * groups + group, 0)
-        if weight_layout.mins == "float"
-        else (mins_at + (row if groups == 2 else 0), group if groups == 2 else row)
-        for row in range(2)
-        for group in range(groups)
-    ]
-    bytes_ = [
-        (first_number + row, group + (2 if weight_layout.scales == "unsigned" else 0))
-        for row in range(2)
-        for group in range(groups)
-    ]
-    mins = places_of_mins if weight_layout.mins in (*WIDTH_OF, "zero") else bytes_
+    mins = _places_of_mins(weight_layout, first_number)
     plain = by_table or weight_layout.bits == 8
     offset = 0x8000 | weight_layout.zero
     high_one = 0x8001 if plain else 0x8010
@@ -109,6 +96,19 @@ def _ways(weight_layout: CodeLayout) -> dict[str, Any]:
         "IN_HEADER": tuple(int(any(r.header and r.first <= w < r.first + r.words
         for r in weight_layout.regions)) for w in range(WORDS)),
     }  # fmt: skip
+
+
+def _places_of_mins(weight_layout: CodeLayout, first_number: int) -> list[tuple[int, int]]:
+    """The word and the place in it of each group's minimum, those of row g first."""
+    groups, both = weight_layout.groups, weight_layout.groups == 2
+    each = [(row, group) for row in range(2) for group in range(groups)]
+    at = first_number + weight_layout.scale_words
+    if weight_layout.mins == "float":
+        return [(at + row * groups + group, 0) for row, group in each]
+    if weight_layout.mins in (*WIDTH_OF, "zero"):
+        return [(at + row, group) if both else (at, row) for row, group in each]
+    second = 2 if weight_layout.scales == "unsigned" else 0
+    return [(first_number + row, group + second) for row, group in each]
 
 
 def _place(weight_layout: CodeLayout, row: int, group: int) -> tuple[int, int]:
