@@ -61,7 +61,7 @@ def read_pytorch(path: Path) -> list[FileTensor]:
 
 def _damaged(path: Path) -> BadCheckpoint:
     return BadCheckpoint(
-        _("{path} is no list of tensors that PyTorch wrote; download it again.", path=path.name)
+        _("{path} is not a list of tensors that PyTorch wrote; download it again.", path=path.name)
     )
 
 

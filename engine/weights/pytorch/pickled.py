@@ -87,7 +87,7 @@ def read_pickle(file: IO[bytes], what: str) -> Any:
         return machine.stack[-1]
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError) as error:
         raise BadCheckpoint(
-            _("{path} is no list of tensors that PyTorch wrote; download it again.", path=what)
+            _("{path} is not a list of tensors that PyTorch wrote; download it again.", path=what)
         ) from error
 
 

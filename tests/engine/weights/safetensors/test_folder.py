@@ -207,7 +207,7 @@ def test_folders_that_lack_something(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"no \.safetensors file"):
         open_checkpoint(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(BadCheckpoint, match="no list of tensors that PyTorch wrote"):
+    with pytest.raises(BadCheckpoint, match="not a list of tensors that PyTorch wrote"):
         open_checkpoint(tmp_path)
     lonely = tmp_path / "sub" / "model.safetensors"
     lonely.parent.mkdir()
