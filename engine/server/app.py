@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from engine.server import chat, kobold, lm_studio, models, slots, tokens
+from engine.server import chat, kobold, lm_studio, metrics, models, slots, tokens
 from engine.server.anthropic import messages
 from engine.server.failure import OLLAMA_PATH, Failure
 from engine.server.ollama import models as ollama_models
@@ -26,7 +26,7 @@ GET: tuple[tuple[str, Handler], ...] = (
     ("/v1/responses/{id}", kept.retrieve), ("/v1/responses/{id}/input_items", kept.input_items),
     ("/props", completion.props), ("/api/tags", ollama_models.tags),
     ("/api/ps", ollama_models.running), ("/api/version", ollama_models.version),
-    ("/slots", slots.slots), ("/lora-adapters", slots.lora_adapters),
+    ("/metrics", metrics.metrics), ("/slots", slots.slots), ("/lora-adapters", slots.lora_adapters),
     ("/api/v0/models", lm_studio.models), ("/api/v0/models/{id:path}", lm_studio.model),
     ("/api/v1/model", kobold.model), ("/api/v1/info/version", kobold.united_version),
     ("/api/v1/config/max_context_length", kobold.context), ("/api/extra/version", kobold.version),
@@ -62,6 +62,7 @@ def make_app(service: Service) -> ASGIApp:
         for path, handler in handlers
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+    app.router.redirect_slashes = False  # `Security` takes them away
     return Security(app, service.options)
 
 
@@ -74,6 +75,8 @@ def _hint(path: str) -> str:
         return " Add /v1 to the address of the server."
     if path.startswith("/v1/v1/"):
         return " Remove /v1 from the address of the server: this client adds it."
+    if path.endswith("/rerank"):
+        return " Models that rank texts are not served; compare vectors of /v1/embeddings instead."
     if path.startswith(OLLAMA_PATH):
         return " Of Ollama's API there are chat, generate, embed, embeddings, show, tags, ps and version."
     return ""

@@ -41,7 +41,8 @@ class ChatCall:
 def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall:
     """What a body asks for. Raises `ApiError`."""
     messages = messages_of(fields)
-    continued = fields.flag("continue_final_message")
+    # the second is Mistral's and DeepSeek's way to say it
+    continued = fields.flag("continue_final_message") or fields.parts("messages")[-1].flag("prefix")
     if continued and fields.flag("add_generation_prompt"):
         raise bad_request(
             "continue_final_message and add_generation_prompt exclude each other.", "continue_final_message"
@@ -91,6 +92,7 @@ async def chat_completions(service: Service, exchange: Exchange) -> Mapping[str,
         "created": int(time.time()),
         "model": call.model.id,
         "system_fingerprint": None,
+        "service_tier": "default",
     }
     if call.stream:
         await _stream(service, exchange, call, head)

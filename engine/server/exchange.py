@@ -66,7 +66,17 @@ class Exchange:
         too_large = ApiError(
             Failure(413, f"The body is larger than the {self._bounds.body} bytes that are accepted.")
         )
-        length = dict(self.scope["headers"]).get(b"content-length", b"0")
+        headers = dict(self.scope["headers"])
+        coding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip()
+        if coding.lower() not in ("identity", ""):
+            raise ApiError(
+                Failure(
+                    415,
+                    f"The body is compressed ({coding[:40]}); send it uncompressed, without the header "
+                    "Content-Encoding.",
+                )
+            )
+        length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self._bounds.body:
             raise too_large
         while more:
@@ -156,7 +166,7 @@ def parsed(body: bytes) -> dict[str, Any]:
             f"The JSON of the body has more than {MOST_VALUES:,} values; send fewer, in several requests."
         )
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite)
+        value = json.loads(body.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite)
         if _ESCAPED_HALF.search(body):
             value = _well_formed(value)
     except UnicodeDecodeError:

@@ -5,6 +5,7 @@ form of llama.cpp's server).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from engine.server.exchange import Exchange
@@ -22,8 +23,10 @@ async def health(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 
 async def models(service: Service, exchange: Exchange) -> Mapping[str, Any]:
-    """All models; the loaded one first."""
-    return {"object": "list", "data": [_card(model) for model in service.host.models()]}
+    """All models; the loaded one first. Anthropic's clients read such a list page by page."""
+    cards = [_card(model) for model in service.host.models()]
+    ends = {"first_id": cards[0]["id"], "last_id": cards[-1]["id"]} if cards else {}
+    return {"object": "list", "data": cards, "has_more": False, "first_id": None, "last_id": None, **ends}
 
 
 async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
@@ -62,11 +65,15 @@ async def unload(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 
 def _card(model: ServedModel) -> dict[str, Any]:
+    """A model in OpenAI's form and, at the same time, in Anthropic's."""
     card: dict[str, Any] = {
         "id": model.id,
         "object": "model",
         "created": model.created,
         "owned_by": "inglenook",
+        "type": "model",
+        "display_name": model.id,
+        "created_at": datetime.fromtimestamp(model.created, UTC).isoformat(),
         "loaded": model.loaded,
     }
     if model.loaded:

@@ -16,13 +16,14 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from engine.server.failure import OLLAMA_PATH, Failure
+from engine.server.failure import Failure
 from engine.server.options import ServerOptions
 
 OPEN_PATHS = frozenset({"/", "/health", "/v1/health"})
 """What answers without a token: whether the server is there."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
+_SLASHES = re.compile(r"/+")
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9_\-, ]{0,1000}", re.ASCII)
 
 _FOREIGN_HOST = Failure(
@@ -51,9 +52,10 @@ class Security:
         self._origins = frozenset(origin.lower() for origin in options.origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """One request. Its path is the one that clients mean who put a slash too many into the address."""
         if scope["type"] != "http":
             return
+        scope = {**scope, "path": "/" + _SLASHES.sub("/", scope["path"]).strip("/")}
         headers = Headers(scope=scope)
         origin = headers.get("origin", "").lower()
         named = origin in self._origins
@@ -74,10 +76,9 @@ class Security:
             return _FOREIGN_ORIGIN
         if scope["path"] not in OPEN_PATHS and not self._is_token(headers):
             return _NO_TOKEN
-        # Ollama's clients name no type; a page would have to ask first before it sends the token
-        typed = not (self._token and scope["path"].startswith(OLLAMA_PATH))
+        # with a token any type will do: a page would have to ask first before it sends the token
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if scope["method"] == "POST" and typed and kind != "application/json":
+        if scope["method"] == "POST" and not self._token and kind != "application/json":
             return _NOT_JSON
         return None
 
@@ -92,12 +93,14 @@ class Security:
         return host in self._hosts or (server is not None and _same_address(host, str(server[0])))
 
     def _is_token(self, headers: Headers) -> bool:
-        """Whether the request has the right token; compared in a time that does not depend on it."""
+        """Whether the request has the right token, by whatever scheme a client calls it; compared in a time
+        that does not depend on it.
+        """
         if not self._token:
             return True
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token)
+        given = (headers.get("authorization", "").rpartition(" ")[2], headers.get("x-api-key", ""))
+        found = [hmac.compare_digest(one.encode("utf-8", "replace"), self._token) for one in given]
+        return any(found)
 
 
 _OWN_PAGES = ("none", "same-origin")

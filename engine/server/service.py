@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
+from engine.core import Stats
 from engine.server.channel import ClientGone, weight_of
 from engine.server.exchange import Exchange
 from engine.server.failure import CLOSING, ENDED, ApiError, Failure, busy, failure_of
@@ -39,6 +40,23 @@ class Visit:
 
 
 @dataclass(slots=True)
+class Totals:
+    """What all replies had together: tokens that were read and written, and the seconds this took."""
+
+    read: int = 0
+    read_seconds: float = 0.0
+    written: int = 0
+    written_seconds: float = 0.0
+
+    def add(self, stats: Stats) -> None:
+        """A reply has ended."""
+        self.read += stats.prefill_tokens
+        self.read_seconds += stats.prefill_seconds
+        self.written += stats.new_tokens
+        self.written_seconds += stats.decode_seconds
+
+
+@dataclass(slots=True)
 class _Replies:
     """The replies of a request: how many of them the model's thread has at a time, and what follows these."""
 
@@ -53,6 +71,7 @@ class Service:
         self.host, self.options = host, options
         self.responses = StoredResponses()
         self.memory = Memory(options.bounds.memory)
+        self.totals = Totals()
         self._open: dict[Exchange, _Replies] = {}
         self._closing = False
 
@@ -97,6 +116,7 @@ class Service:
             for number, event in joined(found):
                 if isinstance(event, Ended):
                     ended.add(number)
+                    self.totals.add(event.stats)
                 if (event is None and number not in ended) or (
                     isinstance(event, Ended) and event.reason == "cancelled"
                 ):

@@ -143,6 +143,8 @@ def _function(part: Fields) -> Tool:
 def _choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], str]:
     """The tools that are left to choose from, and the choice."""
     value = fields.get("tool_choice")
+    if value == "any":  # Mistral's word
+        value = "required"
     if value is None or value in TOOL_CHOICES:
         return tools, value or "auto"
     expected = '"none", "auto", "required" or an object that names a function'

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from engine.chat import LocalChat
@@ -32,15 +33,18 @@ async def tags(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 
 async def running(service: Service, exchange: Exchange) -> Mapping[str, Any]:
-    """The loaded model."""
+    """The loaded model, which stays."""
+    more = {"expires_at": (datetime.now(UTC) + timedelta(days=365)).isoformat(), "size_vram": 0}
     loaded = [model for model in service.host.models() if model.loaded]
-    return {"models": [{**_card(model), "context_length": model.context_length} for model in loaded]}
+    return {"models": [{**_card(model), "context_length": model.context_length, **more} for model in loaded]}
 
 
 def _card(model: ServedModel) -> dict[str, Any]:
+    """A model. Its digest is that of its name: Ollama's own program shows the beginning and needs one."""
     created = datetime.fromtimestamp(model.created, UTC).isoformat()
     return {
-        "name": model.id, "model": model.id, "modified_at": created, "size": 0, "digest": "",
+        "name": model.id, "model": model.id, "modified_at": created, "size": 0,
+        "digest": hashlib.sha256(model.id.encode()).hexdigest(),
         "details": {"format": "", "family": "", "parameter_size": "", "quantization_level": ""},
     }  # fmt: skip
 
@@ -80,7 +84,7 @@ async def embed(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     fields = Fields(await exchange.read())
     model = service.model(fields)
     most = service.options.bounds.prompts
-    texts = () if fields.get("input") == [] else prompts_of(fields, "input", most)
+    texts = prompts_of(fields, "input", most) if fields.get("input") else ()  # without any it only loads
     dimensions, cut = fields.whole("dimensions", 1, _LONGEST) or 0, fields.flag("truncate", True)
     vectors, tokens = await _embedded(service, exchange, texts, dimensions, cut=cut)
     return {"model": model.id, "embeddings": vectors, "prompt_eval_count": tokens}
@@ -90,8 +94,9 @@ async def embeddings(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """The vector of `prompt`: the older form."""
     fields = Fields(await exchange.read())
     service.model(fields)
-    vectors, _ = await _embedded(service, exchange, (fields.text("prompt"),), 0, cut=True)
-    return {"embedding": vectors[0]}
+    prompt = fields.text("prompt")
+    vectors, _ = await _embedded(service, exchange, (prompt,) if prompt else (), 0, cut=True)
+    return {"embedding": vectors[0] if vectors else []}
 
 
 async def _embedded(

@@ -5,6 +5,8 @@ Source: OpenAI's API reference, "Embeddings"; llama.cpp's `tools/server/README.m
 
 from __future__ import annotations
 
+import secrets
+
 from engine.server.exchange import Exchange, to_json
 from engine.server.fields import Fields
 from engine.server.service import Service
@@ -34,7 +36,8 @@ async def embeddings(service: Service, exchange: Exchange) -> None:
         for index, one in enumerate(found)
     ]
     tokens = sum(one.tokens for one in found)
-    rest = to_json({"model": model.id, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    rest = to_json({"id": "embd-" + secrets.token_hex(12), "model": model.id, "usage": usage})
     await exchange.send_body(b'{"object":"list","data":[%s],%s' % (b",".join(items), rest[1:]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -85,3 +86,34 @@ def test_llama_cpp_s_vectors_slots_and_adapters(served: Served) -> None:
     assert {slot["n_ctx"] for slot in slots} == {1024}
     assert not any(slot["is_processing"] for slot in slots)
     assert ask(served, "/lora-adapters").json == []
+
+
+def test_metrics_count_what_replies_had(served: Served) -> None:
+    def found() -> dict[str, float]:
+        answer = ask(served, "/metrics")
+        assert answer.headers["content-type"].startswith("text/plain")
+        lines = [line for line in answer.body.decode().splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, value in (line.split(" ") for line in lines)}
+
+    before = found()
+    body = {"prompt": "The quick", "max_tokens": 5, "ignore_eos": True}
+    ask(served, "/v1/completions", body)
+    after = found()
+    assert after["llamacpp:tokens_predicted_total"] == before["llamacpp:tokens_predicted_total"] + 5
+    assert after["llamacpp:prompt_tokens_total"] > before["llamacpp:prompt_tokens_total"]
+    assert after["llamacpp:predicted_tokens_seconds"] > 0
+    assert after["llamacpp:requests_processing"] == after["llamacpp:requests_deferred"] == 0
+    assert ask(served, "/metrics", headers={"Authorization": None}).status == 401
+
+
+def test_lists_of_models_have_the_forms_of_several_apis(served: Served) -> None:
+    found = ask(served, "/v1/models").json
+    assert (found["object"], found["first_id"], found["last_id"]) == ("list", "tiny", "other")
+    card = found["data"][0]
+    assert (card["object"], card["type"], card["display_name"]) == ("model", "model", "tiny")
+    assert datetime.fromisoformat(card["created_at"]).timestamp() == card["created"]
+    (running,) = ask(served, "/api/ps").json["models"]
+    digests = {model["digest"] for model in ask(served, "/api/tags").json["models"]}
+    assert running["digest"] in digests
+    assert [len(digest) for digest in digests] == [64, 64]
+    assert datetime.fromisoformat(running["expires_at"]) > datetime.now(UTC)

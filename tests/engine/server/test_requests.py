@@ -80,6 +80,7 @@ def test_what_endpoints_have_of_their_own() -> None:
     begun = [*HELLO, {"role": "assistant", "content": "So"}]
     assert by_messages(messages=begun).continue_last
     assert by_chat(messages=begun, continue_final_message=True).continue_last
+    assert by_chat(messages=[*HELLO, {**begun[-1], "prefix": True}]).continue_last
     assert not by_chat(messages=begun).continue_last
     assert [by_chat(add_generation_prompt=flag).begin_reply for flag in (True, False, None)] == [
         True,

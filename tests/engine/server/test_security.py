@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
+import gzip
 import json
 import socket
 import subprocess
@@ -18,7 +20,7 @@ from engine.server import exchange
 from engine.server.failure import ApiError
 from engine.server.options import Bounds, ServerOptions, new_token
 from engine.server.security import Security
-from engine.server.serving import listening
+from engine.server.serving import ApiServer, listening
 from tests.engine.server.served import HELLO, TOKEN, WAIT, Served, ask, complete
 
 pytestmark = pytest.mark.loopback
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.loopback
 ROOT = Path(__file__).parents[3]
 PAGE = "https://page.example"
 MODELS = "/v1/models"
+CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +147,9 @@ def test_a_named_page_is_let_in(named: Served) -> None:
     [
         ({"Authorization": None}, 401), ({"Authorization": "Bearer wrong"}, 401),
         ({"Authorization": f"Bearer {TOKEN}x"}, 401), ({"Authorization": f"Bearer {TOKEN[:-1]}"}, 401),
-        ({"Authorization": f"Basic {TOKEN}"}, 401), ({"Authorization": TOKEN}, 401),
+        ({"Authorization": f"Token {TOKEN}"}, 200), ({"Authorization": TOKEN}, 200),
+        ({"Authorization": f"{TOKEN} x"}, 401),
+        ({"Authorization": "Bearer x", "x-api-key": TOKEN}, 200),
         ({"Authorization": "Bearer"}, 401), ({"Authorization": "Bearer \xff"}, 401),
         ({"Authorization": f"bearer {TOKEN}"}, 200), ({"Authorization": None, "x-api-key": TOKEN}, 200),
         ({"Authorization": None, "x-api-key": "wrong"}, 401), ({"Authorization": None, "x-api-key": ""}, 401),
@@ -176,12 +181,40 @@ def test_health_needs_no_token_and_nothing_else_does_without(served: Served) -> 
         ("application/x-www-form-urlencoded", 415), ("multipart/form-data", 415), (None, 415), ("", 415),
     ],
 )  # fmt: skip
-def test_only_json_is_read(served: Served, kind: str | None, status: int) -> None:
+def test_without_a_token_only_json_is_read(served: Served, kind: str | None, status: int) -> None:
     body = {"messages": HELLO, "max_tokens": 1, "options": {"num_predict": 1}}
-    assert ask(served, "/v1/chat/completions", body, headers={"Content-Type": kind}).status == status
-    ollama = {"path": "/api/chat", "body": body, "headers": {"Content-Type": kind}}
-    assert ask(served, **ollama).status == 200
-    assert ask(served, **ollama | {"headers": {"Content-Type": kind, "Authorization": None}}).status == 401
+    without = {"Content-Type": kind, "Authorization": None}
+    open_to_all = ApiServer(served.host, ServerOptions())
+    try:
+        for path in ("/v1/chat/completions", "/api/chat"):
+            assert ask(served, path, body, headers={"Content-Type": kind}).status == 200
+            assert ask(served, path, body, headers=without).status == 401
+            assert ask(open_to_all.port, path, body, headers=without).status == status
+    finally:
+        open_to_all.close()
+
+
+@pytest.mark.parametrize("path", ["//v1/models", "/v1//models", "/v1/models/", "//v1//models//"])
+def test_slashes_too_many(served: Served, path: str) -> None:
+    assert ask(served, path).body == ask(served, MODELS).body
+    assert ask(served, path, headers={"Authorization": None}).status == 401
+
+
+def test_what_is_not_there(served: Served) -> None:
+    """It is said whatever is sent there, a file for instance."""
+    sent = ask(served, "/v1/audio/transcriptions", b"x", headers={"Content-Type": "multipart/form-data"})
+    assert (sent.status, sent.error["code"]) == (404, "not_found")
+    assert "/v1/embeddings" in ask(served, "/v1/rerank", {"query": "x"}).error["message"]
+
+
+def test_compressed_bodies_are_refused(served: Served) -> None:
+    body = json.dumps({"messages": HELLO, "max_tokens": 1}).encode()
+    refused = ask(served, CHAT, gzip.compress(body), headers={"Content-Encoding": "gzip"})
+    assert (refused.status, refused.error["message"]) == (
+        415, "The body is compressed (gzip); send it uncompressed, without the header Content-Encoding.",
+    )  # fmt: skip
+    assert ask(served, CHAT, body, headers={"Content-Encoding": "identity"}).status == 200
+    assert ask(served, CHAT, codecs.BOM_UTF8 + body).status == 200
 
 
 BAD_BODIES = [

@@ -40,6 +40,7 @@ def test_what_is_offered() -> None:
     [
         ("none", "none", "ab"),
         ("required", "required", "ab"),
+        ("any", "required", "ab"),
         ({"type": "function", "function": {"name": "b"}}, "b", "ab"),
         ({"type": "function", "name": "b"}, "b", "ab"),
         (
@@ -74,7 +75,7 @@ def test_choices(choice: Any, chosen: str, names: str) -> None:
         ({"tools": [function(f"f{n}") for n in range(513)]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [], "tool_choice": "required"}, "tool_choice"),
-        ({"tools": [function()], "tool_choice": "any"}, "tool_choice"),
+        ({"tools": [function()], "tool_choice": "some"}, "tool_choice"),
         ({"tools": [function()], "tool_choice": function("other")}, "tool_choice.function.name"),
         ({"tools": [function()], "tool_choice": {"type": "custom"}}, "tool_choice.type"),
         (

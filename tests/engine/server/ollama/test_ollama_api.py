@@ -150,7 +150,9 @@ def test_vectors_are_those_of_openais_form(served: Served) -> None:
     assert found["embeddings"] == [item["embedding"] for item in data]
     old = ask(served, "/api/embeddings", {"model": "tiny", "prompt": "c"}).json
     assert old["embedding"] == data[1]["embedding"]
-    assert ask(served, "/api/embed", {"input": []}).json["embeddings"] == []
+    for nothing in ({}, {"input": []}, {"input": ""}):
+        assert ask(served, "/api/embed", nothing).json["embeddings"] == []
+    assert ask(served, "/api/embeddings", {"model": "tiny"}).json == {"embedding": []}
 
 
 def test_a_text_that_is_too_long_for_a_vector_loses_its_end_unless_forbidden(served: Served) -> None:
