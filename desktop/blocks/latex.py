@@ -14,6 +14,7 @@ from html import unescape
 from threading import Lock
 from typing import Any
 
+from desktop.blocks.array_rules import bordered, marked, ruled
 from desktop.blocks.chemistry import chemistry
 from desktop.blocks.units import angle, number, quantity, unit
 
@@ -24,12 +25,14 @@ LONGEST = 4000
 _lock = Lock()
 _DEEPEST = 40
 _DROPPED = re.compile(r"\\(?:label|nonumber|notag)(?:\s*\{[^{}]*\})?(?![A-Za-z])")
+_GAP = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]")
+"""A line's end with a distance to the next line."""
 _WORDS = re.compile(r"\\text\{([^{}$]*)\$([^{}$]*)\$([^{}$]*)\}")
 _TAG = re.compile(r"\\tag\*?\s*\{([^{}]*)\}")
 _UNKNOWN = re.compile(
     r"\\(?:newcommand|renewcommand|providecommand|def|let|require|usepackage|includegraphics|unicode"
     r"|href|url|ce|SI|SIrange|cite|ref"
-    r"|input|rule|sideset|hline\s*\\hline|verb)(?![A-Za-z])"
+    r"|input|rule|sideset|verb)(?![A-Za-z])"
 )
 _PACKAGES = re.compile(r"\\(ce|SI|qty|si|unit|num|ang)(?:\s*\[[^\]]*\])?\s*(?=\{)")
 _MATRIX = re.compile(r"(\\begin\{[pbBvV]?(?:small)?matrix\*?\})")
@@ -40,12 +43,16 @@ _ESCAPED = re.compile(r"\\([%$_&#{}])")
 _PLAIN = re.compile(r"\\(begin|end)\{(?:equation|displaymath|math)\*?\}")
 _ALIGNED = re.compile(r"\\(begin|end)\{(?:align|flalign|eqnarray|split|alignedat|alignat)\*?\}(\{\d+\})?")
 _GATHERED = re.compile(r"\\(begin|end)\{(?:gather|multline|gathered)\*?\}")
+_COLOUR = re.compile(r"\\(color|textcolor|colorbox)\s*(?:\[(\w+)\])?\s*\{([^{}]*)\}(\s*\{)?")
 _ML_NAMES = (("aligned", "align*"), ("gathered", "matrix"))
 _ML_DROPPED = {"style", "class", "id", "href", "src"}
 
 
 def math_svg(latex: str, size: float, display: bool) -> str:
-    """The formula as SVG paths whose y axis begins at the baseline; empty when it has unknown parts."""
+    """The formula as SVG paths whose y axis begins at the baseline; empty when it has unknown parts.
+
+    What has no colour of its own is "black"; a background is "light " and the name of its colour.
+    """
     text = _known(latex)
     if not text:
         return ""
@@ -64,6 +71,7 @@ def math_ml(latex: str, display: bool) -> str:
 
     for ours, theirs in _ML_NAMES:
         text = text.replace(f"{{{ours}}}", f"{{{theirs}}}")
+    text, rules = marked(text)
     try:
         made = convert_to_element(text, display="block" if display else "inline")
     except _errors():
@@ -73,6 +81,7 @@ def math_ml(latex: str, display: bool) -> str:
         element.text = unescape(element.text or "")
         for name in _ML_DROPPED & element.attrib.keys():
             del element.attrib[name]
+    bordered(made, rules)
     return "" if "\\" in "".join(made.itertext()) else str(tostring(made, encoding="unicode"))
 
 
@@ -83,14 +92,17 @@ def _known(latex: str) -> str:
 
 
 def _svg(ziamath: Any, text: str, size: float, display: bool) -> str:
+    from xml.etree.ElementTree import fromstring
+
+    plain, rules = marked(text)
     try:
-        formula = ziamath.Latex(text, size=size, inline=not display)
-        words = (
-            "".join(formula.element.itertext())
-            if hasattr(formula.element, "itertext")
-            else str(formula.element)
-        )
-        if "\\" in words or not _has_glyphs(formula.font, text):
+        source = fromstring(unescape(ziamath.tex.tex2mml(plain, inline=not display)))
+        ruled(source, rules)
+        for element in source.iter():
+            if behind := element.get("mathbackground"):
+                element.set("mathbackground", f"light {behind}")
+        formula = ziamath.Math(source, size=size)
+        if "\\" in "".join(source.itertext()) or not _has_glyphs(formula.font, text):
             return ""
         return str(formula.svg())
     except _errors():
@@ -99,7 +111,9 @@ def _svg(ziamath: Any, text: str, size: float, display: bool) -> str:
 
 @cache
 def _library() -> Any:
-    import ziamath
+    import ziamath.tex
+
+    import desktop.blocks.ruled_table  # noqa: F401 - it draws the tables from now on
 
     ziamath.config.svg2 = False  # QtSvg draws no <use> of symbols
     ziamath.config.precision = 3
@@ -189,13 +203,27 @@ def _plain_words(found: re.Match[str]) -> str:
     return f"{command}{shown}}}".replace(f"{command}}}", "")
 
 
+def _colour(found: re.Match[str]) -> str:
+    """A colour by its name or as #rrggbb; `\\textcolor` where `\\color` is followed by what it colours."""
+    command, model, name, braces = found[1], found[2] or "", found[3].strip(), found[4] or ""
+    parts = re.findall(r"[\d.]+", name)
+    if model == "HTML":
+        name = f"#{name}"
+    elif model.lower() == "rgb" and len(parts) == 3:
+        whole = 255 if model == "rgb" else 1
+        name = "#" + "".join(f"{min(255, round(float(part) * whole)):02x}" for part in parts)
+    command = "textcolor" if command == "color" and braces else command
+    return f"\\{command}{{{name.partition('!')[0]}}}{braces}"
+
+
 def _normal(latex: str) -> str:
     """LaTeX with environments and commands that the library names differently, or lacks, in its own."""
-    text = _with_packages(latex)
+    text = _COLOUR.sub(_colour, _GAP.sub(r"\\\\", _with_packages(latex)))
     text = _TEXT.sub(_plain_words, _MATRIX_END.sub(r"\1}", _MATRIX.sub(r"{\1", text)))
     latex = text
     text = _TAG.sub(r"\\qquad(\1)", _DROPPED.sub("", latex.strip()))
-    text = _WORDS.sub(r"\\text{\1}\2\\text{\3}", text).replace("\\operatorname*", "\\operatorname")
+    text = _WORDS.sub(r"\\text{\1}\2\\text{\3}", text).replace("\\text{}", "")
+    text = text.replace("\\operatorname*", "\\operatorname")
     text = _PLAIN.sub("", text)
     text = _ALIGNED.sub(lambda found: f"\\{found[1]}{{aligned}}", text)
     text = _GATHERED.sub(lambda found: f"\\{found[1]}{{gathered}}", text).strip()

@@ -24,11 +24,13 @@ from PySide6.QtSvg import QSvgRenderer
 
 from desktop.blocks.latex import math_svg
 from desktop.services.formulas.formula_images import FormulaImage
+from desktop.services.formulas.rich_text import formula_colour
 
 __all__ = ["draw", "main"]
 
 _NICE = 5
 _WIDEST, _HIGHEST = 8000.0, 4000.0
+_PAINT = re.compile(r'(fill|stroke)="(?!none")([^"]*)"')
 _VIEW_BOX = re.compile(r'viewBox="(-?[\d.]+) (-?[\d.]+) (-?[\d.]+) (-?[\d.]+)"')
 
 
@@ -47,7 +49,8 @@ def draw(latex: str, size: float, colour: str, display: bool, ratio: float) -> F
         return None
     ascent, descent = math.ceil(max(0.0, -top)), math.ceil(max(0.0, top + high))
     width, height = math.ceil(wide), max(1, ascent + descent)
-    coloured = svg.replace("<svg ", f'<svg fill="{colour}" stroke="{colour}" stroke-width="0" ', 1)
+    coloured = _PAINT.sub(lambda found: _paint(found[1], found[2], colour), svg)
+    coloured = coloured.replace("<svg ", f'<svg fill="{colour}" stroke="{colour}" stroke-width="0" ', 1)
     renderer = QSvgRenderer(QByteArray(coloured.encode()))
     if not renderer.isValid():
         return None
@@ -58,10 +61,14 @@ def draw(latex: str, size: float, colour: str, display: bool, ratio: float) -> F
     image.fill(Qt.GlobalColor.transparent)
     painter = QPainter(image)
     renderer.render(painter)
-    painter.setCompositionMode(QPainter.CompositionMode.CompositionMode_SourceIn)
-    painter.fillRect(image.rect(), colour)
     painter.end()
     return FormulaImage(bytes(image.constBits()), image.width(), image.height(), width, height, descent)
+
+
+def _paint(kind: str, given: str, text: str) -> str:
+    """An SVG element's `fill` or `stroke` with its colour beside text of the colour `text`."""
+    colour = formula_colour(given, text)
+    return f'{kind}="{colour.name()}" {kind}-opacity="{round(colour.alphaF(), 2)}"'
 
 
 def main(lines: TextIO = sys.stdin, out: TextIO = sys.stdout) -> None:

@@ -1,15 +1,36 @@
-"""Formulas and images in Qt's rich text, in the transcript and in the PDF export: their size and baseline."""
+"""Formulas and images in Qt's rich text, in the transcript and in the PDF export: their size, baseline and
+colours.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from PySide6.QtGui import QFont, QFontInfo, QFontMetrics, QFontMetricsF, QTextBlock, QTextCharFormat
+from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetrics, QFontMetricsF, QTextBlock, QTextCharFormat
 
-__all__ = ["formula_size", "fragments", "set_descent"]
+__all__ = ["formula_colour", "formula_size", "fragments", "set_descent"]
 
 _X_HEIGHT = 0.47
 """The height of lower-case letters in STIX Two Math, in ems."""
+_DARKEST, _LIGHTEST, _BEHIND = 0.7, 0.42, 0.25
+"""Least lightness of a colour among light text, greatest among dark text; the opacity of a background."""
+
+
+def formula_colour(given: str, text: str) -> QColor:
+    """The colour to draw for one that `math_svg` names, beside text of the colour `text`: the text's own for
+    "black" and unknown names, else one that is as easy to read on its ground.
+    """
+    name = given.removeprefix("light ")
+    if name in ("black", "currentColor") or not QColor.isValidColorName(name):
+        return QColor(text if name == given else "transparent")
+    colour = QColor(name)
+    if name != given:
+        colour.setAlphaF(_BEHIND)
+        return colour
+    on_dark = QColor(text).lightnessF() > 0.5
+    lightness = max(colour.lightnessF(), _DARKEST) if on_dark else min(colour.lightnessF(), _LIGHTEST)
+    hue = max(0.0, colour.hslHueF())  # a grey has none
+    return QColor.fromHslF(hue, colour.hslSaturationF(), lightness, colour.alphaF())
 
 
 def formula_size(font: QFont) -> float:

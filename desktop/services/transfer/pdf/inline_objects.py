@@ -29,7 +29,7 @@ from PySide6.QtGui import (
 
 from desktop.blocks.latex import math_svg
 from desktop.blocks.spans import Span, SpanKind
-from desktop.services.formulas.rich_text import formula_size, fragments, set_descent
+from desktop.services.formulas.rich_text import formula_colour, formula_size, fragments, set_descent
 from desktop.store.transfer.exporters.print import FORMULA
 from engine.words import _
 
@@ -67,13 +67,11 @@ def _formula(latex: str, size: float, colour: str, display: bool) -> _Formula | 
     shapes: list[tuple[QPainterPath, QColor]] = []
     for element in root.iter():
         given = element.attrib.get("fill", "black")
-        given = element.attrib.get("stroke", given) if given == "none" else given
+        if given == "none" or "fill" not in element.attrib:  # a line
+            given = element.attrib.get("stroke", given)
         found = _shape(element)
         if found is not None and given != "none":
-            shade = QColor(
-                colour if given in ("black", "currentColor") or not QColor.isValidColorName(given) else given
-            )
-            shapes.append((found.translated(-left, 0), shade))
+            shapes.append((found.translated(-left, 0), formula_colour(given, colour)))
     return _Formula(shapes, width, max(0.0, -top), top + height) if shapes else None
 
 
@@ -81,17 +79,21 @@ def _shape(element: Element) -> QPainterPath | None:
     """The shape of an element that ziamath writes; None if it draws nothing."""
     kind, given = element.tag.rpartition("}")[2], element.attrib
     if kind == "path":
-        return _path(given.get("d", ""))
+        path = _path(given.get("d", ""))
+        return _outlined(path, given) if "stroke" in given and "fill" not in given else path
     if kind != "rect":
         return None
     path = QPainterPath()
     path.addRect(*(float(given.get(name, 0)) for name in ("x", "y", "width", "height")))
-    if given.get("fill") == "none":
-        pen = QPainterPathStroker()
-        pen.setWidth(float(given.get("stroke-width", 1)))
-        pen.setJoinStyle(Qt.PenJoinStyle.MiterJoin)
-        return pen.createStroke(path)
-    return path
+    return _outlined(path, given) if given.get("fill") == "none" else path
+
+
+def _outlined(path: QPainterPath, given: dict[str, str]) -> QPainterPath:
+    """The line along a path as a shape."""
+    pen = QPainterPathStroker()
+    pen.setWidth(float(given.get("stroke-width", 1)))
+    pen.setJoinStyle(Qt.PenJoinStyle.MiterJoin)
+    return pen.createStroke(path)
 
 
 def _path(words: str) -> QPainterPath:
