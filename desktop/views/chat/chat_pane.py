@@ -74,6 +74,7 @@ class ChatPane(QWidget):
         self.tokens = TokenController(session, self.transcript, self.legend, self)
         self.welcome = WelcomePage()
         self.transcript.set_empty_widget(self.welcome)
+        self.transcript.setMinimumHeight(1)  # a low window takes the room from here, not from what is written
         self.banner = Banner()
         self.banner.setMaximumWidth(COLUMN_WIDTH)
         self.composer = Composer(lambda conversation: saved_draft(session, conversation))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout
+from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout
 
 from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.services.comparison.comparison import Column
@@ -21,6 +21,8 @@ __all__ = ["ComparisonColumn"]
 _OFFERED = frozenset(("copy", "origin"))
 _WIDTH = 42
 """The least width, in average characters."""
+_LOW, _LINES, _LINES_IF_LOW = 14, 5, 4
+"""Lines: a page of less is low; the least height of the text, and in a low page."""
 
 
 class ComparisonColumn(QFrame):
@@ -52,7 +54,6 @@ class ComparisonColumn(QFrame):
         self.transcript.setAccessibleName(_("Reply {place}", place=place))
         # only then a low window shrinks it, and not what is above and below it
         self.transcript.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
-        self.transcript.setMinimumHeight(3 * self.fontMetrics().height())
         self.transcript.action.connect(self._act)
         self.transcript.installEventFilter(self)
         self.words = text_label(tone="muted", plain=True, wraps=True)
@@ -69,9 +70,12 @@ class ComparisonColumn(QFrame):
         head = fill(QHBoxLayout(), (self.title, 1), margins=(12, 8, 8, 4), spacing=6)
         head.addWidget(self.stop, 0, top)
         buttons = fill(QHBoxLayout(), (self.keep, 1), self.retry, spacing=6)
-        foot = fill(QVBoxLayout(), self.words, buttons, margins=(12, 6, 12, 10), spacing=6)
+        self._foot = fill(
+            QBoxLayout(QBoxLayout.Direction.TopToBottom), (self.words, 1), margins=(12, 6, 12, 8), spacing=6
+        )
+        self._foot.addLayout(buttons)
         self._parts = fill(
-            QVBoxLayout(self), head, (self.transcript, 1), foot, margins=(1, 1, 1, 1), spacing=0
+            QVBoxLayout(self), head, (self.transcript, 1), self._foot, margins=(1, 1, 1, 1), spacing=0
         )
 
     def event(self, event: QEvent) -> bool:
@@ -94,8 +98,12 @@ class ComparisonColumn(QFrame):
             set_styled(self, "within", "focused" if event.type() == QEvent.Type.FocusIn else "")
         return False
 
-    def fit(self, width: int) -> None:
-        """Be wide enough to read, but not wider than this."""
+    def fit(self, width: int, height: int) -> None:
+        """Be wide enough to read, but not wider than this; in a low page the button is beside the words."""
+        line = self.fontMetrics().lineSpacing()
+        low = height < _LOW * line
+        self._foot.setDirection(QBoxLayout.Direction.LeftToRight if low else QBoxLayout.Direction.TopToBottom)
+        self.transcript.setMinimumHeight((_LINES_IF_LOW if low else _LINES) * line)
         self.setMinimumWidth(min(width, _WIDTH * self.fontMetrics().averageCharWidth()))
 
     def show_column(self, name: str) -> None:

@@ -316,7 +316,7 @@ class ComparisonPage(QWidget):
 
     def _fit(self) -> None:
         for column in self.columns:
-            column.fit(self.width() - 2 * _MARGIN)
+            column.fit(self.width() - 2 * _MARGIN, self.height())
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Esc, while nothing runs that it would stop: close the comparison."""

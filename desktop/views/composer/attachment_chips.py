@@ -16,6 +16,7 @@ from desktop.views.transcript.rendering.image_loader import ImageKey, ImageLoade
 from desktop.views.transcript.row_widgets.picture import picture_name
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton, tinted
+from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
 from engine.words import _, ngettext
 
@@ -26,6 +27,8 @@ _THUMBNAIL = 2.4
 """The side of a picture, in lines of text."""
 _AROUND = 12
 """Pixels of a chip that are between its parts and around them."""
+_MOST_LINES = 9
+"""Lines of text that the chips are as high as, at most."""
 _GAP = 8
 """Pixels beside a picture that is as wide as high, half of them before the name."""
 
@@ -35,20 +38,23 @@ def count_words(held: Held) -> str:
     return ("" if held.exact else "~") + ngettext("{n} token", "{n} tokens", held.tokens)
 
 
-class AttachmentChips(QWidget):
-    """Emits `opened(key)`, `removed(key)`, and `stopped()` to stop reading files."""
+class AttachmentChips(DialogBody):
+    """Emits `opened(key)`, `removed(key)`, and `stopped()` to stop reading files. Scrolls where there is room
+    for fewer lines of chips, or for more than `_MOST_LINES` of text.
+    """
 
     opened = Signal(int)
     removed = Signal(int)
     stopped = Signal()
 
     def __init__(self) -> None:
-        super().__init__()
-        self._flow = FlowLayout(self, 6)
-        policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
+        body = QWidget()
+        super().__init__(body)
+        self._flow = FlowLayout(body, 6)
+        policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         policy.setHeightForWidth(True)
         self.setSizePolicy(policy)
-        self._reading = QFrame(self)
+        self._reading = QFrame(body)
         self._reading.setObjectName("chip")
         words = text_label(_("Reading…"), "muted")
         self.stop = IconButton("close", _("Stop reading files"))
@@ -59,6 +65,13 @@ class AttachmentChips(QWidget):
         self._shown: tuple[Sequence[Held], int] = ((), 0)
         self._pictures: ImageLoader | None = None
         self.hide()
+
+    def heightForWidth(self, width: int) -> int:
+        return min(super().heightForWidth(width), _MOST_LINES * self.fontMetrics().lineSpacing())
+
+    def minimumSizeHint(self) -> QSize:
+        """One line of chips."""
+        return QSize(1, min(self.heightForWidth(self.width()), self._reading.sizeHint().height()))
 
     def show_pictures_of(self, pictures: ImageLoader) -> None:
         """Let `pictures` load the pictures to show."""

@@ -403,6 +403,8 @@ def test_a_small_window_scrolls_to_the_columns(hand, theme) -> None:
         return area.viewport().rect().contains(shown)
 
     hand.qtbot.waitUntil(reached)  # a low window cuts the text, not the buttons
+    assert last.transcript.height() >= 4 * last.fontMetrics().lineSpacing(), "lines that can be read"
+    assert last.words.geometry().top() >= last.transcript.geometry().bottom()
     assert page(hand).minimumSizeHint().width() <= page(hand).width()
     assert page(hand).close_button.isVisible()
     assert page(hand).rect().contains(page(hand).close_button.geometry())

@@ -166,13 +166,14 @@ class TokenPopup(QFrame):
             if known
             else (_("This text was typed or edited, or was written before tokens were saved."))
         )
+        self.figures.show()
         self._show_alternatives(token, why_not, stops, style)
         if not known:
             note = ""
         elif not token.alternatives:
             note = _("No alternatives were saved. The Output settings determine how many are.")
         else:
-            note = why_not or _("Choose one to {action}.", action=self._action)
+            note = why_not or self._action
         self.note.setText(note)
         self.note.setVisible(bool(note))
         self.setAccessibleDescription(f"{self.title.text()}: {self.figures.text()}. {note}")
@@ -216,8 +217,9 @@ class TokenPopup(QFrame):
             too_high = high - room.height() + 8
             self._list.setFixedHeight(max(style.px(1.55), self._list.height() - too_high))
             high = room.height() - 8
-            if layout.totalHeightForWidth(width) > high:  # one alternative, and still too high
-                self.key.hide()
+            for label in (self.key, self.note, self.figures):  # one alternative, and still too high
+                if layout.totalHeightForWidth(width) > high:
+                    label.hide()
         left = max(room.left() + 6, min(token.left() - 10, room.right() - width - 6))
         below = token.bottom() + 3
         above = token.top() - high - 3

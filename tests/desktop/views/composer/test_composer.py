@@ -6,6 +6,9 @@ from PySide6.QtGui import QInputMethodEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 
+from desktop.services.composer.attachments import Held
+from desktop.store.attachments.message_format import Attachment
+from desktop.views.composer.attachment_chips import AttachmentChips
 from desktop.views.composer.composer import Composer
 
 ENTER, KEYPAD = Qt.Key.Key_Return, Qt.Key.Key_Enter
@@ -214,3 +217,17 @@ def test_up_in_an_empty_box_asks_for_the_previous_message(composer, qtbot) -> No
     qtbot.keyClicks(composer.box, "x")
     with qtbot.assertNotEmitted(composer.previous_requested):
         qtbot.keyClick(composer.box, Qt.Key.Key_Up)
+
+
+def test_many_files_scroll_and_leave_the_text_its_place(composer) -> None:
+    chips = AttachmentChips()
+    composer.add_inside(chips)
+    chips.show_held([Held(n, Attachment(f"a file of notes {n}.md", "text"), 10, True) for n in range(30)])
+    composer.set_text("one\ntwo\nthree")
+    for height in (400, 200):
+        composer.resize(500, height)
+        QApplication.processEvents()
+        assert chips.geometry().bottom() < composer.box.geometry().top()
+        assert composer.box.geometry().bottom() < composer.attach.geometry().top()
+        assert chips.height() >= chips.chips[0].height(), "one line is whole"
+        assert chips.verticalScrollBar().maximum() > 0

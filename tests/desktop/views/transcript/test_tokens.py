@@ -297,3 +297,19 @@ def test_the_keyboard_goes_from_token_to_token_over_rows(show: Show) -> None:
     QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Escape)
     assert not view.inspection.popup.isVisible()
     assert QApplication.focusWidget() is second
+
+
+def test_in_a_low_view_the_popup_cuts_no_text(show: Show) -> None:
+    view, _items, _trace = shown_tokens(show, ["one ", "two ", "three "], height=130)
+    row = token_rows(view)[0].row
+    assert row is not None
+    view.inspection.open(row, 1)
+    popup = view.inspection.popup
+    assert popup.title.isVisible()
+    for label in (popup.title, popup.figures, popup.key, popup.note):
+        needed = label.heightForWidth(label.width()) if label.wordWrap() else label.sizeHint().height()
+        assert not label.isVisible() or label.height() >= needed
+    view.resize(view.width(), 600)
+    view.inspection.open(row, 2)
+    assert popup.figures.isVisible()
+    assert popup.note.isVisible()
