@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from desktop.services.session.context_meter import Measured, cost_words
+from desktop.services.session.context_meter import ContextMeter, Measured, cost_words
+from tests.desktop.services.conftest import Harness
 
 
 def test_only_what_is_not_cached_is_read_again() -> None:
@@ -29,3 +32,21 @@ def test_only_what_is_not_cached_is_read_again() -> None:
 )
 def test_cost_in_words(tokens: int, rate: float, exact: bool, words: str) -> None:
     assert cost_words(tokens, rate, exact) == words
+
+
+def test_speed_is_known_once_a_long_prompt_was_read_and_a_draft_is_counted(talking: Harness) -> None:
+    meter = ContextMeter(talking.session)
+    talking.ask("a few words")
+    talking.qtbot.waitUntil(lambda: meter.measured.messages == 6)
+    assert meter.measured.rate == 0  # too few tokens tell no speed
+    meter.set_draft("three more words")
+    talking.qtbot.waitUntil(lambda: (meter.measured.draft, meter.measured.about) == (3, False))
+    talking.chat.hold = threading.Event()
+    assert talking.session.submit("word " * 30)
+    meter.set_draft("three more words, and these")
+    assert (meter.measured.draft, meter.measured.about) == (5, True)  # by the characters of a token before
+    talking.chat.hold.set()
+    talking.until_idle()
+    talking.qtbot.waitUntil(lambda: meter.measured.rate > 0)
+    talking.qtbot.waitUntil(lambda: not meter.measured.about)
+    assert meter.close()
