@@ -156,7 +156,9 @@ def test_a_port_that_is_taken_is_said_in_a_sentence(hand: Hand) -> None:
         server = change(hand, port=taken.getsockname()[1])
         assert server.url == ""
         assert "choose another port" in server.trouble
+    token = server.settings.token
     assert change(hand).trouble == ""
+    assert server.settings.token == token  # programs that use it need no other
 
 
 def test_requests_are_shown_and_can_be_ended(hand: Hand) -> None:

@@ -92,6 +92,7 @@ HOSTILE: dict[str, tuple[bytes, type[EngineError], str]] = {
     "large product": (raw_file(one(shape=[1 << 20, 1 << 20]), DATA), BadCheckpoint, "tensor t of dtype F32"),
     "huge and empty": (raw_file(one(shape=[0, 1 << 61], offsets=[0, 0])), BadCheckpoint, "larger than any"),
     "JSON bomb": (raw_file(b'{"t":[' + b"[]," * (1 << 20) + b"[]]}"), BadCheckpoint, "more lists"),
+    "JSON bomb of objects": (raw_file(b'{"t":[' + b"{}," * (1 << 20) + b"{}]}"), BadCheckpoint, "more lists"),
     "JSON of many numbers": (raw_file(b'{"t":[' + b"0," * (5 << 20) + b"0]}"), BadCheckpoint,
     "more lists or values"),
     "a number of 10000 digits": (raw_file(b'{"t":' + b"9" * 10000 + b"}"), BadCheckpoint, "not valid JSON"),
