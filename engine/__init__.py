@@ -39,7 +39,7 @@ pass: one run of the whole model over some rows, each a position of a sequence.
 prefill: reading the prompt, in large batches of rows.
 prefix index: finds the pages that already hold the beginning of a prompt.
 program: a recorded pass, ready to be replayed.
-proposal: a guessed token, with the distribution that it was sampled from.
+proposal: a guessed token, which counts if the target chooses the same.
 rope: rotary position embedding, which rotates queries and keys by their positions.
 sampler step: one change of the distribution from which a token is sampled: top-k, temperature, penalties.
 sequence: the tokens of one reply while it is generated, with what decides when it ends.

@@ -16,8 +16,6 @@ from engine.errors import BadSetting, NothingAllowed
 from engine.generator.params import ReturnOptions
 from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.tables import TokenTables
-from engine.speculation.drafter import Proposal
-from engine.speculation.verify import choose
 from engine.tensors import Floats
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _
@@ -41,30 +39,25 @@ class Where(NamedTuple):
 
 
 def choose_token(
-    sampler: Sampler,
-    where: Where,
-    returns: ReturnOptions,
-    proposal: Proposal | None,
-    mask: Mask | None,
-    filters: FilterSet | None,
-) -> tuple[Sampled, bool]:
-    """The token at a place, and whether it is the proposed one.
+    sampler: Sampler, where: Where, returns: ReturnOptions, mask: Mask | None, filters: FilterSet | None
+) -> Sampled:
+    """The token at a place. `mask` is that of the filters, which can still end in time after it.
 
-    `mask` is that of the filters, which can still end in time after it. Raises `NothingAllowed` when no token
-    can be chosen, and `Busy` when the filters need longer: the same call then chooses what it would have.
+    Raises `NothingAllowed` when no token can be chosen, and `Busy` when the filters need longer: the same
+    call then chooses what it would have.
     """
     if filters is None or mask is None:
-        return _chosen(sampler, where, returns, proposal, mask)
+        return _chosen(sampler, where, returns, mask)
     before = sampler.snapshot()
     for tried in range(_MOST_TRIED + 1):
         try:
-            sampled, accepted = _chosen(sampler, where, returns, proposal, mask, tried)
+            sampled = _chosen(sampler, where, returns, mask, tried)
         except NothingAllowed:
             whole = filters.whole_mask()
             if mask is whole:
                 raise
             # what is banned stays banned, even if the reply cannot end in time
-            return _chosen(sampler, where, returns, None, whole, tried)
+            return _chosen(sampler, where, returns, whole, tried)
         try:
             if mask is None or tried == _MOST_TRIED or filters.fits(sampled.id):
                 break
@@ -72,37 +65,24 @@ def choose_token(
             sampler.restore(before)
             raise
         sampler.restore(before)
-        proposal, mask = None, filters.forced() if tried == _MOST_TRIED - 1 else _without(mask, sampled.id)
-    return sampled, accepted
+        mask = filters.forced() if tried == _MOST_TRIED - 1 else _without(mask, sampled.id)
+    return sampled
 
 
 def _chosen(
-    sampler: Sampler,
-    where: Where,
-    returns: ReturnOptions,
-    proposal: Proposal | None,
-    mask: Mask | None,
-    tried: int = 0,
-) -> tuple[Sampled, bool]:
+    sampler: Sampler, where: Where, returns: ReturnOptions, mask: Mask | None, tried: int = 0
+) -> Sampled:
     """As `choose_token`, without looking ahead; each try at one place has a random number of its own."""
-    logits, ids, only, blocked, attempt = where
-    attempt += tried << 32
-    if proposal is None:
-        return sampler.sample(
-            logits,
-            ids,
-            mask=mask,
-            only=only,
-            blocked=blocked,
-            attempt=attempt,
-            top=returns.top,
-            alternatives=returns.alternatives,
-        ), False
-    distribution, place = sampler.distribution(logits, ids, mask=mask, only=only, blocked=blocked), len(ids)
-    token, accepted = choose(
-        distribution.final, proposal, lambda purpose: sampler.uniform(place, purpose, attempt)
+    return sampler.sample(
+        where.logits,
+        where.ids,
+        mask=mask,
+        only=where.only,
+        blocked=where.blocked,
+        attempt=where.attempt + (tried << 32),
+        top=returns.top,
+        alternatives=returns.alternatives,
     )
-    return sampler.commit(distribution, token, top=returns.top, alternatives=returns.alternatives), accepted
 
 
 def drawable_tokens(tables: TokenTables, tokenizer: Tokenizer) -> Mask | None:

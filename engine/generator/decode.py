@@ -21,7 +21,6 @@ from engine.generator.runner import ModelPass, SequenceRunner, run_pass
 from engine.generator.sequence import StepOutput, TokenSequence
 from engine.generator.stats import SequenceStats
 from engine.models.paged import PagedCache
-from engine.speculation.drafter import Proposal
 from engine.tensors import Floats
 from engine.words import _
 
@@ -190,8 +189,7 @@ def decode(
                     continue
             if runner.recurrent:
                 yield from runner.catch_up(sequence.ids, len(proposals))
-            guessed = [proposal.id for proposal in proposals] if proposals else ()
-            passes = runner.prepare(sequence.ids, guessed, timed=drafts)
+            passes = runner.prepare(sequence.ids, proposals, timed=drafts)
             logits = yield passes
             assert logits is not None
             rows, stats.passes = finish(logits), runner.passes
@@ -234,8 +232,8 @@ def _settled(call: Callable[[], R], stopped: Callable[[], bool]) -> Generator[Fu
 
 def _decide(
     rows: Floats,
-    proposals: Sequence[Proposal],
-    decide: Callable[[Floats, Proposal | None], StepOutput],
+    proposals: Sequence[int],
+    decide: Callable[[Floats, int | None], StepOutput],
     sequence: TokenSequence,
     stats: SequenceStats,
     stopped: Callable[[], bool],
@@ -264,7 +262,7 @@ def _decide(
         if stopped():
             yield sequence.finish("cancelled")
             return 0
-        if proposal is None or sequence.ids[-1] != proposal.id:
+        if proposal is None or sequence.ids[-1] != proposal:
             break
     return decided
 

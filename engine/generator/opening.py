@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from engine.core import Prefill
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.decode import EventWriter, Steps, check_prompt, decode, driven
+from engine.generator.drafting.sequence import Drafting
 from engine.generator.params import GenerationParams
 from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.runner import SequenceRunner
@@ -44,8 +45,14 @@ class OpenSequence:
     sequence: TokenSequence
     stats: SequenceStats
     runner: SequenceRunner
+    drafting: Drafting
     writer: EventWriter
     steps: Generator[Prefill | StepOutput, None, None]
+
+    def suspend(self) -> None:
+        """Return all pages until `SequenceRunner.resume`. Not while a decode loop runs."""
+        self.runner.suspend()
+        self.drafting.suspend()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +71,7 @@ class CheckedRequest:
         with healing.
         """
         request, guidance, ids = self.request, self.request.guidance, self.request.ids
-        fixed = request.fixed_seed is not None
-        drafting = drafters.drafting(request.speculation, self.params, stop, fixed=fixed)
+        drafting = drafters.drafting(request.speculation, self.params, stop)
         stats = SequenceStats(request.started or self.started)
         sequence = TokenSequence(
             tokenizer, ids, self.params, context_length=self.length, started=stats.started
@@ -82,7 +88,7 @@ class CheckedRequest:
         runner = SequenceRunner(cache, sequence.ids, guidance, [list(passes) for passes in request.replayed])
         loop = decode(runner, sequence, stats, stop, drafting)
         writer = EventWriter(sequence, stats, request.output.stream_interval)
-        return OpenSequence(loop, sequence, stats, runner, writer, driven(loop, cache))
+        return OpenSequence(loop, sequence, stats, runner, drafting, writer, driven(loop, cache))
 
 
 def checked(request: GenerationRequest, cache: PagedCache, tokenizer: Tokenizer) -> CheckedRequest:

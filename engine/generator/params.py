@@ -36,6 +36,7 @@ class GenerationParams:
 
     `banned` texts never appear. The last `given` tokens of the prompt are the reply's beginning, which the
     filters see too. `heal` chooses the prompt's last token again among those that begin with its text.
+    `races`: a draft model may guess what the sampler draws (`Distribution.race`).
     """
 
     sampler: SamplerSettings
@@ -49,6 +50,7 @@ class GenerationParams:
     ban_ignore_case: bool = True
     given: int = 0
     heal: bool = False
+    races: bool = False
 
 
 def token_tables(

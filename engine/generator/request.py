@@ -113,4 +113,5 @@ class GenerationRequest:
             constraint.ban_ignore_case,
             self.given,
             self.heal,
+            self.speculation.method in ("model", "mtp"),
         )

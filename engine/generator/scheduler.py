@@ -314,7 +314,7 @@ class Scheduler:
         else:
             job.resuming.close()
         job.resuming = job.waits_for = job.busy = None
-        job.opened.runner.suspend()
+        job.opened.suspend()
         self.active.remove(job)
         job.state = SUSPENDED
         self.pending.append(job)

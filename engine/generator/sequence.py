@@ -28,7 +28,6 @@ from engine.generator.token_buffer import (
     written_token,
 )
 from engine.sampling.sampler import Sampled, Sampler
-from engine.speculation.drafter import Proposal
 from engine.tensors import Floats
 from engine.text.stops.bans import BannedStrings
 from engine.text.stops.conditions import StopRules
@@ -90,7 +89,7 @@ class TokenSequence:
         if healed:
             del self.ids[-1]
         self._begin = len(self.ids)
-        self._sampler = Sampler(params.sampler, params.seed, params.tables)
+        self._sampler = Sampler(params.sampler, params.seed, params.tables, races=params.races)
         self._detokenizer = Detokenizer(
             tokenizer, skip_special=not params.returns.special, prompt_ids=self.ids, healed_prefix=healed,
             shown=params.returns.shown, channel_calls=params.returns.channel_calls,
@@ -167,12 +166,12 @@ class TokenSequence:
         if self._filters is not None:
             self._filters.close()
 
-    def decide(self, logits: Floats, proposal: Proposal | None = None) -> StepOutput:
-        """Choose the next token from `logits` (V,) float32, which may be the proposal, and take it in.
+    def decide(self, logits: Floats, proposal: int | None = None) -> StepOutput:
+        """Choose the next token from `logits` (V,) float32, whatever the proposal, and take it in.
 
         Raises `NothingAllowed` when bans, filters and allowed tokens leave nothing to choose.
         """
-        place, returns, accepted = len(self.ids), self.params.returns, False
+        place, returns = len(self.ids), self.params.returns
         mark = self._mark(logits) if self._bans is not None else None
         mask = self._filters.mask() if self._filters is not None else None
         if self._filters is not None and self._filters.ended and self._filters.may_end:
@@ -183,14 +182,14 @@ class TokenSequence:
             blocked = (
                 self._blocked_now(rejected) if rejected or self.banned or place < self._welcome else _NONE
             )
-            if proposal is None and self._filters is None:  # as nearly always
+            if self._filters is None:  # as nearly always
                 sampled = self._sampler.sample(
                     logits, self.ids, only=only, blocked=blocked, attempt=len(rejected) if rejected else 0,
                     top=returns.top, alternatives=returns.alternatives,
                 )  # fmt: skip
             else:
                 where = Where(logits, self.ids, only, blocked, len(rejected))
-                sampled, accepted = choose_token(self._sampler, where, returns, proposal, mask, self._filters)
+                sampled = choose_token(self._sampler, where, returns, mask, self._filters)
         except NothingAllowed as error:
             if len(self._checkpoints) and (
                 rejected or self._stuck
@@ -211,6 +210,7 @@ class TokenSequence:
                 # fewer than the minimum number of tokens, but no further one is possible
                 return self.finish("end_filter")
             raise
+        accepted = sampled.id == proposal
         self.accepted_drafts += accepted
         return self.feed(sampled, logits.copy() if returns.logits else None, drafted=accepted, mark=mark)
 

@@ -15,6 +15,8 @@ from engine.sampling.selection import top_indices
 _BLOCK = 512
 _SHORT_LIST = 256
 """Arrays up to this length are processed in a Python loop."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIXING = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 _ALL = np.ones(1)
 _ALL.flags.writeable = False
 
@@ -57,6 +59,19 @@ class Distribution:
         index = _place(self.probabilities, uniform)
         return index if self.ids is None else int(self.ids[index])
 
+    def race(self, uniform: float) -> int:
+        """The first of all tokens to arrive, each after an exponentially distributed time whose rate is its
+        probability: token i is drawn with probability p(i).
+
+        The times depend on `uniform`, between 0 and 1, and on the ids alone. From another distribution, at
+        total variation distance d, the same number draws the same token with a probability of at least
+        (1 - d) / (1 + d), without either knowing the other (Daliri et al., arXiv 2408.07978).
+        """
+        ids = np.arange(self.probabilities.shape[0]) if self.ids is None else self.ids
+        with np.errstate(divide="ignore"):
+            index = int((_waits(ids, uniform) / self.probabilities).argmin())
+        return int(ids[index])
+
     def likeliest(self, count: int) -> tuple[tuple[int, float], ...]:
         """(id, probability) of the `count` likeliest tokens, likeliest first, ties in their current order.
 
@@ -75,6 +90,19 @@ class Distribution:
 def certain(token: int) -> Distribution:
     """The distribution of greedy sampling: `token` with probability 1."""
     return Distribution(np.asarray([token], np.int64), _ALL, greedy=True)
+
+
+def _waits(ids: npt.NDArray[np.int64], uniform: float) -> npt.NDArray[np.float64]:
+    """Exponentially distributed numbers of mean 1, one for each id: -log of a hash by splitmix64, whose start
+    `uniform` chooses.
+    """
+    mixed = ids.astype(np.uint64) * _GOLDEN + np.uint64(int(uniform * 2.0**53) << 11)
+    for shift, factor in _MIXING:
+        mixed ^= mixed >> shift
+        mixed *= factor
+    mixed ^= mixed >> np.uint64(31)
+    waits: npt.NDArray[np.float64] = -np.log(((mixed >> np.uint64(12)) + 0.5) * 2.0**-52)
+    return waits
 
 
 def _place(weights: npt.NDArray[np.floating], uniform: float) -> int:

@@ -1,7 +1,7 @@
 """The sampler of one sequence: applies the active steps to a row of logits and chooses a token.
 
-`distribution` computes what may follow. `sample_from` samples a token from it, or draft verification chooses
-one; `commit` learns from the token and reports it. `sample` does all of this.
+`distribution` computes what may follow. `sample_from` draws a token from it; `commit` learns from the token
+and reports it. `sample` does all of this.
 """
 
 from __future__ import annotations
@@ -95,10 +95,19 @@ class Sampler:
     Equal settings, seed, logits and texts give equal ids, bit for bit, on one machine.
 
     Random numbers belong to positions in the text, not to calls, so rewinding, drafting and continuing a text
-    later reproduce the same tokens. The seed is the argument; `settings.seed` is ignored.
+    later reproduce the same tokens. The seed is the argument; `settings.seed` is ignored. With `races`,
+    tokens are drawn by `Distribution.race`, so that another model's sampler with the same seed nearly always
+    draws the same tokens from nearly the same distributions.
     """
 
-    def __init__(self, settings: SamplerSettings, seed: int, tables: TokenTables = TokenTables()) -> None:
+    def __init__(
+        self,
+        settings: SamplerSettings,
+        seed: int,
+        tables: TokenTables = TokenTables(),
+        *,
+        races: bool = False,
+    ) -> None:
         steps = tuple(
             step for kind in ordered_steps(settings.order) if (step := kind.from_settings(settings)).active
         )
@@ -107,6 +116,7 @@ class Sampler:
             tuple(step for step in steps if step.when_greedy) if self._greedy else steps
         )
         self._likeliest = self._greedy and not self._steps
+        self._races = races and not self._greedy
         self._learning = tuple(step for step in self._steps if step.learns)
         self._uses_history = any(step.uses_history for step in self._steps)
         self._uses_repeats = any(step.uses_repeats for step in self._steps)
@@ -198,10 +208,14 @@ class Sampler:
         self, distribution: TokenDistribution, *, attempt: int = 0, top: int = 0, alternatives: int = 0
     ) -> Sampled:
         """Sample a token and commit it. `attempt` selects another random number at the same position."""
-        uniform = 0.0 if distribution.final.greedy else self.uniform(distribution.place, SAMPLE, attempt)
-        return self.commit(
-            distribution, distribution.final.sample(uniform), top=top, alternatives=alternatives
-        )
+        token = self.token(distribution, attempt)
+        return self.commit(distribution, token, top=top, alternatives=alternatives)
+
+    def token(self, distribution: TokenDistribution, attempt: int = 0) -> int:
+        """The token that `sample_from` draws, without learning from it."""
+        final = distribution.final
+        uniform = 0.0 if final.greedy else self.uniform(distribution.place, SAMPLE, attempt)
+        return final.race(uniform) if self._races else final.sample(uniform)
 
     def commit(
         self, distribution: TokenDistribution, token: int, *, top: int = 0, alternatives: int = 0
@@ -289,7 +303,11 @@ class Sampler:
         self._allowed = None if allowed is None else _ids_inside(allowed, inside)
         self._restricted = bool(self._biased.shape[0] or self._banned.shape[0] or self._allowed is not None)
         self._pick: kernels.Pick | None = None
-        if self._usual is not None and not self._restricted and inside >= kernels.MIN_SCANNED:
+        if (
+            self._usual is not None
+            and not (self._restricted or self._races)
+            and inside >= kernels.MIN_SCANNED
+        ):
             self._pick = kernels.Pick(self._room, self._head, None if self._likeliest else self._usual)
 
     def _restrict(

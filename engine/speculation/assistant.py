@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from engine.sampling.sampler import Sampler
 from engine.speculation.draft_model import DraftModel
-from engine.speculation.drafter import Proposal
 from engine.tensors import Floats
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class AssistantDrafter(DraftModel):
     def follow(self, lease: Callable[[], Lease]) -> None:
         """Begin a sequence, whose prompt has not been read yet; `lease` gives the target's at any time."""
         self.close()
-        self._sampler, self._calls = self.sampler_factory(), 0
+        self._sampler = self.sampler_factory()
         self._target = lease
 
     def begin(self, ids: Sequence[int]) -> None:
@@ -61,16 +60,15 @@ class AssistantDrafter(DraftModel):
         for place in [place for place in self._states if place < end - _MOST_STATES]:
             del self._states[place]
 
-    def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
+    def propose(self, ids: Sequence[int], count: int) -> list[int]:
         """At most `count` proposals."""
-        guesses: list[Proposal] = []
+        guesses: list[int] = []
         count, known = min(count, self.cache.context_length - len(ids) + 1), len(ids) - 1
         if count < 1 or known < 1 or self._target is None or self._stopped():
             return guesses
         lease, (before, state) = self._target(), self._states.get(known - 1, (-1, None))
         if state is None or before != ids[known - 1] or lease.length < known:
             return guesses
-        self._calls += 1
         pages, text = self.cache.pages_up_to(lease, known), list(ids)
         while len(guesses) < count and not self._stopped():
             logits, state = self._assistant.guess(text[-1], state, known, pages)
@@ -78,7 +76,7 @@ class AssistantDrafter(DraftModel):
             if proposal is None:
                 break
             guesses.append(proposal)
-            text.append(proposal.id)
+            text.append(proposal)
         return guesses
 
     def close(self) -> None:

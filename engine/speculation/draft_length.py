@@ -17,7 +17,7 @@ _WINDOW = 32
 _MEMORY = 0.95
 _FIRST_RATE, _FIRST_WEIGHT = 0.7, 4.0
 GUESS_COST = 0.25
-"""Cost of one drafted token in plain passes, until it is measured or if timing must not count."""
+"""Cost of one drafted token in plain passes, until it is measured."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 128, 2048
 _PATIENCE, _MOST_PATIENCE, _RISK = 3.0, 24.0, 0.1
 """Drafting pauses after losing the time of this many plain passes (least, most), or this share of gains."""
@@ -31,8 +31,6 @@ _START_FREE = (True,) * 18
 """Here passes without a draft count as plain ones."""
 _PROBE = (True,) * 16
 _GOING = (True,) * 24 + (False,)
-_GOING_BLIND = (True,) * 25
-"""If timing does not count, there is nothing to measure."""
 _ALWAYS = (True,) * 63 + (False,)
 
 
@@ -44,26 +42,17 @@ class DraftLengthController:
     ever longer pauses. Otherwise the length is always `longest`, except in a few plain passes for measuring.
 
     `free`: proposing nothing costs nothing, as with n-grams; such a drafter shortens its drafts itself, by
-    `extra_cost`. `deterministic`: lengths depend only on what was accepted, never on timing, so a seed
-    reproduces the reply. `guess_cost` is the cost of a drafted token in plain passes, if `deterministic` or
-    until measured.
+    `extra_cost`. `guess_cost` is the cost of a drafted token in plain passes until it is measured.
     """
 
     def __init__(
-        self,
-        longest: int,
-        adaptive: bool = True,
-        *,
-        free: bool = False,
-        deterministic: bool = False,
-        guess_cost: float = GUESS_COST,
+        self, longest: int, adaptive: bool = True, *, free: bool = False, guess_cost: float = GUESS_COST
     ) -> None:
         if longest < 1:
             raise ValueError(f"the longest guess has at least 1 token, not {longest}")
         self.longest = longest
         self.adaptive = adaptive
         self.free = free
-        self.deterministic = deterministic
         self._guess_cost = guess_cost
         self._plain: deque[float] = deque(maxlen=_TIMES)
         # by drafted tokens, of the passes for which a draft was requested
@@ -73,7 +62,7 @@ class DraftLengthController:
         self._count = 0
         self._window: deque[tuple[int, int]] = deque(maxlen=_WINDOW)  # (drafted, new tokens) of these passes
         self._right, self._tested = _FIRST_RATE * _FIRST_WEIGHT, _FIRST_WEIGHT
-        start = _START_FREE if free or deterministic else _START
+        start = _START_FREE if free else _START
         self._params = deque(start if adaptive else (True, False, True, False))
         self._state = "trying"  # then "going" or "pausing"
         self._pause = _SHORTEST_PAUSE
@@ -99,7 +88,7 @@ class DraftLengthController:
 
     def extra_cost(self, guessed: int) -> float:
         """What `guessed` drafted tokens add to a pass, in plain passes: measured if known, else assumed."""
-        costs = {count: cost for count, cost in self._costs().items() if len(self._times[count]) >= _SURE}
+        costs = {count: cost for count, cost in self._measured().items() if len(self._times[count]) >= _SURE}
         return max(_MIN_COST * guessed, self._cost(costs, guessed) - 1.0)
 
     def next_length(self) -> int:
@@ -129,10 +118,10 @@ class DraftLengthController:
         fade = _MEMORY**tested
         self._right, self._tested = self._right * fade + accepted, self._tested * fade + tested
         self._window.append((drafted, new_tokens))
-        loss = self._cost(self._costs(), drafted) - new_tokens
+        loss = self._cost(self._measured(), drafted) - new_tokens
         self._won = max(0.0, self._won - loss)
         self._lost = self._lost + loss if self._state == "trying" else max(0.0, self._lost + loss)
-        if self.adaptive and self._lost > self._patience() and (self.deterministic or len(self._plain) > 1):
+        if self.adaptive and self._lost > self._patience() and len(self._plain) > 1:
             self._begin_pause()
 
     def _forget_old(self) -> None:
@@ -156,7 +145,7 @@ class DraftLengthController:
         else:
             if self._state == "trying":
                 self._state, self._pause, self._lost = "going", _SHORTEST_PAUSE, 0.0
-            self._params.extend(_GOING_BLIND if self.deterministic else _GOING)
+            self._params.extend(_GOING)
 
     def _begin_pause(self) -> None:
         self._state = "pausing"
@@ -166,14 +155,14 @@ class DraftLengthController:
     def _length_to_try(self) -> int:
         """The best length, or now and then a neighbour whose cost is only estimated, to measure it."""
         best = self._best_length()
-        if self.deterministic or self._count % _TRY_EVERY:
+        if self._count % _TRY_EVERY:
             return best
         beside = (length for length in (best + 1, best - 1) if 1 <= length <= self.longest)
         return next((length for length in beside if len(self._times.get(length, ())) < _SURE), best)
 
     def _best_length(self) -> int:
         """The length with the most expected tokens for its cost."""
-        rate, costs = self.acceptance, self._costs()
+        rate, costs = self.acceptance, self._measured()
         best, best_gain, tokens = 1, 0.0, 1.0
         for length in range(1, self.longest + 1):
             tokens += rate**length
@@ -186,10 +175,6 @@ class DraftLengthController:
         """Tokens of the window divided by the time they took in plain passes."""
         spent = sum(self._cost(costs, guessed) for guessed, _ in self._window)
         return sum(tokens for _, tokens in self._window) / spent if spent else 1.0
-
-    def _costs(self) -> dict[int, float]:
-        """The known costs on which lengths may depend; none if `deterministic`."""
-        return {} if self.deterministic else self._measured()
 
     def _measured(self) -> dict[int, float]:
         """Median times in plain passes, by drafted tokens; empty until plain passes are measured."""

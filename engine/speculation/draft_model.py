@@ -12,15 +12,12 @@ import numpy as np
 from engine.core import Prefill
 from engine.errors import ContextTooLong
 from engine.sampling.sampler import Sampler
-from engine.speculation.drafter import Proposal
 from engine.tensors import Floats
 
 if TYPE_CHECKING:
     from engine.kv_cache.lease import Lease
     from engine.models.paged import PagedCache
 
-GUESS = 16
-"""The purpose of the random numbers for draft tokens; the target uses smaller ones."""
 GREEDY_THRESHOLD, SAMPLED_THRESHOLD = 0.25, 0.1
 
 
@@ -28,14 +25,13 @@ class DraftModel:
     """A `Drafter` with a second model. Used by one thread; `close` returns the pages, not the cache.
 
     `sampler_factory` makes the sampler of a sequence at `begin`: the target's settings, without the steps
-    that learn from sampled tokens (mirostat, adaptive p) or are random themselves (XTC). With a greedy
-    sampler proposals are certain; otherwise each is sampled and carries its distribution. Only ids below
-    `vocabulary`, the target's size, are proposed (0: all).
+    that learn from sampled tokens (mirostat, adaptive p) or are random themselves (XTC), and the target's
+    random numbers: with the same distribution as the target's it proposes the token that the target chooses.
+    Only ids below `vocabulary`, the target's size, are proposed (0: all).
 
     Drafting stops when the model gives its likeliest token, before any sampler step, a probability
-    below `threshold` (None: 0.25 for greedy, 0.1 for sampled proposals). The sampled token has no
-    influence on that, so proposals keep their distribution. Setting `stop` ends prefill and drafting
-    after the running step.
+    below `threshold` (None: 0.25 for greedy, 0.1 for sampled proposals). Setting `stop` ends prefill and
+    drafting after the running step.
     """
 
     def __init__(
@@ -57,20 +53,23 @@ class DraftModel:
         self._sampler = sampler_factory()
         self._lease: Lease | None = None
         self._agreed = 0  # leading tokens of the lease known to match the text at the last call
-        self._calls = 0
 
     def begin(self, ids: Sequence[int]) -> None:
         """Start a sequence with what the cache still holds of it; `catch_up` or `propose` runs the rest."""
         self.close()
         self._sampler = self.sampler_factory()
         self._lease = self.cache.open(_list(ids))
-        self._agreed, self._calls = self._lease.length, 0
+        self._agreed = self._lease.length
 
-    def close(self) -> None:
-        """Return the sequence's pages; what was run stays cached."""
+    def suspend(self) -> None:
+        """Return the sequence's pages; what was run stays cached, and the rest is run again by `propose`."""
         if self._lease is not None:
             self._lease.close()
             self._lease = None
+
+    def close(self) -> None:
+        """Return the sequence's pages; what was run stays cached."""
+        self.suspend()
 
     def catch_up(self, ids: Sequence[int]) -> Generator[Prefill, None, None]:
         """Prefill what the cache lacks of `ids`, except the last chunk, with progress after each chunk.
@@ -86,19 +85,18 @@ class DraftModel:
             self._agreed = lease.length
             yield Prefill(lease.length, len(ids), cached)
 
-    def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
+    def propose(self, ids: Sequence[int], count: int) -> list[int]:
         """At most `count` proposals; none while `stop` is set or if the text does not fit this model."""
         ids = _list(ids)
         room = self.cache.context_length - len(ids) + 1
-        guesses: list[Proposal] = []
+        guesses: list[int] = []
         if count < 1 or room < 1 or not ids or max(ids[self._aligned(ids).length :]) >= self._own_vocabulary:
             return guesses
-        self._calls += 1
         with suppress(ContextTooLong):  # other sequences hold the pages: draft no further
             self._guess(ids, min(count, room), guesses)
         return guesses
 
-    def _guess(self, ids: list[int], count: int, guesses: list[Proposal]) -> None:
+    def _guess(self, ids: list[int], count: int, guesses: list[int]) -> None:
         for _ in self.catch_up(ids):
             pass
         lease, text = self._aligned(ids), list(ids)
@@ -112,23 +110,18 @@ class DraftModel:
             guesses.append(proposal)
             if len(guesses) == count:
                 return
-            text.append(proposal.id)
-            waiting = [proposal.id]
+            text.append(proposal)
+            waiting = [proposal]
 
-    def _next(self, logits: Floats, text: list[int]) -> Proposal | None:
+    def _next(self, logits: Floats, text: list[int]) -> int | None:
         """The proposal after `text`; None if it is too unlikely to be accepted."""
-        distribution = self._sampler.distribution(logits, text).final
+        distribution = self._sampler.distribution(logits, text)
         threshold = self.threshold
         if threshold is None:
-            threshold = GREEDY_THRESHOLD if distribution.greedy else SAMPLED_THRESHOLD
+            threshold = GREEDY_THRESHOLD if distribution.final.greedy else SAMPLED_THRESHOLD
         if threshold > 0.0 and float(np.exp(logits - logits.max()).sum()) * threshold > 1.0:
             return None
-        if distribution.greedy:
-            return Proposal(distribution.sample(0.0))
-        # Each call counts as an attempt: a position drafted again gets fresh random numbers.
-        return Proposal(
-            distribution.sample(self._sampler.uniform(len(text), GUESS, self._calls)), distribution
-        )
+        return self._sampler.token(distribution)
 
     def _aligned(self, ids: list[int]) -> Lease:
         """The lease, truncated where it departs from `ids`; at least the last of `ids` is left to run."""

@@ -12,10 +12,10 @@ import numpy as np
 from engine.errors import ContextTooLong
 from engine.sampling.sampler import Sampler
 from engine.speculation.draft_model import DraftModel
-from engine.speculation.drafter import Proposal
 from engine.tensors import Floats
 
 if TYPE_CHECKING:
+    from engine.kv_cache.lease import Lease
     from engine.models.mtp import MtpModel
     from engine.models.paged import PagedCache
 
@@ -50,6 +50,7 @@ class MtpDrafter(DraftModel):
         self._waiting: dict[int, tuple[int, Floats]] = {}  # by position: the token there, its hidden state
         self._places: list[int] = []  # the positions of the hidden states of the lease's pairs
         self._text: Sequence[int] = ()
+        self._pairs: list[int] = []  # the tokens of the pairs that a suspended sequence had
 
     @property
     def _head(self) -> MtpModel:
@@ -77,17 +78,30 @@ class MtpDrafter(DraftModel):
             with suppress(ContextTooLong):
                 self._run_pairs(max(self._waiting) - _UNCERTAIN, lambda place: known.get(place + 1, -1))
 
-    def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
+    def propose(self, ids: Sequence[int], count: int) -> list[int]:
         """At most `count` proposals; none if the last hidden state is not known, or there are no pages."""
-        guesses: list[Proposal] = []
+        guesses: list[int] = []
         self._text = ids
-        self._calls += 1
         with suppress(ContextTooLong):
             self._draft(list(ids), count, guesses)
         return guesses
 
-    def _draft(self, ids: list[int], count: int, guesses: list[Proposal]) -> None:
-        assert self._lease is not None
+    def suspend(self) -> None:
+        """Return the pages. Pairs that are lost meanwhile are left out, unless the target reads their tokens
+        again.
+        """
+        if self._lease is not None:
+            self._pairs = self._lease.ids.copy()
+        super().suspend()
+
+    def _resumed(self) -> Lease:
+        """The lease, opened again after `suspend`."""
+        if self._lease is None:
+            self._lease = self.cache.open([*self._pairs, -1])
+            del self._places[self._lease.length :]
+        return self._lease
+
+    def _draft(self, ids: list[int], count: int, guesses: list[int]) -> None:
         self._forget(ids)
         made = self._run_pairs(len(ids) - 2, lambda place: ids[place + 1], ids)
         if made is None or self._places[-1:] != [len(ids) - 2]:
@@ -100,22 +114,22 @@ class MtpDrafter(DraftModel):
             guesses.append(proposal)
             if len(guesses) >= count:
                 return
-            text.append(proposal.id)
-            logits, state = self._run([proposal.id], [state])
+            text.append(proposal)
+            logits, state = self._run([proposal], [state])
 
     def _forget(self, ids: Sequence[int]) -> None:
         """Cut off what is not of this text: pairs of drafts, and what was taken back."""
-        assert self._lease is not None
+        lease = self._resumed()
         for place in [place for place in self._waiting if place > len(ids) - 2]:
             del self._waiting[place]
-        known, kept = self._lease.ids, len(self._places)
+        known, kept = lease.ids, len(self._places)
         while kept and not (
             self._places[kept - 1] <= len(ids) - 2 and known[kept - 1] == ids[self._places[kept - 1] + 1]
         ):
             kept -= 1
         del self._places[kept:]
-        if self._lease.length > kept:
-            self._lease.truncate(kept)
+        if lease.length > kept:
+            lease.truncate(kept)
 
     def _run_pairs(
         self, last: int, token_after: Callable[[int], int], ids: Sequence[int] | None = None
@@ -123,6 +137,7 @@ class MtpDrafter(DraftModel):
         """Run the pairs up to the hidden state of position `last`; returns the last logits (V,) and hidden
         state (E,), None if there was nothing to run.
         """
+        self._resumed()
         done = self._places[-1] if self._places else -1
         places = [
             place

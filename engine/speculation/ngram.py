@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from engine.speculation.drafter import Proposal
 from engine.speculation.ngram_index import NgramIndex
 
 _PLACES = 8
@@ -106,7 +105,10 @@ class NgramDrafter:
         self._guess: list[int] = []
         self._guess_match = 0
 
-    def propose(self, ids: Sequence[int], count: int) -> list[Proposal]:
+    def suspend(self) -> None:
+        """Nothing: it holds no pages."""
+
+    def propose(self, ids: Sequence[int], count: int) -> list[int]:
         """At most `count` tokens, each of them likely enough."""
         self._follow(ids if isinstance(ids, list) else list(ids))
         found = self._longest_match()
@@ -126,7 +128,7 @@ class NgramDrafter:
             gain = expected - self.extra_cost(number)
             if gain >= most:
                 most, length = gain, number
-        return [Proposal(token) for token in guess[:length]]
+        return guess[:length]
 
     def _follow(self, ids: list[int]) -> None:
         """Bring the index up to `ids`, and learn from the last draft."""

@@ -218,13 +218,6 @@ def doubts(
         found.append(
             _("A part of its prompt was cached in an earlier session, and how it was read is unknown.")
         )
-    sampler = reply.settings(SamplerSettings)
-    if (
-        reply.settings(SpeculationSettings).get("method") in ("model", "mtp")
-        and sampler.get("seed") is None
-        and sampler.get("temperature", 0) > 0
-    ):
-        found.append(_("The drafts were sampled without a fixed seed, so they depended on timing."))
     return found
 
 

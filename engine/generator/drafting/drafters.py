@@ -15,7 +15,7 @@ from engine.models.assistant import AssistantModel
 from engine.models.mtp import MtpModel
 from engine.models.paged import PagedCache
 from engine.sampling.sampler import Sampler
-from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings
+from engine.settings import CacheSettings, SpeculationSettings
 from engine.speculation.assistant import AssistantDrafter
 from engine.speculation.draft_length import GUESS_COST, DraftLengthController
 from engine.speculation.draft_model import DraftModel
@@ -89,16 +89,9 @@ class Drafters:
         }
 
     def drafting(
-        self,
-        settings: SpeculationSettings,
-        params: GenerationParams,
-        stop: threading.Event | None,
-        *,
-        fixed: bool,
+        self, settings: SpeculationSettings, params: GenerationParams, stop: threading.Event | None
     ) -> Drafting:
-        """The drafting of one sequence. With a `fixed` seed and a draft model, draft lengths do not depend on
-        timing, so that the reply can be repeated. Raises `BadSetting` if the draft model is missing.
-        """
+        """The drafting of one sequence. Raises `BadSetting` if the draft model is missing."""
         if settings.method == "none":
             return Drafting()
         if settings.method == "ngram":
@@ -111,7 +104,7 @@ class Drafters:
                         ngram_max=settings.ngram_max,
                     )
                 )
-            return Drafting(self._repeats(settings), self._draft_length(settings, deterministic=False))
+            return Drafting(self._repeats(settings), self._draft_length(settings))
         head = settings.method == "mtp"
         if self._model is None or isinstance(self._model, MtpModel) != head:
             raise BadSetting(
@@ -125,19 +118,18 @@ class Drafters:
                     "turn off drafting."
                 )
             )
-        # Drafts may come from any distribution that is reported with them; steps with feedback or a random
-        # number of their own are left out.
+        # Guesses may come from any distribution; steps that learn from tokens or are random themselves are
+        # left out.
         own = replace(params.sampler, mirostat=False, adaptive_target=0.0, xtc_probability=0.0, skew=0.0)
         make: Callable[..., DraftModel] = partial(MtpDrafter, tails=self._tails) if head else DraftModel
         if self._assistant is not None:
             make = partial(AssistantDrafter, assistant=self._assistant)
         model = make(
-            self._draft_cache or self._cache, lambda: Sampler(own, params.seed, params.tables),
+            self._draft_cache or self._cache,
+            lambda: Sampler(own, params.seed, params.tables, races=params.races),
             vocabulary=self._vocabulary, threshold=self.threshold, stop=stop,
         )  # fmt: skip
-        return Drafting(
-            model, self._draft_length(settings, deterministic=fixed and not _greedy(params.sampler))
-        )
+        return Drafting(model, self._draft_length(settings))
 
     def preload(self, ids: Sequence[int]) -> None:
         """Draft from repeats of this text too, in every sequence from now on."""
@@ -152,20 +144,12 @@ class Drafters:
             self._references[lengths].extend(self._preloaded)
         return NgramDrafter(*lengths, settings.ngram_prompt, self._references[lengths])
 
-    def _draft_length(self, settings: SpeculationSettings, *, deterministic: bool) -> DraftLengthController:
-        """The controller of earlier sequences with these settings; a deterministic one starts afresh each
-        time.
-        """
+    def _draft_length(self, settings: SpeculationSettings) -> DraftLengthController:
+        """The controller of earlier sequences with these settings, if it adapts."""
         free = settings.method == "ngram"
         cost = GUESS_COST if free else self._draft_share() + _ROW_COST
-        if deterministic or not settings.adaptive:
-            return DraftLengthController(
-                settings.draft_tokens,
-                settings.adaptive,
-                free=free,
-                deterministic=deterministic,
-                guess_cost=cost,
-            )
+        if not settings.adaptive:
+            return DraftLengthController(settings.draft_tokens, False, free=free, guess_cost=cost)
         key = (settings.method, settings.draft_tokens)
         return self._controllers.setdefault(
             key, DraftLengthController(settings.draft_tokens, True, free=free, guess_cost=cost)
@@ -175,7 +159,3 @@ class Drafters:
         """The cost of a pass of the draft model in passes of the target, by the weights that each reads."""
         assert self._model is not None
         return self._model.weight_bytes_per_token / max(1, self._cache.model.weight_bytes_per_token)
-
-
-def _greedy(sampler: SamplerSettings) -> bool:
-    return sampler.temperature < 0.01

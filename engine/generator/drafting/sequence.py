@@ -10,7 +10,7 @@ from engine.generator.sequence import TokenSequence
 from engine.kv_cache.lease import Lease
 from engine.speculation.assistant import AssistantDrafter
 from engine.speculation.draft_length import DraftLengthController
-from engine.speculation.drafter import Drafter, Proposal
+from engine.speculation.drafter import Drafter
 from engine.speculation.mtp import MtpDrafter
 from engine.speculation.ngram import NgramDrafter, usual_cost
 from engine.tensors import Floats
@@ -32,7 +32,7 @@ class Drafting:
         self._drafted = 0
         self._running = False
 
-    none: Sequence[Proposal] = ()
+    none: Sequence[int] = ()
 
     @property
     def active(self) -> bool:
@@ -80,21 +80,21 @@ class Drafting:
         if self._drafter is not None:
             self._drafter.begin(ids)
 
-    def propose(self, sequence: TokenSequence, room: int, most: int | None = None) -> Sequence[Proposal]:
+    def propose(self, sequence: TokenSequence, room: int, most: int | None = None) -> Sequence[int]:
         """Guesses for the next pass: as many as pay, fit into the context and may still be written.
 
-        `most` is a limit for lengths that may depend on what else runs.
+        `most` is the limit beside other sequences.
         """
         if self._drafter is None or self._draft_length is None:
             return ()
         # Beside other sequences, times say nothing of drafting: they are neither used nor recorded.
-        shared = most is not None and not self._draft_length.deterministic
+        shared = most is not None
         self._seconds, self._running = 0.0, not shared
         limit = sequence.params.rules.max_tokens
         left = limit - sequence.new_tokens - 1 if limit else room
         length = self._draft_length.longest if shared else self._draft_length.next_length()
         count = max(0, min(length, room, left))
-        if shared and most is not None:
+        if most is not None:
             count = min(count, most)
         if isinstance(self._drafter, NgramDrafter):  # which cuts its guesses itself
             self._drafter.extra_cost = (
@@ -109,6 +109,11 @@ class Drafting:
         if self._running and self._draft_length is not None:
             self._draft_length.record(self._drafted, decided - 1, decided, self._seconds)
         self._running = False
+
+    def suspend(self) -> None:
+        """Release the pages that the drafter holds, until it proposes again."""
+        if self._drafter is not None:
+            self._drafter.suspend()
 
     def close(self) -> None:
         """Release what the drafter holds of this sequence."""

@@ -18,7 +18,6 @@ from engine.generator.params import ReturnOptions
 from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.tables import TokenTables
 from engine.settings import SamplerSettings
-from engine.speculation.drafter import Proposal
 from engine.tensors import Floats
 from tests.engine.constraint.fakes import allowed_ids
 from tests.engine.generator.fakes import tokenizer
@@ -66,13 +65,10 @@ class Late:
         return self.whole
 
 
-def chosen(
-    filters: Late | None, mask: Mask | None, guess: int | None = None, **more: Any
-) -> tuple[Sampled, bool]:
+def chosen(filters: Late | None, mask: Mask | None, **more: Any) -> Sampled:
     sampler = Sampler(SamplerSettings(temperature=0.0), 1)
-    proposal = None if guess is None else Proposal(guess)
     where = Where(LOGITS, [1, 2], more.get("only"), more.get("blocked", frozenset()), 0)
-    return choose_token(sampler, where, ReturnOptions(), proposal, mask, cast(FilterSet | None, filters))
+    return choose_token(sampler, where, ReturnOptions(), mask, cast(FilterSet | None, filters))
 
 
 @pytest.mark.parametrize(
@@ -85,21 +81,18 @@ def chosen(
         ([], 7, [63, 32, 95]),
     ],
 )
-@pytest.mark.parametrize("guess", [None, 63, 5])
 def test_another_token_is_drawn_where_the_reply_could_not_end_then_the_way_is_forced(
-    fitting: list[int], token: int, tried: list[int], guess: int | None
+    fitting: list[int], token: int, tried: list[int]
 ) -> None:
     filters, mask = Late(fitting, range(SIZE)), mask_of(range(SIZE))
-    sampled, accepted = chosen(filters, mask, guess)
-    assert (sampled.id, accepted, filters.tried) == (token, token == guess == 63, tried)
+    assert (chosen(filters, mask).id, filters.tried) == (token, tried)
     assert allowed_ids(mask).tolist() == [*range(SIZE)], "the filters' own mask is not changed"
 
 
-def test_a_mask_counts_for_a_guess_as_for_a_draw() -> None:
-    for guess in (None, 63, 32):
-        assert chosen(None, mask_of([32, 5]), guess) == (chosen(None, mask_of([32, 5]))[0], guess == 32)
-        assert chosen(None, mask_of([32, 5]), guess, blocked={32})[0].id == 5
-        assert chosen(None, mask_of([32, 5]), guess, only=np.array([5, 9]))[0].id == 5
+def test_a_mask_counts_beside_other_rules() -> None:
+    assert chosen(None, mask_of([32, 5])).id == 32
+    assert chosen(None, mask_of([32, 5]), blocked={32}).id == 5
+    assert chosen(None, mask_of([32, 5]), only=np.array([5, 9])).id == 5
 
 
 def test_the_end_is_missed_rather_than_a_ban_broken() -> None:
@@ -107,7 +100,7 @@ def test_the_end_is_missed_rather_than_a_ban_broken() -> None:
     has others.
     """
     filters = Late([63], [63, 32])
-    assert chosen(filters, mask_of([63]), 63, blocked={63})[0].id == 32
+    assert chosen(filters, mask_of([63]), blocked={63}).id == 32
     with pytest.raises(NothingAllowed):
         chosen(filters, filters.whole, blocked={63, 32})
     with pytest.raises(NothingAllowed):

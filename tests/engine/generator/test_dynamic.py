@@ -172,6 +172,33 @@ def test_too_few_pages_lose_nothing(states: int) -> None:
         assert outcome(said[job]) == alone(job.request, 1024)
 
 
+def test_a_suspended_job_holds_no_pages_of_the_draft_model() -> None:
+    """It takes them again later; others draft meanwhile, and its reply stays the same."""
+    found = []
+    for suspends in (False, True):
+        generator, _ = dynamic()
+        draft: Any = FakeModel(random_logits)
+        cache = PagedCache(draft, CacheSettings(context_length=512))
+        generator.drafters.set_model(draft, cache)
+        generator.drafters.threshold = 0.0
+        model = SpeculationSettings(method="model", adaptive=False)
+        job = Job(request(1, 300, 40, sampler=SamplerSettings(seed=1, temperature=0.9), speculation=model))
+        said, suspended = Said(), 0
+        generator.enqueue(job)
+        while generator.num_remaining_jobs:
+            for _job, event, _step in generator.iterate():
+                said.take(event)
+            if suspends and len(said.ids) in range(10, 20) and job in generator.active:
+                assert cache.table.free + cache.table.idle < cache.table.page_count
+                generator._scheduler._suspend(job)
+                assert cache.table.free + cache.table.idle == cache.table.page_count
+        assert said.done is not None
+        assert said.done.stats.accepted_tokens > 20
+        assert (suspended > 1) == suspends
+        found.append((said.text, said.ids))
+    assert found[0] == found[1]
+
+
 def test_passes_run_together() -> None:
     generator, model = dynamic(pages=60)
     jobs = [Job(request(seed, 20, 30)) for seed in range(8)]

@@ -28,7 +28,6 @@ from engine.settings import (
 )
 from engine.speculation.assistant import AssistantDrafter
 from engine.speculation.compatible import draft_problem_between
-from engine.speculation.drafter import Proposal
 from tests.engine.models.architectures import ids
 from tests.engine.models.assistant_files import PAIRS, VOCABULARY, write_pair
 from tests.engine.speculation.test_mtp import GREEDY, NONE, PROMPT, SAMPLED, asked, written
@@ -158,9 +157,9 @@ def test_each_guess_is_that_for_the_whole_text(
     noted = list[tuple[list[int], list[int]]]()
     propose = AssistantDrafter.propose
 
-    def watched(drafter: AssistantDrafter, text: list[int], count: int) -> list[Proposal]:
+    def watched(drafter: AssistantDrafter, text: list[int], count: int) -> list[int]:
         found = propose(drafter, text, count)
-        noted.append((list(text), [proposal.id for proposal in found]))
+        noted.append((list(text), list(found)))
         return found
 
     monkeypatch.setattr(AssistantDrafter, "propose", watched)
@@ -265,7 +264,7 @@ def test_the_assistant_is_released(chats: Chats) -> None:
     chat._draft.close()
     assert not drafters.has_model
     with pytest.raises(BadSetting, match="no draft model is loaded"):
-        drafters.drafting(drafting, None, None, fixed=True)  # type: ignore[arg-type]
+        drafters.drafting(drafting, None, None)  # type: ignore[arg-type]
     assert written(chat, asked(GREEDY, drafting, 5))[0] == plain
     assert isinstance(chat.generator.cache, PagedCache)
 

@@ -28,7 +28,6 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
-from engine.speculation.drafter import Proposal
 from engine.speculation.mtp import MtpDrafter
 from tests.engine.models.architectures import ids, write_checkpoint
 from tests.engine.models.mtp_files import KINDS, outer_tensors, write_file, write_folder
@@ -260,7 +259,7 @@ def test_the_head_is_released(models: Callable[..., LocalChat]) -> None:
     chat._draft.close()
     assert not drafters.has_model
     with pytest.raises(BadSetting, match="the head is not loaded"):
-        drafters.drafting(HEAD, None, None, fixed=True)  # type: ignore[arg-type]
+        drafters.drafting(HEAD, None, None)  # type: ignore[arg-type]
     assert written(chat, asked(GREEDY, HEAD))[0] == plain
 
 
@@ -322,9 +321,9 @@ def test_each_guess_is_that_of_the_head_for_the_whole_text(
     chat, noted = models(name), list[tuple[list[int], list[int]]]()
     propose = MtpDrafter.propose
 
-    def watched(drafter: MtpDrafter, text: list[int], count: int) -> list[Proposal]:
+    def watched(drafter: MtpDrafter, text: list[int], count: int) -> list[int]:
         found = propose(drafter, text, count)
-        noted.append((list(text), [proposal.id for proposal in found]))
+        noted.append((list(text), list(found)))
         return found
 
     monkeypatch.setattr(MtpDrafter, "propose", watched)

@@ -102,7 +102,7 @@ def test_guesses_agree_with_a_search(
     drafter.begin(prompt)
     for edit in edits:
         text = text[: max(len(prompt), len(text) - edit)] if isinstance(edit, int) else text + edit
-        found = [proposal.id for proposal in drafter.propose(text, count)]
+        found = drafter.propose(text, count)
         assert found == slow_guess(reference, text, count, min(runs), max(runs))
 
 
@@ -112,7 +112,7 @@ def test_a_cut_and_another_end_of_the_same_length_are_noticed() -> None:
     drafter.begin([1, 2, 3])
     drafter.propose([1, 2, 3, 4, 5, 6, 7, 8], 3)
     text = [1, 2, 3, 4, 9, 9, 9, 8, 1, 2, 3, 4]
-    assert [p.id for p in drafter.propose(text, 3)] == [9, 9, 9]
+    assert drafter.propose(text, 3) == [9, 9, 9]
     assert drafter.propose([1, 2, 3, 4, 9, 9, 9, 8, 5, 6, 7], 3) == []
     assert drafter.propose([1, 2], 3) == []
 
@@ -121,7 +121,7 @@ def test_nothing_of_one_sequence_is_left_in_the_next() -> None:
     drafter = NgramDrafter()
     drafter.extra_cost = nothing
     drafter.begin([5, 6, 7, 8, 5, 6])
-    assert [p.id for p in drafter.propose([5, 6, 7, 8, 5, 6], 2)] == [7, 8]
+    assert drafter.propose([5, 6, 7, 8, 5, 6], 2) == [7, 8]
     drafter.begin([5, 6])
     assert drafter.propose([5, 6], 2) == []
     drafter.close()
@@ -134,7 +134,7 @@ def test_a_preloaded_text_stays_until_it_is_forgotten() -> None:
     drafter.preload([1, 2, 3, 4])
     for _ in range(2):
         drafter.begin([9, 1, 2])
-        assert [p.id for p in drafter.propose([9, 1, 2], 5)] == [3, 4]
+        assert drafter.propose([9, 1, 2], 5) == [3, 4]
     drafter.forget()
     assert drafter.propose([9, 1, 2], 5) == []
 
@@ -145,7 +145,7 @@ def test_without_the_prompt_only_the_reply_repeats() -> None:
     prompt = [1, 2, 3, 4, 1, 2]
     drafter.begin(prompt)
     assert drafter.propose(prompt, 3) == []
-    assert [p.id for p in drafter.propose([*prompt, 7, 8, 9, 7, 8], 3)] == [9, 7, 8]
+    assert drafter.propose([*prompt, 7, 8, 9, 7, 8], 3) == [9, 7, 8]
     assert drafter.propose([*prompt, 7, 8, 5], 3) == []
 
 
@@ -153,7 +153,7 @@ def test_a_text_that_repeats_itself_is_guessed_beyond_its_end() -> None:
     drafter = NgramDrafter()
     drafter.extra_cost = nothing
     drafter.begin([1, 2, 3, 1, 2, 3, 1])
-    assert [p.id for p in drafter.propose([1, 2, 3, 1, 2, 3, 1], 7)] == [2, 3, 1, 2, 3, 1, 2]
+    assert drafter.propose([1, 2, 3, 1, 2, 3, 1], 7) == [2, 3, 1, 2, 3, 1, 2]
 
 
 def test_only_likely_guesses_are_proposed_and_rates_are_learnt() -> None:
@@ -167,7 +167,7 @@ def test_only_likely_guesses_are_proposed_and_rates_are_learnt() -> None:
     assert wrong < 10
     copied = [draw.randrange(1000, 2000) for _ in range(60)]
     text += copied + [7] + copied[:20]
-    assert [p.id for p in drafter.propose(text, 5)] == copied[20:25]
+    assert drafter.propose(text, 5) == copied[20:25]
 
 
 def test_a_pass_is_filled_as_far_as_it_costs_the_same() -> None:
@@ -180,7 +180,7 @@ def test_a_pass_is_filled_as_far_as_it_costs_the_same() -> None:
     found = []
     for cost in ((0.05, 0.1, 0.15), (0.9, 0.9, 0.9), (0.05, 0.05, 1.5), (0.6, 0.6, 0.6)):
         drafter.extra_cost = dict(enumerate(cost, 1)).__getitem__
-        found.append([p.id for p in drafter.propose(text, 3)])
+        found.append(drafter.propose(text, 3))
     assert found == [[4, 5, 6], [], [4, 5], [4, 5, 6]]
 
 
@@ -200,9 +200,9 @@ def test_what_became_of_a_guess_is_learnt_by_the_length_of_its_match(monkeypatch
     drafter.extra_cost = nothing
     text = [9, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3]
     drafter.begin(text)
-    assert [p.id for p in drafter.propose(text, 4)] == [4, 5, 6, 7]
+    assert drafter.propose(text, 4) == [4, 5, 6, 7]
     text += [4, 5, 0, 7]
-    assert drafter.propose(text, 4)[0].id == 8  # after the only 7 so far
+    assert drafter.propose(text, 4)[0] == 8  # after the only 7 so far
     assert learnt == [(3, True), (4, True), (5, False)]
     drafter.propose(text[:-2], 4)  # what is taken back tells nothing of a guess
     assert len(learnt) == 3
@@ -249,7 +249,7 @@ def test_the_latest_eight_places_of_a_run_are_compared(places: int, guess: int) 
     drafter = NgramDrafter(1, 1)
     drafter.extra_cost = nothing
     drafter.begin(text)
-    assert drafter.propose(text, 1)[0].id == guess
+    assert drafter.propose(text, 1)[0] == guess
 
 
 def test_of_matches_beyond_24_tokens_the_latest_counts() -> None:
@@ -258,10 +258,10 @@ def test_of_matches_beyond_24_tokens_the_latest_counts() -> None:
     drafter.extra_cost = nothing
     text = [*run, 50, 7, *run[-30:], 60, 8, *run]
     drafter.begin(text)
-    assert drafter.propose(text, 1)[0].id == 60
+    assert drafter.propose(text, 1)[0] == 60
     text = [*run, 50, 7, *run[-20:], 60, 8, *run]
     drafter.begin(text)
-    assert drafter.propose(text, 1)[0].id == 50
+    assert drafter.propose(text, 1)[0] == 50
 
 
 def test_a_guess_that_is_worth_just_what_it_costs_comes_along() -> None:
@@ -269,6 +269,6 @@ def test_a_guess_that_is_worth_just_what_it_costs_comes_along() -> None:
     drafter = NgramDrafter()
     drafter.begin(text)
     drafter.extra_cost = lambda count: count * _Rates().rate(3)
-    assert [p.id for p in drafter.propose(text, 1)] == [4]
+    assert drafter.propose(text, 1) == [4]
     drafter.extra_cost = lambda count: count * _Rates().rate(3) + 1e-9
     assert drafter.propose(text, 1) == []

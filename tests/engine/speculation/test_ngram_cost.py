@@ -41,4 +41,4 @@ def test_a_change_further_back_than_the_end_is_noticed() -> None:
     drafter.propose(ids, 3)
     changed = [*ids[:200], 7, 8, 9]  # rewound and written otherwise
     drafter.propose(changed, 3)
-    assert drafter.propose([*changed, 5, 1, 2, 7], 1)[0].id == 8
+    assert drafter.propose([*changed, 5, 1, 2, 7], 1)[0] == 8

@@ -41,7 +41,6 @@ def reply(settings: Any = (), prompt: Rendered = PROMPT, model: Any = (), **reco
 
 
 DRAFTS = SpeculationSettings(method="model")
-TIMING = "The drafts were sampled without a fixed seed, so they depended on timing."
 
 
 @pytest.mark.parametrize(
@@ -62,9 +61,7 @@ TIMING = "The drafts were sampled without a fixed seed, so they depended on timi
             reply(prompt=Rendered((1, 2, 3), passes=(((0, 0),),))), "o",
             ["A part of its prompt was cached in an earlier session, and how it was read is unknown."],
         ),
-        (reply([DRAFTS, SamplerSettings(temperature=0.5)]), "o", [TIMING]),
-        (reply([DRAFTS, SamplerSettings(temperature=0.5, seed=3)]), "o", []),
-        (reply([DRAFTS, SamplerSettings(temperature=0.0)]), "o", []),
+        (reply([DRAFTS, SamplerSettings(temperature=0.5)]), "o", []),
         (reply([SamplerSettings(temperature=0.5)]), "o", []),
     ],
 )  # fmt: skip
