@@ -46,6 +46,9 @@ class Architecture:
     completed: Callable[[ModelConfig, Mapping[str, RawTensor]], ModelConfig] = lambda config, tensors: config
     """Adds to what config.json says what only tensors do. Raises `BadCheckpoint`."""
 
+    untied: bool = False
+    """Whether a head in the file counts whatever config.json says of tied tables."""
+
     layers: decoder.Layers | None = None
     """Builds the layers where they are no row of blocks."""
 

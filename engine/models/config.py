@@ -127,6 +127,8 @@ class ModelConfig:
     """Whether norms have weights."""
     attention_scale: float = 0.0
     """0: 1 / sqrt(head_dim)."""
+    scaled_by_layer: bool = False
+    """Whether that is divided by the number of the layer, from 1 on."""
     attention_cap: float = 0.0
     """Soft cap of attention scores, cap * tanh(score / cap) (arXiv 2408.00118); 0: none."""
     slopes: tuple[float, ...] = ()
@@ -239,10 +241,8 @@ class ModelConfig:
             heads, kv_heads = self.queries_of(layer), self.heads_of(layer)[0]
             if heads % kv_heads:
                 raise BadCheckpoint(
-                    _(
-                        "The model has {heads} heads and {kv_heads} key/value heads; the first "
-                        "must be a multiple.", heads=heads, kv_heads=kv_heads,
-                    )
+                    _("The model has {heads} heads and {kv_heads} key/value heads; the first "
+                      "must be a multiple.", heads=heads, kv_heads=kv_heads)
                 )  # fmt: skip
         if self.slopes and len(self.slopes) != self.heads:
             raise BadCheckpoint(
@@ -251,10 +251,8 @@ class ModelConfig:
             )  # fmt: skip
         if self.windows and len(self.windows) != self.layers:
             raise BadCheckpoint(
-                _(
-                    "The model has {layers} layers but states the kind of attention for {windows}.",
-                    layers=self.layers, windows=len(self.windows),
-                )
+                _("The model has {layers} layers but states the kind of attention for {windows}.",
+                  layers=self.layers, windows=len(self.windows))
             )  # fmt: skip
         if any(not 0 <= layer < self.layers for layer in self.recurrent_layers):
             raise BadCheckpoint(
@@ -271,6 +269,7 @@ class ModelConfig:
         kv_heads, head_dim = self.heads_of(layer)
         window, latent = self.window_of(layer), self.latent_of(layer)
         scale = (self.attention_scale or head_dim**-0.5) * self.multipliers.keys
+        scale /= layer + 1 if self.scaled_by_layer else 1
         if latent is not None and self.layer_latents:
             scale = latent.query_dim**-0.5 * latent.score_scale
         return AttentionShape(

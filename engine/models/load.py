@@ -102,14 +102,17 @@ def _tied_as_the_whole(
 ) -> ModelConfig:
     """The same where a model with pictures and its text model disagree about tied tables: the whole's word
     counts, unless the folder has no head. Here, since some of these models have an architecture of their own.
+    Where tables are never tied, the head of the folder counts.
     """
     whole: Mapping[str, Any] = checkpoint.metadata["config"]
     none: Mapping[str, Any] = {}
     text = next((whole[name] for name in PARTS if isinstance(whole.get(name), Mapping)), none)
     said = [each.get("tie_word_embeddings") for each in (whole, text)]
+    head = architecture.names(checkpoint.format, checkpoint.tensors).head + ".weight"
+    if architecture.untied and head in checkpoint.tensors:
+        return replace(config, tied=False)
     if not all(isinstance(each, bool) for each in said) or said[0] == said[1]:
         return config
-    head = architecture.names(checkpoint.format, checkpoint.tensors).head + ".weight"
     return replace(config, tied=bool(said[0]) or head not in checkpoint.tensors)
 
 

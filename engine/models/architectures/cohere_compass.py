@@ -25,7 +25,7 @@ _DEFAULTS = {
 def from_hf(keys: Keys) -> ModelConfig:
     """`CohereCompassForCausalLM`, and the text model of `CohereCompassForConditionalGeneration`."""
     tied = keys.flag("tie_word_embeddings", hf_architecture(keys.source) != _WHOLE)  # the whole's word counts
-    keys = keys.inner("text_config").over(_DEFAULTS).without("head_dim")
+    keys = keys.inner("text_config").over(_DEFAULTS)
     shape: dict[str, Any] = hf_shape(
         keys, "layer_norm_eps", layer_norm_eps=1e-5, max_position_embeddings=8192
     ) | {"tied": tied}

@@ -48,5 +48,5 @@ def named_as_made(names: TensorNames, tensors: Mapping[str, RawTensor]) -> Tenso
 
 COSMOS_3_EDGE = Architecture(
     (), ("Cosmos3EdgeForConditionalGeneration",), from_hf, None, HF_NAMES, None,
-    prefixes=("-model.language_model.", "-"), adapt=named_as_made,
+    prefixes=("-model.language_model.", "-"), adapt=named_as_made, untied=True,
 )  # fmt: skip

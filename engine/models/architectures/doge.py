@@ -28,6 +28,8 @@ def from_hf(keys: Keys) -> ModelConfig:
         "num_attention_heads": 8,
     })  # fmt: skip
     shape = hf_decoder(keys, bias=keys.flag("attention_bias", False), mlp_bias=keys.flag("mlp_bias", False))
+    if shape["head_dim"] < MORE:
+        refuse_other(keys.replaced("head_dim", shape["head_dim"]), "head_dim", MORE)
     dim, kept = shape["head_dim"], keys.integer("keep_window_size", 1, MAX_CONTEXT, 2048)
     context = min(shape["context_length"], kept)  # in longer texts it would look at some of the keys
     return ModelConfig(

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import (
@@ -19,11 +18,11 @@ from engine.models.headers.decoder import (
     hf_activation,
     hf_architecture,
     hf_name,
+    refuse_other,
 )
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, TensorNames
 from engine.tensors import RawTensor
-from engine.words import _
 
 HF_NAMES = TensorNames(
     embed="transformer.wte", norm="transformer.ln_f", head="lm_head", layer="transformer.h.{}.",
@@ -37,19 +36,7 @@ _QUIRKS: dict[str, Any] = {"norm": "layer", "norm_bias": True, "gated": False, "
 def from_hf(keys: Keys) -> ModelConfig:
     """`GPT2LMHeadModel`."""
     width, heads = keys.integer("n_embd", 1, 1 << 20), keys.integer("n_head", 1, 1 << 14)
-    for name, usual in (
-        ("scale_attn_weights", True),
-        ("scale_attn_by_inverse_layer_idx", False),
-        ("add_cross_attention", False),
-    ):
-        if keys.flag(name, usual) is not usual:
-            raise UnsupportedModel(
-                _(
-                    "The model sets {name} to {value}, which is not supported. Choose another model.",
-                    name=name,
-                    value=not usual,
-                )
-            )
+    refuse_other(keys, "add_cross_attention", False)
     context = keys.integer("n_positions", 1, MAX_CONTEXT, 1024)
     return ModelConfig(
         architecture=hf_architecture(keys.source),
@@ -69,6 +56,8 @@ def from_hf(keys: Keys) -> ModelConfig:
         output_bias=True,
         mlp_bias=True,
         activation=hf_activation(keys, "activation_function", "gelu_new"),
+        attention_scale=0.0 if keys.flag("scale_attn_weights", True) else 1.0,
+        scaled_by_layer=keys.flag("scale_attn_by_inverse_layer_idx", False),
         **_QUIRKS,
     )
 

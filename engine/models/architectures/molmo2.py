@@ -79,5 +79,5 @@ def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
 
 MOLMO_2 = Architecture(
     (), ("Molmo2ForConditionalGeneration",), from_hf, None, HF_NAMES, None,
-    prefixes=("-model.language_model.", "-"), adapt=_adapt,
+    prefixes=("-model.language_model.", "-"), adapt=_adapt, untied=True,
 )  # fmt: skip

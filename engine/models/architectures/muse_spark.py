@@ -55,5 +55,5 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 MUSE_SPARK = Architecture(
     (), ("MuseSparkForConditionalGeneration",), from_hf, None, HF_NAMES, None,
-    prefixes=("-model.language_model.", "-"),
+    prefixes=("-model.language_model.", "-"), untied=True,
 )  # fmt: skip

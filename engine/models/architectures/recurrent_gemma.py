@@ -37,7 +37,7 @@ _KINDS = ("recurrent", "recurrent", "attention")
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`RecurrentGemmaForCausalLM`."""
-    keys = keys.over(_DEFAULTS).without("head_dim", "max_position_embeddings")
+    keys = keys.over(_DEFAULTS).without("max_position_embeddings")
     shape = hf_shape(keys, max_position_embeddings=MAX_CONTEXT)
     layers, width, heads = shape["layers"], shape["width"], shape["heads"]
     channels = keys.integer("lru_width", 1, 1 << 20, width)

@@ -118,7 +118,7 @@ def _shape(keys: Keys) -> dict[str, Any]:
     width, heads = keys.integer("hidden_size", 1, 1 << 20), keys.integer("num_attention_heads", 1, _MOST)
     if 2 * width % heads:
         raise uneven(2 * width, heads)
-    shape = hf_shape(keys.replaced("head_dim", 2 * width // heads).replaced("num_key_value_heads", heads))
+    shape = hf_shape(keys.replaced("head_dim", 2 * width // heads))
     scale = (shape["head_dim"] / 2) ** -0.5
     return shape | {"activation": hf_activation(keys, default="gelu"), "attention_scale": scale}
 

@@ -111,9 +111,10 @@ class _Block:
         width, wide, inner = config.width, 2 * config.width, config.ffn_width
         self.norm = builder.norm(at + names.embed_norm, wide)
         self.mlp_norm = builder.norm(at + names.mlp_norm, width)
+        keys = wide * config.kv_heads // config.heads
         query, key, value = (
-            self.linear(name, wide, wide, config.attention_bias)
-            for name in (names.query, names.key, names.value)
+            self.linear(name, rows, wide, config.attention_bias)
+            for name, rows in ((names.query, wide), (names.key, keys), (names.value, keys))
         )
         self.qkv = SeparateQkv(query, key, value)
         self.output = self.linear(names.output, width, wide, config.output_bias)

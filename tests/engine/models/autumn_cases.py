@@ -145,7 +145,7 @@ AUTUMN_CASES = (
         "North Vision", "", "cohere_compass_text",
         {
             **COMPASS, "attention_bias": True, "logit_scale": 0.25, "tie_word_embeddings": False,
-            ROPE: TWO_ROPES,
+            ROPE: TWO_ROPES, "head_dim": 24,
         },
         variant="two ropes, biases, untied", older={ROPE: TWO_ROPES},
         publish=named("CohereCompassForConditionalGeneration", "cohere_compass", "cohere_compass_text"),

@@ -86,7 +86,7 @@ NOVEMBER_CASES = (
     Case(
         "RecurrentGemma", "", "recurrent_gemma",
         {
-            **RECURRENT_GEMMA, "lru_width": 80, "conv1d_width": 2, "attention_bias": True,
+            **RECURRENT_GEMMA, "lru_width": 80, "conv1d_width": 2, "attention_bias": True, "head_dim": 12,
             "num_key_value_heads": None, "block_types": ["attention", "recurrent"],
             "hidden_activation": "silu",
         },
@@ -101,7 +101,7 @@ NOVEMBER_CASES = (
         {
             **ZAMBA_1, "num_hidden_layers": 3,
             "layers_block_type": ["hybrid", "linear_attention", "hybrid"], "n_mamba_heads": 4,
-            "mamba_proj_bias": True, "mamba_dt_rank": 5, "mamba_expand": 2,
+            "mamba_proj_bias": True, "mamba_dt_rank": 5, "mamba_expand": 2, "num_key_value_heads": 2,
         },
         variant="four heads, biases",
     ),

@@ -112,7 +112,7 @@ STREAM_CASES = (
                 "qk_scale_factor": 1.5, "output_multiplier": 0.7, "residual_gate_temperature": 1.2,
                 "mlp_layer_types": ["sparse", "dense", "sparse", "sparse", "dense"],
             },
-            **SPARK_WHOLE,
+            **SPARK_WHOLE, tie_word_embeddings=True,
         ),
         variant="its own layers, biases",
     ),
