@@ -89,9 +89,11 @@ def content(folder: Path) -> dict[str, bytes | None]:
 
 def test_everything_moves_and_the_program_finds_it(usual, tmp_path) -> None:
     before, target = content(usual), tmp_path / "disk" / "new ünï"
+    size = sum(path.lstat().st_size for path in usual.rglob("*") if path.is_file() and not path.is_symlink())
     stages = [(one.stage, one.done, one.total) for one in move_data(usual, target, threading.Event())]
     assert {stage for stage, _, _ in stages} == {"Copying your data", "Checking the copy"}
-    assert stages[-1][1] == stages[-1][2]
+    assert stages[-1][1] == stages[-1][2] == 2 * size
+    assert max(done for stage, done, _ in stages if stage == "Copying your data") == size
     assert sorted(done for _, done, _ in stages) == [done for _, done, _ in stages]
     assert data_folder() == data_dir() == target
     model = target / "models" / "org" / "a.gguf"

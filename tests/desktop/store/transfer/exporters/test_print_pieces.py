@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.transfer.exporters.print import (
     CODE_LINES,
@@ -99,3 +101,21 @@ def test_lines_and_introductions() -> None:
     assert (kinds["Like this:"].keeps, kinds["End."].keeps) == (True, False)
     assert (kinds["said"].bar, kinds["End."].bar) == (True, False)
     assert [piece.html for piece in found].count("<hr>") == 1
+
+
+@pytest.mark.parametrize("text", ["> a\n>\n> > b", "- x\n\n  > y\n\n- z", "> - q\n>   > r"])
+def test_elements_of_quotes_are_closed_in_order(text: str) -> None:
+    html, open_ = printed(text)[-1].html, list[str]()
+    for slash, name in re.findall(r"<(/?)(blockquote|table|tr|td|ul|li|p)\b", html):
+        if slash:
+            assert open_.pop() == name
+        else:
+            open_.append(name)
+    assert not open_
+
+
+def test_formulas_of_a_piece_are_numbered() -> None:
+    found = printed("One $$a$$, two $$b$$\n\n$$c$$")
+    assert [words(piece) for piece in found[-2:]] == ["One , two", ""]
+    assert [re.findall(r'src="formula:(\d)"', piece.html) for piece in found[-2:]] == [["0", "1"], ["0"]]
+    assert [[span.content for span in piece.formulas] for piece in found[-2:]] == [["a", "b"], ["c"]]
