@@ -211,31 +211,17 @@ class ExLlamaV2DynamicGenerator(Declared):
         refuse("embeddings", embeddings or None, None, "pictures are not supported yet")
         several = isinstance(prompt, list)
         prompts = list(prompt) if several else [prompt]
-        own = (filters if several else [filters]) or [None] * len(prompts)
-        settings: list[Any] = (
-            list(gen_settings) if isinstance(gen_settings, list | tuple) else [gen_settings] * len(prompts)
-        )
-        if len(own) != len(prompts) or len(settings) != len(prompts):
-            raise BadSetting(
-                f"There are {len(prompts)} prompts, {len(own)} lists of filters and {len(settings)} "
-                "settings, but one of each is needed for every prompt."
+        settings, own = _for_each(prompts, gen_settings, filters if several else [filters])
+        jobs = [
+            ExLlamaV2DynamicJob(
+                self._ids(text, encode_special_tokens, add_bos), max_new_tokens, min_new_tokens,
+                gen_settings=settings[place], seed=None if seed is None else seed + place,
+                stop_conditions=stop_conditions, decode_special_tokens=decode_special_tokens,
+                filters=own[place], filter_prefer_eos=filter_prefer_eos, token_healing=token_healing,
+                banned_strings=banned_strings,
             )
-        jobs = []
-        for place, text in enumerate(prompts):
-            texts = (text,) if isinstance(text, str) else tuple(text)
-            ids = [
-                self.tokenizer.encode(each, encode_special_tokens=encode_special_tokens, add_bos=add_bos)
-                for each in texts
-            ]
-            jobs.append(
-                ExLlamaV2DynamicJob(
-                    ids if len(ids) > 1 else ids[0], max_new_tokens, min_new_tokens,
-                    gen_settings=settings[place], seed=None if seed is None else seed + place,
-                    stop_conditions=stop_conditions, decode_special_tokens=decode_special_tokens,
-                    filters=own[place], filter_prefer_eos=filter_prefer_eos, token_healing=token_healing,
-                    banned_strings=banned_strings,
-                )
-            )  # fmt: skip
+            for place, text in enumerate(prompts)
+        ]  # fmt: skip
         last = self._finished(jobs, abort_event)
         if last is None:
             return None
@@ -248,6 +234,14 @@ class ExLlamaV2DynamicGenerator(Declared):
         ends = [last[job] for job in jobs]
         replies, results = (found, ends) if several else (found[0], ends[0])
         return (replies, results) if return_last_results else replies
+
+    def _ids(self, text: str | Sequence[str], encode_special_tokens: bool, add_bos: bool) -> Any:
+        """The ids of a prompt (1, T), or a list of them for a pair."""
+        ids = [
+            self.tokenizer.encode(each, encode_special_tokens=encode_special_tokens, add_bos=add_bos)
+            for each in ((text,) if isinstance(text, str) else text)
+        ]
+        return ids if len(ids) > 1 else ids[0]
 
     def _finished(
         self, jobs: Sequence[ExLlamaV2DynamicJob], abort: threading.Event | None
@@ -297,3 +291,18 @@ class ExLlamaV2DynamicGenerator(Declared):
         """End all jobs and drop the draft model."""
         self.clear_queue()
         self.engine_generator.drafters.drop_model()
+
+
+def _for_each(
+    prompts: Sequence[Any], gen_settings: Settings | Sequence[Settings] | None, filters: Any
+) -> tuple[list[Any], list[Any]]:
+    """The settings and the filters of each prompt. Raises `BadSetting` if there are not as many of them."""
+    several = isinstance(gen_settings, list | tuple)
+    settings = list(gen_settings) if several else [gen_settings] * len(prompts)  # type: ignore[arg-type]
+    own = filters or [None] * len(prompts)
+    if len(own) != len(prompts) or len(settings) != len(prompts):
+        raise BadSetting(
+            f"There are {len(prompts)} prompts, {len(own)} lists of filters and {len(settings)} "
+            "settings, but one of each is needed for every prompt."
+        )
+    return settings, own
