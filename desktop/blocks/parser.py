@@ -24,7 +24,16 @@ from markdown_it.token import Token
 
 from desktop.blocks.addresses import with_addresses
 
-__all__ = ["HTML_TAGS", "Cell", "References", "definitions", "parse", "parse_table", "table_rows"]
+__all__ = [
+    "HTML_TAGS",
+    "Cell",
+    "References",
+    "definitions",
+    "parse",
+    "parse_table",
+    "table_rows",
+    "with_html",
+]
 
 References = Mapping[str, Any]
 """Link reference definitions as markdown-it keeps them, by normalised label."""
@@ -198,12 +207,12 @@ def _finish(state: StateCore) -> None:
     for token in state.tokens:
         if token.type == "inline" and token.children:
             if any(child.type == "html_inline" for child in token.children):
-                token.children = _with_html(token.children)
+                token.children = with_html(token.children)
             if _may_link(token.content):
                 token.children = list(with_addresses(_parser(), token.children))
 
 
-def _with_html(children: Sequence[Token]) -> list[Token]:
+def with_html(children: Sequence[Token]) -> list[Token]:
     """Known and closed HTML elements as tokens of their own kinds, all other HTML as text."""
     last, opened = len(children) - 1, []
     for place, token in enumerate(children):

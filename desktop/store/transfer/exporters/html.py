@@ -16,6 +16,7 @@ from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.transfer.exporters.directions import add_directions
 from desktop.store.transfer.exporters.footnotes import add_footnotes
 from desktop.store.transfer.exporters.formulas import INLINE, ROW, add_formulas
+from desktop.store.transfer.exporters.inline_html import add_inline_html
 from desktop.store.transfer.exporters.pictures import as_html, as_markdown
 from desktop.store.transfer.exporters.reading import label, pieces, shown_path, when
 from desktop.store.transfer.exporters.tasks import add_tasks
@@ -145,7 +146,7 @@ def _plain(text: str) -> str:
 
 
 def _rendered(text: str, page: int) -> str:
-    """Markdown as HTML; embedded HTML is shown as text, and remote pictures as links."""
+    """Markdown as HTML; HTML that does more than format is shown as text, and remote pictures as links."""
     return str(renderer().render(text, {"page": page})).replace("\n</code></pre>", "</code></pre>")
 
 
@@ -162,10 +163,10 @@ def make_renderer() -> MarkdownIt:
     """A renderer whose rules the caller may change."""
     from markdown_it import MarkdownIt
 
-    found = MarkdownIt("commonmark", {"html": False, "highlight": highlighted}).enable(
-        ["table", "strikethrough"]
-    )
+    found = MarkdownIt("commonmark", {"highlight": highlighted}).enable(["table", "strikethrough"])
+    found.options["strikethrough_single_tilde"] = True
     found.add_render_rule("image", _picture)
+    add_inline_html(found)
     add_formulas(add_footnotes(add_addresses(add_tasks(found)))).add_render_rule(INLINE, _formula)
     found.add_render_rule(ROW, _formula_row)
     return found
