@@ -10,7 +10,13 @@ from typing import Any, TypeVar
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
-from engine.models.headers.rope import extended_context, longer, rope_from_gguf, rope_from_hf
+from engine.models.headers.rope import (
+    extended_context,
+    gguf_context,
+    longer,
+    rope_from_gguf,
+    rope_from_hf,
+)
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -181,7 +187,7 @@ def gguf_shape(
         "head_dim": head_dim,
         "ffn_width": keys.integer("feed_forward_length", 1, 1 << 22),
         "vocab_size": gguf_vocab(tensors),
-        "context_length": longer(keys, keys.integer("context_length", 1, MAX_CONTEXT)),
+        "context_length": longer(keys, gguf_context(keys)),
         "norm_eps": keys.number(
             "attention.layer_norm_epsilon" if layer_norm else "attention.layer_norm_rms_epsilon", 0.0, 1.0
         ),

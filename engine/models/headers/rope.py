@@ -212,7 +212,14 @@ def _rope_from_gguf(
 def _first_context(keys: Keys) -> int:
     """The context that scaling begins with; the model's where the file has none of its own."""
     own = keys.integer("rope.scaling.original_context_length", 0, _MOST, 0)
-    return own or keys.integer("context_length", 1, _MOST)
+    return own or gguf_context(keys)
+
+
+def gguf_context(keys: Keys) -> int:
+    """The context length that GGUF metadata state; 2,048, as most classes of transformers have, where they
+    state none or 0. llama.cpp takes 0 for no limit. Raises `BadCheckpoint`.
+    """
+    return keys.integer("context_length", 0, 1 << 24, 0) or 2048
 
 
 def _factors(tensor: RawTensor, dim: int) -> tuple[float, ...]:

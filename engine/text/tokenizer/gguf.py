@@ -280,7 +280,7 @@ def _byte_level(
 
 
 def _rule(metadata: Mapping[str, Any]) -> Pretokenizer:
-    name = metadata.get(_KEY + "pre", "default")
+    name = metadata.get(_KEY + "pre") or "default"  # an empty name counts as none
     rule = PRETOKENIZERS.get(name)
     if rule is None:
         known = ", ".join(sorted((*PRETOKENIZERS, *_SPACED)))

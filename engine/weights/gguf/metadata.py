@@ -272,7 +272,7 @@ def _skip_strings(cursor: Cursor, key: str, count: int) -> None:
 def _decode_array(cursor: Cursor, key: str, kind: int, count: int) -> list[Any]:
     """The elements at the cursor, whose bounds `_skip_array` has checked."""
     if kind == _STRING:
-        return _texts(cursor, key, count)
+        return _texts(cursor, count)
     if kind == _ARRAY:
         nested = []
         for _unused in range(count):
@@ -284,18 +284,15 @@ def _decode_array(cursor: Cursor, key: str, kind: int, count: int) -> list[Any]:
     return list(np.frombuffer(cursor.buffer, np.dtype(layout.format), count, start).tolist())
 
 
-def _texts(cursor: Cursor, key: str, count: int) -> list[str]:
-    """The strings at the cursor, whose bounds `_skip_strings` has checked."""
+def _texts(cursor: Cursor, count: int) -> list[str]:
+    """The strings at the cursor, whose bounds `_skip_strings` has checked. U+FFFD stands for what is not
+    UTF-8: a vocabulary may hold a few such tokens, and llama.cpp reads it too.
+    """
     unpack, at, buffer = _U64.unpack_from, cursor.at, cursor.buffer
     texts = []
     for _unused in range(count):
         start = at + 8
         at = start + unpack(buffer, at)[0]
-        try:
-            texts.append(buffer[start:at].decode())
-        except UnicodeDecodeError as error:
-            raise cursor.fail(
-                _("a text of metadata key {key!r} at byte {start} is not UTF-8 text", key=key, start=start)
-            ) from error
+        texts.append(buffer[start:at].decode("utf-8", "replace"))
     cursor.at = at
     return texts

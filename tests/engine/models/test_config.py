@@ -181,6 +181,14 @@ def test_older_linear_scaling_key_of_gguf(tmp_path: Path) -> None:
     assert load(path).config.windows == (256, 256)
 
 
+@pytest.mark.parametrize("stated", [0, None])
+def test_a_context_that_is_not_stated(tmp_path: Path, stated: int | None) -> None:
+    """llama.cpp's files with 0 load there too; scaling begins with the same length."""
+    yarn: dict[str, Any] = {"llama__rope__scaling__type": "yarn", "llama__rope__scaling__factor": 4.0}
+    found = load(write_gguf(tmp_path / "m.gguf", llama__context_length=stated, **yarn)).config
+    assert found == load(write_gguf(tmp_path / "n.gguf", llama__context_length=2048, **yarn)).config
+
+
 def test_sizes_of_gguf_by_layer(tmp_path: Path) -> None:
     """A list with the same number for each layer is that number; other lists are refused."""
     one = load(write_gguf(tmp_path / "m.gguf")).config

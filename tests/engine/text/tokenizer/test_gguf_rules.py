@@ -243,6 +243,15 @@ def test_roles_of_tokens_that_do_not_exist_are_the_usual_ones() -> None:
     assert facts_from_gguf(byte_level_metadata(**wrong)).bos_token_id is None
 
 
+def test_an_empty_cutting_rule_counts_as_none() -> None:
+    """As in llama.cpp."""
+    none = byte_level_metadata()
+    del none["tokenizer.ggml.pre"]
+    facts = facts_from_gguf(none)
+    assert facts_from_gguf(none | {"tokenizer.ggml.pre": ""}) == facts
+    assert facts.definition["pre_tokenizer"] == PRETOKENIZERS["default"].to_json()
+
+
 def test_sentencepiece_without_scores_and_types() -> None:
     metadata = sentencepiece_metadata()
     bare = {key: value for key, value in metadata.items() if not key.endswith(("scores", "token_type"))}
