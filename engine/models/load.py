@@ -88,13 +88,32 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
         assert architecture.from_gguf is not None
         where = _("The GGUF metadata")
         prefix = Keys(checkpoint.metadata, where).text("general.architecture") + "."
-        return architecture.from_gguf(Keys(checkpoint.metadata, where, prefix), checkpoint.tensors)
+        keys = Keys(checkpoint.metadata, where, prefix)
+        return _in_both_directions(architecture.from_gguf(keys, checkpoint.tensors), keys)
     assert architecture.from_hf is not None
     whole = with_class(checkpoint.metadata["config"])
     read = architecture.completed(architecture.from_hf(Keys(whole, "config.json")), checkpoint.tensors)
     config = _tied_as_the_whole(read, architecture, checkpoint)
     headless = _with_head(hf_architecture(whole)) in architecture.hf
     return replace(config, headless=True) if headless else config
+
+
+def _in_both_directions(config: ModelConfig, keys: Keys) -> ModelConfig:
+    """The same, as an encoder where the file of a decoder says that its attention is not causal, as in
+    llama.cpp. Raises `UnsupportedModel` if it has other layers than whole attention.
+    """
+    if config.bidirectional or keys.flag("attention.causal", True):
+        return config
+    others = config.recurrent, config.latent, config.compressed, config.indexer, config.cycles, config.shared
+    if any(config.windows) or any(part is not None for part in others):
+        raise UnsupportedModel(
+            _(
+                "The model sets {architecture}.{key}, which is not supported yet. Choose another model.",
+                architecture=config.architecture,
+                key="attention.causal",
+            )
+        )
+    return replace(config, bidirectional=True, headless=True)
 
 
 def _tied_as_the_whole(

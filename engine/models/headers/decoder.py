@@ -10,13 +10,7 @@ from typing import Any, TypeVar
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
-from engine.models.headers.rope import (
-    extended_context,
-    gguf_context,
-    longer,
-    rope_from_gguf,
-    rope_from_hf,
-)
+from engine.models.headers.rope import extended_context, gguf_context, longer, rope_from_gguf, rope_from_hf
 from engine.tensors import RawTensor
 from engine.words import _
 

@@ -181,6 +181,16 @@ def test_older_linear_scaling_key_of_gguf(tmp_path: Path) -> None:
     assert load(path).config.windows == (256, 256)
 
 
+def test_attention_that_is_not_causal(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "m.gguf", llama__attention__causal=False)
+    config = load(file).config
+    assert config.bidirectional
+    assert config.headless
+    file = write_gguf(tmp_path / "n.gguf", llama__attention__causal=False, llama__attention__sliding_window=9)
+    with pytest.raises(UnsupportedModel, match=r"sets llama\.attention\.causal"):
+        load(file)
+
+
 @pytest.mark.parametrize("stated", [0, None])
 def test_a_context_that_is_not_stated(tmp_path: Path, stated: int | None) -> None:
     """llama.cpp's files with 0 load there too; scaling begins with the same length."""

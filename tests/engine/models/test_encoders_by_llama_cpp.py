@@ -21,6 +21,8 @@ from tests.engine.models.encoder_cases import (
 from tests.engine.models.gguf_form import GgufForm, write_gguf
 from tests.engine.models.nomic_mixture_files import write_nomic_gguf
 from tests.engine.models.test_encoders import states
+from tests.tiny import TINY
+from tests.tiny import write_gguf as write_tiny
 
 pytestmark = pytest.mark.slow
 LENGTH = 40
@@ -40,6 +42,11 @@ def of_jina(folder: Path) -> Path:
 
 def of_nomic(folder: Path) -> Path:
     return write_nomic_gguf(folder / "m.gguf")
+
+
+def of_llama(folder: Path) -> Path:
+    """A decoder whose file says that its attention is not causal."""
+    return write_tiny(folder / "m.gguf", TINY, "F32", llama__attention__causal=False)
 
 
 def by_llama_cpp(path: Path, tokens: list[int]) -> Floats:
@@ -62,6 +69,7 @@ def by_llama_cpp(path: Path, tokens: list[int]) -> Floats:
         *(pytest.param(of_case(name), id=name) for name in NAMES),
         pytest.param(of_jina, id="Jina"),
         pytest.param(of_nomic, id="Nomic"),
+        pytest.param(of_llama, id="Llama, not causal"),
     ],
 )
 def test_hidden_states(written: Callable[[Path], Path], tmp_path: Path) -> None:
