@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.cpu.codegen.simd import LANES
+from engine.backends.cpu.layouts.interleave import PANEL, interleaved_tiles, places
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.weight_memory import WeightMemory
@@ -25,6 +26,7 @@ class WeightSpec:
         n, k = tensor.shape
         self.blocks = -(-k // self.weight_layout.unit)
         self.tiles = -(-n // LANES)
+        self.interleaved = interleaved_tiles(k)
         self.tile_bytes = self.blocks * self.weight_layout.block_bytes
         self.nbytes = self.tiles * self.tile_bytes
 
@@ -52,9 +54,11 @@ class CpuWeight(WeightSpec):
     def _pack(self, first: int, count: int, name: str, raw: Bytes) -> None:
         """Pack `count` rows of type `name` into the tiles from row `first` (a multiple of 16) on."""
         full, width = -(-count // LANES) * LANES, self.blocks * self.weight_layout.unit
-        start = first // LANES * self.tile_bytes
         padded = zero_padded(raw, count, self.shape[1], full, width)
-        self._place.write(start, self.weight_layout.pack(name, padded, full, width))
+        packed = self.weight_layout.pack(name, padded, full, width).reshape(-1, self.tile_bytes)
+        panel_bytes = PANEL // self.weight_layout.unit * self.weight_layout.block_bytes
+        for place in places(packed, first // LANES, self.tiles, self.interleaved, panel_bytes):
+            self._place.write(*place)
 
     @property
     def address(self) -> int:

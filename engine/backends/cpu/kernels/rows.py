@@ -20,7 +20,8 @@ from engine.backends.cpu.codegen.simd import (
     store,
 )
 from engine.backends.cpu.codegen.specialise import specialise
-from engine.backends.cpu.kernels.linear.linear import PANEL, SCRATCH_PANEL, _unpack
+from engine.backends.cpu.kernels.linear.linear import SCRATCH_PANEL, _unpack
+from engine.backends.cpu.layouts.interleave import PANEL
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.lowering.call import Argument, Calls, Slice, Table
 from engine.backends.cpu.runtime.step_block import KEPT, LOGIT_ROWS, POSITIONS, ROWS, TOKENS
@@ -31,9 +32,10 @@ from engine.backends.graph.rows import AddPositions, Columns, Embed, Given, Join
 
 # --- embedding ----------------------------------------------------------------------------------------------
 
-(E_WEIGHT, E_TILE_BYTES, E_BLOCKS, E_COLUMNS, E_Y, E_Y_STRIDE, E_SCALE, E_IDS, E_IDS_STRIDE, E_HEADS) = range(
-    10
-)
+(
+    E_WEIGHT, E_TILE_BYTES, E_BLOCKS, E_COLUMNS, E_Y, E_Y_STRIDE, E_SCALE, E_IDS, E_IDS_STRIDE, E_HEADS,
+    E_TILES, E_INTERLEAVED,
+) = range(12)  # fmt: skip
 """The ids of rows of the table, int32 (T, heads); 0: the step's tokens."""
 unpack: Any = None
 UNIT = BLOCK_BYTES = 0
@@ -45,7 +47,10 @@ def _embed_template(args: int, step: int, tile: int, scratch: int) -> None:
     token = ld_i32(
         (ids if ids else ld_i64(step + 8 * TOKENS)) + row * ld_i64(args + 8 * E_IDS_STRIDE) + 4 * head
     )
-    source = ld_i64(args + 8 * E_WEIGHT) + (token // 16) * ld_i64(args + 8 * E_TILE_BYTES)
+    interleaved, tile_number = ld_i64(args + 8 * E_INTERLEAVED), token // 16
+    first = tile_number // interleaved * interleaved
+    together = min(interleaved, ld_i64(args + 8 * E_TILES) - first)
+    source = ld_i64(args + 8 * E_WEIGHT) + first * ld_i64(args + 8 * E_TILE_BYTES)
     blocks, columns = ld_i64(args + 8 * E_BLOCKS), ld_i64(args + 8 * E_COLUMNS)
     stride = ld_i64(args + 8 * E_Y_STRIDE)
     y = ld_i64(args + 8 * E_Y) + row * stride + 4 * columns * head
@@ -54,7 +59,8 @@ def _embed_template(args: int, step: int, tile: int, scratch: int) -> None:
     lane = panel + 4 * (token % 16)
     for start in range(0, blocks, PANEL // UNIT):
         count = min(PANEL // UNIT, blocks - start)
-        unpack(source + start * BLOCK_BYTES, count, panel)
+        place = start * together + (tile_number - first) * count
+        unpack(source + place * BLOCK_BYTES, count, panel)
         for k in range(min(count * UNIT, columns - start * UNIT)):
             st_f32(y + 4 * (start * UNIT + k), ld_f32(lane + 64 * k) * scale)
     if head == heads - 1:
@@ -251,6 +257,7 @@ def _embed(calls: Calls, node: Embed) -> None:
     arguments: list[Argument] = [
         table.address, table.tile_bytes, table.blocks, table.shape[1], y, y.stride, node.scale,
         *((0, 4) if node.ids is None else (node.ids, node.ids.stride)), node.heads,
+        table.tiles, table.interleaved,
     ]  # fmt: skip
     kernel, row_bytes = f"embed_{table.weight_layout.name}", node.heads * table.nbytes // table.shape[0]
     calls.add(

@@ -64,7 +64,8 @@ def _tiles_at_once(calls: Calls, weight: WeightSpec, size: int) -> int:
     the longer each is, the longer a processor's prefetcher can follow a thread.
     """
     read = min(_MOST_READ, max(_LEAST_READ, size // (_TILES_OF_THREAD * calls.threads)))
-    return max(2, read // weight.tile_bytes // 2 * 2)
+    least = max(2, weight.interleaved)
+    return max(least, read // weight.tile_bytes // least * least)
 
 
 def _linear(calls: Calls, node: Linear) -> None:
@@ -75,7 +76,7 @@ def _linear(calls: Calls, node: Linear) -> None:
     arguments: list[Argument] = [
         weight.address, weight.tile_bytes, weight.tiles, weight.blocks, x, x.stride, y, y.stride,
         0 if node.bias is None else calls.constants.vector(node.bias), 0 if residual is None else residual,
-        group, int(x.on_logit_rows), weight.shape[1], calls.inputs, *_packed(node),
+        group, int(x.on_logit_rows), weight.shape[1], calls.inputs, *_packed(node), weight.interleaved,
     ]  # fmt: skip
     small, large = -(-weight.tiles // group), -(-weight.tiles // linear.LARGE_TILES)
     calls.add(
@@ -109,7 +110,7 @@ def _experts(calls: Calls, node: ExpertLinear) -> None:
     arguments: list[Argument] = [
         calls.constants.integers(np.array(addresses, np.int64)), first.tile_bytes, first.tiles, first.blocks,
         x, x.stride, y, y.stride, bias, 0, group, 0, first.shape[1], 0, *_packed(node),
-        table, routing.experts, y.stride, calls.expert_tags, tiles,
+        first.interleaved, table, routing.experts, y.stride, calls.expert_tags, tiles,
     ]  # fmt: skip
     calls.expert_tags += routing.experts
     assert calls.expert_tags < 1 << TAG_BITS

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 from engine.backends.cpu.runtime.memory import HUGE_PAGE, LINE, aligned
 from engine.errors import NotEnoughMemory
@@ -34,8 +35,10 @@ less. No more than this stays when some of the matrices in it are dropped.
 class Place(Protocol):
     """Memory of one matrix."""
 
-    def write(self, start: int, data: npt.NDArray[np.uint8]) -> None:
-        """Write bytes from `start` on. Raises `NotEnoughMemory` if a disk is full."""
+    def write(self, start: int, data: npt.NDArray[np.uint8], apart: int) -> None:
+        """Write the rows of `data`, which begin `apart` bytes from each other, the first at `start`. Raises
+        `NotEnoughMemory` if a disk is full.
+        """
         ...
 
     @property
@@ -65,8 +68,9 @@ class _InMemory:
     def __init__(self, block: _Block, data: npt.NDArray[np.uint8]) -> None:
         self._block, self._data = block, data
 
-    def write(self, start: int, data: npt.NDArray[np.uint8]) -> None:
-        self._data[start : start + data.size] = data
+    def write(self, start: int, data: npt.NDArray[np.uint8], apart: int) -> None:
+        end = start + apart * (len(data) - 1) + data.shape[1]
+        as_strided(self._data[start:end], data.shape, (apart, 1))[...] = data
 
     @property
     def address(self) -> int:
@@ -77,8 +81,9 @@ class _OnDisk:
     def __init__(self, file: _File, start: int) -> None:
         self._file, self._start = file, start
 
-    def write(self, start: int, data: npt.NDArray[np.uint8]) -> None:
-        self._file.write(self._start + start, data)
+    def write(self, start: int, data: npt.NDArray[np.uint8], apart: int) -> None:
+        for i, row in enumerate(data):
+            self._file.write(self._start + start + apart * i, row)
 
     @property
     def address(self) -> int:

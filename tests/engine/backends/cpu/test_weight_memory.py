@@ -49,8 +49,8 @@ def filled(memory: WeightMemory, size: int, seed: int) -> tuple[Place, bytes]:
     """A place with random bytes, written in two parts, the last one first."""
     data = np.random.default_rng(seed).integers(0, 256, size, np.uint8)
     place = memory.place(size)
-    place.write(size // 3, data[size // 3 :])
-    place.write(0, data[: size // 3])
+    place.write(size // 3, data[None, size // 3 :], 0)
+    place.write(0, data[None, : size // 3], 0)
     return place, data.tobytes()
 
 

@@ -19,6 +19,7 @@ from engine.backends.cpu.codegen.simd import (
     Accumulators,
     counted_loop,
     intrinsic_function,
+    load,
     row_addresses,
     store,
 )
@@ -44,16 +45,20 @@ few_rows: Any = None
 
 
 def _dot(weight_layout: WeightLayout, rows: int) -> Any:
-    """dot(tile, blocks, x, x_stride, here, out): `rows` vectors of 16 float32 outputs of one weight tile.
+    """dot(tile, blocks, x, x_stride, here, out): add to `rows` vectors of 16 float32 sums of a weight tile.
 
     x is packed for an integer layout, else float32. Rows from `here` on repeat the last one: the code for 4
     rows takes 3 no slower than those for 2 and 1 do, and that for 8 takes 7.
     """
 
     def emit(b: ir.IRBuilder, tile: Any, blocks: Any, x: Any, x_stride: Any, here: Any, out: Any) -> None:
-        width = rows * CHAINS
-        totals = Accumulators(b, width)
+        # A sum in one chain goes on where the blocks before these ended, as if all came at once.
+        chains = 1 if weight_layout.integer else CHAINS
+        totals = Accumulators(b, rows * chains)
         totals.clear()
+        if chains == 1:
+            for r in range(rows):
+                totals.set(r, load(b, out, VF32, 64 * r))
         x_rows = row_addresses(b, x, x_stride, rows, here)
         with counted_loop(b, blocks) as i:
             block = b.add(tile, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
@@ -64,8 +69,10 @@ def _dot(weight_layout: WeightLayout, rows: int) -> Any:
             weight_layout.emit_dot(b, block, [b.add(row, offset) for row in x_rows], totals)
         for r in range(rows):
             value = totals.get(r)
-            for slot in range(r + rows, width, rows):
-                value = b.fadd(value, totals.get(slot))
+            for chain in range(1, chains):
+                value = b.fadd(value, totals.get(r + rows * chain))
+            if chains > 1:
+                value = b.fadd(value, load(b, out, VF32, 64 * r))
             store(b, value, out, 64 * r)
 
     return intrinsic_function(f"dot_{weight_layout.name}_{rows}", types.void, (types.int64,) * 6, emit)
@@ -79,7 +86,7 @@ clear = intrinsic_function("clear", types.void, (types.int64,), _emit_clear)
 
 
 def _dots_template(tile: int, blocks: int, x: int, x_stride: int, rows: int, out: int) -> None:
-    """out[r] = x[r] times one weight tile."""
+    """out[r] += x[r] times blocks of one weight tile."""
     r = 0
     while r < rows:
         xr, here = x + r * x_stride, rows - r
@@ -102,8 +109,6 @@ def _pair_dots_template(tile: int, blocks: int, x: int, x_stride: int, rows: int
     if rows < PAIRS_FROM:
         dot1(tile, blocks, x, x_stride, rows, out)
         return
-    for r in range(rows):
-        clear(out + 64 * r)
     few_rows(tile, blocks, x, x_stride, rows, out, 64)
 
 

@@ -96,12 +96,13 @@ def _heads(calls: Calls, node: HeadLinear) -> None:
     x = node.x if wide == columns else add_zeros(calls, node.x, heads, wide)
     y = node.y if high == rows else node.y.like(heads * high)
     calls.scratch = max(calls.scratch, scratch_bytes(wide) + 8 * ARGUMENTS)
-    group = max(2, _TILE_TARGET // first.tile_bytes // 2 * 2)
+    least = max(2, first.interleaved)
+    group = max(least, _TILE_TARGET // first.tile_bytes // least * least)
     chunks = -(-first.tiles // group)
     arguments: list[Argument] = [
         calls.constants.integers(np.array([each.address for each in weights], np.int64)), first.tile_bytes,
         first.tiles, first.blocks, x, x.stride, y, y.stride, 0, 0, group, 0, columns, 0, 0, 0,
-        heads, chunks, 4 * wide, 4 * high, calls.expert_tags,
+        first.interleaved, heads, chunks, 4 * wide, 4 * high, calls.expert_tags,
     ]  # fmt: skip
     calls.expert_tags += heads
     assert calls.expert_tags < 1 << TAG_BITS

@@ -32,11 +32,9 @@ from engine.backends.cpu.kernels.linear.integer_gemm import (
 from engine.backends.cpu.kernels.linear.integer_gemm import ROW_STEPS as INTEGER_STEPS
 from engine.backends.cpu.kernels.packed_activations import FEATURES as PACKED_FEATURES
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES, quantise_row
+from engine.backends.cpu.layouts.interleave import MOST_INTERLEAVED, PANEL
 from engine.backends.cpu.layouts.layout import IntegerLayout, WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
-
-PANEL = 256
-"""Features unpacked at once: a panel of 32 columns is at most 32 KB, so it stays in the first-level cache."""
 
 PAIR_BYTES = INT16_ACTIVATIONS.activation_bytes
 LARGE_TILES, LARGE_ROWS = 4, 132
@@ -46,15 +44,18 @@ rows that all threads have work.
 
 # Words of the argument block: the weight's address, bytes of its tiles, tiles, blocks of a tile; address and
 # stride (bytes) of x and y; bias and residual (0: none); weight tiles of a small batch's tile; whether rows
-# are those with logits; columns of W; number of the input; its packed form (0: none) and stride.
+# are those with logits; columns of W; number of the input; its packed form (0: none) and stride; how many of
+# W's tiles are interleaved.
 (
     A_WEIGHT, A_TILE_BYTES, A_TILES, A_BLOCKS, A_X, A_X_STRIDE, A_Y, A_Y_STRIDE,
-    A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS, A_INPUT, A_PACKED, A_PACKED_STRIDE,
-) = range(16)  # fmt: skip
-ARGUMENTS = 16
+    A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS, A_INPUT, A_PACKED, A_PACKED_STRIDE, A_INTERLEAVED,
+) = range(17)  # fmt: skip
+ARGUMENTS = 17
 
 SCRATCH_OUT = 64
-SCRATCH_PANEL = SCRATCH_OUT + 64 * SMALL_BATCH
+OUT_BYTES = 64 * SMALL_BATCH
+"""A tile's sums: for some numbers of rows, those of a few that repeat the last one follow."""
+SCRATCH_PANEL = SCRATCH_OUT + OUT_BYTES * MOST_INTERLEAVED
 SCRATCH_PACKED = SCRATCH_PANEL + COLUMN_VECTORS * PANEL * 64
 
 
@@ -139,6 +140,8 @@ def _template(args: int, step: int, tile: int, scratch: int) -> None:
 def _small_batch_template(args: int, number: int, rows: int, first: int, last: int, scratch: int) -> None:
     """Read every packed block of weight tiles first .. last - 1 once and multiply it by all rows.
 
+    `first` is a multiple of the tiles that are interleaved.
+
     `number` and the number of the input say which packed input the scratch memory holds.
     """
     weight, tile_bytes, blocks = (
@@ -160,11 +163,26 @@ def _small_batch_template(args: int, number: int, rows: int, first: int, last: i
             st_i64(scratch, number)
             st_i64(scratch + 8, ld_i64(args + 8 * A_INPUT))
         x, x_stride = packed, stride
+    interleaved = ld_i64(args + 8 * A_INTERLEAVED)
+    part = PANEL // UNIT if interleaved > 1 else blocks
+    x_bytes = PACKED_BYTES * UNIT // PACKED_FEATURES if INTEGER else 4 * UNIT
+    if INTEGER and rows >= PAIRS_FROM:
+        x_bytes = PAIR_BYTES * UNIT // PACKED_FEATURES
     out = scratch + SCRATCH_OUT
-    for j in range(first, last):
-        dots(weight + j * tile_bytes, blocks, x, x_stride, rows, out)
-        for r in range(rows):
-            finish_row(args, j, r, out + 64 * r)
+    while first < last:
+        count = min(interleaved, last - first)
+        for i in range(count * SMALL_BATCH):
+            clear(out + 64 * i)
+        here = weight + first * tile_bytes
+        for at in range(0, blocks, part):
+            length = min(part, blocks - at)
+            for j in range(count):
+                dots(here, length, x + at * x_bytes, x_stride, rows, out + OUT_BYTES * j)
+                here += length * BLOCK_BYTES
+        for j in range(count):
+            for r in range(rows):
+                finish_row(args, first + j, r, out + OUT_BYTES * j + 64 * r)
+        first += count
 
 
 def _finish_row(args: int, j: int, r: int, value: int) -> None:
@@ -182,7 +200,8 @@ def _finish_row(args: int, j: int, r: int, value: int) -> None:
 def _large_batch_template(args: int, start: int, rows: int, first: int, last: int, scratch: int) -> None:
     """Multiply `rows` rows from `start` on by weight tiles first .. last - 1, unpacked panel by panel.
 
-    All tiles take one part of x after another, so that the part stays in the cache.
+    `first` is a multiple of `LARGE_TILES`. All tiles take one part of x after another, so that the part
+    stays in the cache.
     """
     weight, tile_bytes, blocks = (
         ld_i64(args + 8 * A_WEIGHT),
@@ -202,21 +221,32 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
     for j in range(first, last):
         for r in range(start, start + rows):
             finish_row(args, j, r, zero)
-    if rows <= FEW_ROWS:
+    interleaved = ld_i64(args + 8 * A_INTERLEAVED)
+    together = min(interleaved, last - first)
+    if rows <= FEW_ROWS and interleaved == 1:
         for j in range(first, last):
             few_rows(weight + j * tile_bytes, blocks, x, x_stride, rows, y + 64 * j, y_stride)
         return
     for at in range(0, blocks, PANEL // UNIT):
         count = min(PANEL // UNIT, blocks - at)
         here, length = x + at * X_BYTES, count * UNIT // X_UNIT
+        # Panels of interleaved tiles follow each other, those of others are a tile apart.
+        apart = count * BLOCK_BYTES if interleaved > 1 else tile_bytes
+        panels = weight + first * tile_bytes + at * together * BLOCK_BYTES
+        if rows <= FEW_ROWS:
+            for j in range(first, last):
+                few_rows(panels + (j - first) * apart, count, here, x_stride, rows, y + 64 * j, y_stride)
+            continue
+        # Prefetch the tile's next part, or that of the tile after these: no prefetcher follows this walk.
+        ahead = together * count
+        if interleaved == 1 and at + count >= blocks:
+            ahead = LARGE_TILES * blocks - at
         j = first
         while j < last:
             wide = WIDE_VECTORS if last - j >= WIDE_VECTORS else 1
             for m in range(wide):
-                source = weight + (j + m) * tile_bytes + at * BLOCK_BYTES
+                source = panels + (j + m - first) * apart
                 unpack(source, count, panel + m * PANEL_BYTES)
-                # The tile's next part, or the first of the tile after these: no prefetcher follows this walk.
-                ahead = count if at + count < blocks else LARGE_TILES * blocks - at
                 prefetch_bytes(source + ahead * BLOCK_BYTES, PANEL // UNIT * BLOCK_BYTES)
             if wide > 1:
                 wide_rows(panel, here, x_stride, length, rows, y + 64 * j, y_stride)
