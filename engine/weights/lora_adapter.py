@@ -25,6 +25,9 @@ from engine.words import _
 
 _NAME = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<side>[AB])(?:\.[^.]+)?\.weight")
 _PLAIN = ("F32", "F16", "BF16")
+_REPEATED, _REPEATED_GROUP = re.compile(r"[*+?{]"), re.compile(r"\)[*+?{]")
+_MOST_PATTERN, _MOST_REPEATS = 1000, 3
+"""Without repeated groups, a search takes a power of the name's length."""
 _MOST_RANK = 1 << 14
 _MOST_SCALE = 1e6
 
@@ -157,7 +160,8 @@ def _scale(folder: Path, config: Mapping[str, Any], module: str, down: FileTenso
         )
     patterns = config.get("alpha_pattern") or {}
     alpha = next(
-        (a for pattern, a in patterns.items() if _ends_with(module, pattern)), config.get("lora_alpha", rank)
+        (a for pattern, a in patterns.items() if _names(folder, pattern, module)),
+        config.get("lora_alpha", rank),
     )
     if (
         not isinstance(alpha, int | float)
@@ -176,6 +180,21 @@ def _scale(folder: Path, config: Mapping[str, Any], module: str, down: FileTenso
     return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
-def _ends_with(module: str, pattern: str) -> bool:
-    """Whether `pattern` is the module's name or its last parts. PEFT takes it as a regular expression."""
-    return module == pattern or module.endswith("." + pattern)
+def _names(folder: Path, pattern: str, module: str) -> bool:
+    """Whether a pattern of PEFT, a regular expression, is the module's name or its last parts.
+
+    Raises `UnsupportedModel` for one that is not valid, or whose search could take very long.
+    """
+    try:
+        repeats = len(_REPEATED.findall(pattern))
+        if len(pattern) > _MOST_PATTERN or _REPEATED_GROUP.search(pattern) or repeats > _MOST_REPEATS:
+            raise re.error("")
+        return re.match(rf"(.*\.)?({pattern})$", module) is not None
+    except re.error as error:
+        raise UnsupportedModel(
+            _(
+                "{folder}: the adapter sets {key}, which is not supported; choose a plain LoRA adapter.",
+                folder=folder.name,
+                key=f"alpha_pattern {pattern[:80]!r}",
+            )
+        ) from error

@@ -105,6 +105,10 @@ def test_patterns_and_names(tmp_path: Path) -> None:
         scales["lm_head"],
     ) == (1.0, 2.0, 0.0)
     assert set(open_adapter(write_adapter(tmp_path / "b", prefix="")).modules) == set(modules)
+    regular = {r"model.*layers\.0\..*(q|down)_proj": 4, "down_proj": 12}
+    modules = open_adapter(write_adapter(tmp_path / "c", alpha_pattern=regular)).modules
+    names = ("0.self_attn.q_proj", "0.mlp.down_proj", "1.mlp.down_proj", "1.self_attn.q_proj")
+    assert [modules[f"model.layers.{name}"].scale for name in names] == [1.0, 1.0, 3.0, 2.0]
 
 
 BAD: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
@@ -113,6 +117,8 @@ BAD: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
     "saved": ({"modules_to_save": ["lm_head"]}, UnsupportedModel, "modules_to_save"),
     "bias": ({"bias": "all"}, UnsupportedModel, "biases"),
     "alpha": ({"lora_alpha": "much"}, BadCheckpoint, "lora_alpha"),
+    "pattern": ({"alpha_pattern": {"(a+)+": 4}}, UnsupportedModel, "sets alpha_pattern '"),
+    "broken pattern": ({"alpha_pattern": {"(": 4}}, UnsupportedModel, "sets alpha_pattern '"),
     "infinite": ({"lora_alpha": float("inf")}, BadCheckpoint, "lora_alpha"),
 }
 
