@@ -168,6 +168,7 @@ def check_products(tensor: RawTensor, values: Array, columns: int) -> None:
         for tile in range(weight.tiles):
             source = weight.address + tile * weight.tile_bytes
             for first in range(0, 8, rows):
+                out[:] = 0
                 call(
                     source,
                     weight.blocks,
