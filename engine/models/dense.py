@@ -17,7 +17,7 @@ import numpy.typing as npt
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import Floats, RawTensor
 from engine.weights.checkpoint import Checkpoint
-from engine.weights.safetensors.folder import read_safetensors
+from engine.weights.safetensors.folder import read_whole
 from engine.weights.safetensors.json import read_json_list, read_json_object
 from engine.words import _
 
@@ -118,17 +118,8 @@ def _of_folder(folder: Path) -> Dense:
                 known=", ".join(_ACTIVATIONS),
             )
         )
-    file = folder / "model.safetensors"
-    if not file.is_file():
-        raise UnsupportedModel(
-            _(
-                "{folder} has no model.safetensors; pickled weights (.bin) can run code. Get or convert it "
-                "to safetensors.",
-                folder=folder,
-            )
-        )
-    tensors: dict[str, Any] = {tensor.name: tensor for tensor in read_safetensors(file)}
+    tensors: dict[str, Any] = {tensor.name: tensor for tensor in read_whole(folder)}
     if "linear.weight" not in tensors:
-        raise BadCheckpoint(_("{file} lacks the tensor linear.weight; download it again.", file=file))
+        raise BadCheckpoint(_("{file} lacks the tensor linear.weight; download it again.", file=folder))
     bias = tensors.get("linear.bias")
     return Dense(_matrix(tensors["linear.weight"]), None if bias is None else bias.dequantise(), activation)

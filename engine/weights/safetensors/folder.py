@@ -179,6 +179,14 @@ def _read_outputs(files: list[Path]) -> list[FileTensor]:
     return tensors
 
 
+def read_whole(folder: Path) -> list[FileTensor]:
+    """The tensors of the only file of weights in a folder.
+
+    Raises `BadCheckpoint`, `ModelNotFound` or `UnsupportedModel`.
+    """
+    return _read(_single_file(folder))
+
+
 def _single_file(folder: Path) -> Path:
     plain = folder / _WHOLE
     if plain.is_file():

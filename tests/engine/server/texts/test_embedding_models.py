@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.models.dense import Dense, dense_layers
 from engine.tensors import Floats
 from engine.weights import open_checkpoint
@@ -34,7 +34,7 @@ MODULES = [
 
 
 def write_dense(folder: Path) -> list[dict[str, Floats]]:
-    """Two dense layers, 64 -> OUTER -> INNER; the second with a bias and tanh."""
+    """Two dense layers, 64 -> OUTER -> INNER; the second with a bias and tanh, in a file of PyTorch."""
     (folder / "modules.json").write_text(json.dumps(MODULES))
     random, layers = np.random.default_rng(2), []
     for name, rows, columns, kind in (
@@ -44,7 +44,10 @@ def write_dense(folder: Path) -> list[dict[str, Floats]]:
         tensors = {"linear.weight": (random.standard_normal((rows, columns)) / 8).astype("f4")}
         if kind.endswith("Tanh"):
             tensors["linear.bias"] = random.standard_normal(rows).astype("f4")
-        save_file(tensors, folder / name / "model.safetensors")
+            pickled = {key: torch.from_numpy(value) for key, value in tensors.items()}
+            torch.save(pickled, folder / name / "pytorch_model.bin")
+        else:
+            save_file(tensors, folder / name / "model.safetensors")
         settings = {"in_features": columns, "out_features": rows, "bias": len(tensors) > 1}
         settings["activation_function"] = "torch.nn.modules." + kind
         (folder / name / "config.json").write_text(json.dumps(settings))
@@ -151,7 +154,7 @@ def test_a_text_beyond_the_context(bert: Served) -> None:
         ({"path": "../2_Dense"}, BadCheckpoint, "beside it"),
         ({"path": 3}, BadCheckpoint, "beside it"),
         ({"activation_function": "torch.nn.GELU"}, UnsupportedModel, "GELU"),
-        ({"weights": None}, UnsupportedModel, "pickled"),
+        ({"weights": None}, ModelNotFound, "download the weights"),
         ({"weights": {"other": np.zeros((4, 64), np.float32)}}, BadCheckpoint, "lacks"),
         ({"weights": {"linear.weight": np.zeros((4, 63), np.float32)}}, BadCheckpoint, "64 columns"),
         ({"weights": {"linear.weight": np.zeros(64, np.float32)}}, BadCheckpoint, "a matrix"),
