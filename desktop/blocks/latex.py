@@ -96,7 +96,7 @@ def _svg(ziamath: Any, text: str, size: float, display: bool) -> str:
 
     plain, rules = marked(text)
     try:
-        source = fromstring(unescape(ziamath.tex.tex2mml(plain, inline=not display)))
+        source = fromstring(ziamath.escapes.unescape(ziamath.tex.tex2mml(plain, inline=not display)))
         ruled(source, rules)
         for element in source.iter():
             if behind := element.get("mathbackground"):
@@ -111,6 +111,7 @@ def _svg(ziamath: Any, text: str, size: float, display: bool) -> str:
 
 @cache
 def _library() -> Any:
+    import ziamath.escapes
     import ziamath.tex
 
     import desktop.blocks.ruled_table  # noqa: F401 - it draws the tables from now on

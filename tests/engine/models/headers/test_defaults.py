@@ -31,6 +31,7 @@ MADE = {
     ("mamba", "time_step_rank"), ("falcon_mamba", "time_step_rank"), ("jamba", "mamba_dt_rank"),
     ("modernbert-decoder", "sliding_window"), ("bailing_hybrid", "linear_head_dim"),
     ("bailing_hybrid", "linear_num_heads"), ("zamba", "mamba_dt_rank"),
+    ("recurrent_gemma", "head_dim"), ("cohere_compass_text", "head_dim"),
 }  # fmt: skip
 """(model type, key) whose default the class computes from other keys."""
 
