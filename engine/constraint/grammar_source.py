@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from engine.constraint.gbnf import is_gbnf, lark_of
 from engine.constraint.least import least_bytes
 from engine.constraint.roomy import with_room
 from engine.errors import BadSetting
@@ -103,12 +104,13 @@ def regex_source(pattern: str) -> GrammarSource:
 
 
 def lark_source(grammar: str) -> GrammarSource:
-    """The texts of a Lark grammar (llguidance's dialect), whose first rule is `start`.
-
-    Raises `BadSetting`.
+    """The texts of a Lark grammar (llguidance's dialect), whose first rule is `start`, or of a GBNF grammar
+    (llama.cpp's), whose first rule is `root`. Raises `BadSetting`.
     """
     name = _("the grammar")
     _check_length(name, grammar)
+    if is_gbnf(grammar):
+        grammar = lark_of(grammar)
     return checked_source(name, [{"lark_grammar": f"{grammar}\n{NO_FORCING}"}])
 
 

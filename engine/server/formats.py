@@ -38,12 +38,8 @@ def format_of(fields: Fields, requested: Fields | None) -> Format:
     for name, kind in _OLD.items():
         if fields.get(name) is not None:
             found[name] = _structured(fields, name, kind)
-    if isinstance(fields.get("grammar"), str) and fields.get("grammar"):
-        raise bad_request(
-            "grammar is llama.cpp's form, which is not supported; send a Lark grammar as "
-            "structured_outputs.grammar, or a JSON schema.",
-            "grammar",
-        )
+    if fields.text("grammar"):  # llama.cpp's and KoboldCpp's, GBNF or Lark
+        found["grammar"] = "grammar", fields.text("grammar")
     formats = {name: one for name, one in found.items() if one[0] != "none"}
     if len(formats) > 1:
         raise bad_request(f"{' and '.join(formats)} exclude each other; send one of them.", [*formats][-1])

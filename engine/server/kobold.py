@@ -30,7 +30,7 @@ _NAMES = {
     "nsigma": "top_n_sigma", "sampler_seed": "seed", "stop_sequence": "stop",
 }  # fmt: skip
 """KoboldCpp's names of parameters: those of `parameters`."""
-_REFUSED = {"images": "this model reads text only", "grammar": "GBNF grammars are not followed"}
+_REFUSED = {"images": "this model reads text only"}
 
 
 async def generate(service: Service, exchange: Exchange) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ class ConstraintSettings(Settings):
             ("json", "JSON"),
             ("json_schema", "JSON schema"),
             ("regex", "Regular expression"),
-            ("grammar", "Lark grammar"),
+            ("grammar", "Lark or GBNF grammar"),
             ("choices", "Choices"),
         ),
     )

@@ -19,7 +19,7 @@ _WITHOUT_PATTERN = ("none", "json")
 _LABELS = {
     "json_schema": N_("JSON schema"),
     "regex": N_("Regular expression"),
-    "grammar": N_("Lark grammar"),
+    "grammar": N_("Lark or GBNF grammar"),
     "choices": N_("Choices, one per line"),
 }
 _NO_LABEL = N_("Pattern")

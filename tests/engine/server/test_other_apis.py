@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -56,10 +57,14 @@ def test_what_kobold_asks_first(served: Served) -> None:
     assert ask(served, "/api/v1/info/version").json == {"result": "1.2.5"}
     for path in ("/api/v1/config/max_context_length", "/api/extra/true_max_context_length"):
         assert ask(served, path).json == {"value": 1024}
-    for name in ("images", "grammar"):
-        answer = ask(served, "/api/v1/generate", {**GREEDY, name: "x"})
-        assert answer.status == 400
-        assert f"{name} is not supported" in answer.json["error"]
+    answer = ask(served, "/api/v1/generate", {**GREEDY, "images": "x"})
+    assert answer.status == 400
+    assert "images is not supported" in answer.json["error"]
+
+
+def test_kobold_follows_gbnf(served: Served) -> None:
+    found = ask(served, "/api/v1/generate", {**GREEDY, "grammar": 'root ::= [x-z]{3} "!"'}).json
+    assert re.fullmatch("[x-z]{3}!", found["results"][0]["text"])
 
 
 def test_lm_studio(served: Served) -> None:

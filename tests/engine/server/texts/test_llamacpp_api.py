@@ -89,7 +89,7 @@ def test_samplers_by_their_names() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "param"),
-    [({"grammar": "root ::= [a-z]"}, "grammar"), ({"post_sampling_probs": True}, "post_sampling_probs"),
+    [({"grammar": "root ::= [a-z"}, None), ({"post_sampling_probs": True}, "post_sampling_probs"),
      ({"prompt": {"a": 1}}, "prompt"), ({"prompt": None}, "prompt"),
      ({"repeat_last_n": 1.5}, "repeat_last_n"), ({"mirostat": 1}, "mirostat")],
 )  # fmt: skip
