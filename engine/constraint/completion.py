@@ -48,6 +48,9 @@ day 0.
 """
 _TURN_OF_BYTE = np.array([_TRIED_FIRST.find(byte) % 256 for byte in range(256)])
 _BLANKS, _CLOSING = b" \t\r\n", b"]}"
+_CONTROLS = bytes(byte for byte in (*range(32), 127) if byte != 0x0A)
+_LATE = 8
+"""Control characters, which nobody expects in a text, wait for paths that are so many bytes longer."""
 
 
 @cache
@@ -177,6 +180,8 @@ class Completer:
                 found = self._way(way.data + letter, place, (-expanded, i))
                 if found is None:
                     return
+                if byte in _CONTROLS and not found.complete:
+                    found = found._replace(cost=found.cost + _LATE)
                 stands = place.key if len(way.allowed) <= _NAMES else place._replace(name=b"").key
                 key = (
                     stands if self._source.is_json else len(found.data),

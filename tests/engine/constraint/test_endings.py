@@ -90,6 +90,12 @@ def test_letters_that_are_tried_later_are_tried() -> None:
     assert one.completion(b"") == b"q"
 
 
+def test_an_ending_has_control_characters_only_where_nothing_else_ends() -> None:
+    every = tokenizer_of(bytes_of("".join(map(chr, range(128)))))
+    assert GrammarFilter.regex(every, "- [^\n]+\n").completion(b"") == b"- !\n"
+    assert GrammarFilter.regex(every, "[^x]*\x00").completion(b"") == b"\x00"
+
+
 def test_long_tokens_are_used_and_nothing_that_only_one_filter_completes_is_an_ending() -> None:
     long = tokenizer_of([*bytes_of("ab"), b"a" * 32])
     ending = Budget([SelectFilter(long, ["a" * 32 + "b"])]).ending()
