@@ -60,7 +60,8 @@ class ScanBuffers:
             self.block[passes.IDS : passes.SCORES].view(np.int64),
             self.block[passes.SCORES : passes.WEIGHTS],
         )
-        self.maxima = self.block[passes.MAXIMA :].view(np.float32)
+        self.maxima = self.block[passes.MAXIMA : passes.LANES].view(np.float32)
+        self.lanes = self.block[passes.LANES :].view(np.float32)
         self.kernel: Any = None
 
 
@@ -71,7 +72,9 @@ def top_k_scan(logits: npt.NDArray[np.float32], count: int, room: ScanBuffers) -
     """
     if room.kernel is None:
         room.kernel = _scan_kernel()
-    found = room.kernel(np.ascontiguousarray(logits), count, room.maxima, room.ids, room.scores, room.sums)
+    found = room.kernel(
+        np.ascontiguousarray(logits), count, room.maxima, room.ids, room.scores, room.sums, room.lanes
+    )
     if found < 0:
         return None
     largest, total, inner = room.sums.tolist()
@@ -99,7 +102,7 @@ class Pick:
         self._whole, self._reported, self._some = room.alternatives, 0, room.alternatives[:0]
         # Views of the block as other types are made here: a kernel that makes them holds the errors that they
         # can raise, whose text names the folder of Numba, so that its bytes would differ from place to place.
-        self._block, self._ids, self._maxima = room.block, room.ids, room.maxima
+        self._block, self._ids, self._maxima, self._lanes = room.block, room.ids, room.maxima, room.lanes
         block = room.block
         block[passes.HEAD], block[passes.STEPS] = head, -1 if steps is None else len(steps)
         flat = [number for step in steps or () for number in step]
@@ -113,7 +116,7 @@ class Pick:
         token is -1 if the logits hold NaN or +inf or are all -inf.
         """
         token, final, raw, entropy, reported = self._kernel(
-            logits, uniform, alternatives, self._block, self._ids, self._maxima
+            logits, uniform, alternatives, self._block, self._ids, self._maxima, self._lanes
         )
         if reported != self._reported:
             self._reported, self._some = reported, self._whole[: 3 * reported]
@@ -122,7 +125,8 @@ class Pick:
 
 def softmax_sums(logits: npt.NDArray[np.float32], largest: np.float32) -> tuple[float, float]:
     """Sums over logits (V,) of w = exp(l - largest) and w * (l - largest), with l - largest at least -87."""
-    total, inner = _softmax_kernel()(np.ascontiguousarray(logits), largest)
+    lanes = np.empty(2 * passes.SUM_LANES, np.float32)
+    total, inner = _softmax_kernel()(np.ascontiguousarray(logits), largest, lanes)
     return float(total), float(inner)
 
 
@@ -165,23 +169,30 @@ def _scan_kernel() -> Any:
     from numba import types
 
     f32, f64 = types.float32[::1], types.float64[::1]
-    signature = types.int64(_read(types.float32), types.int64, f32, types.int64[::1], f64, f64)
+    signature = types.int64(_read(types.float32), types.int64, f32, types.int64[::1], f64, f64, f32)
     return _compiled(passes._scan, signature, _SCALED, _softmax_sums=_softmax_part, _bound=_bound_part)
 
 
 @functools.cache
 def _softmax_kernel() -> Any:
-    return _compiled(passes._softmax_sums, _softmax_signature(), _SUMMED, _from_bits=_bits_to_float)
+    return _compiled(passes._softmax_sums, _softmax_signature(), _SCALED, _exponential=_exponential_part)
 
 
 def _softmax_part() -> Any:
-    return _part(passes._softmax_sums, _softmax_signature(), _SUMMED, _from_bits=_bits_to_float())
+    return _part(passes._softmax_sums, _softmax_signature(), _SCALED, _exponential=_exponential_part())
+
+
+def _exponential_part() -> Any:
+    from numba import types
+
+    f32 = types.float32
+    return _part(passes._exponential, types.UniTuple(f32, 2)(f32, f32), _SCALED, _from_bits=_bits_to_float())
 
 
 def _softmax_signature() -> Any:
     from numba import types
 
-    return types.UniTuple(types.float64, 2)(_read(types.float32), types.float32)
+    return types.UniTuple(types.float64, 2)(_read(types.float32), types.float32, types.float32[::1])
 
 
 def _bound_part() -> Any:
@@ -197,7 +208,7 @@ def _pick_kernel() -> Any:
     from numba import types
 
     f64, whole, block = types.float64, types.int64, types.float64[::1]
-    parts = block, types.int64[::1], types.float32[::1]
+    parts = block, types.int64[::1], types.float32[::1], types.float32[::1]
     signature = types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), f64, whole, *parts)
     # No contraction or reordering of sums: the results must equal those of the Python steps.
     weigh = functools.partial(_part, passes._weigh, f64(block, whole, block), ())

@@ -22,7 +22,10 @@ HEAD, STEPS, PROGRAM = 3, 4, 5
 ALTERNATIVES = 32
 IDS = ALTERNATIVES + 3 * LONGEST_HEAD
 SCORES, WEIGHTS, MAXIMA = (IDS + LONGEST_HEAD * n for n in (1, 2, 3))
-ROOM = MAXIMA + BLOCK // 2
+SUM_LANES = 64
+"""The number of sums that the softmax is added up in, so that compilers need not reorder an addition."""
+LANES = MAXIMA + BLOCK // 2
+ROOM = LANES + SUM_LANES
 
 _GROUP = 16
 """Maxima tested together."""
@@ -85,30 +88,46 @@ def _from_bits(bits: Any) -> Any:
     raise AssertionError("only compiled code calls this")  # compiled code gets `_bits_to_float`
 
 
-def _softmax_sums(logits: Any, largest: Any) -> tuple[float, float]:
-    # exp d = 2^n exp r, n = round(d / ln 2): n becomes the exponent bits, exp r a polynomial (Cephes expf).
+def _exponential(logit: Any, largest: Any) -> tuple[Any, Any]:
+    # exp d, and d = logit - largest, at least -87. exp d = 2^n exp r, n = round(d / ln 2): n becomes the
+    # exponent bits, exp r a polynomial (Cephes expf).
+    depth = logit - largest
+    exponent = INT(max(depth, FLOAT(-87)) * FLOAT(1.44269504) + FLOAT(127.5))
+    # NaN stays NaN and propagates to the sums
+    depth = FLOAT(-87) if depth < FLOAT(-87) else depth
+    power = FLOAT(exponent - INT(127))
+    r = depth - power * FLOAT(0.693147181)
+    value = FLOAT(1.9875691500e-4) * r + FLOAT(1.3981999507e-3)
+    value = value * r + FLOAT(8.3334519073e-3)
+    value = value * r + FLOAT(4.1665795894e-2)
+    value = value * r + FLOAT(1.6666665459e-1)
+    value = value * r + FLOAT(5.0000001201e-1)
+    return (value * r * r + r + FLOAT(1)) * _from_bits(exponent << INT(23)), depth
+
+
+def _softmax_sums(logits: Any, largest: Any, lanes: Any) -> tuple[float, float]:
+    # `lanes` (2 * SUM_LANES,) are overwritten. Each has an order of its own, the same in all that call this:
+    # left to a compiler, the order of a sum depends on what it is compiled into, and on the processor.
     total: Any = 0.0
     inner: Any = 0.0
+    weights, products = lanes[:SUM_LANES], lanes[SUM_LANES : 2 * SUM_LANES]
     for start in range(0, logits.shape[0], BLOCK):
+        lanes[:] = FLOAT(0)
         part = logits[start : start + BLOCK]
-        first, second = FLOAT(0), FLOAT(0)
-        for j in range(part.shape[0]):
-            depth = part[j] - largest
-            exponent = INT(max(depth, FLOAT(-87)) * FLOAT(1.44269504) + FLOAT(127.5))
-            # NaN stays NaN and propagates to the sums
-            depth = FLOAT(-87) if depth < FLOAT(-87) else depth
-            power = FLOAT(exponent - INT(127))
-            r = depth - power * FLOAT(0.693147181)
-            value = FLOAT(1.9875691500e-4) * r + FLOAT(1.3981999507e-3)
-            value = value * r + FLOAT(8.3334519073e-3)
-            value = value * r + FLOAT(4.1665795894e-2)
-            value = value * r + FLOAT(1.6666665459e-1)
-            value = value * r + FLOAT(5.0000001201e-1)
-            weight = (value * r * r + r + FLOAT(1)) * _from_bits(exponent << INT(23))
-            first += weight
-            second += weight * depth
-        total += first
-        inner += second
+        whole = part.shape[0] // SUM_LANES * SUM_LANES
+        for at in range(0, whole, SUM_LANES):
+            some = part[at : at + SUM_LANES]
+            for j in range(SUM_LANES):
+                weight, depth = _exponential(some[j], largest)
+                weights[j] += weight
+                products[j] += weight * depth
+        for j in range(part.shape[0] - whole):
+            weight, depth = _exponential(part[whole + j], largest)
+            weights[j] += weight
+            products[j] += weight * depth
+        for j in range(SUM_LANES):
+            total += weights[j]
+            inner += products[j]
     return total, inner
 
 
@@ -141,7 +160,7 @@ def _reaching(maxima: Any, bound: Any) -> int:
     return int(number)
 
 
-def _scan(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any) -> int:
+def _scan(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any, lanes: Any) -> int:
     # Returns how many of the likeliest were found; -1 if the logits hold NaN or +inf or are all -inf.
     maxima[:] = -np.inf
     for start in range(0, logits.shape[0], BLOCK):
@@ -154,7 +173,7 @@ def _scan(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any
     if not (largest > -np.inf and largest < np.inf):
         return -1
     sums[0] = largest
-    sums[1], sums[2] = _softmax_sums(logits, largest)
+    sums[1], sums[2] = _softmax_sums(logits, largest, lanes)
     if math.isnan(sums[1]):
         return -1
     if count <= 0:
@@ -201,12 +220,14 @@ def _weigh(scores: Any, count: Any, weights: Any) -> float:
     return total
 
 
-def _pick(logits: Any, uniform: Any, alternatives: Any, block: Any, ids: Any, maxima: Any) -> Picked:
+def _pick(
+    logits: Any, uniform: Any, alternatives: Any, block: Any, ids: Any, maxima: Any, lanes: Any
+) -> Picked:
     # Returns the token (-1 for invalid logits), its final and raw probability, the entropy and the number of
-    # alternatives reported. `ids` and `maxima` are parts of `block`.
+    # alternatives reported. `ids`, `maxima` and `lanes` are parts of `block`.
     scores = block[SCORES:WEIGHTS]
     head = int(block[HEAD])
-    found = _scan(logits, head, maxima, ids, scores, block[:3])
+    found = _scan(logits, head, maxima, ids, scores, block[:3], lanes)
     if found < 0:
         return -1, 0.0, 0.0, 0.0, 0
     largest, total, inner = block[0], block[1], block[2]

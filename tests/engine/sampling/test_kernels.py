@@ -41,8 +41,7 @@ def test_softmax_sums(size: int) -> None:
 
 def test_weights_of_every_depth_are_right() -> None:
     # One token at the top and one more in each other block, all of these at one depth: the sum tells the
-    # weight of that depth, and blocks are added in float64, so that no sum of many float32 numbers, which
-    # each width of vectors makes in another order, is in it.
+    # weight of that depth, and blocks are added in float64, so that no sum of many float32 numbers is in it.
     blocks = kernels.MIN_COMPILED // passes.BLOCK
     for depth in np.linspace(-60, 0, 241).astype(np.float32):
         logits = np.full(kernels.MIN_COMPILED + 1, -np.inf, np.float32)
@@ -51,6 +50,24 @@ def test_weights_of_every_depth_are_right() -> None:
         weight = np.exp(float(logits[0]) - 3.0)
         total = kernels.softmax_sums(logits, logits.max())[0]
         assert total - 1 == pytest.approx(blocks * weight, rel=2e-7, abs=blocks * 2.0**-53)
+
+
+def test_each_compiler_adds_up_in_one_order() -> None:
+    """The order is written down, so the sums have the same bits whatever they are compiled into."""
+    size = 2 * passes.BLOCK + 3 * passes.SUM_LANES + 37
+    logits = (np.random.default_rng(4).standard_normal(size) * 2).astype(np.float32)
+    largest = logits.max()
+    # beside a weight of 1 in another lane, a float64 sum tells the bits of each
+    alone = (kernels.softmax_sums(np.array([largest, each]), largest)[0] - 1 for each in logits)
+    weights, total = np.fromiter(alone, np.float32), 0.0
+    for start in range(0, size, passes.BLOCK):
+        lanes = np.zeros(passes.SUM_LANES, np.float32)
+        for at in range(start, min(start + passes.BLOCK, size), passes.SUM_LANES):
+            some = weights[at : at + passes.SUM_LANES]
+            lanes[: len(some)] += some
+        for lane in lanes.tolist():
+            total += lane
+    assert kernels.softmax_sums(logits, largest)[0] == total
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -112,6 +129,7 @@ def test_a_scan_finds_what_sorting_finds(size: int) -> None:
             assert not found.complete
             assert found.largest == float(logits.max())
             assert found.total == pytest.approx(np.exp(depths).sum(), rel=5e-7)
+            assert (found.total, found.inner) == kernels.softmax_sums(logits, logits.max())
             assert np.array_equal(found.maxima, column_maxima(logits))
 
 
