@@ -5,7 +5,8 @@ The exact oracle is llama.cpp on the same weights dequantised to an F32 file, wi
 tokens greedily for each prompt of `tests/golden/prompts.json` (a model without a chat template gets the text
 prompts). We are compared after the prompt and after each of these tokens: with the whole text as prefill,
 with the 32 tokens one by one, and four at a time, as drafts are checked; llama.cpp on the original file is
-compared in the same way, all at once and one by one.
+compared in the same way, all at once and one by one. "Every position" is prefill, compared after each token
+of the prompts, too: text that the model would not have written itself, where 8-bit prompts are further off.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from tests.tools.twins import write_twin
 Array = np.ndarray[Any, Any]
 MARGIN = 0.1
 """Nats between the oracle's two likeliest tokens, above which a greedy choice must be the same."""
+
+_JUDGED = ("prefill", "one by one", "fours")
+_SKIPPED = 8
+"""Positions at the start of a text whose every other position is compared: too few tokens tell the next."""
 
 
 @dataclass
@@ -83,10 +88,8 @@ def right(options: Options, work: str) -> Iterator[Line]:
         unfinished = exact_path.with_suffix(".part")
         write_twin(path, unfinished)
         unfinished.rename(exact_path)
-    found = {
-        name: Distance()
-        for name in ("prefill", "one by one", "fours", "llama.cpp prefill", "llama.cpp one by one")
-    }
+    others = "every position", "llama.cpp prefill", "llama.cpp one by one"
+    found = {name: Distance() for name in (*_JUDGED, *others)}
     with ExitStack() as stack:
         _, cache = stack.enter_context(opened(path, options.threads, 1024, prompt_bits=options.prompt_bits))
         oracle, rival = (
@@ -102,7 +105,11 @@ def right(options: Options, work: str) -> Iterator[Line]:
             first = len(ids) - 1
             whole = ids + greedy(oracle, ids)
             exact = log_softmax(oracle.scores[first : len(whole)])
-            found["prefill"].add(exact, log_softmax(_rows(cache, whole, 0, cache.rows)[first:]))
+            ours = _rows(cache, whole, 0, cache.rows)
+            found["prefill"].add(exact, log_softmax(ours[first:]))
+            found["every position"].add(
+                log_softmax(oracle.scores[_SKIPPED : len(whole)]), log_softmax(ours[_SKIPPED:])
+            )
             for name, step in (("one by one", 1), ("fours", 4)):
                 found[name].add(exact, log_softmax(_rows(cache, whole, len(ids), step)))
             rival.reset()
@@ -115,7 +122,7 @@ def right(options: Options, work: str) -> Iterator[Line]:
             found["llama.cpp one by one"].add(exact, log_softmax(rival.scores[first : len(whole)]))
     print(f"    {len(asked)} prompts, {CONTINUATION + 1} positions each", flush=True)
     for name, distance in found.items():
-        yield from distance.lines(f"{work} {name}", not name.startswith("llama"))
+        yield from distance.lines(f"{work} {name}", name in _JUDGED)
 
 
 def _rows(cache: PagedCache, ids: list[int], prompt: int, step: int) -> Array:
