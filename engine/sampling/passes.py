@@ -236,12 +236,10 @@ def _pick(
         block[ALTERNATIVES + 3 * i] = ids[i]
         block[ALTERNATIVES + 3 * i + 1] = math.exp(scores[i] - largest) / total
         block[ALTERNATIVES + 3 * i + 2] = 0.0
-    chosen, count = 0, found
+    steps = int(block[STEPS])
+    chosen, count = 0, 1 if steps < 0 else found
     mass: Any = 1.0
     weights[0] = 1.0
-    steps = int(block[STEPS])
-    if steps < 0:
-        count = 1
     for step in range(steps):
         code, value = int(block[PROGRAM + 2 * step]), block[PROGRAM + 2 * step + 1]
         if code == SCALE:
