@@ -46,16 +46,16 @@ def StreamGenerator(
     """Generate a reply to `input`, the formatted prompt.
 
     With `chunk_prefilling`, `input` is only the new turn and follows the first `start_pos` tokens of
-    the conversation: add each turn's `usage["total_tokens"]` to it. `gen_params` (mapping or
-    attributes): n_predict, temp, top_k, top_p, repeat_penalty, and seed (below 0: random). `device` and
-    `quant_llm` are ignored.
+    the conversation: add each turn's `total_tokens` to it, that of `usage` or of `timing`. `gen_params`
+    (mapping or attributes): n_predict, temp, top_k, top_p, repeat_penalty, and seed (below 0: random).
+    `device` and `quant_llm` are ignored.
 
-    Yields a dict every `stream_interval` or more tokens and at the end: `text` (after the prompt if `echo`),
-    `usage` {prompt_tokens, completion_tokens, total_tokens}, `finish_reason` (None, at the end "stop" or
-    "length") and `timing` (None, at the end {context_tokens, context_time, total_tokens,
-    generation_time_list}, in seconds). The end-of-turn token counts towards the completion. If the generator
-    is closed early, the tokens generated so far stay in the conversation. Raises `BadSetting` for a
-    `start_pos` beyond the conversation and for settings out of range.
+    Yields a dict at the first token, then every `stream_interval` or more tokens, and at the end: `text`
+    (after the prompt if `echo`), `usage` {prompt_tokens, completion_tokens, total_tokens}, `finish_reason`
+    (None, at the end "stop" or "length") and `timing` (None, at the end {context_tokens, context_time,
+    total_tokens, generation_time_list}, in seconds). The end-of-turn token counts towards the completion. If
+    the generator is closed early, the tokens generated so far stay in the conversation. Raises `BadSetting`
+    for a `start_pos` beyond the conversation and for settings out of range.
     """
     if stream_interval < 1:
         raise BadSetting(f"stream_interval is {stream_interval}, but it must be at least 1.")
@@ -72,7 +72,7 @@ def StreamGenerator(
         max_tokens=int(value("n_predict", 512)), stop_token_ids=tuple(stop_token_ids), keep_stop=True
     )
     turn = _Turn(frozenset(stop_token_ids).union(tokenizer.stop_token_ids), len(new), input if echo else "")
-    yielded = 0
+    yielded = 1 - stream_interval  # the first token is shown at once
     stream = model.stream(GenerationRequest(ids, sampler, stops, seed=seed, started=turn.started))
     try:
         with closing(stream) as events:
@@ -88,7 +88,8 @@ def StreamGenerator(
                 elif isinstance(event, Done):
                     timing = {
                         "context_tokens": len(new), "context_time": event.stats.first_token_seconds,
-                        "total_tokens": len(turn.written), "generation_time_list": turn.times[1:],
+                        "total_tokens": len(new) + len(turn.written),
+                        "generation_time_list": turn.times[1:],
                     }  # fmt: skip
                     yield turn.state(
                         "length" if event.reason in ("max_tokens", "context_full") else "stop", timing
@@ -140,11 +141,12 @@ def _before(model: StreamingGenerator, start_pos: int) -> list[int]:
 
 
 def _sampler(value: Any) -> tuple[SamplerSettings, int | None]:
+    """The sampler and the seed; as in TinyChat, a penalty up to 1 and a top-p from 1 on are off."""
     temperature, top_p = float(value("temp", 0.7)), float(value("top_p", 0.95))
     greedy = temperature < _GREEDY_TEMPERATURE or top_p < _GREEDY_TOP_P
     seed = int(value("seed", -1))
     return SamplerSettings(
-        temperature=0.0 if greedy else max(temperature, 0.01), top_p=top_p or 1.0,
+        temperature=0.0 if greedy else max(temperature, 0.01), top_p=1.0 if greedy else min(top_p, 1.0),
         top_k=max(0, int(value("top_k", 40))), min_p=0.0,
-        repetition_penalty=float(value("repeat_penalty", 1.1)), order=_STEPS,
+        repetition_penalty=max(1.0, float(value("repeat_penalty", 1.1))), order=_STEPS,
     ), seed if seed >= 0 else None  # fmt: skip

@@ -20,7 +20,8 @@ _TENSORS = dict.fromkeys(
     ("key_states", "value_states", "key_scales", "value_scales", "temp_tensors", "shape_basic", "shape_wk",
      "shape_wv", "shape_s", "q_block", "all_tensors", "get_kv_state", "store_kv_state", "touch_device",
      "create_state_tensors", "update_cache_tensors", "wbits", "has_scales", "caches", "fixed_device",
-     "weights_per_element_k", "weights_per_element_v"),
+     "weights_per_element_k", "weights_per_element_v", "head_dim", "num_hidden_layers",
+     "num_key_value_heads"),
     "keys and values lie in pages of the backend, not in tensors; use copy_states or clone",
 )  # fmt: skip
 

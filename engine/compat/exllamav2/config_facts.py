@@ -28,6 +28,7 @@ _POSITIONS = (
 _FILES = (
     "arch", "tensor_file_map", "tensor_files", "tokenizer_path", "model_config", "generation_config",
     "checkpoint_fused_mlp", "checkpoint_offset_qzeros", "norm_head", "initializer_range",
+    "attention_multiplier", "query_pre_attn_scalar", "scale_depth", "sliding_window_pattern",
 )  # fmt: skip
 MISSING: Mapping[str, str] = (
     {"vision_" + name: "pictures are not supported yet" for name in _VISION}

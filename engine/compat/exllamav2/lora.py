@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from engine.compat.exllamav2.attributes import Declared
 from engine.compat.exllamav2.cache import CachedModel
@@ -14,6 +14,11 @@ from engine.weights.lora_adapter import open_adapter
 class ExLlamaV2Lora(Declared):
     """An adapter's folder and scaling; a generator reads the weights when it first uses them."""
 
+    missing: ClassVar[Any] = dict.fromkeys(
+        ("config", "model", "lora_config_path", "lora_path", "lora_r", "lora_alpha", "target_modules",
+         "bias_ignored", "embed_tokens", "lm_head", "tensors"),
+        "the adapter's files have it, in `folder`",
+    )  # fmt: skip
     folder: Path
     lora_scaling: float
 

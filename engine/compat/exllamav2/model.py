@@ -39,10 +39,12 @@ class LazyCache(Protocol):
 
 
 _INSIDE = dict.fromkeys(
-    ("modules", "modules_dict", "device_context", "cache_map", "tp_context", "head_layer_idx",
-     "last_kv_layer_idx", "forward_chunk", "get_modules", "set_device_map", "set_cache_map"),
+    ("modules", "modules_dict", "device_context", "cache_map", "head_layer_idx",
+     "last_kv_layer_idx", "forward_chunk", "get_modules", "set_device_map", "set_cache_map",
+     "get_cache_devices", "create_device_context", "drop_device_context", "free_device_context",
+     "get_device_context", "update_loras"),
     "the engine's decoder is not made of such modules",
-)  # fmt: skip
+) | {"archparams": "it describes parts of models for pictures"}  # fmt: skip
 
 
 class ExLlamaV2(Declared):
@@ -56,8 +58,9 @@ class ExLlamaV2(Declared):
     config: ExLlamaV2Config
     loaded: bool
 
-    def __init__(self, config: ExLlamaV2Config, lazy_load: bool = False) -> None:
-        """`lazy_load` makes no difference: nothing is loaded before `load`."""
+    def __init__(self, config: ExLlamaV2Config, lazy_load: bool = False, archparams: Any = None) -> None:
+        """`lazy_load` makes no difference: nothing is loaded before `load`. `archparams` is refused."""
+        refuse("archparams", archparams, None, _INSIDE["archparams"])
         self.config = config
         self.loaded = False
         self._model: Model | None = None
@@ -68,6 +71,10 @@ class ExLlamaV2(Declared):
         if self._model is None:
             raise EngineError("The model is not loaded: call load() or load_autosplit(cache) first.")
         return self._model
+
+    @property
+    def tp_context(self) -> None:
+        """None, so that scripts make caches for one process: GPUs share the layers, not matrices."""
 
     def context_length(self) -> int:
         """The longest sequence, with positions scaled as the configuration says."""

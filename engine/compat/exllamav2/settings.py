@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 BREAKERS = (".", ",", "!", "?", "<", ">", "[", "]", "(", ")", "{", "}", "\\n", "\\t", '"')
 """Texts whose tokens are DRY's sequence breakers by default."""
+KEPT = ("\\n",)
+"""Texts whose tokens XTC never removes by default."""
+_MOST = 1 << 20
+"""More than any vocabulary or context has, so that larger counts mean the same."""
 
 
 @dataclass
@@ -94,14 +98,16 @@ class Settings(Declared):
     def allow_tokens(self, tokenizer: ExLlamaV2Tokenizer, tokens: Sequence[int | str]) -> None:
         """Sample only these tokens, ids or texts of single tokens: the `token_bias` of all others is -inf.
 
-        Raises ValueError for a text that is not one token.
+        Where there is a `token_bias`, only these tokens change: they are allowed too, as after an earlier
+        call. Raises ValueError for a text that is not one token.
         """
         import torch
 
         ids = [tokenizer.single_id(one) if isinstance(one, str) else int(one) for one in tokens]
         if None in ids:
             raise ValueError(f"{tokens[ids.index(None)]!r} is not one token of this model; give its ids")
-        self.token_bias = torch.full((_padded(tokenizer),), -torch.inf)
+        if self.token_bias is None:
+            self.token_bias = torch.full((_padded(tokenizer),), -torch.inf)
         self.token_bias[ids] = 0.0
 
     def frozen(self) -> SamplerSettings:
@@ -119,23 +125,23 @@ class Settings(Declared):
             order.insert(order.index("dynamic_temperature"), "temperature")
         return SamplerSettings(
             temperature=max(0.0, self.temperature),
-            top_k=max(0, self.top_k),
+            top_k=min(max(0, self.top_k), _MOST),
             top_p=_off_at_zero(self.top_p),
             min_p=self.min_p if 0 < self.min_p < 1 else 0.0,
             repetition_penalty=self.token_repetition_penalty,
-            repetition_range=max(-1, self.token_repetition_range),
-            repetition_decay=self.token_repetition_decay,
+            repetition_range=min(max(-1, self.token_repetition_range), _MOST),
+            repetition_decay=min(max(0, self.token_repetition_decay), _MOST),
             presence_penalty=self.token_presence_penalty,
             frequency_penalty=self.token_frequency_penalty,
             dry_multiplier=max(0.0, self.dry_multiplier),
             dry_base=self.dry_base,
             dry_allowed_length=self.dry_allowed_length,
-            dry_range=self.dry_range,
-            min_temperature=self.min_temp,
-            max_temperature=self.max_temp,
+            dry_range=min(max(0, self.dry_range), _MOST),
+            min_temperature=max(0.0, self.min_temp),
+            max_temperature=max(0.0, self.max_temp),
             temperature_exponent=self.temp_exponent,
             smoothing_factor=max(0.0, self.smoothing_factor),
-            skew=self.skew,
+            skew=min(max(-50.0, self.skew), 50.0),
             top_a=max(0.0, self.top_a),
             tail_free=_off_at_zero(self.tfs),
             typical=_off_at_zero(self.typical),
@@ -164,7 +170,7 @@ class Settings(Declared):
             breakers = frozenset(named) if named is not None else ids_containing(tokenizer, BREAKERS)
         if self.xtc_probability > 0:
             ignored = self.xtc_ignore_tokens
-            protected = frozenset(ignored) if ignored is not None else ids_containing(tokenizer, ("\\n",))
+            protected = frozenset(ignored) if ignored is not None else ids_containing(tokenizer, KEPT)
         return TokenTables(
             vocabulary=tokenizer.vocab_size,
             bias=tuple(zip(biased.tolist(), bias[biased].tolist(), strict=True)),

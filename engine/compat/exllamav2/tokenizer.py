@@ -99,7 +99,8 @@ class ExLlamaV2Tokenizer(Declared):
         ("tokenizer_config_dict", "unspecial_piece_to_id", "unspecial_id_to_piece", "id_to_ord",
          "get_id_to_ord_list", "special_delimiters", "unspecial_delimiters", "encode_unspecial",
          "decode_unspecial", "encode_special_or_unspecial", "tokenized_str_cache", "max_cached_strings",
-         "prefix_to_ids", "prefix_id_to_ids", "char_trie", "char_trie_ci", "id_to_piece_with_special"),
+         "prefix_to_ids", "prefix_id_to_ids", "char_trie", "char_trie_ci", "id_to_piece_with_special",
+         "decode_", "Trie"),
         "the engine's tokenizer has no such parts; use encode, decode and the get_ methods",
     )  # fmt: skip
     config: ExLlamaV2Config
@@ -109,11 +110,25 @@ class ExLlamaV2Tokenizer(Declared):
     extended_piece_to_id: dict[str, int]
     newline_token, space_token = "\n", " "
 
-    def __init__(self, config: ExLlamaV2Config) -> None:
+    def __init__(
+        self,
+        config: ExLlamaV2Config,
+        lazy_init: bool = True,
+        force_json: bool = False,
+        force_spm: bool = False,
+    ) -> None:
+        """Open the tokenizer of `config.model_dir`. Raises what opening a model raises.
+
+        `lazy_init` makes no difference: tables of the vocabulary are always made on first use. `force_json`
+        and `force_spm` are refused: the engine chooses between a model's tokenizer files.
+        """
         from engine.models.open_text import open_tokenizer
         from engine.weights.checkpoint import open_checkpoint
 
-        assert config.model_dir is not None
+        for name, forced in (("force_json", force_json), ("force_spm", force_spm)):
+            refuse(name, forced, False, "the engine chooses between a model's tokenizer files")
+        if config.model_dir is None:
+            raise ValueError("model_dir must be set before the tokenizer is opened")
         checkpoint = open_checkpoint(Path(config.model_dir))
         try:
             self.engine_tokenizer = open_tokenizer(checkpoint)

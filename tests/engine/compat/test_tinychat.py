@@ -23,7 +23,8 @@ def test_whole_texts_every_few_tokens():
     reply = fresh_reply(prompt, 9)
     last = results[-1]
     assert tokenizer().decode(prompt + reply) == "the quick brown" + last["text"]
-    counts = [0] + [r["usage"]["completion_tokens"] for r in results[:-1]]
+    counts = [r["usage"]["completion_tokens"] for r in results[:-1]]
+    assert counts[0] == 1
     assert len(counts) > 3
     assert all(later - earlier >= 2 for earlier, later in pairwise(counts))
     assert all(last["text"].startswith(r["text"]) for r in results)
@@ -40,7 +41,7 @@ def test_whole_texts_every_few_tokens():
     timing = last["timing"]
     assert (timing["context_tokens"], timing["total_tokens"], len(timing["generation_time_list"])) == (
         len(prompt),
-        9,
+        len(prompt) + 9,
         8,
     )
     assert timing["context_time"] > 0
@@ -57,7 +58,8 @@ def test_turns_keep_the_end_of_turn_token():
     start = 0
     (*_, result) = StreamGenerator(generator, tokenizer(), "the quick", start, PARAMS, chunk_prefilling=True)
     assert (result["text"], result["finish_reason"]) == ("brown fox", "stop")
-    start += result["usage"]["total_tokens"]
+    start += result["timing"]["total_tokens"]  # as TinyChat's demo.py does
+    assert start == result["usage"]["total_tokens"]
     assert start == len(first) + len(answer) + 1, "the end-of-turn token counts"
     model.program.ran.clear()
     (*_, result) = StreamGenerator(
@@ -98,6 +100,13 @@ def test_parameters():
         list(StreamGenerator(generator, tokenizer(), "the quick", 0, PARAMS | {"temp": 1.0, "top_p": 0.0}))[
             -1
         ]["text"]
+        == list(StreamGenerator(generator, tokenizer(), "the quick", 0, PARAMS))[-1]["text"]
+    )
+    wide = PARAMS | {"temp": 1.0, "seed": 7, "top_p": 1.5, "repeat_penalty": 0.0, "top_k": -1}
+    assert list(StreamGenerator(generator, tokenizer(), "the quick", 0, wide))[-1]["text"] == texts[0]
+    below = PARAMS | {"temp": 1.0, "top_p": -1.0}
+    assert (
+        list(StreamGenerator(generator, tokenizer(), "the quick", 0, below))[-1]["text"]
         == list(StreamGenerator(generator, tokenizer(), "the quick", 0, PARAMS))[-1]["text"]
     )
     with pytest.raises(BadSetting, match="start_pos is 10000"):

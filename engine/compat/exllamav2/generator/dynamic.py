@@ -39,7 +39,10 @@ class ExLlamaV2DynamicGenerator(Declared):
 
     missing: ClassVar[Any] = dict.fromkeys(
         ("all_pages", "unreferenced_pages", "referenced_pages", "job_serial", "access_serial", "ngram",
-         "sampling_pool", "filter_pool", "paged_params"),
+         "sampling_pool", "filter_pool", "filter_queue", "paged_params", "get_paged_params",
+         "validate_cache", "iterate_start_jobs", "iterate_gen", "iterate_draftmodel_gen",
+         "iterate_ngram_gen", "defrag_buffers", "last_defrag_serial", "padded_vocab_size", "logits_pinned",
+         "draft_ids_pinned", "draft_input_ids_pinned"),
         "the page table and the queue are the engine's",
     )  # fmt: skip
     model: ExLlamaV2
@@ -147,7 +150,7 @@ class ExLlamaV2DynamicGenerator(Declared):
     def results(self, event: JobEvent) -> list[dict[str, Any]]:
         """The dicts that report an event of one of the jobs. Raises a job's error."""
         job = event.job.identifier
-        return list(job.results(event, self.tokenizer.encode)) if isinstance(job, ExLlamaV2DynamicJob) else []
+        return list(job.results(event, self.tokenizer)) if isinstance(job, ExLlamaV2DynamicJob) else []
 
     def cancel(self, job: ExLlamaV2DynamicJob) -> None:
         """End a job, which has no further results."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -58,10 +58,20 @@ class ExLlamaV2DynamicJob(Declared):
     """
 
     missing: ClassVar[Any] = dict.fromkeys(
-        ("held_text", "held_tokens", "checkpoint", "all_unique_hashes", "generator", "sampler_rng",
-         "current_new_page", "max_cached_pages", "non_sequential_pages", "total_pages", "skips"),
+        ("held_text", "held_tokens", "held_probs", "held_k_tokens", "held_k_probs", "held_logits",
+         "checkpoint", "all_unique_hashes", "generator", "rng", "prefix_token", "current_new_page",
+         "max_cached_pages", "non_sequential_pages", "total_pages", "allocated_pages", "skips", "ngrams",
+         "ngram_position", "alt_rope_embed", "alt_rope_offset", "stop_tokens_list", "stop_strings_list",
+         "stop_strings_utf32_buffer", "stop_strings_utf32_offsets", "banned_strings_utf32_buffer",
+         "banned_strings_utf32_offsets", "Sequence", "is_prefill_done", "get_max_seq_len",
+         "get_input_ids_list", "receive_logits", "receive_sample", "prepare_for_queue",
+         "current_new_pages_required", "prefill", "get_block_index", "allocate_pages", "deallocate_pages"),
         "it is the inner state of ExLlamaV2's loop",
-    )  # fmt: skip
+    ) | dict.fromkeys(
+        ("time_enqueue", "time_first_prefill", "time_first_token", "time_last_token", "cached_pages",
+         "cached_tokens", "accepted_draft_tokens", "rejected_draft_tokens"),
+        "the last dict of the job has times and counts",
+    ) | dict.fromkeys(("stop_tokens", "stop_strings"), "stop_conditions has them")  # fmt: skip
     input_ids: Any
     max_new_tokens: int
     min_new_tokens: int = 0
@@ -140,10 +150,12 @@ class ExLlamaV2DynamicJob(Declared):
         self._enqueued = self._started = time.perf_counter()
         return self._job
 
-    def results(self, event: JobEvent, encode: Callable[[str], Any]) -> Iterator[dict[str, Any]]:
-        """The dicts that report an event; `encode` makes tensors of suppressed text. Raises a job's error.
+    def results(self, event: JobEvent, tokenizer: ExLlamaV2Tokenizer) -> Iterator[dict[str, Any]]:
+        """The dicts that report an event. Raises a job's error.
 
-        Every dict has `job`, `stage`, `serial` and `eos`, and `identifier` if there is one.
+        Every dict has `job`, `stage`, `serial` and `eos`, and `identifier` if there is one. With eos, `held`
+        is what ended the reply and is not part of it: a stop token (`token_ids`, and `text` if that would be
+        shown), or the `text` of a stop string.
         """
         what, step = event.event, event.step
         if isinstance(what, Failed):
@@ -159,19 +171,19 @@ class ExLlamaV2DynamicJob(Declared):
             if step is not None and step.reason:
                 self._last = what  # the dict of its end has it
             else:
-                yield self._streamed(what, step.tokens if step is not None else (), encode)
+                yield self._streamed(what, step.tokens if step is not None else (), tokenizer)
         elif isinstance(what, Done):
             tokens = step.tokens if step is not None else ()
             self.is_finished = True
-            result = self._streamed(self._last or Text(""), tokens if self._last else (), encode)
-            yield result | {"eos": True} | self._summary(what)
+            result = self._streamed(self._last or Text(""), tokens if self._last else (), tokenizer)
+            yield result | {"eos": True} | self._summary(what, tokenizer)
 
     def _result(self, stage: str, **more: Any) -> dict[str, Any]:
         found = {"job": self, "stage": stage, "eos": False, "serial": self.serial_number}
         return found | ({} if self.identifier is None else {"identifier": self.identifier}) | more
 
     def _streamed(
-        self, what: Text, tokens: Sequence[WrittenToken], encode: Callable[[str], Any]
+        self, what: Text, tokens: Sequence[WrittenToken], tokenizer: ExLlamaV2Tokenizer
     ) -> dict[str, Any]:
         import torch
 
@@ -179,7 +191,8 @@ class ExLlamaV2DynamicJob(Declared):
         if what.text:
             result["text"] = what.text
         if what.suppressed:
-            result |= {"suppressed_text": what.suppressed, "suppressed_tokens": encode(what.suppressed)}
+            ids = tokenizer.encode(what.suppressed)
+            result |= {"suppressed_text": what.suppressed, "suppressed_tokens": ids}
         infos = [token.info for token in tokens]
         if not infos:
             return result
@@ -196,7 +209,7 @@ class ExLlamaV2DynamicJob(Declared):
                 result["logits"] = torch.stack(rows)[None]
         return result
 
-    def _summary(self, done: Done) -> dict[str, Any]:
+    def _summary(self, done: Done, tokenizer: ExLlamaV2Tokenizer) -> dict[str, Any]:
         stats = done.stats
         waited = self._started - self._enqueued
         found: dict[str, Any] = {
@@ -214,9 +227,13 @@ class ExLlamaV2DynamicJob(Declared):
             found["accepted_draft_tokens"] = stats.accepted_tokens
             found["rejected_draft_tokens"] = stats.drafted_tokens - stats.accepted_tokens
         if done.reason == "stop_token" and self._job is not None:
-            found |= {"eos_triggering_token_id": self._job.ids[-1], "eos_triggering_token_str": done.trigger}
+            token = self._job.ids[-1]
+            found |= {"eos_triggering_token_id": token, "eos_triggering_token_str": done.trigger}
+            found["held"] = {"token_ids": _Ids([token]).torch()}
+            if self.decode_special_tokens or token not in tokenizer.extended_id_to_piece:
+                found["held"]["text"] = done.trigger
         elif done.reason == "stop_string":
-            found["eos_triggering_string"] = done.trigger
+            found |= {"eos_triggering_string": done.trigger, "held": {"text": done.trigger}}
         return found
 
 

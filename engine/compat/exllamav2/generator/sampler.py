@@ -10,11 +10,14 @@ import numpy.typing as npt
 
 from engine.compat.exllamav2.attributes import refuse
 from engine.compat.exllamav2.generator.base import check_settings
+from engine.compat.exllamav2.settings import BREAKERS, KEPT
 from engine.compat.exllamav2.settings import Settings as SamplerSettings
+from engine.errors import NotSupportedYet
 from engine.generator.request import Guidance
 from engine.sampling.sampler import Sampler
 from engine.tensors import Floats
 from engine.text.tokenizer.healing import TokenPrefixes
+from engine.text.tokenizer.token_rules import ids_containing
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -28,6 +31,39 @@ class ExLlamaV2Sampler:
     """The namespace of `Settings`, and `sample`."""
 
     Settings = SamplerSettings
+
+    @staticmethod
+    def get_dry_default_sequence_breaker_tokens(tokenizer: ExLlamaV2Tokenizer) -> set[int]:
+        """The ids that `dry_sequence_breakers` None stands for: punctuation, line breaks, control tokens."""
+        return set(ids_containing(tokenizer.engine_tokenizer, BREAKERS))
+
+    @staticmethod
+    def get_default_xtc_mask_tokens(tokenizer: ExLlamaV2Tokenizer) -> frozenset[int]:
+        """The ids that `xtc_ignore_tokens` None stands for: line breaks and control tokens."""
+        return ids_containing(tokenizer.engine_tokenizer, KEPT)
+
+    @staticmethod
+    def get_xtc_mask_tensor(
+        tokenizer: ExLlamaV2Tokenizer, vocab_size: int, xtc_mask_tokens: frozenset[int] | None
+    ) -> Any:
+        """(vocab_size,) bool, false for the ids that XTC never removes; None stands for the default ones."""
+        import torch
+
+        kept = xtc_mask_tokens
+        if kept is None:
+            kept = ids_containing(tokenizer.engine_tokenizer, KEPT)
+        mask = torch.ones(vocab_size, dtype=torch.bool)
+        mask[sorted(kept)] = False
+        return mask
+
+    @staticmethod
+    def apply_dry(
+        settings: SamplerSettings, tokenizer: ExLlamaV2Tokenizer, sequence_ids: Any, logits: Any
+    ) -> None:
+        """Raises `NotSupportedYet`: `sample` applies DRY with the other steps."""
+        raise NotSupportedYet(
+            "`ExLlamaV2Sampler.apply_dry` is not supported here: `sample` applies DRY; call that instead."
+        )
 
     @staticmethod
     def sample(

@@ -134,9 +134,13 @@ def test_what_ends_a_job(generator, tokenizer, alone):
         assert end["eos_reason"] == reason
         if reason == "stop_string":
             assert (end["eos_triggering_string"], end["full_completion"]) == (text[4:7], text[:4])
-        if reason == "stop_token":
+            assert end["held"] == {"text": text[4:7]}
+        elif reason == "stop_token":
             assert end["eos_triggering_token_id"] == token
             assert end["full_completion"] == ""
+            assert end["held"] == {"text": tokenizer.decode([token]), "token_ids": torch.tensor([[token]])}
+        else:
+            assert "held" not in end
         if reason == "end_filter":
             assert end["full_completion"] in ("yes", "no")
     waiting = generator.generate(

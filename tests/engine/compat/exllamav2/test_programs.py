@@ -123,11 +123,17 @@ def test_filters_of_the_settings(model, cache, tokenizer):
 
 
 def test_allowed_tokens(tokenizer):
-    settings = Settings()
-    settings.disallow_tokens(tokenizer, [5])
+    settings, a = Settings(), tokenizer.single_id("a")
     settings.allow_tokens(tokenizer, ["a", 7])
     tables = settings.tables(tokenizer.engine_tokenizer)
-    assert (tables.allowed, tables.banned, tables.bias) == ({tokenizer.single_id("a"), 7}, frozenset(), ())
+    assert (tables.allowed, tables.banned, tables.bias) == ({a, 7}, frozenset(), ())
+    settings.allow_tokens(tokenizer, [5])
+    assert settings.tables(tokenizer.engine_tokenizer).allowed == {a, 5, 7}
+    other = Settings()
+    other.disallow_tokens(tokenizer, [5, 6])
+    other.allow_tokens(tokenizer, [5])
+    tables = other.tables(tokenizer.engine_tokenizer)
+    assert (tables.allowed, tables.banned) == (None, {6})
     with pytest.raises(ValueError, match="'one two three' is not one token"):
         settings.allow_tokens(tokenizer, ["one two three"])
 

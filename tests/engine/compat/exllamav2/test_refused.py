@@ -127,7 +127,10 @@ def test_settings():
         {"token_frequency_penalty": -40.0}, {"dry_multiplier": 400.0, "dry_base": 30.0},
         {"mirostat": True, "mirostat_tau": 40.0, "mirostat_eta": 5.0},
         {"min_temp": 5.0, "max_temp": 40.0, "temp_exponent": 30.0}, {"temperature": -1.0},
-        {"token_repetition_range": -5}, {"dry_multiplier": -1.0},
+        {"token_repetition_range": -5}, {"dry_multiplier": -1.0}, {"top_k": 10**7}, {"skew": -100.0},
+        {"token_repetition_range": 10**7}, {"token_repetition_decay": -1}, {"min_temp": -1.0},
+        {"max_temp": -1.0}, {"dry_multiplier": 1.0, "dry_range": -1},
+        {"dry_multiplier": 1.0, "dry_range": 10**7},
     ],
 )  # fmt: skip
 def test_ranges_as_wide_as_the_original_s(generator, values):

@@ -107,6 +107,7 @@ def test_chat(loaded, model_dir, capsys):
     model_init.post_init_load(model, args, allow_auto_split=True)
     assert not model.loaded
     kinds = (ExLlamaV2Cache_8bit, ExLlamaV2Cache_Q6, ExLlamaV2Cache_Q8, ExLlamaV2Cache, ExLlamaV2Cache_Q4)
+    assert not model.tp_context
     cache = kinds[-1](model, lazy=True)
     model.load_autosplit(cache)
     generator = ExLlamaV2StreamingGenerator(
