@@ -47,8 +47,9 @@ def from_hf(keys: Keys) -> ModelConfig:
                 "Choose another model."
             )
         )
-    if keys.raw("logit_scale") is not None:
-        raise UnsupportedModel(_("The model sets logit_scale, which is not supported. Choose another model."))
+    scale = width**-0.5  # what the makers' code, unlike transformers, multiplies the logits by
+    if keys.raw("logit_scale") != "inv_sqrt_d_model":
+        scale = keys.number("logit_scale", 1e-6, 1e6, 1.0)
     shape = hf_shape(
         keys.replaced("intermediate_size", ratio * width).without("num_key_value_heads", "head_dim"),
         "layer_norm_epsilon", layer_norm_epsilon=1e-5, tie_word_embeddings=True,
@@ -60,6 +61,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         slopes=alibi_slopes(shape["heads"], most),
         attention_scale=attention.optional("softmax_scale", 0.0, _MOST),
         attention_clip=attention.optional("clip_qkv", 0.0, _MOST),
+        logit_scale=scale,
         attention_bias=False,
         output_bias=False,
         mlp_bias=False,

@@ -5,6 +5,7 @@ What nearly all architectures name alike is read here; `engine.models.architectu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -132,7 +133,11 @@ _GGUF_ALTERING = (
     "attention.max_alibi_bias", "attention.temperature_scale", "attn_logit_softcapping",
     "final_logit_softcapping", "logit_scale", "embedding_scale", "residual_scale",
 )  # fmt: skip
-"""Keys that change a decoder's arithmetic: absent or 0, unless the architecture handles them."""
+"""Keys that change a decoder's arithmetic: absent, 0 or without effect, unless the architecture handles
+them.
+"""
+_GGUF_FACTORS = "logit_scale", "embedding_scale", "residual_scale"
+"""Those of them that 1 leaves without effect."""
 
 
 def gguf_shape(
@@ -152,8 +157,14 @@ def gguf_shape(
     keys = _alike_in_all(keys)
     if not keys.has("feed_forward_length"):  # a mixture without dense layers needs none
         keys = keys.renamed(feed_forward_length="expert_feed_forward_length")
+    width, heads = (
+        keys.integer("embedding_length", 1, 1 << 20),
+        keys.integer("attention.head_count", 1, 1 << 14),
+    )
+    head_dim = head_dimension(keys, "attention.key_length", width, heads)
+    neutral = {**dict.fromkeys(_GGUF_FACTORS, 1.0), "attention.scale": head_dim**-0.5}
     for key in _GGUF_ALTERING:
-        if key not in handled and keys.raw(key):
+        if key not in handled and keys.raw(key) and not _is_near(keys.raw(key), neutral.get(key)):
             raise UnsupportedModel(
                 _(
                     "The model sets {architecture}.{key}, which is not supported yet. Choose another model.",
@@ -161,11 +172,6 @@ def gguf_shape(
                     key=key,
                 )
             )
-    width, heads = (
-        keys.integer("embedding_length", 1, 1 << 20),
-        keys.integer("attention.head_count", 1, 1 << 14),
-    )
-    head_dim = head_dimension(keys, "attention.key_length", width, heads)
     value_dim = keys.integer("attention.value_length", 1, 1 << 16, head_dim)
     if value_dim != head_dim and "attention.value_length" not in handled:
         raise UnsupportedModel(
@@ -187,6 +193,12 @@ def gguf_shape(
         ),
         "tied": "output.weight" not in tensors,
     }
+
+
+def _is_near(value: Any, expected: float | None) -> bool:
+    """Whether a value is this number as float32; False without a number."""
+    number = isinstance(value, int | float)
+    return expected is not None and number and math.isclose(value, expected, rel_tol=1e-6)
 
 
 def _alike_in_all(keys: Keys) -> Keys:

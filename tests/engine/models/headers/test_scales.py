@@ -1,0 +1,70 @@
+"""Scales in headers: those without effect are no reason to refuse a model, and MPT's is obeyed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.models.architectures import mpt
+from engine.models.headers.decoder import gguf_shape
+from engine.models.headers.keys import Keys
+from tests.engine.backends.kernel_oracles import Matrix
+
+SIZES = {
+    "embedding_length": 64, "attention.head_count": 4, "block_count": 2, "feed_forward_length": 96,
+    "context_length": 128, "attention.layer_norm_rms_epsilon": 1e-5,
+}  # fmt: skip
+WIDTH = {"architectures": ["MptForCausalLM"], "d_model": 64, "n_layers": 2, "n_heads": 4}
+
+
+def shape(**more: Any) -> dict[str, Any]:
+    """What the header of a `llama` says with these keys."""
+    named = {f"llama.{name}": value for name, value in {**SIZES, **more}.items()}
+    return gguf_shape(
+        Keys(named, "the header", "llama."), {"token_embd.weight": Matrix("F32", (10, 64), 1)}, "llama"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("logit_scale", 1.0), ("embedding_scale", 1.0), ("residual_scale", 1.0), ("logit_scale", 0.0),
+        ("attention.scale", 0.25), ("attention.scale", 0.25000003),
+    ],
+)  # fmt: skip
+def test_a_scale_without_effect_is_no_reason_to_refuse(key: str, value: float) -> None:
+    assert shape(**{key: value}) == shape()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("logit_scale", 0.5), ("embedding_scale", 1.001), ("attention.scale", 1.0), ("attention.scale", "1"),
+        ("attention.clamp_kqv", 1.0),
+    ],
+)  # fmt: skip
+def test_another_is(key: str, value: Any) -> None:
+    with pytest.raises(UnsupportedModel, match=f"{re.escape(key)}, which is not supported"):
+        shape(**{key: value})
+
+
+def test_the_scale_of_another_head_dimension() -> None:
+    assert shape(**{"attention.key_length": 100, "attention.value_length": 100, "attention.scale": 0.1})
+    with pytest.raises(UnsupportedModel, match=r"attention\.scale"):
+        shape(**{"attention.key_length": 100, "attention.value_length": 100, "attention.scale": 0.25})
+
+
+@pytest.mark.parametrize(
+    ("said", "scale"), [({}, 1.0), ({"logit_scale": None}, 1.0), ({"logit_scale": 0.5}, 0.5),
+                        ({"logit_scale": "inv_sqrt_d_model"}, 0.125)],
+)  # fmt: skip
+def test_mpt_s_logits_are_scaled_as_the_makers_say(said: dict[str, Any], scale: float) -> None:
+    assert mpt.from_hf(Keys({**WIDTH, **said}, "config.json")).logit_scale == scale
+
+
+def test_mpt_s_scale_is_a_number() -> None:
+    with pytest.raises(BadCheckpoint, match="logit_scale"):
+        mpt.from_hf(Keys({**WIDTH, "logit_scale": "wide"}, "config.json"))
