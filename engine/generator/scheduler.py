@@ -171,10 +171,11 @@ class Scheduler:
                 self._advance(job, None, once=True)
         elif job.stop.is_set():
             self._end_stopped()
-        if (model_pass := job.waits_for) is not None:
-            self._read_last = model_pass.reads
-            opened.runner.chunk, opened.runner.first_row = self._chunk or self._cache.rows, 0
-        return model_pass
+        if (needed := job.waits_for) is None or (needed.reads and self._events and job in self._streams):
+            return None  # whoever listens hears that the prompt will be read before that takes its time
+        self._read_last = needed.reads
+        opened.runner.chunk, opened.runner.first_row = self._chunk or self._cache.rows, 0
+        return needed
 
     def _go_on_together(self) -> None:
         """The turn of several active jobs, or of none."""

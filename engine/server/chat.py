@@ -15,6 +15,7 @@ from engine.server.exchange import Exchange
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
+from engine.server.progress import Progress
 from engine.server.replies import Begun, Delta, Ended, Score, Writer, chat_work, usage
 from engine.server.service import Service
 from engine.server.tools import call_deltas, called, offer_of
@@ -29,6 +30,7 @@ class ChatCall:
     logprobs: int | None
     stream: bool
     include_usage: bool
+    progress: bool = False
     old_form: bool = False
 
     def writers(self) -> list[Writer]:
@@ -77,6 +79,7 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         logprobs,
         fields.flag("stream"),
         stream_options is not None and stream_options.flag("include_usage"),
+        fields.flag("return_progress"),
         offer.old_form,
     )
 
@@ -150,10 +153,11 @@ async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Ma
     """The answer as events."""
     writers = call.writers()
     more = {"usage": None} if call.include_usage else {}
+    progress = Progress(call.progress)
 
     async def send(index: int, delta: Mapping[str, Any], **rest: Any) -> None:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None} | rest
-        await exchange.send_event({**head, "choices": [choice], **more})
+        await exchange.send_event({**head, "choices": [choice], **more, **progress.of(number, event)})
 
     async for number, event in service.events(exchange):
         if isinstance(event, Begun):
@@ -161,6 +165,8 @@ async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Ma
                 await exchange.start_stream()
             await send(number, {"role": "assistant", "content": None if call.requests[0].tools else ""})
             continue
+        if progress.of(number, event):
+            await send(number, {})
         writer = writers[number]
         if (delta := writer.feed(event)) is not None:
             scores = {"logprobs": _logprobs(delta.scores)} if call.logprobs is not None else {}

@@ -25,6 +25,10 @@ _LINE_STREAM = {"content-type": "application/x-ndjson", "cache-control": "no-cac
 
 FailureEvents = Callable[[Failure], Iterable[tuple[Mapping[str, Any], str]]]
 """The events, (value, name) each, that tell a client of a failure in a stream."""
+Ping = Callable[[], tuple[Mapping[str, Any], str] | None]
+"""The event, (value, name), that shows the client of a silent stream that it is still answered. None is a
+comment, which all readers of server-sent events skip.
+"""
 
 
 class Exchange:
@@ -43,7 +47,9 @@ class Exchange:
         self.failure_events: FailureEvents = lambda failure: ((failure.body_for(self._path), ""),)
         self.streaming = False
         """Whether the answer is a stream that has begun."""
+        self.ping: Ping = lambda: None
         self._lines = False
+        self._sent = 0.0
         self.since = time.monotonic()
         self.tokens = 0
         """How many tokens have been written for it."""
@@ -133,13 +139,27 @@ class Exchange:
     async def start_stream(self, *, lines: bool = False) -> None:
         """Begin a stream of events; with `lines` each is a line of JSON."""
         await self._start(200, _LINE_STREAM if lines else _EVENT_STREAM)
-        self.streaming, self._lines = True, lines
+        self.streaming, self._lines, self._sent = True, lines, time.monotonic()
 
     async def send_event(self, value: Mapping[str, Any], name: str = "") -> None:
         """One event of a stream."""
         head = f"event: {name}\n".encode() if name else b""
         body = to_json(value) + b"\n" if self._lines else head + b"data: " + to_json(value) + b"\n\n"
-        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        await self._send_part(body)
+
+    @property
+    def silence_left(self) -> float | None:
+        """How many seconds the stream may stay silent; None without a stream."""
+        return self._sent + self._bounds.ping_seconds - time.monotonic() if self.streaming else None
+
+    async def send_ping(self) -> None:
+        """A sign of life in a stream: many clients and proxies give up after a minute without any byte."""
+        event = self.ping()
+        await (self._send_part(b": ping\n\n") if event is None else self.send_event(*event))
+
+    async def _send_part(self, part: bytes) -> None:
+        self._sent = time.monotonic()
+        await self._send({"type": "http.response.body", "body": part, "more_body": True})
 
     async def end_stream(self, *, done: bool = True) -> None:
         """End a stream; `done` ends it as OpenAI's do."""

@@ -34,6 +34,8 @@ class Bounds:
     """From there to the end of its body."""
     write_seconds: float = 120.0
     """How long a client may read nothing of an answer that waits for it."""
+    ping_seconds: float = 15.0
+    """How long a stream may be silent before its client gets a sign of life."""
     idle_seconds: float = 60.0
     """How long a connection stays open for a further request."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,7 +114,7 @@ class Service:
         reply that was ended on the server.
         """
         ended = set[int]()
-        while found := await exchange.channel.take():
+        while found := await _taken(exchange):
             for number, event in joined(found):
                 if isinstance(event, Ended):
                     ended.add(number)
@@ -167,6 +169,15 @@ class Service:
         self._closing = True
         for exchange in self._open:
             exchange.channel.fail(CLOSING)
+
+
+async def _taken(exchange: Exchange) -> Sequence[tuple[int, Any]]:
+    """What has happened since; meanwhile a stream that is silent for too long gets signs of life."""
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(exchange.silence_left):
+                return await exchange.channel.take()
+        await exchange.send_ping()
 
 
 class Endpoint:

@@ -69,6 +69,7 @@ async def messages(service: Service, exchange: Exchange) -> Mapping[str, Any] | 
             for _ in message.feed(event):
                 pass
         return message.whole()
+    exchange.ping = lambda: ({"type": "ping"}, "ping")
     exchange.failure_events = lambda failure: ((failure.body_for(MESSAGES_PATH), "error"),)
     async for _, event in service.events(exchange):
         if isinstance(event, Begun):

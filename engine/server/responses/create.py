@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -142,6 +141,7 @@ async def _stream(service: Service, exchange: Exchange, response: _Response) -> 
         for kind in ("response.created", "response.in_progress"):
             await exchange.send_event(*response.numbered({"type": kind, "response": response.whole()}))
 
+    exchange.ping = response.again
     exchange.failure_events = lambda failure: (response.numbered(response.failed(failure)),)
     async for _, event in service.events(exchange):
         if isinstance(event, Begun):
@@ -163,7 +163,7 @@ class _Response:
         self.output = Output(scored=call.logprobs is not None)
         self.events: list[bytes] = []
         """Those of the items so far as JSON, if the response is stored."""
-        self._numbers = itertools.count()
+        self._next = 0
 
     def keep(self, event: Event, exchange: Exchange) -> None:
         """Keep an event for later readers. Raises `ApiError` when memory is short."""
@@ -173,8 +173,16 @@ class _Response:
 
     def numbered(self, event: Event) -> tuple[Event, str]:
         """An event with its number, and its name; the first has the number 0."""
-        kind = event["type"]
-        return {"type": kind, "sequence_number": next(self._numbers), **event}, kind
+        kind, number = event["type"], self._next
+        self._next += 1
+        return {"type": kind, "sequence_number": number, **event}, kind
+
+    def again(self) -> tuple[Event, str]:
+        """What a client knows, as a sign of life: programs such as Codex count events and skip comments. It
+        has the number of the event before it, so that the numbers are those of the stored events.
+        """
+        kind = "response.in_progress"
+        return {"type": kind, "sequence_number": self._next - 1, "response": self.whole()}, kind
 
     def feed(self, event: Any) -> Iterator[Event]:
         """The events that an event of the reply becomes."""

@@ -15,6 +15,7 @@ from engine.server.exchange import Exchange, to_json
 from engine.server.failure import bad_request
 from engine.server.fields import Fields, is_ids
 from engine.server.host import ServedModel
+from engine.server.progress import Progress
 from engine.server.replies import Begun, Ended, Reading, Score, Written
 from engine.server.service import Service
 from engine.server.texts.completions import Prompt, prompts_of
@@ -61,7 +62,11 @@ class _Choice:
         self._text += event.text
         self._scores += event.scores
         self._counts["tokens_predicted"] += event.tokens
-        return {**self._head, "stop": False, **self._content(event.text, event.scores), **self._counts}
+        return self.piece(event.text, event.scores)
+
+    def piece(self, text: str, scores: Sequence[Score]) -> dict[str, Any]:
+        """A piece of a stream."""
+        return {**self._head, "stop": False, **self._content(text, scores), **self._counts}
 
     def whole(self, *, streamed: bool) -> dict[str, Any]:
         """The answer, or the last piece of a stream."""
@@ -148,10 +153,13 @@ async def _written(
     stream = fields.flag("stream")
     works = [completion_work(prompt, request, scores, echo=False, write=write) for prompt in prompts]
     service.start(exchange, works)
+    progress = Progress(fields.flag("return_progress"))
     async for number, event in service.events(exchange):
         if stream and isinstance(event, Begun) and not exchange.streaming:
             await exchange.start_stream()
         piece = choices[number].feed(event)
+        if stream and (report := progress.of(number, event)):
+            await exchange.send_event({**choices[number].piece("", ()), **report})
         if stream and piece is not None:
             await exchange.send_event(piece)
         if stream and isinstance(event, Ended):

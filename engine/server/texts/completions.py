@@ -18,6 +18,7 @@ from engine.server.failure import bad_request
 from engine.server.fields import Fields, is_ids
 from engine.server.host import ServedModel, Work
 from engine.server.options import Bounds
+from engine.server.progress import Progress
 from engine.server.replies import Begun, Ended, Prompted, ReplyEvent, Score, Written, usage
 from engine.server.service import Service
 from engine.server.texts.infill import Infill
@@ -40,6 +41,7 @@ class CompletionCall:
     logprobs: int | None
     stream: bool
     include_usage: bool
+    progress: bool
 
 
 @dataclass
@@ -120,7 +122,9 @@ def completion_call(fields: Fields, model: ServedModel, bounds: Bounds) -> Compl
     )
     options = fields.part("stream_options")
     usage_asked = options is not None and options.flag("include_usage")
-    return CompletionCall(model, works, count, logprobs, fields.flag("stream"), usage_asked)
+    return CompletionCall(
+        model, works, count, logprobs, fields.flag("stream"), usage_asked, fields.flag("return_progress")
+    )
 
 
 async def completions(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
@@ -163,14 +167,17 @@ async def _stream(
 ) -> None:
     """The answer as events."""
     more = {"usage": None} if call.include_usage else {}
+    progress = Progress(call.progress)
 
     async def send(index: int, text: str, **rest: Any) -> None:
         choice = {"index": index, "text": text, "logprobs": None, "finish_reason": None} | rest
-        await exchange.send_event({**head, "choices": [choice], **more})
+        await exchange.send_event({**head, "choices": [choice], **more, **progress.of(number, event)})
 
     async for number, event in service.events(exchange):
         if isinstance(event, Begun | Prompted) and not exchange.streaming:
             await exchange.start_stream()
+        if progress.of(number, event):
+            await send(number, "")
         choice = choices[number]
         start = len(choice.text)
         if (piece := choice.feed(event)) is not None:
