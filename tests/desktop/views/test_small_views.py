@@ -284,6 +284,8 @@ def test_welcome_download_with_cancel_and_retry(qtbot) -> None:
     assert page.first_run.trouble.text() == "There is no network."
     assert page.first_run.download.isVisible()
     assert "Retry" in page.first_run.download.text()
+    page.show_download("0 of 98 MB", 0, 98)
+    assert not page.first_run.trouble.isVisible()  # what went wrong before is over
 
 
 def test_a_starter_inside_the_package_is_not_offered_as_a_download(qtbot, monkeypatch, tmp_path) -> None:

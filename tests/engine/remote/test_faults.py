@@ -128,14 +128,25 @@ def test_the_key_is_not_sent_on(server: FakeServer) -> None:
         assert other.asked == []
 
 
-def test_a_redirect_on_the_same_host_is_followed(server: FakeServer) -> None:
-    server.routes[CHAT] = lambda asked: Reply(308, {"location": f"{CHAT}/", "content-length": "0"})
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_redirect_on_the_same_host_is_followed(server: FakeServer, status: int) -> None:
+    server.routes[CHAT] = lambda asked: Reply(status, {"location": f"{CHAT}/", "content-length": "0"})
     server.routes[f"{CHAT}/"] = lambda asked: events(says("Hi"), END, "[DONE]")
     found = list(chat_of(server).stream(asking(), threading.Event()))
     assert [e.text for e in found if isinstance(e, Text)] == ["Hi"]
     assert [asked.headers["authorization"] for asked in server.asked] == [f"Bearer {KEY}"] * 2
     server.routes[f"{CHAT}/"] = server.routes[CHAT]
     assert "itself repeatedly" in sentence_of(server)[1]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_list_of_models_elsewhere_on_the_same_host(server: FakeServer, status: int) -> None:
+    moved = Reply(status, {"location": "/v1/models/", "content-length": "0"})
+    server.routes["/v1/models"] = lambda asked: moved
+    server.routes["/v1/models/"] = lambda asked: json_reply({"data": [{"id": "m"}]})
+    found = Client(Provider("lab", "Lab", server.url), KEY).models(threading.Event())
+    assert [model.name for model in found] == ["m"]
+    assert [asked.method for asked in server.asked] == ["GET"] * 2
 
 
 def test_a_post_is_not_made_a_get(server: FakeServer) -> None:
