@@ -43,6 +43,10 @@ FLAG_NAMES: dict[tuple[type[Settings], str], str] = {
 """Flags named differently from their field, because the field's name is too vague on its own."""
 
 
+_FORMATS = ("grammar", "json_schema")
+"""Values of `ConstraintSettings.format` that have a flag of their own."""
+
+
 def add_settings(
     parser: argparse.ArgumentParser, cls: type[Settings], *, without: Collection[str] = ()
 ) -> None:
@@ -51,6 +55,8 @@ def add_settings(
     Lists take several values, or the flag several times.
     """
     group = parser.add_argument_group(heading(cls))
+    if cls is ConstraintSettings:
+        _add_formats(group)
     kinds = field_kinds(cls)  # type: ignore[arg-type]
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         if field.name in without:
@@ -69,6 +75,28 @@ def add_settings(
         default = shown_default(field.default)
         help = _("{help} Default: {default}.", help=translate(info.help), default=default).replace("%", "%%")
         group.add_argument(flag, dest=field.name, default=None, help=help, **more)
+
+
+def _add_formats(group: Any) -> None:
+    """Add llama.cpp's flags, one for each format, of which one may be given."""
+    either = group.add_mutually_exclusive_group()
+    more: dict[str, Any] = {"type": text_or_file, "metavar": "TEXT|@FILE"}
+    file: dict[str, Any] = {"type": lambda path: text_or_file(f"@{path}"), "metavar": "FILE"}
+    either.add_argument(
+        "--grammar",
+        help=_("a Lark or GBNF grammar for the reply, in place of --format and --pattern"),
+        **more,
+    )
+    either.add_argument("--grammar-file", dest="grammar", help=_("a file with such a grammar"), **file)
+    either.add_argument(
+        "-j",
+        "--json-schema",
+        help=_("a JSON schema for the reply, in place of --format and --pattern"),
+        **more,
+    )
+    either.add_argument(
+        "-jf", "--json-schema-file", dest="json_schema", help=_("a file with such a schema"), **file
+    )
 
 
 def heading(cls: type[Settings]) -> str:
@@ -118,6 +146,14 @@ def read_settings(cls: type[S], options: argparse.Namespace) -> S:
                 _("--device and --{flag} both choose the device. Use only one of them.", flag=twice[0])
             )
         given |= options.device
+    for format in _FORMATS if cls is ConstraintSettings else ():
+        if (pattern := getattr(options, format, None)) is not None:
+            if twice := [name for name in ("format", "pattern") if given[name] is not None]:
+                flags = {"one": format.replace("_", "-"), "other": twice[0]}
+                raise BadSetting(
+                    _("--{one} and --{other} both choose the format. Use only one of them.", **flags)
+                )
+            given |= {"format": format, "pattern": pattern}
     flat = {name: _flatten(value) for name, value in given.items() if value is not None}
     return cls(**flat)
 

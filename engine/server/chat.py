@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.core import ChatRequest
+from engine.core import CallPiece, ChatRequest
 from engine.server import parameters
 from engine.server.conversation import messages_of
 from engine.server.exchange import Exchange
@@ -18,7 +18,12 @@ from engine.server.host import ServedModel
 from engine.server.progress import Progress
 from engine.server.replies import Begun, Delta, Ended, Score, Writer, chat_work, usage
 from engine.server.service import Service
-from engine.server.tools import call_deltas, called, offer_of
+from engine.server.tools import call_deltas, called, offer_of, whole_calls
+
+_MISTRALS = "mistral-client-"
+"""How Mistral's own clients begin their name. They read each delta of a call as a whole call, as Mistral's
+servers send it; others join deltas, and repeated names would be joined, too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,8 @@ def _reasoning(text: str) -> dict[str, str]:
 async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Mapping[str, Any]) -> None:
     """The answer as events."""
     writers = call.writers()
+    calls_whole = exchange.program.startswith(_MISTRALS)
+    pieces: list[list[CallPiece]] = [[] for _ in writers]
     more = {"usage": None} if call.include_usage else {}
     progress = Progress(call.progress)
 
@@ -173,9 +180,14 @@ async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Ma
             text = _reasoning(delta.reasoning) | ({"content": delta.text} if delta.text else {})
             if delta.call is None or text:
                 await send(number, text, **scores)
-            for piece in call_deltas(delta.call, old_form=call.old_form):
-                await send(number, piece)
+            if calls_whole:
+                pieces[number] += [delta.call] if delta.call is not None else []
+            else:
+                for piece in call_deltas(delta.call, old_form=call.old_form):
+                    await send(number, piece)
         if isinstance(event, Ended):
+            if pieces[number]:
+                await send(number, {"tool_calls": whole_calls(pieces[number])})
             await send(number, {}, finish_reason=_finish(writer, call), stop_reason=writer.stop_reason)
     if call.include_usage:
         await exchange.send_event({**head, "choices": [], "usage": usage_of(writers)})

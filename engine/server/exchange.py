@@ -133,6 +133,11 @@ class Exchange:
         await self.send_json(failure.body_for(self._path), failure.status, headers)
 
     @property
+    def program(self) -> str:
+        """What the client calls itself (`User-Agent`)."""
+        return dict(self.scope["headers"]).get(b"user-agent", b"").decode("latin-1")  # type: ignore[no-any-return]
+
+    @property
     def _path(self) -> str:
         return str(self.scope.get("path", ""))
 

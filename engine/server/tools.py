@@ -21,6 +21,7 @@ __all__ = [
     "checked_tool",
     "flat_offer_of",
     "offer_of",
+    "whole_calls",
 ]
 
 MOST_TOOLS = 512
@@ -180,6 +181,11 @@ def call_deltas(piece: CallPiece | None, *, old_form: bool = False) -> list[dict
     """A piece of a call as the deltas of a streamed answer have it: the name alone, then arguments."""
     found = _numbered(piece)
     return [{"function_call": one["function"]} if old_form else {"tool_calls": [one]} for one in found]
+
+
+def whole_calls(pieces: Iterable[CallPiece]) -> list[Mapping[str, Any]]:
+    """All pieces of a reply's calls as the `tool_calls` of one delta."""
+    return [{"index": index, **call} for index, call in enumerate(calls_json(pieces))]
 
 
 def called(pieces: Iterable[CallPiece], *, old_form: bool = False) -> dict[str, Any]:

@@ -303,6 +303,16 @@ def test_run_with_everything_that_shapes_a_reply(answer, run_command, tiny, tmp_
     )
     form = answer(*prompt, "--format", "json_schema", "--pattern", f"@{schema}", "--max-tokens", 200)
     assert json.loads(form["text"])["a"] in ("x", "y")
+    for flags in (("--json-schema", f"@{schema}"), ("-jf", schema), ("-j", schema.read_text())):
+        assert answer(*prompt, *flags, "--max-tokens", 200)["text"] == form["text"]
+    grammar = tmp_path / "digits.gbnf"
+    grammar.write_text('root ::= [0-9]{3} "!"')
+    for flags in (
+        ("--grammar", f"@{grammar}"),
+        ("--grammar-file", grammar),
+        ("--grammar", grammar.read_text()),
+    ):
+        assert re.fullmatch("[0-9]{3}!", answer(*prompt, *flags)["text"])
     assert answer(*prompt, "--format", "choices", "--pattern", "yes\nno")["text"] in ("yes", "no")
     assert answer(*prompt, "--begin-with", "Well,")["text"].startswith("Well,")
     banned = plain["text"].strip()[:4]
@@ -335,6 +345,11 @@ def test_run_with_everything_that_shapes_a_reply(answer, run_command, tiny, tmp_
         (("--drafting", "model", "--draft-model", "nowhere.gguf"), "nowhere.gguf"),
         (("--format", "regex", "--pattern", "(("), "expression"),
         (("--format", "json_schema", "--pattern", "{"), "JSON"),
+        (("--grammar", 'root ::= "a'), "grammar"),
+        (("--grammar-file", "nowhere.gbnf"), "nowhere.gbnf"),
+        (("--json-schema", "{"), "JSON"),
+        (("--json-schema", "{}", "--format", "json"), "--json-schema and --format both choose"),
+        (("--grammar", "start: /a/", "--pattern", "a"), "--grammar and --pattern both choose"),
         (("--logit-bias", "no number"), "no number"),
         (("--pattern", "@nowhere.json", "--format", "json_schema"), "nowhere.json"),
         (("--order", "temperature", "warmth"), "warmth"),

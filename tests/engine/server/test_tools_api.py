@@ -270,3 +270,30 @@ def test_a_conversation_with_calls_goes_on(served: Served) -> None:
     answer = complete(served, messages=[hello, message, result], tools=COUNTING, tool_choice="none")
     assert answer.status == 200
     assert "tool_calls" not in answer.json["choices"][0]["message"]
+
+
+@pytest.mark.loopback
+def test_mistrals_clients_get_whole_calls(served: Served) -> None:
+    """Their models of a delta need the name in each piece of a call, and other clients join the names."""
+    tool = function("count", parameters=NUMBERS)
+    body = {
+        "messages": [{"role": "user", "content": "Count"}], "tools": [tool], "tool_choice": "any", "seed": 3,
+        "temperature": 0, "stream": True, "max_tokens": 200, "parallel_tool_calls": False,
+    }  # fmt: skip
+
+    def calls(program: str) -> tuple[list[Any], Any]:
+        answer = ask(served, "/v1/chat/completions", body, headers={"User-Agent": program})
+        choices = [event["choices"][0] for event in answer.events[:-1]]
+        found = [call for one in choices for call in one["delta"].get("tool_calls", ())]
+        return found, choices[-1]["finish_reason"]
+
+    pieces, end = calls("openai/3.57")
+    whole, same = calls("mistral-client-python/3.7.0")
+    assert end == same == "tool_calls"
+    assert len(pieces) > len(whole) > 0
+    assert all(call["function"]["name"] == "count" and call["id"] for call in whole)
+    assert [call["index"] for call in whole] == [*range(len(whole))]
+    assert "".join(call["function"]["arguments"] for call in whole) == "".join(
+        piece["function"]["arguments"] for piece in pieces
+    )
+    assert all(json.loads(call["function"]["arguments"])["n"] in range(100) for call in whole)
