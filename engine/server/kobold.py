@@ -17,6 +17,7 @@ from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.replies import Begun, Ended, Written
 from engine.server.service import Service
+from engine.server.texts.cut import Cut
 from engine.server.texts.scoring import completion_work
 from engine.server.tokens import asked
 
@@ -25,6 +26,7 @@ VERSION = "1.90"
 _DEFAULTS = {"temperature": 0.7, "top_k": 100, "top_p": 0.92, "repetition_penalty": 1.07}
 """KoboldCpp's, where neither the request nor the model's authors say otherwise."""
 _TOKENS = 200
+_LONGEST = 1 << 20
 _NAMES = {
     "rep_pen": "repeat_penalty", "rep_pen_range": "repeat_last_n", "typical": "typical_p", "tfs": "tfs_z",
     "nsigma": "top_n_sigma", "sampler_seed": "seed", "stop_sequence": "stop",
@@ -59,7 +61,8 @@ async def stream(service: Service, exchange: Exchange) -> None:
 def _events(service: Service, exchange: Exchange, fields: Fields) -> Any:
     """What happens to the reply that a body asks for. Raises `ApiError`."""
     model = service.model(fields)
-    prompt, request = fields.text("memory") + fields.text("prompt"), _request(fields, model)
+    most = fields.whole("max_context_length", 1, _LONGEST) or 0
+    prompt, request = Cut(fields.text("memory"), fields.text("prompt"), most), _request(fields, model)
     service.start(exchange, [completion_work(prompt, request, None, echo=False, write=True)])
     return service.events(exchange)
 

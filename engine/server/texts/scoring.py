@@ -24,6 +24,7 @@ from engine.kv_cache.lease import Lease
 from engine.kv_cache.readings import Passes
 from engine.server.host import Work
 from engine.server.replies import LEAST_LOGPROB, Begun, Ended, Score, Written, reply_work
+from engine.server.texts.cut import Cut, cut_ids
 from engine.server.texts.infill import Infill, infill_ids, infill_request
 from engine.tensors import Floats
 from engine.text.tokenizer.aside import encoded_aside
@@ -33,7 +34,7 @@ _ROWS = 64
 
 
 def completion_work(
-    prompt: str | Sequence[int | str] | Infill,
+    prompt: str | Sequence[int | str] | Infill | Cut,
     request: ChatRequest,
     logprobs: int | None,
     *,
@@ -47,9 +48,8 @@ def completion_work(
     def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
         chat.check_writes()
         reply = request.stops.max_tokens if write else 1
-        ids = yield from encoded_aside(
-            chat.tokenizer, lambda: prompt_ids(chat, prompt, reply), chat.context_length
-        )
+        most = 0 if isinstance(prompt, Infill | Cut) else chat.context_length
+        ids = yield from encoded_aside(chat.tokenizer, lambda: prompt_ids(chat, prompt, reply), most)
         check_prompt(ids, chat.generator.cache.model.config.vocab_size, chat.context_length)
         yield Begun()
         if echo:
@@ -79,11 +79,15 @@ def _without_stop(chat: LocalChat, event: Any) -> Any:
     return event
 
 
-def prompt_ids(chat: LocalChat, prompt: str | Sequence[int | str] | Infill, reply: int = 0) -> list[int]:
+def prompt_ids(
+    chat: LocalChat, prompt: str | Sequence[int | str] | Infill | Cut, reply: int = 0
+) -> list[int]:
     """The ids of a prompt: a text that begins it has the BOS token that the tokenizer adds; ids are as they
     are. That of a gap leaves room for a reply of `reply` tokens (0: any number), up to a quarter of the
-    context.
+    context; of a text that may be cut, too (`cut_ids`).
     """
+    if isinstance(prompt, Cut):
+        return cut_ids(chat.tokenizer, prompt, chat.context_length, reply)
     if isinstance(prompt, Infill):
         quarter = chat.context_length // 4
         return infill_ids(chat.tokenizer, prompt, chat.context_length - min(reply or quarter, quarter))
@@ -98,7 +102,7 @@ def prompt_ids(chat: LocalChat, prompt: str | Sequence[int | str] | Infill, repl
     return ids
 
 
-def _text(chat: LocalChat, prompt: str | Sequence[int | str] | Infill, ids: Sequence[int]) -> str:
+def _text(chat: LocalChat, prompt: str | Sequence[int | str] | Infill | Cut, ids: Sequence[int]) -> str:
     return prompt if isinstance(prompt, str) else chat.tokenizer.decode(ids, skip_special=False)
 
 

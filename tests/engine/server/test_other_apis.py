@@ -32,6 +32,32 @@ def test_kobold_writes_what_completions_write(served: Served) -> None:
     assert [event["finish_reason"] for event in events if event["finish_reason"]] == ["length"]
 
 
+def test_kobold_cuts_the_beginning_of_a_long_prompt(served: Served) -> None:
+    def ids(text: str) -> list[int]:
+        found = ask(served, "/tokenize", {"content": text}).json["tokens"]
+        assert isinstance(found, list)
+        return found
+
+    begin = ask(served, "/tokenize", {"content": "", "add_special": True}).json["tokens"]
+    text, memory = "Once the quick brown fox had jumped over the lazy dog. " * 60, "You are a fox. "
+    assert len(ids(text)) > 1024
+    plain = {"prompt": text, "max_tokens": 6, "temperature": 0}
+    assert ask(served, "/v1/completions", plain).json["error"]["code"] == "context_length_exceeded"
+    for sent, room in (({}, 1018), ({"max_context_length": 64}, 58), ({"max_context_length": 8}, 4)):
+        (found,) = ask(served, "/api/v1/generate", {**GREEDY, "prompt": text, **sent}).json["results"]
+        kept = [*begin, *ids(text)[-(room - len(begin)) :]]
+        expected = ask(served, "/v1/completions", {**plain, "prompt": kept}).json
+        assert (found["text"], found["prompt_tokens"]) == (expected["choices"][0]["text"], room)
+    sent = {**GREEDY, "prompt": text, "memory": memory, "max_context_length": 64}
+    (found,) = ask(served, "/api/v1/generate", sent).json["results"]
+    kept = [*begin, *ids(memory)]
+    kept += ids(text)[-(58 - len(kept)) :]
+    expected = ask(served, "/v1/completions", {**plain, "prompt": kept}).json
+    assert (found["text"], found["prompt_tokens"]) == (expected["choices"][0]["text"], 58)
+    sent["memory"] = memory * 60
+    assert ask(served, "/api/v1/generate", sent).json["results"][0]["prompt_tokens"] == 58
+
+
 def test_the_names_of_kobold() -> None:
     sent = {
         "rep_pen": 1.2, "rep_pen_range": 64, "typical": 0.9, "tfs": 0.8, "sampler_seed": 5,

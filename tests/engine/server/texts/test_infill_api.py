@@ -113,3 +113,10 @@ def test_codestral_reads_the_suffix_first() -> None:
     assert found == [1, 1000, ord("y"), 1001, ord("x")]
     with pytest.raises(BadSetting, match="leave the suffix out"):
         infill_ids(words("[SUFFIX]"), Infill("x", "y"), 100)
+
+
+def test_a_gap_that_is_too_long_by_its_bytes_alone_is_cut_too(coder: Served) -> None:
+    sent = {"input_prefix": "def look(): " * 20_000, "input_suffix": "", "n_predict": 2, "temperature": 0}
+    found = ask(coder, "/infill", sent).json
+    assert found["tokens_predicted"] == 2
+    assert found["tokens_evaluated"] <= 1022
