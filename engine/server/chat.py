@@ -37,12 +37,13 @@ class ChatCall:
     include_usage: bool
     progress: bool = False
     old_form: bool = False
+    custom: frozenset[str] = frozenset()
 
     def writers(self) -> list[Writer]:
         """A writer for each choice."""
         request = self.requests[0]
         begun = request.messages[-1].content if request.continue_last else ""
-        return [Writer(self.model.thinking, begun) for _ in self.requests]
+        return [Writer(self.model.thinking, begun, self.custom) for _ in self.requests]
 
 
 def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall:
@@ -86,6 +87,7 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         stream_options is not None and stream_options.flag("include_usage"),
         fields.flag("return_progress"),
         offer.old_form,
+        offer.custom,
     )
 
 
@@ -120,7 +122,7 @@ async def _whole(
     choices = [
         {
             "index": index,
-            "message": _message(deltas, call.old_form),
+            "message": _message(deltas, call),
             "logprobs": _logprobs([score for delta in deltas for score in delta.scores])
             if call.logprobs is not None
             else None,
@@ -137,10 +139,11 @@ def _finish(writer: Writer, call: ChatCall) -> str:
     return "function_call" if call.old_form and reason == "tool_calls" else reason
 
 
-def _message(deltas: Sequence[Delta], old_form: bool) -> dict[str, Any]:
+def _message(deltas: Sequence[Delta], call: ChatCall) -> dict[str, Any]:
     reasoning = "".join(delta.reasoning for delta in deltas)
     text = "".join(delta.text for delta in deltas)
-    calls = called((delta.call for delta in deltas if delta.call is not None), old_form=old_form)
+    made = [delta.call for delta in deltas if delta.call is not None]
+    calls = called(made, call.custom, old_form=call.old_form)
     message: dict[str, Any] = {
         "role": "assistant",
         "content": None if calls and not text else text,
@@ -183,11 +186,11 @@ async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Ma
             if calls_whole:
                 pieces[number] += [delta.call] if delta.call is not None else []
             else:
-                for piece in call_deltas(delta.call, old_form=call.old_form):
+                for piece in call_deltas(delta.call, custom=delta.custom, old_form=call.old_form):
                     await send(number, piece)
         if isinstance(event, Ended):
             if pieces[number]:
-                await send(number, {"tool_calls": whole_calls(pieces[number])})
+                await send(number, {"tool_calls": whole_calls(pieces[number], call.custom)})
             await send(number, {}, finish_reason=_finish(writer, call), stop_reason=writer.stop_reason)
     if call.include_usage:
         await exchange.send_event({**head, "choices": [], "usage": usage_of(writers)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from engine.core import Message, ToolCall
+from engine.server.custom import INPUT, input_json
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 
@@ -45,6 +46,9 @@ def _calls_of(fields: Fields) -> tuple[ToolCall, ...]:
         return ()
     found = []
     for item in fields.parts("tool_calls"):
+        if (custom := item.part("custom")) is not None:
+            found.append(ToolCall(item.text("id"), custom.text("name"), input_json(custom.text(INPUT))))
+            continue
         function = item.part("function")
         if function is None or not function.text("name"):
             raise item.wrong("function", "an object with the name of a function")

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.chat import LocalChat
@@ -28,6 +28,7 @@ from engine.core import (
     TokenInfo,
     Waiting,
 )
+from engine.server.custom import InputText
 from engine.server.host import Work
 from engine.server.thoughts import Tags, ThoughtSplitter
 from engine.text.tokenizer.aside import encoded_aside
@@ -194,16 +195,19 @@ class Delta:
     text: str = ""
     scores: tuple[Score, ...] = ()
     call: CallPiece | None = None
+    custom: bool = False
+    """Whether the call is of a custom tool; its arguments are the tool's input then."""
 
 
 class Writer:
     """One choice while it is written: divides what comes into reasoning, text and calls.
 
-    `begun` is the beginning of the reply, which the request gave.
+    `begun` is the beginning of the reply, which the request gave; `custom` as in `engine.server.tools.Offer`.
     """
 
-    def __init__(self, tags: Tags, begun: str = "") -> None:
-        self._tags, self._given = tags, begun
+    def __init__(self, tags: Tags, begun: str = "", custom: Collection[str] = ()) -> None:
+        self._tags, self._given, self._custom = tags, begun, custom
+        self._input: InputText | None = None
         self._splitter = ThoughtSplitter(tags)
         self._splitter.feed(begun)
         self.reasoning_tokens = 0
@@ -225,8 +229,13 @@ class Writer:
             if event.piece.name:
                 self.calls += 1
                 self._arguments.clear()
+                self._input = InputText() if event.piece.name in self._custom else None
             self._arguments.append(event.piece.arguments)
-            return _delta(self._splitter.finish(), (), event.piece)
+            if self._input is None:
+                return _delta(self._splitter.finish(), (), event.piece)
+            piece = replace(event.piece, arguments=self._input.feed(event.piece.arguments))
+            given = piece if piece.name or piece.arguments else None
+            return _delta(self._splitter.finish(), (), given, custom=True)
         elif isinstance(event, Ended):
             self.ended = event
             return _delta(self._splitter.finish(), ())
@@ -262,11 +271,15 @@ def _is_json(text: str) -> bool:
 
 
 def _delta(
-    pieces: list[tuple[bool, str]], scores: tuple[Score, ...], call: CallPiece | None = None
+    pieces: list[tuple[bool, str]],
+    scores: tuple[Score, ...],
+    call: CallPiece | None = None,
+    *,
+    custom: bool = False,
 ) -> Delta | None:
     reasoning = "".join(text for inside, text in pieces if inside)
     text = "".join(text for inside, text in pieces if not inside)
-    return Delta(reasoning, text, scores, call) if reasoning or text or scores or call else None
+    return Delta(reasoning, text, scores, call, custom) if reasoning or text or scores or call else None
 
 
 def usage(ends: list[Ended], reasoning_tokens: int = 0) -> dict[str, Any]:

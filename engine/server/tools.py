@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.core import TOOL_CHOICES, CallPiece, Tool
+from engine.server.custom import INPUT, check_enforced, input_schema
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 
@@ -39,25 +40,47 @@ class Offer:
     choice: str = "auto"
     parallel: bool = True
     old_form: bool = False
+    custom: frozenset[str] = frozenset()
+    """The names of those whose input is a text (`custom`)."""
 
 
 def offer_of(fields: Fields) -> Offer:
     """What a chat request offers. Raises `ApiError`."""
     if fields.get("functions") and not fields.get("tools"):
         return _old_offer(fields)
-    tools = () if fields.get("tools") is None else _tools(fields.parts("tools"))
-    tools, choice = _choice(fields, tools)
-    return checked_offer(tools, choice, fields.flag("parallel_tool_calls", True))
+    items = () if fields.get("tools") is None else fields.parts("tools")
+    for item in items:
+        if _kind(item) not in _KINDS:
+            raise item.wrong("type", '"function" or "custom"')
+        if item.part(_kind(item)) is None:
+            raise item.wrong(_kind(item), "an object")
+    return _offered(fields, [(_kind(item), item.part(_kind(item)) or item) for item in items])
 
 
 def flat_offer_of(fields: Fields) -> Offer:
-    """What a request of the Responses API offers: tools whose type is not "function" are ignored.
+    """What a request of the Responses API offers: tools whose type is not "function" or "custom" are ignored.
 
     Raises `ApiError`.
     """
     items = () if fields.get("tools") is None else fields.parts("tools")
-    tools, choice = _choice(fields, tuple(_function(item) for item in items if _is_function(item)))
-    return checked_offer(tools, choice, fields.flag("parallel_tool_calls", True))
+    return _offered(fields, [(_kind(item), item) for item in items if _kind(item) in _KINDS])
+
+
+def _offered(fields: Fields, items: Sequence[tuple[str, Fields]]) -> Offer:
+    """These tools, (type, definition) each, and the choice among them."""
+    found, notes = list[Tool](), dict[str, str]()
+    for kind, part in items:
+        if kind == "custom":
+            schema, note = input_schema(part)
+            description = "\n\n".join(text for text in (part.text("description"), note) if text)
+            found.append(checked_tool(part, part.text("name"), description, schema))
+            notes[found[-1].name] = note
+        else:
+            found.append(_function(part))
+    tools, choice = _choice(fields, tuple(found))
+    check_enforced(notes, tools, choice)
+    offer = checked_offer(tools, choice, fields.flag("parallel_tool_calls", True))
+    return replace(offer, custom=frozenset(notes))
 
 
 def checked_offer(tools: tuple[Tool, ...], choice: str, parallel: bool) -> Offer:
@@ -121,20 +144,11 @@ def _deeper(value: Any, levels: int) -> bool:
     return True
 
 
-def _tools(items: Sequence[Fields]) -> tuple[Tool, ...]:
-    found = []
-    for item in items:
-        if not _is_function(item):
-            raise item.wrong("type", '"function"')
-        function = item.part("function")
-        if function is None:
-            raise item.wrong("function", "an object")
-        found.append(_function(function))
-    return tuple(found)
+_KINDS = ("function", "custom")
 
 
-def _is_function(item: Fields) -> bool:
-    return item.text("type", "function") == "function"
+def _kind(item: Fields) -> str:
+    return item.text("type", "function")
 
 
 def _function(part: Fields) -> Tool:
@@ -158,16 +172,16 @@ def _choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], 
         mode = part.text("mode", "auto")
         if mode not in ("auto", "required"):
             raise part.wrong("mode", '"auto" or "required"')
-        allowed = {_chosen(item, tools) for item in part.parts("tools") if _is_function(item)}
+        allowed = {_chosen(item, tools) for item in part.parts("tools") if _kind(item) in _KINDS}
         return tuple(tool for tool in tools if tool.name in allowed), mode
-    if kind != "function":
-        raise choice.wrong("type", '"function" or "allowed_tools"')
+    if kind not in _KINDS:
+        raise choice.wrong("type", '"function", "custom" or "allowed_tools"')
     return tools, _chosen(choice, tools)
 
 
 def _chosen(choice: Fields, tools: Iterable[Tool]) -> str:
     """The name of a function, which must be one of the tools."""
-    part = choice.part("function") or choice
+    part = choice.part("function") or choice.part("custom") or choice
     name = part.text("name")
     if name not in [tool.name for tool in tools]:
         raise part.wrong("name", "the name of one of the tools")
@@ -177,42 +191,53 @@ def _chosen(choice: Fields, tools: Iterable[Tool]) -> str:
 # -- calls
 
 
-def call_deltas(piece: CallPiece | None, *, old_form: bool = False) -> list[dict[str, Any]]:
-    """A piece of a call as the deltas of a streamed answer have it: the name alone, then arguments."""
-    found = _numbered(piece)
+def call_deltas(
+    piece: CallPiece | None, *, custom: bool = False, old_form: bool = False
+) -> list[dict[str, Any]]:
+    """A piece of a call as the deltas of a streamed answer have it: the name alone, then arguments, or the
+    input of a `custom` tool.
+    """
+    found = _numbered(piece, *_NAMES[custom])
     return [{"function_call": one["function"]} if old_form else {"tool_calls": [one]} for one in found]
 
 
-def whole_calls(pieces: Iterable[CallPiece]) -> list[Mapping[str, Any]]:
-    """All pieces of a reply's calls as the `tool_calls` of one delta."""
-    return [{"index": index, **call} for index, call in enumerate(calls_json(pieces))]
+_NAMES = (("function", "arguments"), ("custom", INPUT))
 
 
-def called(pieces: Iterable[CallPiece], *, old_form: bool = False) -> dict[str, Any]:
-    """All pieces of a reply's calls as the fields of a message."""
-    calls = calls_json(pieces)
+def whole_calls(pieces: Iterable[CallPiece], custom: Collection[str] = ()) -> list[Mapping[str, Any]]:
+    """All pieces of a reply's calls as the `tool_calls` of one delta; `custom` as in `Offer`."""
+    return [{"index": index, **call} for index, call in enumerate(calls_json(pieces, custom))]
+
+
+def called(
+    pieces: Iterable[CallPiece], custom: Collection[str] = (), *, old_form: bool = False
+) -> dict[str, Any]:
+    """All pieces of a reply's calls as the fields of a message; `custom` as in `Offer`."""
+    calls = calls_json(pieces, custom)
     if not calls:
         return {}
     return {"function_call": calls[0]["function"]} if old_form else {"tool_calls": calls}
 
 
-def _numbered(piece: CallPiece | None) -> list[dict[str, Any]]:
+def _numbered(piece: CallPiece | None, kind: str, field: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     if piece is not None and piece.name:
-        function = {"name": piece.name, "arguments": ""}
-        found.append({"index": piece.index, "id": piece.id, "type": "function", "function": function})
+        found.append(
+            {"index": piece.index, "id": piece.id, "type": kind, kind: {"name": piece.name, field: ""}}
+        )
     if piece is not None and piece.arguments:
-        found.append({"index": piece.index, "function": {"arguments": piece.arguments}})
+        found.append({"index": piece.index, kind: {field: piece.arguments}})
     return found
 
 
-def calls_json(pieces: Iterable[CallPiece]) -> list[Mapping[str, Any]]:
-    """All pieces of a reply's calls as the calls of a message."""
+def calls_json(pieces: Iterable[CallPiece], custom: Collection[str] = ()) -> list[Mapping[str, Any]]:
+    """All pieces of a reply's calls as the calls of a message; `custom` as in `Offer`."""
     found: list[dict[str, Any]] = []
     for piece in pieces:
         if piece.name:
-            function = {"name": piece.name, "arguments": piece.arguments}
-            found.append({"id": piece.id, "type": "function", "function": function})
+            kind, field = _NAMES[piece.name in custom]
+            found.append({"id": piece.id, "type": kind, kind: {"name": piece.name, field: piece.arguments}})
         else:
-            found[piece.index]["function"]["arguments"] += piece.arguments
+            kind = found[piece.index]["type"]
+            found[piece.index][kind][dict(_NAMES)[kind]] += piece.arguments
     return [*found]

@@ -45,6 +45,7 @@ class ResponseCall:
     logprobs: int | None
     stream: bool
     store: bool
+    custom: frozenset[str]
 
 
 def response_call(fields: Fields, model: ServedModel, stored: StoredResponses) -> ResponseCall:
@@ -87,13 +88,20 @@ def response_call(fields: Fields, model: ServedModel, stored: StoredResponses) -
         "parallel_tool_calls": offer.parallel, "temperature": request.sampler.temperature,
         "top_p": request.sampler.top_p, "top_logprobs": count or 0, "truncation": truncation,
         "tool_choice": fields.get("tool_choice") or "auto",
-        "tools": [tool for tool in fields.get("tools") or () if tool.get("type") == "function"],
+        "tools": [tool for tool in fields.get("tools") or () if tool.get("type") in ("function", "custom")],
         "text": {"format": {"type": "text"}, **(fields.get("text") or {})},
         "reasoning": {"effort": None, "summary": None, **(fields.get("reasoning") or {})},
         "user": fields.get("user"), "store": fields.flag("store", True),
     }  # fmt: skip
     return ResponseCall(
-        model, request if messages else None, messages, head, logprobs, fields.flag("stream"), head["store"]
+        model,
+        request if messages else None,
+        messages,
+        head,
+        logprobs,
+        fields.flag("stream"),
+        head["store"],
+        offer.custom,
     )
 
 
@@ -159,7 +167,7 @@ class _Response:
     def __init__(self, call: ResponseCall) -> None:
         self._call = call
         self._id, self._created = "resp_" + secrets.token_hex(24), int(time.time())
-        self._writer = Writer(call.model.thinking)
+        self._writer = Writer(call.model.thinking, custom=call.custom)
         self.output = Output(scored=call.logprobs is not None)
         self.events: list[bytes] = []
         """Those of the items so far as JSON, if the response is stored."""

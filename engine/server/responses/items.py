@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.core import Message, ToolCall
 from engine.server.conversation import content_of
+from engine.server.custom import INPUT, input_json
 from engine.server.fields import Fields
 from engine.server.responses.stored import StoredResponses
 
@@ -82,8 +82,7 @@ def _add(conversation: _Conversation, item: Fields, stored: StoredResponses) -> 
     elif kind == "function_call":
         conversation.call(ToolCall(item.text("call_id"), _name(item), item.text("arguments")))
     elif kind == "custom_tool_call":
-        arguments = json.dumps({"input": item.text("input")}, ensure_ascii=False)
-        conversation.call(ToolCall(item.text("call_id"), _name(item), arguments))
+        conversation.call(ToolCall(item.text("call_id"), _name(item), input_json(item.text(INPUT))))
     elif kind in ("function_call_output", "custom_tool_call_output"):
         result = content_of(item, "output")
         conversation.add(Message("tool", result, tool_call_id=item.text("call_id")))

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.core import CallPiece, Message, ToolCall
 from engine.server.chat import scores_json
+from engine.server.custom import INPUT, input_json
 from engine.server.replies import Delta, Score
 
 Event = dict[str, Any]
@@ -39,7 +40,7 @@ class Output:
             yield from self._part("message", delta.text, self._waiting)
             self._waiting = ()
         if delta.call is not None:
-            yield from self._call(delta.call)
+            yield from self._call(delta.call, "custom_tool_call" if delta.custom else "function_call")
 
     def finish(self, *, whole: bool) -> Iterator[Event]:
         """The events at the end of a reply, which was cut if it is not `whole`."""
@@ -56,9 +57,13 @@ class Output:
             if item["type"] in texts:
                 texts[item["type"]] += item["content"][0]["text"]
         calls = tuple(
-            ToolCall(item["call_id"], item["name"], item["arguments"])
+            ToolCall(
+                item["call_id"],
+                item["name"],
+                item["arguments"] if item["type"] == "function_call" else input_json(item[INPUT]),
+            )
             for item in self.items
-            if item["type"] == "function_call"
+            if item["type"] in _CALLS
         )
         return Message("assistant", texts["message"], calls, reasoning=texts["reasoning"])
 
@@ -76,14 +81,15 @@ class Output:
         name = "output_text" if kind == "message" else "reasoning_text"
         yield self._in_item(f"response.{name}.delta", content_index=0, delta=text, **more)
 
-    def _call(self, piece: CallPiece) -> Iterator[Event]:
+    def _call(self, piece: CallPiece, kind: str) -> Iterator[Event]:
         """More of a call."""
+        field, name = _CALLS[kind]
         if piece.name:
             yield from self._end("completed")
-            yield from self._begin("function_call", call_id=piece.id, name=piece.name, arguments="")
+            yield from self._begin(kind, call_id=piece.id, name=piece.name, **{field: ""})
         if piece.arguments:
-            self.items[-1]["arguments"] += piece.arguments
-            yield self._in_item("response.function_call_arguments.delta", delta=piece.arguments)
+            self.items[-1][field] += piece.arguments
+            yield self._in_item(f"response.{name}.delta", delta=piece.arguments)
 
     def _begin(self, kind: str, **fields: Any) -> Iterator[Event]:
         id = f"{_PREFIXES[kind]}_{secrets.token_hex(24)}"
@@ -95,7 +101,7 @@ class Output:
         self.items.append(item)
         self._open = True
         yield self._of_item("response.output_item.added")
-        if kind != "function_call":
+        if kind not in _CALLS:
             part = _text_part() if kind == "message" else {"type": "reasoning_text", "text": ""}
             item["content"].append(part)
             yield self._in_item("response.content_part.added", content_index=0, part=dict(part))
@@ -107,9 +113,10 @@ class Output:
         self._open = False
         item = self.items[-1]
         item["status"] = status
-        if item["type"] == "function_call":
-            done = {"name": item["name"], "arguments": item["arguments"]}
-            yield self._in_item("response.function_call_arguments.done", **done)
+        if item["type"] in _CALLS:
+            field, name = _CALLS[item["type"]]
+            done = {"name": item["name"]} if field == "arguments" else {}
+            yield self._in_item(f"response.{name}.done", **done, **{field: item[field]})
         else:
             part = item["content"][0]
             more = {"logprobs": part["logprobs"]} if item["type"] == "message" else {}
@@ -131,7 +138,12 @@ class Output:
         }  # fmt: skip
 
 
-_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
+_CALLS = {
+    "function_call": ("arguments", "function_call_arguments"),
+    "custom_tool_call": (INPUT, "custom_tool_call_input"),
+}
+"""Items that are calls: the field that holds what is given to the tool, and its name in events."""
 
 
 def _text_part() -> dict[str, Any]:

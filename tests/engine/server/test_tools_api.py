@@ -77,7 +77,8 @@ def test_choices(choice: Any, chosen: str, names: str) -> None:
         ({"tools": [], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [function()], "tool_choice": "some"}, "tool_choice"),
         ({"tools": [function()], "tool_choice": function("other")}, "tool_choice.function.name"),
-        ({"tools": [function()], "tool_choice": {"type": "custom"}}, "tool_choice.type"),
+        ({"tools": [function()], "tool_choice": {"type": "some"}}, "tool_choice.type"),
+        ({"tools": [function()], "tool_choice": {"type": "custom"}}, "tool_choice.name"),
         (
             {"tools": [function()],
              "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "x", "tools": []}}},

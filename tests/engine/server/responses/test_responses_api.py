@@ -112,7 +112,7 @@ def test_items_say_the_same_as_messages(served: Served) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_calls(served: Served, stream: bool) -> None:
-    other = [{"type": "web_search"}, {"type": "custom", "name": "patch"}, {"type": "namespace", "tools": []}]
+    other = [{"type": "web_search"}, {"type": "local_shell"}, {"type": "namespace", "tools": []}]
     answer = respond(
         served, tools=[*other, COUNT], tool_choice=CHOSEN, seed=3, max_output_tokens=200, stream=stream
     )

@@ -1,0 +1,90 @@
+"""Custom tools of OpenAI's APIs: those whose input is a text, not JSON.
+
+To the engine such a tool has one argument, `input`, which is a text; `InputText` takes it out of the JSON
+while that is written.
+
+Source: OpenAI's API reference, "Create chat completion" and "Create a model response", tools of the type
+"custom".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from engine.core import Tool
+from engine.server.failure import bad_request
+from engine.server.fields import Fields
+
+INPUT = "input"
+"""The argument of such a tool."""
+_HEAD = re.compile(rf'\s*\{{\s*"{INPUT}"\s*:\s*"')
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_WHOLE = re.compile(
+    rf'(?:[^"\\]|\\[^u]|{_HIGH}(?:{_LOW}|(?=.{{6}}|"))|(?!{_HIGH})\\u[0-9a-fA-F]{{4}})*', re.DOTALL
+)
+"""Characters of a JSON text whose ends are there; the halves of a surrogate pair belong together."""
+
+
+class InputText:
+    """The text of `input` while the JSON of a call's arguments comes."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._begun = False
+
+    def feed(self, arguments: str) -> str:
+        """The further text that a piece of the JSON has."""
+        self._rest += arguments
+        if not self._begun:
+            head = _HEAD.match(self._rest)
+            if head is None:
+                return ""
+            self._begun, self._rest = True, self._rest[head.end() :]
+        found = _WHOLE.match(self._rest)
+        assert found is not None
+        self._rest = self._rest[found.end() :]
+        return str(json.loads(f'"{found[0]}"', strict=False))
+
+
+def input_json(text: str) -> str:
+    """The arguments of a call with this input, as JSON."""
+    return json.dumps({INPUT: text}, ensure_ascii=False)
+
+
+def input_schema(place: Fields) -> tuple[Mapping[str, Any], str]:
+    """The schema of the arguments of a tool whose `format` stands at `place`, and what its description says
+    of a grammar that is not enforced, or "". Raises `ApiError`.
+    """
+    format = place.part("format")
+    kind = "text" if format is None else format.text("type", "text")
+    text: dict[str, Any] = {"type": "string"}
+    note = ""
+    if format is not None and kind == "grammar":
+        grammar = format.part("grammar") or format
+        syntax, definition = grammar.text("syntax"), grammar.text("definition")
+        if syntax not in ("lark", "regex"):
+            raise grammar.wrong("syntax", '"lark" or "regex"')
+        if not definition:
+            raise grammar.wrong("definition", "a grammar")
+        if syntax == "regex":
+            text["pattern"] = f"^(?:{definition})$"
+        else:
+            note = f"The input follows this Lark grammar:\n\n{definition}"
+    elif kind != "text":
+        assert format is not None
+        raise format.wrong("type", '"text" or "grammar"')
+    return {"type": "object", "properties": {INPUT: text}, "required": [INPUT]}, note
+
+
+def check_enforced(notes: Mapping[str, str], tools: tuple[Tool, ...], choice: str) -> None:
+    """Raise `ApiError` if a call is required that could be of a tool whose grammar is only described."""
+    named = [tool.name for tool in tools] if choice == "required" else [choice]
+    if found := next((name for name in named if notes.get(name)), ""):
+        raise bad_request(
+            f"The grammar of the custom tool {found!r} is written in Lark, which is told to the model "
+            'but not enforced; send one of the syntax "regex", or the tool_choice "auto".',
+            "tools",
+        )
