@@ -14,6 +14,7 @@ _ROLES = {
     "function": "tool",
 }  # fmt: skip
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
+_OTHER_PARTS = ("image", "image_url", "input_image", "input_audio", "file", "input_file", "resource")
 
 
 def messages_of(fields: Fields, name: str = "messages") -> tuple[Message, ...]:
@@ -30,7 +31,8 @@ def _message(fields: Fields) -> Message:
         raise fields.wrong("role", "one of " + ", ".join(_ROLES))
     if role in ("tool", "function"):
         name = fields.text("name") or fields.text("tool_name")  # Ollama's word
-        return Message("tool", content_of(fields), tool_call_id=fields.text("tool_call_id"), name=name)
+        content = content_of(fields, result=True)
+        return Message("tool", content, tool_call_id=fields.text("tool_call_id"), name=name)
     if role != "assistant":
         return Message(_ROLES[role], content_of(fields))
     names = ("reasoning_content", "reasoning", "thinking")
@@ -62,19 +64,28 @@ def _arguments(function: Fields) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else function.text("arguments")
 
 
-def content_of(fields: Fields, name: str = "content") -> str:
-    """The text of a message: a text, or a list of parts whose texts are joined; "" if there is none."""
+def content_of(fields: Fields, name: str = "content", *, result: bool = False) -> str:
+    """The text of a message: a text, or a list of parts whose texts are joined; "" if there is none. In the
+    `result` of a tool, which no person chose to send, a note takes the place of pictures, sound and files.
+    """
     value = fields.get(name)
     if value is None or isinstance(value, str):
         return value or ""
     if not isinstance(value, list):
         raise fields.wrong(name, "a text or a list of parts")
-    return "".join(part_text(part) for part in fields.parts(name))
+    return "".join(part_text(part, result=result) for part in fields.parts(name))
 
 
-def part_text(part: Fields) -> str:
-    """The text of one part of a message."""
+def left_out(kind: str) -> str:
+    """What the model reads in the place of a part that is no text."""
+    return f"[{kind}: left out, because you read text only]"
+
+
+def part_text(part: Fields, *, result: bool = False) -> str:
+    """The text of one part of a message; of a tool's `result` as in `content_of`."""
     kind = part.text("type")
+    if result and kind in _OTHER_PARTS:
+        return left_out(kind)
     if kind not in _TEXT_PARTS:
         raise bad_request(
             f"{part.place('type')} is {kind[:40]!r}, but this model reads text only; send parts of type "

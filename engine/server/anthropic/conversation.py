@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.core import Message, Tool, ToolCall
+from engine.server.conversation import left_out
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.tools import Offer, checked_offer, checked_tool
@@ -64,7 +65,8 @@ def _add_user(found: list[Message], item: Fields) -> None:
     for block in item.parts("content"):
         kind = block.text("type")
         if kind == "tool_result":
-            found.append(Message("tool", _text(block, "content"), tool_call_id=block.text("tool_use_id")))
+            content = _text(block, "content", result=True)
+            found.append(Message("tool", content, tool_call_id=block.text("tool_use_id")))
         elif kind not in _LEFT_OUT:
             _add(found, Message("user", _block_text(block)))
 
@@ -88,17 +90,17 @@ def _assistant(item: Fields) -> Message:
     return Message("assistant", _joined(texts), tuple(calls), reasoning=_joined(thoughts))
 
 
-def _text(fields: Fields, name: str) -> str:
-    """A text, or the texts of a list of blocks."""
+def _text(fields: Fields, name: str, *, result: bool = False) -> str:
+    """A text, or the texts of a list of blocks; `result` as in `engine.server.conversation.content_of`."""
     value = fields.get(name)
     if value is None or isinstance(value, str):
         return value or ""
     if not isinstance(value, list):
         raise fields.wrong(name, "a text or a list of content blocks")
-    return _joined([_block_text(block) for block in fields.parts(name)])
+    return _joined([_block_text(block, result=result) for block in fields.parts(name)])
 
 
-def _block_text(block: Fields) -> str:
+def _block_text(block: Fields, *, result: bool = False) -> str:
     """The text of a block; of documents only plain ones and those made of blocks have any."""
     kind = block.text("type")
     if kind == "text":
@@ -109,7 +111,11 @@ def _block_text(block: Fields) -> str:
     if source is not None and source.text("type") == "text":
         return source.text("data")
     if source is not None and source.text("type") == "content":
-        return _text(source, "content")
+        return _text(source, "content", result=result)
+    if kind == "tool_reference":  # found by a search for tools
+        return block.text("tool_name")
+    if result and kind in ("image", "document"):
+        return left_out(kind)
     raise bad_request(
         f"{block.place('type')} is {kind[:40]!r}, but this model reads text only; send blocks of type "
         '"text".',

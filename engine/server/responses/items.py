@@ -84,7 +84,7 @@ def _add(conversation: _Conversation, item: Fields, stored: StoredResponses) -> 
     elif kind == "custom_tool_call":
         conversation.call(ToolCall(item.text("call_id"), _name(item), input_json(item.text(INPUT))))
     elif kind in ("function_call_output", "custom_tool_call_output"):
-        result = content_of(item, "output")
+        result = content_of(item, "output", result=True)
         conversation.add(Message("tool", result, tool_call_id=item.text("call_id")))
 
 

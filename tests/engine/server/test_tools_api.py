@@ -98,6 +98,16 @@ def test_bad_offers_get_one_sentence(fields: dict[str, Any], param: str) -> None
     assert caught.value.failure.status == 400
 
 
+@pytest.mark.parametrize("kind", ["image_url", "input_image", "file", "input_audio"])
+def test_what_a_tool_found_may_be_a_picture(kind: str) -> None:
+    parts = [{"type": "text", "text": "Read:"}, {"type": kind, kind: {}}]
+    result = {"role": "tool", "tool_call_id": "a", "content": parts}
+    (found,) = messages_of(Fields({"messages": [result]}))
+    assert found.content == f"Read:[{kind}: left out, because you read text only]"
+    with pytest.raises(ApiError, match="text only"):
+        messages_of(Fields({"messages": [{"role": "user", "content": parts}]}))
+
+
 def test_calls_and_results_in_messages() -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
     sent = [

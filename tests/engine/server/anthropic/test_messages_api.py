@@ -236,6 +236,16 @@ def test_blocks_of_messages() -> None:
     )  # fmt: skip
 
 
+def test_what_a_tool_found_may_be_a_picture() -> None:
+    """A picture that a program has read stays in the conversation, whose every later request has it."""
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    pdf = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}}
+    content = [{"type": "text", "text": "Read:"}, image, pdf, {"type": "tool_reference", "tool_name": "look"}]
+    (found,) = messages(user({"type": "tool_result", "tool_use_id": "a", "content": content}))
+    note = "left out, because you read text only]"
+    assert found.content == f"Read:\n\n[image: {note}\n\n[document: {note}\n\nlook"
+
+
 def test_neighbours_of_one_role_are_joined() -> None:
     call = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
     one, two = {"role": "assistant", "content": "One"}, {"role": "assistant", "content": [call]}
