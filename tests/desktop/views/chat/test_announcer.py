@@ -93,6 +93,17 @@ def test_sentences_are_said_as_they_are_complete_and_none_twice(
     assert "stopped at the end marker, " in heard[-1]
 
 
+def test_a_thought_that_the_prompt_had_opened_is_not_said_after_its_end(
+    hand: Hand, heard: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_EACH_MS", 0)
+    hand.load()
+    announce_replies(hand, "sentence")
+    hand.echo.chat.reply = "Let me see.\n</think>\nIt is the Nile. It is long."
+    hand.say("Tell me")
+    assert " ".join(heard[heard.index("Generating the reply") + 1 : -1]) == "It is the Nile. It is long."
+
+
 def test_the_whole_reply_is_said_at_its_end(hand: Hand, heard: list[str]) -> None:
     hand.load()
     announce_replies(hand, "whole")
