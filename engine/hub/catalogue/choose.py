@@ -1,4 +1,6 @@
-"""The choices that a repository offers: GGUF quantisations and safetensors; which fit, and the best."""
+"""The choices that a repository offers: GGUF quantisations and safetensors, or else PyTorch's own files;
+which fit, and the best.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from engine.settings import LoadSettings
 from engine.words import _
 
 _PART = re.compile(r"^(?P<stem>.+?)-(?P<number>\d{5})-of-(?P<count>\d{5})$")
-"""Names of the parts of split files, GGUF and safetensors alike
+"""Names of the parts of split files, alike in all formats
 (https://github.com/ggml-org/llama.cpp/blob/master/tools/gguf-split/README.md).
 """
 _QUANT = re.compile(
@@ -47,6 +49,8 @@ _SMALL_NAMES = (
 )  # fmt: skip
 _MAX_SMALL_BYTES = 256 << 20
 _PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+_FOLDERS = {"safetensors": ("model", "Safetensors"), "bin": ("pytorch_model", "PyTorch")}
+"""The usual name of the weights of a folder, and a choice's title, by their extension; the better first."""
 WORK_BYTES = 512 << 20
 """An estimate of context and work space, besides a tenth of the weights. Once the headers are downloaded,
 `models.memory.fit` computes them.
@@ -75,7 +79,7 @@ def model_choices(
     """
     memories, disk = free_memories(load), free_disk(target_folder or models_dir())
     listing = model_files(model_id, revision, stop=stop)
-    if revision != "main" or any(file.name.endswith((".gguf", ".safetensors")) for file in listing.files):
+    if revision != "main" or any(_is_weights(file) for file in listing.files):
         return choices_of(listing, memories, disk)
     found: list[HubChoice] = []
     for branch in model_branches(model_id, stop=stop):
@@ -103,7 +107,8 @@ def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[Hu
     """
     groups = _gguf_groups(listing.files)
     if not _unsupported(listing):
-        groups += _safetensors_groups(listing.files)
+        folders = (_folder_groups(listing.files, suffix) for suffix in _FOLDERS)
+        groups += next((found for found in folders if found), [])
     found = []
     for title, form, files in groups:
         check_names(files)
@@ -118,9 +123,7 @@ def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[Hu
                 )
             )
         needed = _memory(
-            title,
-            sum(file.size for file in files if file.name.endswith((".gguf", ".safetensors"))),
-            listing.model.parameters,
+            title, sum(file.size for file in files if _is_weights(file)), listing.model.parameters
         )
         total = sum(file.size for file in files)
         choice = HubChoice(listing.model.id, listing.revision, title, form, files, total, needed)
@@ -197,16 +200,20 @@ def _quantisation(stem: str) -> str:
     return re.sub(r"^UD[-_]", "UD-", re.sub(r"^FP(?=\d)", "F", found[-1].upper()))
 
 
-def _safetensors_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile, ...]]]:
-    """(title, "safetensors", weights with config and tokenizer) of each set in the top folder."""
+def _folder_groups(files: Iterable[HubFile], suffix: str) -> list[tuple[str, str, tuple[HubFile, ...]]]:
+    """(title, format, weights with config and tokenizer) of each set with this extension in the top folder.
+
+    PyTorch's own files have no others' names: what a training left beside them is no model.
+    """
+    usual, name = _FOLDERS[suffix]
     top = [file for file in files if "/" not in file.name]
     if not any(file.name == "config.json" for file in top):
         return []
     sets: dict[str, dict[int, HubFile]] = {}
     counts: dict[str, int] = {}
     for file in top:
-        stem, dot, suffix = file.name.rpartition(".")
-        if suffix != "safetensors" or not dot or _NOT_A_MODEL.search(stem):
+        stem, dot, ending = file.name.rpartition(".")
+        if ending != suffix or not dot or _NOT_A_MODEL.search(stem):
             continue
         part = _PART.match(stem)
         base = part["stem"] if part else stem
@@ -214,25 +221,33 @@ def _safetensors_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[
         sets.setdefault(key, {})[int(part["number"]) if part else 1] = file
         counts[key] = int(part["count"]) if part else 1
     whole = {key: parts for key, parts in sets.items() if sorted(parts) == list(range(1, counts[key] + 1))}
-    own = [key for key in whole if key.partition(" ")[0] == "model"]
-    indexed = any(file.name == "model.safetensors.index.json" for file in top)
+    own = [key for key in whole if key.partition(" ")[0] == usual]
+    indexed = any(file.name == f"{usual}.{suffix}.index.json" for file in top)
     # a repository may hold its weights both as one file and as parts; the index belongs to the parts
     chosen = [next((key for key in own if (" " in key) == indexed), own[0])] if own else sorted(whole)
-    if not chosen and indexed and len(sets) > 0:
+    if not own and (suffix == "bin" or (indexed and sets)):
         return []
     groups = []
     for key in chosen:
         base = key.partition(" ")[0]
-        small = [file for file in files if _small(file, base)]
-        title = "Safetensors" if len(chosen) == 1 else base
-        groups.append(
-            (title, "safetensors", (*(whole[key][number] for number in sorted(whole[key])), *small))
-        )
+        small = [file for file in files if _small(file, f"{base}.{suffix}.index.json")]
+        title = name if len(chosen) == 1 else base
+        groups.append((title, name.lower(), (*(whole[key][number] for number in sorted(whole[key])), *small)))
     return groups
 
 
-def _small(file: HubFile, base: str) -> bool:
-    """Whether a file describes the model: config, tokenizer, templates, licence; never code."""
+def _is_weights(file: HubFile) -> bool:
+    """Whether a file holds weights in a format that is read; `.bin` files of other names do not."""
+    path = PurePosixPath(file.name)
+    return path.suffix in (".gguf", ".safetensors") or (
+        path.suffix == ".bin" and path.name.startswith(_FOLDERS["bin"][0])
+    )
+
+
+def _small(file: HubFile, index: str) -> bool:
+    """Whether a file describes the model: config, tokenizer, templates, licence, the index of its parts under
+    the name `index`; never code.
+    """
     path = PurePosixPath(file.name)
     if file.size > _MAX_SMALL_BYTES or len(path.parts) > 1:
         return (
@@ -240,8 +255,8 @@ def _small(file: HubFile, base: str) -> bool:
             and path.suffix == ".jinja"
             and 0 <= file.size <= _MAX_SMALL_BYTES
         )
-    if path.name.endswith(".safetensors.index.json"):
-        return path.name == f"{base}.safetensors.index.json"
+    if path.name.endswith(".index.json"):
+        return path.name == index
     return path.name.lower() in _SMALL_NAMES or path.suffix in _SMALL
 
 
@@ -276,7 +291,7 @@ def _bits(choice: HubChoice, parameters: int) -> float:
     named = re.search(r"Q([1-8])_|(\d\.\d+)bpw", choice.title)
     return (
         16.0
-        if choice.title in ("F16", "BF16", "F32", "Safetensors")
+        if choice.title in ("F16", "BF16", "F32", *(title for _usual, title in _FOLDERS.values()))
         else float(named[1] or named[2])
         if named
         else 4.0
@@ -292,14 +307,12 @@ def _nothing(listing: HubFiles) -> str:
     names = [file.name.lower() for file in listing.files]
     if kind := _unsupported(listing):
         has = _("only weights quantised for {kind}, which are not supported", kind=kind)
-    elif any(name.endswith(_PICKLED) for name in names) and not any(
-        name.endswith((".gguf", ".safetensors")) for name in names
-    ):
-        has = _("only weights in PyTorch's own format, which are not downloaded here")
-    elif any(name.endswith("adapter_model.safetensors") for name in names):
+    elif any(PurePosixPath(name).stem == "adapter_model" for name in names):
         has = _("only an adapter for another model")
-    elif any(name.endswith((".gguf", ".safetensors")) for name in names):
+    elif any(_is_weights(file) for file in listing.files):
         has = _("an incomplete language model: parts or config.json are missing")
+    elif any(name.endswith(_PICKLED) for name in names):
+        has = _("only PyTorch files of other names than pytorch_model.bin")
     else:
         has = _("no weights")
     return _(

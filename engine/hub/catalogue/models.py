@@ -24,7 +24,7 @@ class HubModel:
     """Whether its terms must first be accepted on its page."""
     tags: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
-    """Those of "gguf" and "safetensors" that it has."""
+    """Those of "gguf", "safetensors" and, if it has no safetensors, "pytorch" that it has."""
     architecture: str = ""
     parameters: int = 0
     quantisation: str = ""
@@ -61,14 +61,16 @@ class HubFiles:
 
 @dataclass(frozen=True, slots=True)
 class HubChoice:
-    """A download: one GGUF quantisation with all its parts, or safetensors with config and tokenizer."""
+    """A download: one GGUF quantisation with all its parts, or safetensors, or else PyTorch's own files, with
+    config and tokenizer.
+    """
 
     model_id: str
     revision: str
     title: str
-    """A short name: "Q4_K_M", "Safetensors"."""
+    """A short name: "Q4_K_M", "Safetensors", "PyTorch"."""
     format: str
-    """"gguf" or "safetensors"."""
+    """"gguf", "safetensors" or "pytorch"."""
     files: tuple[HubFile, ...]
     bytes: int
     """The size of the download."""

@@ -20,7 +20,8 @@ from engine.words import _
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
-FORMATS = ("gguf", "safetensors")
+FORMATS = ("gguf", "safetensors", "pytorch")
+"""The hub's tags for them; "pytorch" stands for `pytorch_model.bin`."""
 SORTS = {
     "downloads": "downloads",
     "likes": "likes",
@@ -54,7 +55,7 @@ def search_models(
     """Find at most `limit` models that generate text, sorted by `sort` (a key of `SORTS`).
 
     `query` holds words of their names or the URL of a model's page; if it is empty, the hub's top models are
-    listed. `formats` are any of "gguf" and "safetensors". Blocks; setting `stop` from another thread ends the
+    listed. `formats` are any of `FORMATS`. Blocks; setting `stop` from another thread ends the
     wait. Raises `DownloadError`.
     """
     chosen = [name for name in FORMATS if name in formats]
@@ -155,7 +156,7 @@ def _listing(web: Web, words: str, limit: int, sort: str, form: str) -> Iterator
         ("limit", str(max(limit, MIN_PAGE))),
     ]
     parameters += [("search", words)] if words else []
-    if form == "safetensors" and not words:
+    if form != "gguf" and not words:
         # otherwise the first pages hold only embedding and image models
         parameters.append(("pipeline_tag", "text-generation"))
     parameters += [("expand", name) for name in _EXPANDED]
@@ -214,6 +215,10 @@ def _model(info: ModelInfo, licence: str) -> HubModel:
     gguf = _table(info.gguf)
     config = _table(info.config)
     stored = info.safetensors
+    has = {name for name in FORMATS if name in tags}
+    has |= {name for name, table in (("gguf", gguf), ("safetensors", stored)) if table}
+    if "safetensors" in has:
+        has.discard("pytorch")  # the same weights, which are not offered twice
     return HubModel(
         id=info.id,
         author=info.author or info.id.partition("/")[0] * ("/" in info.id),
@@ -224,11 +229,7 @@ def _model(info: ModelInfo, licence: str) -> HubModel:
         or next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), ""),
         gated=bool(info.gated),
         tags=tags,
-        formats=tuple(
-            name
-            for name in FORMATS
-            if name in tags or (name == "gguf" and gguf) or (name == "safetensors" and stored)
-        ),
+        formats=tuple(name for name in FORMATS if name in has),
         architecture=str(gguf.get("architecture") or config.get("model_type") or ""),
         parameters=int(_number(gguf.get("total") or (stored.total if stored is not None else 0))),
         quantisation=str(_table(config.get("quantization_config")).get("quant_method") or "").lower(),

@@ -135,6 +135,40 @@ def test_sharded_safetensors_with_their_index() -> None:
         choices(["config.json", "model.safetensors.index.json", shards[1]])
 
 
+LEFT = [
+    "training_args.bin",
+    "optimizer.bin",
+    "scheduler.pt",
+    "pytorch_model.pt",
+    "rng_state.pth",
+    "old/pytorch_model.bin",
+]
+
+
+def test_pytorch_s_own_file_where_nothing_else_is() -> None:
+    (choice,) = choices([*SMALL, *LEFT, "pytorch_model.bin", "modeling_own.py"])
+    assert (choice.title, choice.format, choice.bytes) == ("PyTorch", "pytorch", 1000 * (1 + len(SMALL)))
+    assert [file.name for file in choice.files] == ["pytorch_model.bin", *SMALL]
+    both = choices(["config.json", "pytorch_model.bin", "model.safetensors", "m-Q4_0.gguf"])
+    assert titles(both) == {"Safetensors", "Q4_0"}
+    assert titles(choices(["config.json", "pytorch_model.bin", "m-Q4_0.gguf"])) == {"PyTorch", "Q4_0"}
+
+
+def test_pytorch_s_own_files_in_parts() -> None:
+    parts = [f"pytorch_model-0000{number}-of-00002.bin" for number in (1, 2)]
+    index, other = "pytorch_model.bin.index.json", "model.safetensors.index.json"
+    (choice,) = choices(["config.json", index, other, *parts])
+    assert [file.name for file in choice.files] == [*parts, "config.json", index]
+    with pytest.raises(DownloadError, match=r"parts or config\.json are missing"):
+        choices(["config.json", index, parts[1]])
+
+
+def test_memory_for_pytorch_s_own_files() -> None:
+    (choice,) = choices(["config.json", ("pytorch_model.bin", 4 * GIB), ("tokenizer.json", 1 << 20)])
+    assert 4 * GIB < choice.memory_bytes < 6 * GIB
+    assert choice.recommended
+
+
 def test_the_same_weights_twice() -> None:
     shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
     (whole,) = choices(["config.json", "model.safetensors", "model.fp16.safetensors", *shards])
@@ -165,7 +199,10 @@ def test_both_formats_in_one_repository() -> None:
 @pytest.mark.parametrize(
     ("names", "facts", "found"),
     [
-        (["config.json", "pytorch_model.bin"], {}, "only weights in PyTorch's own format"),
+        (["config.json", "consolidated.00.pth", "weights.bin"], {}, "only PyTorch files of other names"),
+        (["pytorch_model.bin", "README.md"], {}, "an incomplete language model"),
+        (["adapter_config.json", "adapter_model.bin"], {}, "only an adapter"),
+        (["config.json", "pytorch_model.bin"], {"quantisation": "aqlm"}, "quantised for aqlm"),
         (["README.md"], {}, "has no weights"),
         (["adapter_config.json", "adapter_model.safetensors"], {}, "only an adapter"),
         (["unet/model.safetensors", "model_index.json"], {}, "an incomplete language model"),

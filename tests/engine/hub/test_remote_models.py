@@ -26,17 +26,21 @@ def repo(tags: str = "gguf", **facts: Any) -> Repo:
     return Repo({}, facts={"tags": tags.split(), **facts})
 
 
-def test_models_of_both_formats_in_one_order(hub: Hub) -> None:
+def test_models_of_all_formats_in_one_order(hub: Hub) -> None:
     """One request for each format; the lists are merged by downloads without duplicates."""
     kinds = (
         ("a/one", "gguf", 5),
         ("b/two", "safetensors", 9),
         ("c/both", "gguf safetensors", 7),
         ("d/none", "onnx", 99),
+        ("e/old", "pytorch", 3),
+        ("f/twice", "safetensors pytorch", 2),
     )
     for name, tags, downloads in kinds:
         hub.repos[name] = repo(tags, downloads=downloads, pipeline_tag="text-generation")
-    assert [model.id for model in search_models("")] == ["b/two", "c/both", "a/one"]
+    assert [model.id for model in search_models("")] == ["b/two", "c/both", "a/one", "e/old", "f/twice"]
+    assert [model.formats for model in search_models("")[3:]] == [("pytorch",), ("safetensors",)]
+    assert [model.id for model in search_models("", formats=("pytorch",))] == ["e/old", "f/twice"]
     assert [model.id for model in search_models("", formats=("gguf",))] == ["c/both", "a/one"]
     assert [model.id for model in search_models("O", limit=2)] == ["b/two", "c/both"]
 
@@ -128,7 +132,7 @@ def test_other_tasks_are_left_out_and_further_pages_requested(hub: Hub) -> None:
         )
     hub.page = 6
     assert [model.id for model in search_models("", limit=3)] == ["a/m20", "a/m21", "a/m22"]
-    assert len(hub.asked) == 5  # four pages of GGUF, one of safetensors
+    assert len(hub.asked) == 6  # four pages of GGUF, one of safetensors, one of PyTorch's
 
 
 def test_no_more_pages_than_needed(hub: Hub) -> None:
