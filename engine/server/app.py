@@ -9,9 +9,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from engine.server import chat, kobold, lm_studio, metrics, models, slots, tokens
+from engine.server import chat, kobold, metrics, models, slots, tokens
 from engine.server.anthropic import messages
 from engine.server.failure import OLLAMA_PATH, Failure
+from engine.server.lm_studio import chat as studio_chat
+from engine.server.lm_studio import models as studio_models
 from engine.server.ollama import models as ollama_models
 from engine.server.ollama import replies as ollama_replies
 from engine.server.responses import create, kept
@@ -27,7 +29,8 @@ GET: tuple[tuple[str, Handler], ...] = (
     ("/props", completion.props), ("/api/tags", ollama_models.tags),
     ("/api/ps", ollama_models.running), ("/api/version", ollama_models.version),
     ("/metrics", metrics.metrics), ("/slots", slots.slots), ("/lora-adapters", slots.lora_adapters),
-    ("/api/v0/models", lm_studio.models), ("/api/v0/models/{id:path}", lm_studio.model),
+    ("/api/v0/models", studio_models.models), ("/api/v0/models/{id:path}", studio_models.model),
+    ("/api/v1/models", studio_models.models_v1),
     ("/api/v1/model", kobold.model), ("/api/v1/info/version", kobold.united_version),
     ("/api/v1/config/max_context_length", kobold.context), ("/api/extra/version", kobold.version),
     ("/api/extra/true_max_context_length", kobold.context),
@@ -47,7 +50,8 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/embeddings", embeddings.embedding), ("/api/v0/chat/completions", chat.chat_completions),
     ("/api/v0/completions", completions.completions), ("/api/v0/embeddings", embeddings.embeddings),
     ("/api/v1/generate", kobold.generate), ("/api/extra/generate/stream", kobold.stream),
-    ("/api/extra/tokencount", kobold.token_count),
+    ("/api/extra/tokencount", kobold.token_count), ("/api/v1/chat", studio_chat.chat),
+    ("/api/v1/models/load", studio_models.load), ("/api/v1/models/unload", studio_models.unload),
 )  # fmt: skip
 
 DELETE: tuple[tuple[str, Handler], ...] = (("/v1/responses/{id}", kept.delete),)

@@ -43,7 +43,7 @@ class Failure:
 
     def body_for(self, path: str) -> dict[str, Any]:
         """The JSON of the answer in the form of the endpoint at `path`."""
-        if path.startswith(OLLAMA_PATH):
+        if path.startswith(OLLAMA_PATH) and not path.startswith(STUDIO_PATHS):
             return {"error": self.message}
         if path != MESSAGES_PATH and not path.startswith(MESSAGES_PATH + "/"):
             return self.body()
@@ -55,6 +55,8 @@ MESSAGES_PATH = "/v1/messages"
 """Anthropic's endpoint; what begins with it answers in Anthropic's form."""
 OLLAMA_PATH = "/api/"
 """What begins with it answers in Ollama's form."""
+STUDIO_PATHS = ("/api/v0/", "/api/v1/chat", "/api/v1/models")
+"""LM Studio's among these, which answer in OpenAI's form."""
 _ANTHROPIC_KINDS = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",

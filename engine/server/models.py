@@ -40,20 +40,28 @@ async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 async def load(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """Load the model that is named instead of the present one; answers when it is loaded."""
-    fields = Fields(await exchange.read())
-    name = fields.text("model")
+    name = Fields(await exchange.read()).text("model")
+    await load_named(service, exchange, name)
+    return {"success": True, "model": name}
+
+
+async def load_named(service: Service, exchange: Exchange, name: str) -> None:
+    """Load this model. Raises `ApiError`."""
     if all(found.id != name for found in service.host.models()):
         raise ApiError(unknown_model(name))
     exchange.channel.hold(service.host.load(name, exchange.channel.outlet()))
     while await exchange.channel.take():
         pass
-    return {"success": True, "model": name}
 
 
 async def unload(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """Release the loaded model once its replies are complete; without a model this does nothing."""
-    fields = Fields(await exchange.read())
-    name = fields.text("model")
+    name = await unload_named(service, exchange, Fields(await exchange.read()).text("model"))
+    return {"success": True, "model": name}
+
+
+async def unload_named(service: Service, exchange: Exchange, name: str) -> str:
+    """Release this model if it is loaded, or without a name the loaded one; its name. Raises `ApiError`."""
     loaded = next((found.id for found in service.host.models() if found.loaded), "")
     if name and all(found.id != name for found in service.host.models()):
         raise ApiError(unknown_model(name))
@@ -61,7 +69,7 @@ async def unload(service: Service, exchange: Exchange) -> Mapping[str, Any]:
         exchange.channel.hold(service.host.unload(exchange.channel.outlet()))
         while await exchange.channel.take():
             pass
-    return {"success": True, "model": name or loaded}
+    return name or loaded
 
 
 def _card(model: ServedModel) -> dict[str, Any]:

@@ -72,6 +72,8 @@ class Service:
     def __init__(self, host: EngineHost, options: ServerOptions) -> None:
         self.host, self.options = host, options
         self.responses = StoredResponses()
+        self.conversations = StoredResponses()
+        """Those of LM Studio's API."""
         self.memory = Memory(options.bounds.memory)
         self.totals = Totals()
         self._open: dict[Exchange, _Replies] = {}

@@ -27,6 +27,8 @@ VALID: dict[str, dict[str, Any]] = {
     "/api/show": {"model": "tiny"},
     "/api/v1/generate": {"prompt": "Hello", "max_length": 2},
     "/api/extra/tokencount": {"prompt": "Hello"},
+    "/api/v1/chat": {"input": "Hello", "max_output_tokens": 2},
+    "/api/v1/models/unload": {"instance_id": "none"},
     "/embedding": {"content": "Hello"},
     "/v1/models/load": {"model": "tiny"},
     "/v1/models/unload": {"model": "none"},
@@ -107,7 +109,7 @@ def check_error(path: str, body: Any) -> None:
     """An error in the form of Anthropic's API, of Ollama's or of OpenAI's."""
     if path.startswith("/v1/messages"):
         assert (body["type"], set(body["error"])) == ("error", {"type", "message"})
-    elif path.startswith("/api/"):
+    elif path.startswith("/api/") and not path.startswith(("/api/v1/chat", "/api/v1/models")):
         assert set(body) == {"error"}
         body = {"error": {"message": body["error"]}}
     else:
@@ -124,6 +126,8 @@ def _check_stream(path: str, answer: Answer) -> None:
     if path == "/v1/messages":
         last = answer.named_events[-1]
         assert last["type"] in ("message_stop", "error")
+    elif path == "/api/v1/chat":
+        assert answer.named_events[-1]["type"] in ("chat.end", "error")
     elif path == "/v1/responses":
         last = answer.named_events[-1]
         assert last["type"] in ("response.completed", "response.incomplete", "response.failed")

@@ -28,7 +28,9 @@ def test_every_endpoint_answers_what_it_accepts(served: Served, path: str) -> No
     answer = ask(served, path, VALID[path])
     assert answer.status == (404 if path.endswith("/unload") else 200)
     refused = ask(
-        served, path, {**VALID[path], "messages": 5, "prompt": 5, "input": 5, "tokens": 5, "model": 5}
+        served,
+        path,
+        {**VALID[path], "messages": 5, "prompt": 5, "input": 5, "tokens": 5, "model": 5, "instance_id": 5},
     )
     assert refused.status == 400
     check_error(path, refused.json)

@@ -1,0 +1,71 @@
+"""GET /api/v0/models, /api/v0/models/{id} and /api/v1/models; POST /api/v1/models/load and /unload."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from engine.server.exchange import Exchange
+from engine.server.failure import ApiError
+from engine.server.fields import Fields
+from engine.server.host import ServedModel
+from engine.server.model_thread import unknown_model
+from engine.server.models import load_named, unload_named
+from engine.server.service import Service
+
+
+async def models(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """All models in the form of /api/v0; the loaded one first."""
+    return {"object": "list", "data": [_card(model) for model in service.host.models()]}
+
+
+async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """One model in the form of /api/v0."""
+    name = exchange.scope["path_params"]["id"]
+    for found in service.host.models():
+        if found.id == name:
+            return _card(found)
+    raise ApiError(unknown_model(name))
+
+
+def _card(model: ServedModel) -> dict[str, Any]:
+    card: dict[str, Any] = {
+        "id": model.id, "object": "model", "type": "llm", "publisher": "", "arch": "",
+        "compatibility_type": "", "quantization": "", "state": "loaded" if model.loaded else "not-loaded",
+    }  # fmt: skip
+    if model.loaded:
+        card["max_context_length"] = card["loaded_context_length"] = model.context_length
+    return card
+
+
+async def models_v1(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """All models in the form of /api/v1; the loaded one first. What is not known is null."""
+    return {"models": [_card_v1(model) for model in service.host.models()]}
+
+
+def _card_v1(model: ServedModel) -> dict[str, Any]:
+    instance = {"id": model.id, "config": {"context_length": model.context_length}}
+    return {
+        "type": "llm", "publisher": "", "key": model.id, "display_name": model.id, "architecture": None,
+        "quantization": None, "size_bytes": 0, "params_string": None, "format": None, "description": None,
+        "loaded_instances": [instance] if model.loaded else [], "max_context_length": model.context_length,
+        "capabilities": {"vision": False, "trained_for_tool_use": True},
+    }  # fmt: skip
+
+
+async def load(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """Load the model that is named instead of the present one; answers when it is loaded."""
+    name, begun = Fields(await exchange.read()).text("model"), time.monotonic()
+    await load_named(service, exchange, name)
+    spent = {"status": "loaded", "load_time_seconds": time.monotonic() - begun}
+    return {"type": "llm", "instance_id": name, "model_instance_id": name, **spent}
+
+
+async def unload(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """Release the model that is named, if it is loaded."""
+    fields = Fields(await exchange.read())
+    name = fields.text("instance_id")
+    if not name:
+        raise fields.wrong("instance_id", "the name of a model")
+    return {"instance_id": await unload_named(service, exchange, name)}
