@@ -8,10 +8,10 @@ from engine.errors import NotSupportedYet
 
 
 class ExLlamaV2WebSocketServer:
-    """Raises `NotSupportedYet`: the engine opens no port."""
+    """Raises `NotSupportedYet`: other programs are served over HTTP, by `engine.server`."""
 
     def __init__(self, *_arguments: Any, **_more: Any) -> None:
         raise NotSupportedYet(
-            "`ExLlamaV2WebSocketServer` is not supported here: the engine opens no port; call a generator "
-            "from a server of your own."
+            "`ExLlamaV2WebSocketServer` is not supported here: run `inglenook-engine serve MODEL`, which serves "
+            "other programs over HTTP."
         )
