@@ -60,6 +60,36 @@ def test_select() -> None:
     assert ids(one.mask()) == [9]
 
 
+def test_what_is_not_allowed_is_refused_and_changes_nothing() -> None:
+    tokenizer = tokenizer_of([b"y", b"yes", b"no", b""])
+    for one in (SelectFilter(tokenizer, ["yes", "no"]), PrefixFilter(tokenizer, "no")):
+        before = ids(one.mask())
+        # another text, control tokens, a token without text, ids that are none
+        for token in (2 if isinstance(one, PrefixFilter) else 0, 1, 5, -1, tokenizer.vocab_size):
+            with pytest.raises(ValueError, match=f"token {token} is not allowed here"):
+                one.accept(token)
+        assert (ids(one.mask()), one.may_end, one.ended) == (before, False, False)
+        one.accept(4)
+        assert one.may_end
+
+
+def test_another_reply_repeats_its_own_prefix_or_none() -> None:
+    tokenizer = tokenizer_of([b"y", b"yes", b"es", b"no"])
+    one = SelectFilter(tokenizer, ["yes", "no"])
+    for prefix, allowed in ((b"", [2, 3, 5]), (b"y", [2]), (b"no", [5]), (b"y", [2]), (b"", [2, 3, 5])):
+        one.begin(prefix)
+        assert ids(one.mask()) == allowed
+
+
+def test_after_a_stop_token_nothing_completes_a_text() -> None:
+    tokenizer = tokenizer_of([b"yes", b"no"])
+    one = SelectFilter(tokenizer, ["yes", "no"])
+    assert (one.completion(b"y"), one.completion(b"x")) == (b"es", None)
+    one.accept(2)
+    one.accept(0)
+    assert (one.completion(b""), one.completion(b"no")) == (b"", None)
+
+
 def test_a_longer_choice_may_follow() -> None:
     tokenizer = tokenizer_of([b"maybe", b" not", b" ", b"not"])
     one = SelectFilter(tokenizer, ["maybe", "maybe not"])

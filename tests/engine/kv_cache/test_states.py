@@ -81,6 +81,19 @@ def test_a_kept_state_is_found_when_the_text_goes_on_differently() -> None:
         table.check()
 
 
+def test_where_the_last_page_cannot_be_copied_nothing_of_the_text_stays_in_use() -> None:
+    table, text = PageTable(2, 9), list(range(1, P + 20))
+    with table.open(text) as first:
+        run(first, text[:P])
+        run(first, text[P:])
+        first.keep_state()
+        with table.open([*text, 5]) as second:  # no page is free for the copy that it needs
+            assert (second.ids, second.pages) == ([], [])
+            table.check()
+    assert table.free + table.idle == 2
+    table.check()
+
+
 def test_states_go_with_their_tokens() -> None:
     table, text = PageTable(2, 9), list(range(1, 60))
     with table.open(text) as lease:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
@@ -44,6 +45,16 @@ def test_many_unique_ids_arriving_one_by_one() -> None:
         history.update(text)
     assert sorted(history.ids.tolist()) == text
     assert set(history.counts.tolist()) == {1}
+
+
+@pytest.mark.parametrize("reach", [0, 1, 5, 20])
+def test_a_window_that_moves_on_token_by_token(reach: int) -> None:
+    draw, history, text = random.Random(reach), History(reach, 12), list[int]()
+    for _ in range(200):
+        text.append(draw.randrange(12))
+        history.update(text)
+        window = text[max(0, len(text) - reach) :]
+        assert dict(zip(history.ids.tolist(), history.counts.tolist(), strict=True)) == Counter(window)
 
 
 @settings(max_examples=100)
