@@ -12,6 +12,6 @@ class ExLlamaV2WebSocketServer:
 
     def __init__(self, *_arguments: Any, **_more: Any) -> None:
         raise NotSupportedYet(
-            "`ExLlamaV2WebSocketServer` is not supported here: run `inglenook-engine serve MODEL`, which serves "
-            "other programs over HTTP."
+            "`ExLlamaV2WebSocketServer` is not supported here: run `inglenook-engine serve MODEL`, which "
+            "serves other programs over HTTP."
         )

@@ -214,7 +214,7 @@ class ExLlamaV2Tokenizer(Declared):
     ) -> Any:
         """Ids (1, n) of a text, or (rows, n) of several.
 
-        With `return_offsets`, also minus the padding of each row, (rows, 1) int32. Raises `NotSupportedYet`
+        With `return_offsets`, also minus the padding of each row, (rows,) int32. Raises `NotSupportedYet`
         for `embeddings`: pictures are not supported yet.
         """
         import torch
@@ -228,7 +228,7 @@ class ExLlamaV2Tokenizer(Declared):
             [[self.pad_token_id] * (longest - len(row)) + row for row in rows], dtype=torch.int64
         )
         if return_offsets:
-            return ids, torch.tensor([[len(row) - longest] for row in rows], dtype=torch.int32)
+            return ids, torch.tensor([len(row) - longest for row in rows], dtype=torch.int32)
         return ids
 
     def _ids(self, text: str, add_bos: bool, add_eos: bool, special: bool) -> list[int]:
@@ -351,8 +351,5 @@ class ExLlamaV2Tokenizer(Declared):
         return torch.tensor([[token_id]], dtype=torch.int64)
 
     def single_id(self, token: str) -> int | None:
-        """The id of the token with this text; None if there is none."""
-        ids = self.engine_tokenizer.encode(token, special=True)
-        if len(ids) == 1:
-            return ids[0]
-        return self._pieces.index(token) if token in self._pieces else None
+        """The id of the token with exactly this text; None if there is none."""
+        return self.extended_piece_to_id.get(token, self.piece_to_id.get(token)) if token else None

@@ -31,7 +31,9 @@ from engine.compat.exllamav2.generator import (
 )
 from engine.compat.exllamav2.settings import BREAKERS
 from engine.errors import ModelNotFound, NotSupportedYet
+from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.models.test_lora import write_adapter
+from tests.engine.text.tokenizer.vocabularies import sentencepiece_metadata
 from tests.tiny import write_gguf
 
 GREEDY = ExLlamaV2Sampler.Settings.greedy()
@@ -273,11 +275,27 @@ def test_texts_and_ids(parts):
     assert ids.dtype == torch.int64
     mask = tokenizer.padding_mask(ids)
     assert tokenizer.decode(ids[0][mask[0]]) == "one two"
+    _, offsets = tokenizer.encode(["one two", "a much longer text than the first"], return_offsets=True)
+    assert (offsets.dtype, offsets.tolist()) == (torch.int32, [-int((~mask[0]).sum()), 0])
     assert tokenizer.decode(ids[1:]) == ["a much longer text than the first"]
     assert tokenizer.num_tokens("one two") == int(mask[0].sum())
     assert tokenizer.single_id(tokenizer.eos_token) == tokenizer.eos_token_id
     assert tokenizer.encode("a", add_eos=True)[0, -1] == tokenizer.eos_token_id
     assert tokenizer.single_id("one two three") is None
+
+
+def test_a_single_token_is_one_of_exactly_that_text():
+    """Where SentencePiece puts a space before a text, its encoding would be another token."""
+    tokenizer = ExLlamaV2Tokenizer.__new__(ExLlamaV2Tokenizer)
+    tokenizer.engine_tokenizer = Tokenizer.from_gguf(sentencepiece_metadata())
+    special = {id: tokenizer.engine_tokenizer.texts[id] for id in tokenizer.engine_tokenizer.special_ids}
+    tokenizer.extended_piece_to_id = {text: id for id, text in special.items()}
+    pieces = tokenizer.get_id_to_piece_list()
+    for text in ("a", " a", "e", "\n", "</s>", "<tool>"):
+        id = tokenizer.single_id(text)
+        assert special.get(id, pieces[id]) == text
+    assert tokenizer.single_id("a") != tokenizer.single_id(" a")
+    assert tokenizer.single_id("") is None
 
 
 @pytest.mark.slow_after(1)
