@@ -10,6 +10,7 @@ from engine.errors import ModelNotFound, UnsupportedModel
 from engine.printable import one_line
 from engine.tensors import RawTensor
 from engine.weights.gguf.file import GgufFile, split_parts
+from engine.weights.safetensors.consolidated import PARAMS, is_consolidated, own_format
 from engine.weights.safetensors.folder import PICKLED, SafetensorsFolder
 from engine.weights.safetensors.json import read_json_object
 from engine.words import _
@@ -50,7 +51,7 @@ class Checkpoint(Protocol):
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
     """Open a .gguf file, a folder with config.json and safetensors files or PyTorch's (or one of those
-    files), or a folder with one GGUF model.
+    files), a folder with params.json and consolidated.safetensors, or a folder with one GGUF model.
 
     Raises `ModelNotFound`, `BadCheckpoint` or `UnsupportedModel`.
     """
@@ -81,7 +82,7 @@ def _open(path: Path) -> Checkpoint:
         )
     suffix = path.suffix.lower()
     if suffix == ".safetensors" or path.name == PICKLED:
-        if not (path.parent / "config.json").is_file():
+        if not (path.parent / "config.json").is_file() and not is_consolidated(path.parent):
             raise ModelNotFound(
                 _("{path} has no config.json beside it; open a whole model folder.", path=path)
             )
@@ -108,7 +109,7 @@ def _begins_with_magic(path: Path) -> bool:
 
 
 def _open_folder(folder: Path) -> Checkpoint:
-    if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")):
+    if ((folder / "config.json").is_file() and any(folder.glob("*.safetensors"))) or is_consolidated(folder):
         return SafetensorsFolder(folder)
     files = sorted(folder.glob("*.gguf"))
     models = {split_parts(file)[0] for file in files}
@@ -136,14 +137,8 @@ def _open_folder(folder: Path) -> Checkpoint:
                 base=one_line(str(base or "?"))[:100],
             )
         )
-    if (folder / "params.json").is_file() and any(folder.glob("consolidated*")):
-        raise UnsupportedModel(
-            _(
-                "{folder} holds a model in its author's own format (consolidated files and params.json), "
-                "which cannot be read; get the variant with a config.json, or a GGUF file.",
-                folder=folder,
-            )
-        )
+    if (folder / PARAMS).is_file() and any(folder.glob("consolidated*")):
+        raise own_format(folder)
     raise ModelNotFound(
         _(
             "{folder} holds neither a .gguf file nor a config.json with safetensors files; choose "

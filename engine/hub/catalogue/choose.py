@@ -203,12 +203,16 @@ def _quantisation(stem: str) -> str:
 def _folder_groups(files: Iterable[HubFile], suffix: str) -> list[tuple[str, str, tuple[HubFile, ...]]]:
     """(title, format, weights with config and tokenizer) of each set with this extension in the top folder.
 
-    PyTorch's own files have no others' names: what a training left beside them is no model.
+    PyTorch's own files have no others' names: what a training left beside them is no model. Nor have those of
+    Mistral AI, which come with params.json instead of config.json.
     """
     usual, name = _FOLDERS[suffix]
     top = [file for file in files if "/" not in file.name]
-    if not any(file.name == "config.json" for file in top):
-        return []
+    names = {file.name for file in top}
+    if "config.json" not in names:
+        if suffix != "safetensors" or "params.json" not in names:
+            return []
+        usual = "consolidated"
     sets: dict[str, dict[int, HubFile]] = {}
     counts: dict[str, int] = {}
     for file in top:
@@ -222,10 +226,10 @@ def _folder_groups(files: Iterable[HubFile], suffix: str) -> list[tuple[str, str
         counts[key] = int(part["count"]) if part else 1
     whole = {key: parts for key, parts in sets.items() if sorted(parts) == list(range(1, counts[key] + 1))}
     own = [key for key in whole if key.partition(" ")[0] == usual]
-    indexed = any(file.name == f"{usual}.{suffix}.index.json" for file in top)
+    indexed = f"{usual}.{suffix}.index.json" in names
     # a repository may hold its weights both as one file and as parts; the index belongs to the parts
     chosen = [next((key for key in own if (" " in key) == indexed), own[0])] if own else sorted(whole)
-    if not own and (suffix == "bin" or (indexed and sets)):
+    if not own and (usual != "model" or (indexed and sets)):
         return []
     groups = []
     for key in chosen:
@@ -257,7 +261,7 @@ def _small(file: HubFile, index: str) -> bool:
         )
     if path.name.endswith(".index.json"):
         return path.name == index
-    return path.name.lower() in _SMALL_NAMES or path.suffix in _SMALL
+    return path.name.lower() in _SMALL_NAMES or path.suffix in _SMALL or ".model.v" in path.name
 
 
 def _with_recommended(choices: list[HubChoice], parameters: int, memories: Sequence[int]) -> list[HubChoice]:

@@ -28,6 +28,8 @@ _LATER_PART = re.compile(r"-(?!0*1-of-)\d+-of-\d+\.gguf$", re.IGNORECASE)
 _NO_MODEL = re.compile(r"(^|[-_.])(mmproj|imatrix|ggml-vocab|control-vector)([-_.]|$)", re.IGNORECASE)
 _NO_NAMES = ("model", "ggml-model", "weights")
 """Meaningless file names (Jan calls every file model.gguf): the folder's name is used instead."""
+_CONSOLIDATED = re.compile(r"consolidated.*\.safetensors")
+"""Mistral AI's weights, which have params.json instead of config.json."""
 _WEIGHTS = (".safetensors", ".safetensors.index.json", PICKLED, PICKLED_INDEX)
 
 
@@ -208,7 +210,7 @@ def _in_snapshot(stored: StoredModel, source: str, stop: threading.Event) -> Ite
 
 def model_paths(folder: Path, stop: threading.Event) -> Iterator[Path]:
     """GGUF files (the first part of split ones) and folders with config.json and *.safetensors, or PyTorch's
-    files.
+    files; also those with params.json and consolidated.safetensors.
 
     They come level by level, sorted by name, without hidden folders, vision encoders (mmproj) and importance
     matrices. Links to folders are followed, but no folder is searched twice.
@@ -223,7 +225,8 @@ def model_paths(folder: Path, stop: threading.Event) -> Iterator[Path]:
         entered.add(real)
         files, folders = _listing(here)
         names = {path.name for path in files}
-        if "config.json" in names and any(name.endswith(_WEIGHTS) for name in names):
+        usual = "config.json" in names and any(name.endswith(_WEIGHTS) for name in names)
+        if usual or ("params.json" in names and any(_CONSOLIDATED.fullmatch(name) for name in names)):
             yield here
         for path in files:
             if (

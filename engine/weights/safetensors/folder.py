@@ -1,4 +1,5 @@
-"""Hugging Face model folders: config.json and safetensors files, one or sharded, or else those of PyTorch.
+"""Model folders: config.json and safetensors files, one or sharded, or else those of PyTorch; also as Mistral
+AI publishes them, see `consolidated.py`.
 
 A safetensors file is a u64 header length, a JSON header {name: {dtype, shape, data_offsets}}, and the data
 without holes. File names that lead out of the folder are refused.
@@ -21,6 +22,7 @@ from engine.weights.format import Format
 from engine.weights.joined import with_joined
 from engine.weights.packed.table import quantisation_settings, wrap_quantised
 from engine.weights.pytorch.file import read_pytorch
+from engine.weights.safetensors import consolidated
 from engine.weights.safetensors.json import parse_object, read_json_object
 from engine.weights.tensor import FileTensor, check_overlap, find_format
 from engine.words import _
@@ -50,7 +52,12 @@ class SafetensorsFolder:
     def __init__(self, folder: Path) -> None:
         self.path = folder
         generation = folder / "generation_config.json"
-        config = read_json_object(folder / "config.json")
+        own = consolidated.is_consolidated(folder)
+        config = (
+            consolidated.read_params(folder / consolidated.PARAMS)
+            if own
+            else read_json_object(folder / "config.json")
+        )
         quantisation = quantisation_settings(folder, config)
         if quantisation is not None:
             config["quantization_config"] = quantisation
@@ -59,21 +66,25 @@ class SafetensorsFolder:
             "generation_config": read_json_object(generation) if generation.is_file() else {},
         }
         pickled = has_only_pickled(folder)
-        index = folder / (PICKLED_INDEX if pickled else INDEX_NAME)
+        whole, index_name = (consolidated.WHOLE, consolidated.INDEX) if own else (_WHOLE, INDEX_NAME)
+        index = folder / (PICKLED_INDEX if pickled else index_name)
         outputs = (
             sorted(folder.glob("output*.safetensors"))
             if (quantisation or {}).get("quant_method") == "exl2"
             else []
         )
         # an index beside a whole file belongs to the model that was quantised
-        sharded = index.is_file() and not (folder / (PICKLED if pickled else _WHOLE)).is_file()
+        sharded = index.is_file() and not (folder / (PICKLED if pickled else whole)).is_file()
         if outputs:
             tensors = _read_outputs(outputs)
         else:
-            tensors = _read_shards(index) if sharded else _read(_single_file(folder))
-        self.files = tuple(outputs) or (_shards(index) if sharded else (_single_file(folder),))
+            tensors = _read_shards(index) if sharded else _read(_single_file(folder, whole, index_name))
+        self.files = tuple(outputs) or (
+            _shards(index) if sharded else (_single_file(folder, whole, index_name),)
+        )
+        wrapped = wrap_quantised({_plain_name(tensor.name): tensor for tensor in tensors}, config)
         self.tensors: Mapping[str, RawTensor] = with_joined(
-            wrap_quantised({_plain_name(tensor.name): tensor for tensor in tensors}, config)
+            consolidated.with_hf_names(wrapped, config) if own else wrapped
         )
 
     def close(self) -> None:
@@ -187,8 +198,8 @@ def read_whole(folder: Path) -> list[FileTensor]:
     return _read(_single_file(folder))
 
 
-def _single_file(folder: Path) -> Path:
-    plain = folder / _WHOLE
+def _single_file(folder: Path, whole: str = _WHOLE, index_name: str = INDEX_NAME) -> Path:
+    plain = folder / whole
     if plain.is_file():
         return plain
     files = sorted(folder.glob("*.safetensors"))
@@ -200,7 +211,7 @@ def _single_file(folder: Path) -> Path:
                 "{folder} holds {files} safetensors files but no {index_name}; download the index file too.",
                 folder=folder,
                 files=len(files),
-                index_name=INDEX_NAME,
+                index_name=index_name,
             )
         )
     if (folder / PICKLED).is_file():

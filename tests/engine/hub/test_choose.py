@@ -169,6 +169,21 @@ def test_memory_for_pytorch_s_own_files() -> None:
     assert choice.recommended
 
 
+def test_weights_as_mistral_ai_publishes_them() -> None:
+    """With params.json instead of config.json; whole or in parts, and nothing else that ends like weights."""
+    own = ["params.json", "tekken.json", "tokenizer.model.v3"]
+    (choice,) = choices([*own, "consolidated.safetensors", "lora.safetensors", "extra.safetensors"])
+    assert choice.title == "Safetensors"
+    assert {file.name for file in choice.files} == {*own, "consolidated.safetensors"}
+    parts = [f"consolidated-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    (choice,) = choices([*own, *parts, "consolidated.safetensors.index.json"])
+    assert {file.name for file in choice.files} == {*own, *parts, "consolidated.safetensors.index.json"}
+    with pytest.raises(DownloadError, match=r"parts or config\.json are missing"):
+        choices([*own, "model.safetensors"])
+    with pytest.raises(DownloadError, match=r"parts or config\.json are missing"):
+        choices([*own, parts[0], "consolidated.safetensors.index.json"])
+
+
 def test_the_same_weights_twice() -> None:
     shards = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
     (whole,) = choices(["config.json", "model.safetensors", "model.fp16.safetensors", *shards])

@@ -151,7 +151,7 @@ def test_folders_that_hold_no_model_of_ours(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "params.json").write_text("{}")
-    (own / "consolidated.safetensors").write_bytes(raw_file({}))
+    (own / "consolidated.00.pth").write_bytes(raw_file({}))
     with pytest.raises(UnsupportedModel, match=r"author's own format .*get the variant with a config\.json"):
         open_checkpoint(own)
     for given_base, said in (({"base_model_name_or_path": "org/base"}, "org/base"), ({}, r"\?")):
