@@ -122,7 +122,7 @@ def _show(answer: Answer) -> str:
             answer["prompt_tokens"], time=seconds_text(stats["prefill_seconds"], ".2f"),
         ),
         ngettext(
-            "reply of {n} token at {speed:.1f} tokens/s", "reply of {n} tokens at {speed:.1f} tokens/s",
+            "reply of {n} token at {speed:,.1f} tokens/s", "reply of {n} tokens at {speed:,.1f} tokens/s",
             len(answer["ids"]), speed=stats["decode_tokens_per_second"],
         ),
     ]  # fmt: skip

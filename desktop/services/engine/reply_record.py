@@ -100,9 +100,7 @@ def footer(saved: Mapping[str, Any]) -> str:
     if stats is not None and stats.new_tokens:
         parts.append(ngettext("{n} token", "{n} tokens", stats.new_tokens))
     if stats is not None and stats.decode_tokens_per_second > 0:
-        parts.append(
-            _("{decode_tokens_per_second:.1f} tok/s", decode_tokens_per_second=stats.decode_tokens_per_second)
-        )
+        parts.append(_("{speed:,.1f} tok/s", speed=stats.decode_tokens_per_second))
     parts.append(reason_text(saved))
     avoided = saved.get("avoided", 0)
     parts.append(avoided_text(avoided) if isinstance(avoided, int) else "")

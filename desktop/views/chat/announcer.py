@@ -130,7 +130,7 @@ class Announcer(QObject):
             parts.append(ngettext("{n} token", "{n} tokens", stats.new_tokens))
             parts.append(
                 _(
-                    "{decode_tokens_per_second:.0f} tokens per second",
+                    "{decode_tokens_per_second:,.0f} tokens per second",
                     decode_tokens_per_second=stats.decode_tokens_per_second,
                 )
             )

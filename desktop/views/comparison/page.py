@@ -244,7 +244,7 @@ class ComparisonPage(QWidget):
             return ""
         tokens = ngettext("{n} token", "{n} tokens", stats.new_tokens)
         speed = stats.decode_tokens_per_second
-        return _("{tokens} · {speed:.1f} tok/s", tokens=tokens, speed=speed) if speed > 0 else tokens
+        return _("{tokens} · {speed:,.1f} tok/s", tokens=tokens, speed=speed) if speed > 0 else tokens
 
     def _shown(self, message: int) -> ComparisonColumn | None:
         return next((each for each in self.columns if message and each.column.message == message), None)
