@@ -19,7 +19,7 @@ from engine.server.ollama import replies as ollama_replies
 from engine.server.responses import create, kept
 from engine.server.security import Security
 from engine.server.service import Endpoint, Handler, Service
-from engine.server.texts import completion, completions, embeddings
+from engine.server.texts import completion, completions, embeddings, fim
 
 GET: tuple[tuple[str, Handler], ...] = (
     ("/", models.health), ("/health", models.health), ("/v1/health", models.health),
@@ -46,7 +46,7 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/models/unload", models.unload), ("/api/chat", ollama_replies.chat),
     ("/api/generate", ollama_replies.generate), ("/api/embed", ollama_models.embed),
     ("/api/embeddings", ollama_models.embeddings), ("/api/show", ollama_models.show),
-    ("/infill", completion.infill), ("/embedding", embeddings.embedding),
+    ("/v1/fim/completions", fim.fim), ("/infill", completion.infill), ("/embedding", embeddings.embedding),
     ("/embeddings", embeddings.embedding), ("/api/v0/chat/completions", chat.chat_completions),
     ("/api/v0/completions", completions.completions), ("/api/v0/embeddings", embeddings.embeddings),
     ("/api/v1/generate", kobold.generate), ("/api/extra/generate/stream", kobold.stream),

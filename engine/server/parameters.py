@@ -59,7 +59,8 @@ def sampler(fields: Fields, defaults: Mapping[str, float], choice: int = 0) -> S
     top_k = fields.whole("top_k", -1, _LONGEST)
     if top_k is not None:
         values["top_k"] = max(0, top_k)  # -1 is vLLM's word for all
-    seed = fields.whole("seed", -(1 << 63), (1 << 63) - 1)
+    name = "seed" if fields.get("seed") is not None else "random_seed"  # Mistral's word
+    seed = fields.whole(name, -(1 << 63), (1 << 63) - 1)
     if seed is not None and seed != -1:  # -1 is llama.cpp's word for a random one
         values["seed"] = (seed + choice) % (1 << 63)
     return dataclasses.replace(_NEUTRAL, **values)

@@ -66,9 +66,14 @@ class _Choice:
         """Why it ended."""
         assert self.ended is not None
         return {
-            "finish_reason": "length" if self.ended.reason in _CUT else "stop",
+            "finish_reason": finish_reason(self.ended),
             "stop_reason": self.ended.trigger if self.ended.reason == "stop_string" else None,
         }
+
+
+def finish_reason(ended: Ended) -> str:
+    """OpenAI's word for the end of a text."""
+    return "length" if ended.reason in _CUT else "stop"
 
 
 def prompts_of(fields: Fields, name: str, most: int) -> Sequence[Prompt]:

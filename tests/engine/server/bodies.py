@@ -12,6 +12,7 @@ TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": 
 VALID: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": HELLO, "max_tokens": 2},
     "/v1/completions": {"prompt": "Hello", "max_tokens": 2},
+    "/v1/fim/completions": {"prompt": "Hello", "max_tokens": 2},
     "/v1/responses": {"input": "Hello", "max_output_tokens": 2},
     "/v1/responses/input_tokens": {"input": "Hello"},
     "/v1/messages": {"messages": HELLO, "max_tokens": 2},

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from engine.errors import BadSetting
+from engine.server.fields import Fields
+from engine.server.parameters import sampler
 from engine.server.texts.infill import Infill, infill_ids
 from tests.engine.server.served import Served, ask
 from tests.tiny import TINY, write_folder
@@ -120,3 +122,26 @@ def test_a_gap_that_is_too_long_by_its_bytes_alone_is_cut_too(coder: Served) -> 
     found = ask(coder, "/infill", sent).json
     assert found["tokens_predicted"] == 2
     assert found["tokens_evaluated"] <= 1022
+
+
+def test_mistrals_form(coder: Served) -> None:
+    body = {"prompt": "def look(", "suffix": "return 1", "temperature": 0, "max_tokens": 5, "random_seed": 3}
+    same = {**body, "seed": 3}
+    text = ask(coder, "/v1/completions", same).json["choices"][0]["text"]
+    whole = ask(coder, "/v1/fim/completions", body).json
+    (choice,) = whole["choices"]
+    assert whole["object"] == "chat.completion"
+    assert (choice["message"]["role"], choice["message"]["content"]) == ("assistant", text)
+    assert (choice["finish_reason"], whole["usage"]["completion_tokens"]) == ("length", 5)
+    *events, done = ask(coder, "/v1/fim/completions", {**body, "stream": True}).events
+    assert done == "[DONE]"
+    assert "".join(event["choices"][0]["delta"]["content"] for event in events) == text
+    assert [event["choices"][0]["finish_reason"] for event in events][-1] == "length"
+    assert events[-1]["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"]
+    free = {"prompt": "def look(", "temperature": 0, "stop": [text[:1] or "x"], "max_tokens": None}
+    assert ask(coder, "/v1/fim/completions", free).status == 200
+    assert ask(coder, "/v1/fim/completions", {"prompt": ["a", "b"]}).error["param"] == "prompt"
+
+
+def test_mistrals_seed() -> None:
+    assert sampler(Fields({"random_seed": 7}), {}).seed == sampler(Fields({"seed": 7}), {}).seed == 7
