@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,34 @@ def test_stop_leaves_everything_as_it_was(qapp, usual, monkeypatch) -> None:
     assert move_with_progress(qapp, usual, usual.with_name("other")) == relocation.STOPPED
     assert not usual.with_name("other").exists()
     assert data_folder() == usual
+
+
+def test_the_progress_tells_the_size_that_is_copied_and_then_read_again(qapp, usual, monkeypatch) -> None:
+    """Half of the work is the copy, and half the comparison with it."""
+    heard: dict[int, tuple[str, str, bool]] = {}
+    show = QProgressDialog.setValue
+
+    def seen(dialog: QProgressDialog, value: int) -> None:
+        show(dialog, value)
+        heard[value] = dialog.labelText(), dialog.windowTitle(), dialog.isVisible()
+
+    def moving(
+        _source: Path, _target: Path, _stop: threading.Event
+    ) -> Generator[relocation.Progress, None, str]:
+        for done, known in ((1_000_000, 166), (3_000_000, 500), (5_000_000, 833), (6_000_000, 999)):
+            yield relocation.Progress("Copying", done, 6_000_000)
+            while known not in heard:  # the window waits for no progress
+                time.sleep(0.001)
+        return ""
+
+    monkeypatch.setattr(QProgressDialog, "setValue", seen)
+    monkeypatch.setattr(move_progress, "_outcome", moving)
+    assert move_with_progress(qapp, usual, usual.with_name("other")) == ""
+    texts = [
+        "Copying: 1 MB of 3 MB",
+        "Copying: 3 MB of 3 MB",
+        "Copying: 2 MB of 3 MB",
+        "Copying: 3 MB of 3 MB",
+    ]
+    assert [heard[value][0] for value in (166, 500, 833, 999)] == texts
+    assert {(title, visible) for _text, title, visible in heard.values()} == {("Move data – Inglenook", True)}
