@@ -639,6 +639,35 @@ def test_jobs_wait_for_the_adapter_that_they_need_and_do_not_starve() -> None:
     assert len(adapters.changes) <= 6
 
 
+def test_a_setup_goes_on_while_another_job_is_cancelled() -> None:
+    generator, _ = dynamic(pages=60)
+    begun = list[str]()
+    ready = False
+
+    def bring_about(stop: threading.Event) -> Generator[Loading, None, None]:
+        nonlocal ready
+        begun.append("setup")
+        for done in range(5):
+            yield Loading("Loading the adapters", done, 5)
+        ready = True
+
+    job = Job(request(1, 20, 5), setup=Setup(lambda: ready, bring_about))
+    others = [Job(request(number, 20, 5)) for number in (2, 3)]
+    generator.enqueue([job, *others])
+    said = {each: Said() for each in (job, *others)}
+    loading = 0
+    while generator.num_remaining_jobs:
+        for each, event, _ in generator.iterate():
+            loading += isinstance(event, Loading)
+            if not isinstance(event, Loading):
+                said[each].take(event)
+        if loading == 2:
+            generator.cancel(others[0])
+    assert (begun, loading) == (["setup"], 5)
+    assert outcome(said[job]) == alone(job.request)
+    assert outcome(said[others[1]]) == alone(others[1].request)
+
+
 @pytest.mark.parametrize("max_skips", [0, 4])
 def test_the_model_stays_as_a_suspended_job_needs_it(max_skips: int) -> None:
     generator, _ = dynamic(pages=60)
