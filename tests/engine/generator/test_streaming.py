@@ -10,7 +10,7 @@ import pytest
 from engine.core import Done, Prefill, Text
 from engine.errors import BadSetting, ContextTooLong
 from engine.settings import SamplerSettings, StopSettings
-from tests.engine.generator.fakes import fresh_reply, make, stream, tokenizer
+from tests.engine.generator.fakes import Scripted, fresh_reply, make, stream, tokenizer
 
 GREEDY = SamplerSettings(temperature=0.0)
 PROMPT = [int(i) for i in np.random.default_rng(1).integers(10, 700, 600)]
@@ -173,6 +173,21 @@ def test_same_seed_same_reply():
         list(stream(make()[0], PROMPT, SamplerSettings(seed=77), StopSettings(max_tokens=1)))[-1].stats.seed
         == 77
     )
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_stop_token_is_shown_last_if_it_is_kept(kept):
+    first, answer = tokenizer().encode("the quick"), tokenizer().encode("brown fox")
+    eos = tokenizer().eos_token_id
+    generator, _ = make(Scripted(len(first), [*answer, eos, *answer]))
+    events = list(stream(generator, first, GREEDY, StopSettings(keep_stop=kept, max_tokens=20), logits=True))
+    tokens = [token for event in events if isinstance(event, Text) for token in event.tokens]
+    name = tokenizer().decode([eos], skip_special=False)
+    assert [token.id for token in tokens] == [*answer, *[eos] * kept]
+    assert "".join(event.text for event in events if isinstance(event, Text)) == "brown fox" + name * kept
+    assert "".join(token.text for token in tokens) == "brown fox" + name * kept
+    done = events[-1]
+    assert (done.reason, done.trigger, done.stats.new_tokens) == ("stop_token", name, len(answer) + 1)
 
 
 def test_prompts_that_cannot_be_run():
