@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.compat.absent import refusing
 from engine.core import Done, Text
 from engine.errors import BadSetting
 from engine.generator.request import GenerationRequest
@@ -22,6 +23,14 @@ from engine.settings import SamplerSettings, StopSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 __all__ = ["StreamGenerator"]
+__getattr__ = refusing(
+    __name__,
+    dict.fromkeys(
+        ("LlavaStreamGenerator", "NVILAStreamGenerator", "InternVLStreamGenerator", "tokenizer_image_token"),
+        "pictures are not supported yet; use StreamGenerator",
+    )
+    | {"prepare_logits_processor": "gen_params say how tokens are sampled; pass them to StreamGenerator"},
+)
 
 _GREEDY_TEMPERATURE, _GREEDY_TOP_P = 1e-5, 1e-8
 _STEPS = ("temperature", "repetition", "occurrence", "top_p", "top_k")

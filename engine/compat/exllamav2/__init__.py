@@ -10,7 +10,8 @@ is not supported is refused by name. For libraries that import `exllamav2` thems
 
 from __future__ import annotations
 
-from engine.compat.exllamav2.absent import absent_modules, refusing
+from engine.compat.absent import refusing
+from engine.compat.exllamav2.absent import absent_modules
 from engine.compat.exllamav2.cache import (
     ExLlamaV2Cache,
     ExLlamaV2Cache_8bit,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -35,17 +34,6 @@ LAYERS = dict.fromkeys(
     _INNER,
 )  # fmt: skip
 """Names that scripts import from `exllamav2.model` and that are not here -> why."""
-
-
-def refusing(module: str, absent: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a module that lacks these names: it raises `NotSupportedYet` for them."""
-
-    def get(name: str) -> Any:
-        if name in absent:
-            raise NotSupportedYet(f"`{name}` is not supported here: {absent[name]}.")
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-
-    return get
 
 
 class _Absent(ModuleType):

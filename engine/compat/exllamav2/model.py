@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from engine.compat.exllamav2.absent import LAYERS, refusing
+from engine.compat.absent import refusing
+from engine.compat.exllamav2.absent import LAYERS
 from engine.compat.exllamav2.attributes import Declared, refuse
 from engine.compat.exllamav2.config import ExLlamaV2Config
 from engine.core import Loading

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Self
 
-from engine.compat.exllamav2.absent import UTIL, refusing
+from engine.compat.absent import refusing
+from engine.compat.exllamav2.absent import UTIL
 
 __getattr__ = refusing(__name__, UTIL)
 

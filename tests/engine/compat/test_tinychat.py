@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from engine.compat import tinychat
 from engine.compat.tinychat import StreamGenerator
-from engine.errors import BadSetting
+from engine.errors import BadSetting, NotSupportedYet
 from tests.engine.generator.fakes import Scripted, fresh_reply, make, tokenizer
 
 PARAMS = {"temp": 0.0, "n_predict": 9, "repeat_penalty": 1.0, "top_p": 1.0, "top_k": 0}
@@ -144,3 +145,13 @@ def test_an_abandoned_turn_can_be_gone_on_from():
     )
     with pytest.raises(BadSetting, match="stream_interval"):
         next(StreamGenerator(generator, tokenizer(), "x", 0, PARAMS, stream_interval=0))
+
+
+def test_generators_for_pictures_are_refused_by_name():
+    for name in ("LlavaStreamGenerator", "NVILAStreamGenerator", "InternVLStreamGenerator"):
+        with pytest.raises(NotSupportedYet, match=f"`{name}` is not supported here: pictures"):
+            getattr(tinychat, name)
+    with pytest.raises(NotSupportedYet, match="gen_params"):
+        _ = tinychat.prepare_logits_processor
+    with pytest.raises(AttributeError, match="no_such"):
+        _ = tinychat.no_such

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.compat.exllamav2.absent import refusing
+from engine.compat.absent import refusing
 from engine.compat.exllamav2.generator.base import ExLlamaV2BaseGenerator
 from engine.compat.exllamav2.generator.dynamic import ExLlamaV2DynamicGenerator
 from engine.compat.exllamav2.generator.dynamic_async import (
