@@ -239,7 +239,9 @@ class TensorNames:
     """The parts of the rows of `query_key_value`, each with queries, values, keys (CodeGen); 0: one."""
     recurrent: RecurrentNames | None = None
     second_layer: str = ""
-    """The same as `layer` for the second of two stacks (`ModelConfig.cycles`)."""
+    """The same as `layer` for the second of two stacks (`ModelConfig.cycles`); "" where the numbers of its
+    layers follow those of the first.
+    """
     first_state: str = ""
     """The full name of the row that `CyclicBlocks` begins with."""
     pieces: tuple[tuple[str, str, int, int], ...] = ()
@@ -281,7 +283,9 @@ class TensorNames:
         stacks, 0: there is one.
         """
         return (
-            self.second_layer.format(layer - stack) if stack and layer >= stack else self.layer.format(layer)
+            self.second_layer.format(layer - stack)
+            if self.second_layer and layer >= stack
+            else self.layer.format(layer)
         )
 
     def under(self, prefix: str) -> TensorNames:

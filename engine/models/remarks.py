@@ -16,6 +16,13 @@ _EARS = (
 def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
     """Sentences; () if there is nothing to say."""
     found = []
+    if config.cycles is not None and _reads_ahead(checkpoint):
+        found.append(
+            _(
+                "The model may let the tokens of a prompt attend to later ones of it, which is not "
+                "supported here: each attends to earlier ones alone."
+            )
+        )
     if checkpoint.format != "gguf":
         whole = checkpoint.metadata["config"]
         if isinstance(thinker := whole.get("thinker_config"), dict):  # Qwen's Omni
@@ -27,13 +34,6 @@ def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
             found.append(_("The model also takes pictures, but only its text model runs here."))
         elif hears:
             found.append(_("The model also takes sounds, but only its text model runs here."))
-        if config.cycles is not None and whole.get("prefix_lm") is not False:
-            found.append(
-                _(
-                    "The model may let the tokens of a prompt attend to later ones of it, which is not "
-                    "supported here: each attends to earlier ones alone."
-                )
-            )
         tasks = whole.get("lora_adaptations")
         if config.bidirectional and isinstance(tasks, list) and tasks:
             found.append(
@@ -58,3 +58,10 @@ def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
             )
         )
     return tuple(found)
+
+
+def _reads_ahead(checkpoint: Checkpoint) -> bool:
+    """Whether HRM-Text was made so; folders do not always say, GGUF files do."""
+    if checkpoint.format == "gguf":
+        return checkpoint.metadata.get("hrm_text.hrm.prefix_lm") is True
+    return checkpoint.metadata["config"].get("prefix_lm") is not False

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_LAYERS, hf_decoder
+from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.hyper_config import Cycles
-from engine.models.names import HF, TensorNames
+from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -22,6 +23,7 @@ HF_NAMES = replace(
     HF, norm="", layer="model.L_module.layers.{}.", second_layer="model.H_module.layers.{}.",
     output_gate="self_attn.gate_proj", first_state="model.z_L_init",
 )  # fmt: skip
+GGUF_NAMES = replace(GGUF, norm="", output_gate="attn_gate", first_state="hrm.z_l_init")
 _FUSED = "attn.gqkv_proj"
 PUBLISHED = replace(
     HF_NAMES, output="attn.o_proj", gate_up="mlp.gate_up_proj",
@@ -62,9 +64,34 @@ def from_hf(keys: Keys) -> ModelConfig:
     )  # fmt: skip
 
 
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`hrm_text`, whose files count a layer as often as it runs but number it once, the fast ones first."""
+    size = keys.integer("hrm.layers_per_stack", 1, MAX_LAYERS // 2)
+    slow, fast = keys.integer("hrm.h_cycles", 1, _MOST_RUNS), keys.integer("hrm.l_cycles", 1, _MOST_RUNS)
+    layers = keys.integer("block_count", 1, 1 << 24)
+    if layers != size * slow * (fast + 1):
+        raise BadCheckpoint(
+            _(
+                "The model has {layers} layers but states {name} of {found}; the file is damaged.",
+                layers=layers,
+                name="hrm.layers_per_stack",
+                found=size,
+            )
+        )
+    shape: dict[str, Any] = gguf_decoder(
+        keys.replaced("block_count", 2 * size), tensors, "hrm_text", handled=("embedding_scale",)
+    )
+    return ModelConfig(
+        **shape, norm_weights=False, final_norm=False, output_gate="row", cycles=Cycles(size, slow, fast),
+        embed_scale=keys.number("embedding_scale", 0.0, 1e9, 0.0) or 1.0,
+    )  # fmt: skip
+
+
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     """The makers' names, where a file has them."""
     return PUBLISHED if any(f".{_FUSED}." in name for name in tensors) else names
 
 
-HRM_TEXT = Architecture((), ("HrmTextForCausalLM",), from_hf, None, HF_NAMES, None, adapt=adapted)
+HRM_TEXT = Architecture(
+    ("hrm_text",), ("HrmTextForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES, adapt=adapted
+)

@@ -13,16 +13,20 @@ from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import (
     MAX_CONTEXT,
+    MAX_LAYERS,
     each_layer,
+    gguf_decoder,
+    gguf_layers_with,
+    gguf_windows,
     hf_activation,
     hf_layer_types,
     hf_shape,
     layer_kinds,
 )
-from engine.models.headers.experts import hf_experts
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
-from engine.models.headers.rope import rope_from_hf
-from engine.models.names import SHARING, TensorNames, with_shared
+from engine.models.headers.rope import gguf_unscaled_rope, rope_from_hf
+from engine.models.names import GGUF, SHARING, TensorNames, with_shared
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -30,6 +34,7 @@ HF_NAMES = replace(SHARING, output_gate="self_attn.g_proj")
 PUBLISHED = replace(
     with_shared(HF_NAMES, "mlp.shared_expert"), correction="mlp.experts.e_score_correction_bias"
 )
+GGUF_NAMES = replace(GGUF, output_gate="attn_gate")
 _ROPES = {
     "full_attention": {"rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
     "sliding_attention": {"rope_theta": 10_000.0},
@@ -81,6 +86,28 @@ def from_hf(keys: Keys) -> ModelConfig:
     )  # fmt: skip
 
 
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`laguna`."""
+    layers = keys.integer("block_count", 1, MAX_LAYERS)
+    heads = each_layer(keys, "attention.head_count", 1, 1 << 14, layers)
+    shape: dict[str, Any] = gguf_decoder(
+        keys.replaced("attention.head_count", max(heads)), tensors, "laguna", handled=GGUF_EXPERT_KEYS
+    )
+    window = keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 0)
+    gate = tensors.get("blk.0.attn_gate.weight")  # files do not state its kind
+    return ModelConfig(
+        **shape, qk_norm="head", gate_activation="softplus",
+        output_gate="head" if gate is None or gate.shape[0] == heads[0] else "row",
+        layer_queries=heads if len({*heads}) > 1 else (),
+        windows=gguf_windows(keys, layers, window, 4, full_first=True),
+        rope_local=gguf_unscaled_rope(keys, shape["head_dim"]) if window else None,
+        experts=gguf_experts(
+            keys, shape, scores="sigmoid", layers=gguf_layers_with(tensors, "ffn_gate_inp", layers),
+            router_cap=keys.number("router_logit_softcapping", 0.0, 1e6, 0.0),
+        ),
+    )  # fmt: skip
+
+
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     """The makers' names, where the file has them."""
     published = any(name.endswith(PUBLISHED.correction) for name in tensors)
@@ -89,4 +116,6 @@ def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames
     return replace(PUBLISHED, embed=names.embed, norm=names.norm, head=names.head, layer=names.layer)
 
 
-LAGUNA = Architecture((), ("LagunaForCausalLM",), from_hf, None, HF_NAMES, None, adapt=adapted)
+LAGUNA = Architecture(
+    ("laguna",), ("LagunaForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES, adapt=adapted
+)

@@ -12,10 +12,20 @@ from typing import Any
 from engine.models.architecture import Architecture
 from engine.models.architectures.gemma import FOUR_NORMS
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_CONTEXT, all_layers, hf_decoder, layer_kinds
+from engine.models.headers.decoder import (
+    MAX_CONTEXT,
+    all_layers,
+    gguf_decoder,
+    gguf_windows,
+    hf_decoder,
+    layer_kinds,
+)
 from engine.models.headers.keys import Keys
+from engine.models.names import GGUF
+from engine.tensors import RawTensor
 
 HF_NAMES = replace(FOUR_NORMS, output_gate="self_attn.gate_proj")
+GGUF_NAMES = replace(GGUF, output_gate="attn_gate", embed_norm="")
 _DEFAULTS = {
     "vocab_size": 202_048, "hidden_size": 6656, "intermediate_size": 19968, "num_hidden_layers": 52,
     "num_attention_heads": 32,
@@ -62,7 +72,25 @@ def text_shape(keys: Keys) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`muse-glimmer`, whose files have weights of the norms of queries and keys that scale attention's
+    scores.
+    """
+    keys = keys.replaced("rope.freq_base", keys.raw("rope.freq_base_swa") or keys.raw("rope.freq_base"))
+    shape: dict[str, Any] = gguf_decoder(
+        keys, tensors, "muse-glimmer", interleaved=True, handled=("logit_scale", "final_logit_softcapping")
+    )
+    window = keys.integer("attention.sliding_window", 1, MAX_CONTEXT)
+    windows = gguf_windows(keys, shape["layers"], window, 4)
+    return ModelConfig(
+        **shape, placement="both", embed_norm=True, qk_norm="head", output_gate="row", post_norm_eps=1e-8,
+        windows=windows, nope_layers=frozenset(layer for layer, own in enumerate(windows) if not own),
+        logit_scale=keys.number("logit_scale", 1e-6, 1e6),
+        logit_cap=keys.number("final_logit_softcapping", 0.0, 1e6, 0.0),
+    )  # fmt: skip
+
+
 MUSE_GLIMMER = Architecture(
-    (), ("MuseGlimmerForConditionalGeneration",), from_hf, None, HF_NAMES, None,
-    prefixes=("-model.language_model.", "-"),
+    ("muse-glimmer",), ("MuseGlimmerForConditionalGeneration",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES,
+    prefixes=("-model.language_model.", "-"), interleaved_rows=True,
 )  # fmt: skip

@@ -13,6 +13,8 @@ from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,
     gguf_decoder,
+    gguf_layers_with,
+    gguf_windows,
     hf_activation,
     hf_decoder,
     hf_layer_types,
@@ -22,7 +24,7 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
-from engine.models.headers.rope import rope_from_hf
+from engine.models.headers.rope import gguf_unscaled_rope, rope_from_hf
 from engine.models.names import GGUF, HF, MIXTURE, with_shared
 from engine.tensors import RawTensor
 
@@ -158,6 +160,17 @@ def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConf
     return ModelConfig(**shape, qk_norm="head", experts=gguf_experts(keys, shape))
 
 
+def from_gguf_mellum(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`mellum`."""
+    shape = gguf_decoder(keys, tensors, "mellum", handled=("expert_count",))
+    layers, window = shape["layers"], keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 0)
+    return ModelConfig(
+        **shape, qk_norm="head", windows=gguf_windows(keys, layers, window, 4),
+        rope_local=gguf_unscaled_rope(keys, shape["head_dim"]) if window else None,
+        experts=gguf_experts(keys, shape, layers=gguf_layers_with(tensors, "ffn_gate_inp", layers)),
+    )  # fmt: skip
+
+
 def from_gguf_mixture_2(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`qwen2moe`."""
     shape = gguf_decoder(keys, tensors, "qwen2moe", handled=GGUF_EXPERT_KEYS)
@@ -185,7 +198,7 @@ QWEN_3 = Architecture(
 QWEN_3_MIXTURE = Architecture(
     ("qwen3moe", "qwen3vlmoe"), ("Qwen3MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE, GGUF
 )
-MELLUM = Architecture((), ("MellumForCausalLM",), from_hf_mellum, None, MIXTURE, None)
+MELLUM = Architecture(("mellum",), ("MellumForCausalLM",), from_hf_mellum, from_gguf_mellum, MIXTURE, GGUF)
 QWEN_2_MIXTURE = Architecture(
     ("qwen2moe",), ("Qwen2MoeForCausalLM",), from_hf_mixture_2, from_gguf_mixture_2, QWEN_2_NAMES, GGUF
 )

@@ -27,7 +27,7 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
-from engine.models.headers.rope import rope_from_gguf, rope_from_hf
+from engine.models.headers.rope import gguf_unscaled_rope, rope_from_hf
 from engine.models.names import GGUF, SHARING, TensorNames, with_shared
 from engine.tensors import RawTensor
 from engine.weights.tensor import FileTensor
@@ -228,11 +228,6 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     shape: dict[str, Any] = gguf_decoder(
         keys, _with_factors(tensors, stated // 4), "step35", handled=GGUF_EXPERT_KEYS
     )
-    local = keys.replaced("rope.freq_base", keys.number("rope.freq_base_swa", 1.0, 1e12, _BASE))
-    local_dim = keys.integer("rope.dimension_count_swa", 2, dim, dim)
-    unscaled = local.replaced("rope.dimension_count", local_dim).without(
-        "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear"
-    )
     experts = gguf_experts(
         keys,
         shape,
@@ -241,7 +236,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         layers=gguf_layers_with(tensors, "ffn_gate_inp", layers),
     )
     return ModelConfig(
-        **shape, **_QUIRKS, rope_local=rope_from_gguf(unscaled, dim, {}, interleaved=False),
+        **shape, **_QUIRKS, rope_local=gguf_unscaled_rope(keys.over({"rope.freq_base_swa": _BASE}), dim),
         layer_queries=heads if len({*heads}) > 1 else (),
         layer_heads=tuple((count, dim) for count in counts) if len({*counts}) > 1 else (),
         windows=gguf_windows(keys, layers, keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 0), 4),

@@ -247,8 +247,11 @@ def hf_sliding(keys: Keys, layers: int, default: int, step: int) -> tuple[int, .
     return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
 
 
-def gguf_windows(keys: Keys, layers: int, window: int, step: int) -> tuple[int, ...]:
-    """`window` in all layers except every `step`-th one.
+def gguf_windows(
+    keys: Keys, layers: int, window: int, step: int, *, full_first: bool = False
+) -> tuple[int, ...]:
+    """`window` in all layers except every `step`-th one, the first of which is the first layer or the last of
+    `step`.
 
     `attention.sliding_window_pattern` overrides `step`: by another step, or by a flag for each layer.
     """
@@ -258,7 +261,8 @@ def gguf_windows(keys: Keys, layers: int, window: int, step: int) -> tuple[int, 
     if isinstance(keys.raw(name), list):
         return tuple(window if slides else 0 for slides in keys.flags(name, layers))
     step = keys.integer(name, 0, MAX_LAYERS, step)
-    return tuple(window if not step or (layer + 1) % step else 0 for layer in range(layers))
+    ahead = 0 if full_first else 1
+    return tuple(window if not step or (layer + ahead) % step else 0 for layer in range(layers))
 
 
 def hf_layer_types(

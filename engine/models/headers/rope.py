@@ -209,6 +209,16 @@ def _rope_from_gguf(
     return RopeConfig(base, dim, interleaved, tuple(divisor * value for value in extra))
 
 
+def gguf_unscaled_rope(keys: Keys, head_dim: int) -> RopeConfig:
+    """The rope of layers with a window where that of the others alone is scaled, with the base and the
+    dimensions that the file states for them, else those of the others. Raises `BadCheckpoint`.
+    """
+    for name in ("rope.freq_base", "rope.dimension_count"):
+        keys = keys.replaced(name, keys.raw(name + "_swa") or keys.raw(name))
+    keys = keys.without(STRETCH, ALPHA, "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear")
+    return rope_from_gguf(keys, head_dim, {}, interleaved=False)
+
+
 def _first_context(keys: Keys) -> int:
     """The context that scaling begins with; the model's where the file has none of its own."""
     own = keys.integer("rope.scaling.original_context_length", 0, _MOST, 0)

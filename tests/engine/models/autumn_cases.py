@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.gguf_form import GgufForm
 from tests.engine.models.mixture_cases import in_stacks
 from tests.engine.models.pictured_cases import named
 
@@ -30,6 +31,33 @@ def with_pictures(text: Config, **more: Any) -> Config:
 
 MUSE: dict[str, Any] = {**SMALL, "num_hidden_layers": 5, "head_dim": 24, "sliding_window": 9, ROPE: PLAIN}
 MUSE_WHOLE = {"out_hidden_size": 128, "projector_hidden_size": 32}
+
+
+def muse_keys(config: Config) -> dict[str, Any]:
+    return {
+        "attention.sliding_window": config["sliding_window"], "logit_scale": config["output_multiplier"],
+        "attention.sliding_window_pattern": [kind == SLIDING for kind in config["layer_types"]],
+        "final_logit_softcapping": config["final_logit_softcapping"],
+    }  # fmt: skip
+
+
+def muse_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """1 is added to the norms of layers, and those of queries and keys get weights that scale scores."""
+    out = {
+        name: values + 1 if name.endswith("layernorm.weight") else values
+        for name, values in tensors.items()
+        if not name.startswith("model.vision_")
+    }
+    ones = np.ones(config["head_dim"], np.float32)
+    for layer in range(config["num_hidden_layers"]):
+        out[f"blk.{layer}.attn_q_norm.weight"] = ones * np.float32(config["qk_scale_factor"])
+        out[f"blk.{layer}.attn_k_norm.weight"] = ones
+    return out
+
+
+MUSE_FORM = GgufForm(
+    "muse-glimmer", interleaved=True, keys=muse_keys, change=muse_tensors, alike=("afmoe", "gemma2")
+)
 COMPASS: dict[str, Any] = {
     **SMALL, "num_hidden_layers": 4, "sliding_window": 9, "layer_types": [SLIDING, SLIDING, FULL, SLIDING],
     ROPE: {SLIDING: PLAIN, FULL: None}, "pad_token_id": 0,
@@ -116,7 +144,7 @@ def as_first_published(config: Config, tensors: Tensors) -> tuple[Config, Tensor
 AUTUMN_CASES = (
     Case(
         "Muse Glimmer", "gated attention, four norms, no rope in every fourth layer", "muse_glimmer",
-        with_pictures(MUSE, **MUSE_WHOLE), scale=2.0,
+        with_pictures(MUSE, **MUSE_WHOLE), MUSE_FORM, scale=2.0,
     ),
     Case(
         "Muse Glimmer", "", "muse_glimmer",

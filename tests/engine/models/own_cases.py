@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -155,8 +156,35 @@ LAGUNA: dict[str, Any] = {
     **SMALL, "num_hidden_layers": 4, "head_dim": 16, "num_attention_heads_per_layer": [4, 6, 6, 4],
     "layer_types": [FULL, SLIDING, SLIDING, FULL], "sliding_window": 9, "num_experts": 6,
     "num_experts_per_tok": 2, "moe_intermediate_size": 40, "shared_expert_intermediate_size": 56,
-    "moe_routed_scaling_factor": 1.7, "moe_router_logit_softcapping": 1.5, ROPE: two_ropes(0.5),
+    "moe_routed_scaling_factor": 1.7, "moe_router_logit_softcapping": 1.5,
+    ROPE: {**two_ropes(0.5), SLIDING: two_ropes(1.0)[SLIDING]},
 }  # fmt: skip
+
+
+def laguna_keys(config: Config) -> dict[str, Any]:
+    """Those of llama.cpp's converter, and the router's cap, which it does not write."""
+    rope, dim = config[ROPE], config["head_dim"]
+    return {
+        "rope.freq_base": rope[FULL]["rope_theta"], "rope.freq_base_swa": rope[SLIDING]["rope_theta"],
+        "rope.dimension_count": int(dim * rope[FULL]["partial_rotary_factor"]),
+        "rope.dimension_count_swa": int(dim * rope[SLIDING].get("partial_rotary_factor", 1.0)),
+        "attention.head_count": config["num_attention_heads_per_layer"] or config["num_attention_heads"],
+        "attention.sliding_window": config["sliding_window"],
+        "attention.sliding_window_pattern": [kind == SLIDING for kind in config["layer_types"]],
+        "leading_dense_block_count": config["mlp_layer_types"].index("sparse"), "expert_gating_func": 2,
+        "expert_feed_forward_length": config["moe_intermediate_size"], "expert_weights_norm": True,
+        "expert_shared_feed_forward_length": config["shared_expert_intermediate_size"],
+        "expert_weights_scale": config["moe_routed_scaling_factor"],
+        "router_logit_softcapping": config["moe_router_logit_softcapping"],
+    }  # fmt: skip
+
+
+def laguna_tensors(config: Config, tensors: Tensors) -> Tensors:
+    found = r"model\.layers\.(\d+)\.mlp\.experts\.e_score_correction_bias"
+    return {re.sub(found, r"blk.\1.exp_probs_b.bias", name): values for name, values in tensors.items()}
+
+
+LAGUNA_FORM = GgufForm("laguna", keys=laguna_keys, change=laguna_tensors, alike=("step35", "afmoe"))
 
 
 def norm_inside(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
@@ -189,7 +217,7 @@ OWN_CASES = (
     ),
     Case(
         "Laguna", "windows, more heads in some layers, softplus gates, experts by sigmoid", "laguna", LAGUNA,
-        older={ROPE: LAGUNA[ROPE]},
+        LAGUNA_FORM, older={ROPE: LAGUNA[ROPE]},
     ),
     Case(
         "Laguna", "", "laguna",
@@ -197,7 +225,7 @@ OWN_CASES = (
             **LAGUNA, "gating": "per-element", "num_attention_heads_per_layer": None, "attention_bias": True,
             "moe_router_logit_softcapping": 0.0, "layer_types": None, "tie_word_embeddings": True,
             "mlp_layer_types": ["sparse", "dense", "sparse", "sparse"],
-        }, variant="biases, a gate for each number", older={ROPE: LAGUNA[ROPE]},
+        }, LAGUNA_FORM, variant="biases, a gate for each number", older={ROPE: LAGUNA[ROPE]},
     ),
     Case(
         "A.X K1", "DeepSeek V3 with a norm behind the experts", "axk1",

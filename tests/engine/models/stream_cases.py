@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
 from tests.engine.models.autumn_cases import MUSE, SLIDING, with_pictures
+from tests.engine.models.gguf_form import GgufForm
 from tests.engine.models.late_cases import CHOOSING, FULL
 from tests.engine.models.latent_cases import LATENT, PLAIN, YARN
 
@@ -41,6 +43,37 @@ HRM: dict[str, Any] = {
     **{key: value for key, value in SMALL.items() if key != "num_key_value_heads"}, "num_hidden_layers": 2,
     "H_cycles": 2, "L_cycles": 2, "head_dim": 24, ROPE: PLAIN,
 }  # fmt: skip
+
+
+def hrm_keys(config: Config) -> dict[str, Any]:
+    """Files state as many layers as run one after the other."""
+    layers, slow, fast = config["num_hidden_layers"], config["H_cycles"], config["L_cycles"]
+    size = config.get("num_layers_per_stack") or layers
+    return {
+        "block_count": size * slow * (fast + 1), "hrm.layers_per_stack": size, "hrm.h_cycles": slow,
+        "hrm.l_cycles": fast, "hrm.prefix_lm": False, "embedding_scale": config["embedding_scale"],
+    }  # fmt: skip
+
+
+def hrm_tensors(config: Config, tensors: Tensors) -> Tensors:
+    size = config.get("num_layers_per_stack") or config["num_hidden_layers"]
+    stacks, modules = {"L": 0, "H": size}, {
+        "self_attn.gate_proj": "attn_gate", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate",
+        "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    }  # fmt: skip
+    out: Tensors = {}
+    for name, values in tensors.items():
+        match = re.fullmatch(r"model\.([LH])_module\.layers\.(\d+)\.(.*)\.(weight|bias)", name)
+        if match:
+            layer = stacks[match[1]] + int(match[2])
+            out[f"blk.{layer}.{modules[match[3]]}.{match[4]}"] = values
+        else:
+            out["hrm.z_l_init" if name == "model.z_L_init" else name] = values
+    return out
+
+
+HRM_FORM = GgufForm("hrm_text", keys=hrm_keys, change=hrm_tensors, alike=("llama",))
 
 
 def unfused(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
@@ -129,7 +162,7 @@ STREAM_CASES = (
         }, variant="whole attention, groups, biases, tied",
     ),
     Case(
-        "HRM-Text", "two stacks of layers that run in turns, several times", "hrm_text", HRM,
+        "HRM-Text", "two stacks of layers that run in turns, several times", "hrm_text", HRM, HRM_FORM,
         publish=unfused,
     ),
     Case(
@@ -137,7 +170,7 @@ STREAM_CASES = (
         {
             **HRM, "num_hidden_layers": 1, "H_cycles": 1, "L_cycles": 3, "attention_bias": True,
             "mlp_bias": True, "embedding_scale": 3.0, "tie_word_embeddings": True,
-        }, variant="biases, tied", publish=unfused,
+        }, HRM_FORM, variant="biases, tied", publish=unfused,
     ),
     Case("HRM-Text", "", "hrm_text", HRM, variant="the makers' names"),
     Case("Dots 3 Note", "", "dots3_note_text", DOTS, variant="the makers' keys", publish=as_made),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from engine.models import describe
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_case_gguf, write_checkpoint
+from tests.engine.models.stream_cases import hrm_keys
 from tests.tiny import write_folder
 
 
@@ -52,3 +54,13 @@ def test_prompts_attend_to_earlier_tokens_alone(tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text("utf-8"))
     (folder / "config.json").write_text(json.dumps(config | {"prefix_lm": False}))
     assert describe(folder).remarks == ()
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_gguf_file_says_whether_prompts_would_be_read_ahead(tmp_path: Path, ahead: bool) -> None:
+    case = BY_NAME["HRM-Text"]
+    assert case.gguf is not None
+    form = replace(case.gguf, keys=lambda config: {**hrm_keys(config), "hrm.prefix_lm": ahead})
+    folder = write_checkpoint(case, tmp_path / "m")
+    said = describe(write_case_gguf(replace(case, gguf=form), folder, tmp_path / "m.gguf")).remarks
+    assert len(said) == ahead

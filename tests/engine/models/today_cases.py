@@ -20,6 +20,18 @@ TRINITY: dict[str, Any] = {
     **SMALL, **EXPERTS, "head_dim": 24, "num_hidden_layers": 4, "sliding_window": 9, "route_scale": 1.7,
     "num_shared_experts": 2, "mup_enabled": True, ROPE: PLAIN,
 }  # fmt: skip
+
+
+def mellum_keys(config: Config) -> dict[str, Any]:
+    rope = config[ROPE]
+    return {
+        "expert_feed_forward_length": config["moe_intermediate_size"],
+        "attention.sliding_window": config["sliding_window"],
+        "attention.sliding_window_pattern": [kind == KINDS[0] for kind in config["layer_types"]],
+        "rope.freq_base": rope[KINDS[1]]["rope_theta"], "rope.freq_base_swa": rope[KINDS[0]]["rope_theta"],
+    }  # fmt: skip
+
+
 SLIDING_GRANITE: dict[str, Any] = {
     **SMALL, "num_hidden_layers": 4, "sliding_window": 9, "embedding_multiplier": 3.0,
     "attention_multiplier": 0.2, "residual_multiplier": 0.6, "logits_scaling": 2.0, ROPE: PLAIN,
@@ -332,7 +344,7 @@ TODAY_CASES = (
             **SMALL, **EXPERTS, "head_dim": 24, "sliding_window": 9, "layer_types": KINDS, ROPE: TWO_ROPES,
             "mlp_layer_types": ["dense", "sparse", "sparse"],
         },
-        older={ROPE: TWO_ROPES},
+        GgufForm("mellum", keys=mellum_keys, alike=("qwen3moe", "llama")), older={ROPE: TWO_ROPES},
     ),
     Case(
         "FlexOlmo", "OLMo 2 with experts", "flex_olmo",
