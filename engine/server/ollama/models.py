@@ -68,6 +68,7 @@ async def show(service: Service, exchange: Exchange) -> Mapping[str, Any]:
             },
             "model_info": {
                 "general.architecture": name,
+                "general.basename": model.id,
                 "general.parameter_count": info.parameters,
                 f"{name}.context_length": model.context_length,
                 f"{name}.embedding_length": config.width,

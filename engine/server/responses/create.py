@@ -25,6 +25,7 @@ from engine.server.tools import flat_offer_of
 
 _LONGEST = 1 << 20
 _SCORES = "message.output_text.logprobs"
+_SEALED = "reasoning.encrypted_content"
 _REFUSED = {
     "background": "Background responses are not supported; leave background out.",
     "conversation": "Conversations are not kept on the server; send input, or previous_response_id.",
@@ -46,6 +47,8 @@ class ResponseCall:
     stream: bool
     store: bool
     custom: frozenset[str]
+    seals: bool
+    """Whether thoughts have `encrypted_content`."""
 
 
 def response_call(fields: Fields, model: ServedModel, stored: StoredResponses) -> ResponseCall:
@@ -66,7 +69,8 @@ def response_call(fields: Fields, model: ServedModel, stored: StoredResponses) -
         raise fields.wrong("truncation", '"auto" or "disabled"')
     most_tokens = fields.whole("max_output_tokens", 1, _LONGEST)
     count = fields.whole("top_logprobs", 0, parameters.MOST_LOGPROBS)
-    logprobs = (count or 0) if count or _SCORES in fields.texts("include", 64) else None
+    included = fields.texts("include", 64)
+    logprobs = (count or 0) if count or _SCORES in included else None
     request = ChatRequest(
         whole,
         sampler=parameters.sampler(fields, dict(model.defaults)),
@@ -102,6 +106,7 @@ def response_call(fields: Fields, model: ServedModel, stored: StoredResponses) -
         fields.flag("stream"),
         head["store"],
         offer.custom,
+        _SEALED in included,
     )
 
 
@@ -168,7 +173,7 @@ class _Response:
         self._call = call
         self._id, self._created = "resp_" + secrets.token_hex(24), int(time.time())
         self._writer = Writer(call.model.thinking, custom=call.custom)
-        self.output = Output(scored=call.logprobs is not None)
+        self.output = Output(scored=call.logprobs is not None, seals=call.seals)
         self.events: list[bytes] = []
         """Those of the items so far as JSON, if the response is stored."""
         self._next = 0

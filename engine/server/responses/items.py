@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -83,9 +85,13 @@ def _add(conversation: _Conversation, item: Fields, stored: StoredResponses) -> 
         conversation.call(ToolCall(item.text("call_id"), _name(item), item.text("arguments")))
     elif kind == "custom_tool_call":
         conversation.call(ToolCall(item.text("call_id"), _name(item), input_json(item.text(INPUT))))
-    elif kind in ("function_call_output", "custom_tool_call_output"):
+    elif kind == "local_shell_call":
+        action = item.get("action") if item.part("action") is not None else {}
+        arguments = json.dumps({name: value for name, value in action.items() if name != "type"})
+        conversation.call(ToolCall(item.text("call_id"), "local_shell", arguments))
+    elif kind in ("function_call_output", "custom_tool_call_output", "local_shell_call_output"):
         result = content_of(item, "output", result=True)
-        conversation.add(Message("tool", result, tool_call_id=item.text("call_id")))
+        conversation.add(Message("tool", result, tool_call_id=item.text("call_id") or item.text("id")))
 
 
 def _name(item: Fields) -> str:
@@ -100,4 +106,26 @@ def _thought(item: Fields) -> str:
     for name in ("content", "summary"):
         if item.get(name) is not None and (text := "".join(part.text("text") for part in item.parts(name))):
             return text
+        if text := _unsealed(item.text("encrypted_content")):
+            return text
     return ""
+
+
+_SEAL = "inglenook:"
+
+
+def sealed(text: str) -> str:
+    """A thought as `encrypted_content`, which clients give back as it is where they leave out its text. It is
+    not secret here: the client has the text, too.
+    """
+    return _SEAL + base64.b64encode(text.encode("utf-8", "replace")).decode()
+
+
+def _unsealed(content: str) -> str:
+    """The thought that `sealed` was given; "" for those of other servers."""
+    if not content.startswith(_SEAL):
+        return ""
+    try:
+        return base64.b64decode(content[len(_SEAL) :], validate=True).decode()
+    except ValueError:
+        return ""

@@ -10,6 +10,7 @@ from engine.core import CallPiece, Message, ToolCall
 from engine.server.chat import scores_json
 from engine.server.custom import INPUT, input_json
 from engine.server.replies import Delta, Score
+from engine.server.responses.items import sealed
 
 Event = dict[str, Any]
 """An event of a stream, without its number."""
@@ -18,12 +19,12 @@ Event = dict[str, Any]
 class Output:
     """Takes the pieces of a reply; each thought, text and call becomes an item of `items`.
 
-    Texts have the log-probabilities of their tokens if `scored`.
+    Texts have the log-probabilities of their tokens if `scored`, thoughts `encrypted_content` if `seals`.
     """
 
-    def __init__(self, *, scored: bool = False) -> None:
+    def __init__(self, *, scored: bool = False, seals: bool = False) -> None:
         self.items: list[dict[str, Any]] = []
-        self._scored = scored
+        self._scored, self._seals = scored, seals
         self._open = False
         self._waiting: tuple[Score, ...] = ()
         """Of tokens without text of their own, such as parts of characters: the next text gets them."""
@@ -121,6 +122,8 @@ class Output:
             part = item["content"][0]
             more = {"logprobs": part["logprobs"]} if item["type"] == "message" else {}
             name = part["type"]
+            if self._seals and item["type"] == "reasoning":
+                item["encrypted_content"] = sealed(part["text"])
             yield self._in_item(f"response.{name}.done", content_index=0, text=part["text"], **more)
             yield self._in_item("response.content_part.done", content_index=0, part=dict(part))
         yield self._of_item("response.output_item.done")

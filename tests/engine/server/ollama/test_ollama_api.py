@@ -137,6 +137,7 @@ def test_the_models_and_the_token(served: Served) -> None:
     assert names == ["tiny", "other"]
     assert [model["name"] for model in ask(served, "/api/ps").json["models"]] == ["tiny"]
     shown = ask(served, "/api/show", {"model": "tiny"}).json
+    assert shown["model_info"]["general.basename"] == "tiny"  # the name that VS Code shows
     assert {"completion", "tools"} <= set(shown["capabilities"])
     assert shown["model_info"][shown["details"]["family"] + ".context_length"] == 1024
     assert ask(served, "/api/version").json["version"]

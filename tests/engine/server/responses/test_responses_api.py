@@ -9,8 +9,13 @@ import pytest
 
 from engine.core import CallPiece, Message, ToolCall
 from engine.server.chat import scores_json
+from engine.server.fields import Fields
+from engine.server.host import ServedModel
 from engine.server.replies import Delta, Score
+from engine.server.responses.create import response_call
+from engine.server.responses.items import input_of
 from engine.server.responses.output import Output
+from engine.server.responses.stored import StoredResponses
 from tests.engine.server.served import HELLO, NUMBERS, TOKEN, Answer, Served, ask, break_third_pass, complete
 
 pytestmark = pytest.mark.loopback
@@ -298,3 +303,42 @@ def test_the_tokens_of_an_input_are_counted(served: Served) -> None:
     counted = ask(served, "/v1/responses/input_tokens", body).json
     assert counted == {"object": "response.input_tokens", "input_tokens": whole["usage"]["input_tokens"]}
     assert ask(served, "/v1/responses/input_tokens", {}).json["input_tokens"] == 0
+
+
+def test_a_thought_goes_back_in_what_a_client_keeps_of_it() -> None:
+    """Codex leaves out the text and gives back `encrypted_content`: the thoughts before a call stay."""
+    asked = {"input": "a", "include": ["reasoning.encrypted_content"], "store": False}
+    assert response_call(Fields(asked), ServedModel("tiny"), StoredResponses()).seals
+    assert not response_call(Fields({"input": "a"}), ServedModel("tiny"), StoredResponses()).seals
+    output = Output(seals=True)
+    for delta in (Delta(reasoning="H\u00e4 \u2026"), Delta(call=CallPiece(0, "call_1", "look", "{}"))):
+        assert [*output.feed(delta)]
+    assert [*output.finish(whole=True)]
+    thought, call = output.items
+    assert "H\u00e4" not in thought["encrypted_content"]
+    without = {**thought, "content": None}
+    for sent in (thought, without, {**without, "content": []}, {**without, "summary": [{"text": "s"}]}):
+        (found,) = input_of(Fields({"input": [sent, call]}), (), StoredResponses())
+        assert (found.reasoning, found.tool_calls[0].name) == ("H\u00e4 \u2026", "look")
+    for foreign in ("gAAAAA", "inglenook:%", "inglenook:/w==", None):
+        sent = {**without, "encrypted_content": foreign, "summary": [{"text": "short"}]}
+        (found,) = input_of(Fields({"input": [sent, call]}), (), StoredResponses())
+        assert found.reasoning == "short"
+    plain = Output()
+    assert [*plain.feed(Delta(reasoning="Hm")), *plain.finish(whole=True)]
+    assert plain.items[0]["encrypted_content"] is None
+
+
+def test_calls_of_codexs_shell_stay_with_their_results() -> None:
+    action = {"type": "exec", "command": ["ls"], "timeout_ms": 10}
+    call = {"type": "local_shell_call", "id": "lsh_1", "call_id": "call_1", "action": action}
+    for result in (
+        {"type": "function_call_output", "call_id": "call_1", "output": "a"},
+        {"type": "local_shell_call_output", "id": "call_1", "output": "a"},
+    ):
+        assert input_of(Fields({"input": [call, result]}), (), StoredResponses()) == (
+            Message(
+                "assistant", "", (ToolCall("call_1", "local_shell", '{"command": ["ls"], "timeout_ms": 10}'),)
+            ),
+            Message("tool", "a", tool_call_id="call_1"),
+        )
