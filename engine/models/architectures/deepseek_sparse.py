@@ -80,6 +80,12 @@ def _scored(keys: Keys) -> dict[str, Any]:
     return read | {"scale": keys.number("routed_scaling_factor", 0.0, 1e6, read["scale"])}
 
 
+def from_gguf_3_2(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`deepseek32`, whose last layers may be those of multi-token prediction."""
+    config = from_gguf_latent(keys, tensors, "deepseek32")
+    return replace(config, indexer=gguf_indexer(keys, config, range(config.layers), interleaved=False))
+
+
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`glm-dsa`, whose last layers are those of multi-token prediction."""
     config = from_gguf_latent(keys, tensors, "glm-dsa")
@@ -87,5 +93,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return replace(config, indexer=gguf_indexer(keys, config, full))
 
 
-DEEPSEEK_3_2 = Architecture((), ("DeepseekV32ForCausalLM",), from_hf, None, INDEXED, None)
+DEEPSEEK_3_2 = Architecture(
+    ("deepseek32",), ("DeepseekV32ForCausalLM",), from_hf, from_gguf_3_2, INDEXED, _GGUF_INDEXED
+)
 GLM_5 = Architecture(("glm-dsa",), ("GlmMoeDsaForCausalLM",), from_hf_glm, from_gguf, INDEXED, _GGUF_INDEXED)

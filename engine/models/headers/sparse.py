@@ -72,7 +72,9 @@ def full_layers(keys: Keys, layers: int) -> list[int]:
     return [layer for layer in range(layers) if max(layer - first, 0) % step == 0]
 
 
-def gguf_indexer(keys: Keys, config: ModelConfig, full: Iterable[int]) -> Indexer:
+def gguf_indexer(
+    keys: Keys, config: ModelConfig, full: Iterable[int], *, interleaved: bool = True
+) -> Indexer:
     """The indexer in GGUF metadata, of a model whose layers `full` have one of their own. Raises
     `BadCheckpoint`.
     """
@@ -83,4 +85,4 @@ def gguf_indexer(keys: Keys, config: ModelConfig, full: Iterable[int]) -> Indexe
         keys.integer(at + "key_length", rope_dim, _WIDEST),
         keys.integer(at + "top_k", 1, MAX_CONTEXT),
     )
-    return indexers(shape, config.context_length, full, range(config.layers), True)
+    return indexers(shape, config.context_length, full, range(config.layers), interleaved)

@@ -129,7 +129,8 @@ LATE_CASES = (
         }, variant="three heads, windows, tied",
     ),
     Case(
-        "DeepSeek V3.2", "DeepSeek V3 whose attention looks at chosen positions", "deepseek_v32", V32
+        "DeepSeek V3.2", "DeepSeek V3 whose attention looks at chosen positions", "deepseek_v32", V32,
+        GgufForm("deepseek32", keys=chosen_keys, change=absorbed, alike=("glm-dsa",)),
     ),
     Case(
         "GLM-5", "the same with other sizes", "glm_moe_dsa", GLM_5,
