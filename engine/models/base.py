@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.backends.base import Array, Backend, Forward, KVCache, Ops, Program, RotaryTable
+from engine.backends.base import Array, Backend, Forward, KVCache, Ops, Program, RotaryTable, Weight
 from engine.backends.states import States
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
@@ -30,6 +30,11 @@ from engine.words import _
 __all__ = ["SPARE_PAGES", "Model"]
 
 
+def unread(weight: Weight) -> Floats:
+    """Stands for the file of a model without slots: nothing is read again."""
+    raise AssertionError(weight)
+
+
 @dataclass(frozen=True, slots=True)
 class Weights:
     """What loading the weights found."""
@@ -41,14 +46,16 @@ class Weights:
     """Those of `bytes` that belong to experts."""
     slots: Mapping[str, Slot]
     """The places of adapters, by the names of Hugging Face's modules; see `engine.models.lora`."""
+    stored: Callable[[Weight], Floats] = unread
+    """The values (N, K) of a matrix in the model's file, which is opened again."""
 
 
 class Model:
     """A decoder ready to record programs. Used by one thread.
 
     `parameters` counts weights; `resident_bytes` is their size in memory; `weight_bytes_per_token` is what
-    one decode step reads of them. `slots` are as in `Weights`. `proof` runs the self-test of the kernels that
-    `forward` needs (`engine.models.proof.first_use`); None where there is none.
+    one decode step reads of them. `slots` and `stored` are as in `Weights`. `proof` runs the
+    self-test of the kernels that `forward` needs (`engine.models.proof.first_use`); None where there is none.
     """
 
     def __init__(self, config: ModelConfig, backend: Backend, parts: Parts, weights: Weights) -> None:
@@ -56,7 +63,7 @@ class Model:
         self.backend = backend
         self.parameters = weights.parameters
         self.resident_bytes = weights.bytes
-        self.slots = weights.slots
+        self.slots, self.stored = weights.slots, weights.stored
         self.weight_bytes_per_token = read_bytes(config, weights.bytes, weights.expert_bytes, parts)
         self._parts: Parts | None = parts
         self.kept: Floats | None = None

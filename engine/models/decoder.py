@@ -29,7 +29,7 @@ from engine.models.layers.gated_norm import norm_before
 from engine.models.layers.hyper import hyper_blocks
 from engine.models.layers.indexer import LastChoice, block_chooser
 from engine.models.layers.latent import LatentSource, latent_mixer
-from engine.models.layers.parts import Block, FeedForward, Linear, Mixer, Norm, bare_norm
+from engine.models.layers.parts import Block, Changes, FeedForward, Linear, Mixer, Norm, bare_norm
 from engine.models.layers.per_layer import scaled_blocks
 from engine.models.layers.positions import positions_table, with_bias_of_sum
 from engine.models.layers.recurrent import recurrent_mixer
@@ -63,7 +63,9 @@ def build(
     rows, view = config.vocab_size, WHOLE
     if config.extra_embeddings:
         view = View(order=np.arange(rows), stored_rows=rows + config.extra_embeddings)
-    embed = source.matrix(names.embed + ".weight", rows, narrow, view)
+    embed, changes = source.matrix(names.embed + ".weight", rows, narrow, view), Changes()
+    if not config.extra_embeddings:
+        source.linears[names.embed] = Linear(embed, None, changes)
     wide = narrow if config.narrow_positions else config.width
     positions = positions_table(source, config, names, wide)
     final = builder.norm(names.norm, config.width, last=True) if config.final_norm else None
@@ -76,7 +78,7 @@ def build(
         embed_norm=builder.norm(names.embed_norm, wide) if config.embed_norm else None,
         project_in=builder.projection(names.project_in, config.width, narrow, config.narrow_positions),
         project_out=before_head(source, config, names),
-        headless=config.headless, narrow_positions=config.narrow_positions,
+        headless=config.headless, narrow_positions=config.narrow_positions, changes=changes,
     )  # fmt: skip
 
 

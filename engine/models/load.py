@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from engine.backends.base import Backend, Forward, MemoryEstimator
+from engine.backends.base import Backend, Forward, MemoryEstimator, Weight
 from engine.core import PAGE_TOKENS, Loading, assistant_alone
 from engine.drain import drain, mapped
 from engine.errors import NotEnoughMemory, UnsupportedModel
@@ -20,14 +22,14 @@ from engine.models.class_names import with_class
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
-from engine.models.lora import adapter_slots
+from engine.models.lora_slots import adapter_slots
 from engine.models.other_kinds import of_another_type, what_it_is
 from engine.models.proof.first_use import Provable, cases_for, prove
 from engine.models.proof.miniature import kinds_of, miniatures
-from engine.models.source import Loader, Survey
-from engine.tensors import RawTensor
+from engine.models.source import Loader, Survey, View
+from engine.tensors import Floats, RawTensor
 from engine.units import size_text
-from engine.weights.checkpoint import Checkpoint
+from engine.weights.checkpoint import Checkpoint, open_checkpoint
 from engine.words import N_, _, translate
 
 
@@ -187,7 +189,9 @@ def read_model(
     finally:
         kernels.close()
     slots = adapter_slots(architecture, config, names, loader.linears)
-    model = Model(config, backend, parts, Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots))
+    stored = partial(_stored, checkpoint.path, loader.views)
+    weights = Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots, stored)
+    model = Model(config, backend, parts, weights)
     yield from model.prepare(cache_dtype)
     if isinstance(backend, Provable) and not backend.notice:
         small = miniatures(architecture, config, names, checkpoint.tensors, prepare, cache_dtype)
@@ -195,6 +199,13 @@ def read_model(
         model.proof = partial(prove, backend, cases_for(kinds, small, config, cache_dtype), cache_dtype)
         yield from model.proof(model.forward)
     return model
+
+
+def _stored(path: Path, views: Mapping[int, tuple[str, View]], weight: Weight) -> Floats:
+    """The values (N, K) of a loaded matrix in its file."""
+    name, view = views[id(weight)]
+    with closing(open_checkpoint(path)) as checkpoint:
+        return view.of(checkpoint.tensors[name]).dequantise()
 
 
 def _prepare_early(

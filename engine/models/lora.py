@@ -5,227 +5,138 @@ The weights stay unchanged: adapters are added to the pass, which must then be r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.backends.base import Weight
 from engine.errors import BadSetting
-from engine.models.decoder import QUERY_PARTS
-from engine.models.layers.latent import latent_orders
-from engine.models.layers.parts import Linear, Order, Slot
-from engine.models.layers.recurrent import fused_orders, tiled_orders
-from engine.models.layers.row_orders import fused_order, half_of_queries
-from engine.models.names import LATENT_HF, TensorNames
-from engine.models.source import PARTS
-from engine.weights.lora_adapter import Adapter
+from engine.models.layers.parts import Changes, Linear, Order, Slot
+from engine.models.names import LATENT_HF
+from engine.tensors import Floats
+from engine.weights.lora_adapter import Adapter, LowRank
 from engine.weights.tensor import FileTensor
 from engine.words import _
 
 if TYPE_CHECKING:
-    from engine.models.architecture import Architecture
     from engine.models.base import Model
-    from engine.models.config import ModelConfig
-
-_LINEARS = (
-    "query", "key", "value", "output", "gate", "up", "down", "query_key_value", "gate_up", "router",
-    "shared_router", "shared_gate", "shared_up", "shared_down", "shared_gate_up",
-)  # fmt: skip
 
 
-def adapter_slots(
-    architecture: Architecture, config: ModelConfig, names: TensorNames, linears: Mapping[str, Linear]
-) -> dict[str, Slot]:
-    """The slots by the names of Hugging Face's modules, of a model whose file has these `names`; none where
-    adapters do not fit it.
+@dataclass(slots=True)
+class _Sum:
+    """The changes of one matrix (N, K) by all adapters, before the backend has them.
+
+    `factors` (N,) multiply its rows, `whole` (N, K) is added then; None: no change.
     """
-    whole, slots = architecture.hf_names, {}
-    if architecture.gguf_scaled and names is architecture.gguf_names:
-        return {}
-    stack = config.cycles.layers if config.cycles else 0
-    for layer in range(config.layers):
-        folder, own = whole.of(layer), names.of(layer)
-        for field in _LINEARS:
-            module = getattr(folder, field)
-            slot = _slot(architecture, config, own, own.at(layer, stack), field, linears) if module else None
-            if slot is not None:
-                slots[folder.at(layer, stack) + module] = slot
-        if folder.compressed is not None and own.compressed is not None:
-            linear = linears.get(own.at(layer) + own.compressed.query_down)
-            if linear is not None:
-                slots[folder.at(layer) + folder.compressed.query_down] = Slot(
-                    ((linear, None),), linear.weight.shape[0]
-                )
-        if config.latent is not None:
-            slots |= _latent_slots(architecture, config, names, layer, linears)
-        if layer in config.recurrent_layers and names.recurrent is not None:
-            slots |= _recurrent_slots(architecture, config, names, layer, linears)
-    if architecture.layers is not None:  # what these have besides, under the names of folders
-        for module in (name for name in linears if " " not in name and name != names.head):
-            slots.setdefault(module, Slot(((linears[module], None),), linears[module].weight.shape[0]))
-    head = linears.get(names.head)
-    if head is not None:
-        slots[whole.head] = Slot(((head, None),), head.weight.shape[0])
-    # An adapter was trained on the whole model, on its text part, or on the model without its head.
-    inner = {name.partition(".")[2]: slot for name, slot in slots.items() if name != whole.head}
-    named = {prefix + name: slot for name, slot in slots.items() for prefix in ("", "model.")}
-    for prefix in architecture.prefixes:
-        replaced = prefix.startswith("-")
-        names_there = inner if replaced else slots
-        named |= {prefix.removeprefix("-") + name: slot for name, slot in names_there.items()}
-    return inner | named
 
+    linear: Linear
+    factors: Floats | None = None
+    whole: Floats | None = None
+    changes: Changes = field(default_factory=Changes)
 
-def _slot(
-    architecture: Architecture,
-    config: ModelConfig,
-    names: TensorNames,
-    at: str,
-    field: str,
-    linears: Mapping[str, Linear],
-) -> Slot | None:
-    """The slot of one module in the layer named `at`; None if the model has no such module."""
-    own = getattr(names, field)
-    linear = linears.get(at + own) if own else None
-    interleaved = architecture.interleaved_rows and names is architecture.gguf_names
-    if linear is not None:
-        rows = linear.weight.shape[0]
-        if field == "query_key_value":
-            return Slot(((linear, fused_order(config, architecture.hf_names)),), rows)
-        return Slot(
-            ((linear, _interleaved(config, rows) if interleaved and field in ("query", "key") else None),),
-            rows,
-        )
-    if config.output_gate == "queries" and field == "query":
-        found = [linears.get(at + own + end) for end in QUERY_PARTS]
-        pairs = [(part, half_of_queries(config, i)) for i, part in enumerate(found) if part is not None]
-        return Slot(tuple(pairs), 2 * config.heads * config.head_dim) if pairs else None
-    if field.endswith("gate_up"):
-        pair = (names.gate, names.up) if field == "gate_up" else (names.shared_gate, names.shared_up)
-        gate, up = (linears.get(at + name) for name in pair)
-        if gate is None or up is None:
-            return None
-        width = gate.weight.shape[0]
-        both = np.arange(2 * width)
-        return Slot(((gate, both[:width]), (up, both[width:])), 2 * width)
-    found = [linears.get(at + getattr(names, part)) for part in ("query", "key", "value")]
-    parts = [part for part in found if part is not None]
-    if field != "query_key_value" or len(parts) < 3:
-        return None
-    # One matrix in the folder, three in the GGUF file.
-    order = fused_order(config, architecture.hf_names)
-    places = np.arange(sum(part.weight.shape[0] for part in parts)) if order is None else order
-    start, pairs = 0, []
-    for part, name in zip(parts, "qkv", strict=True):
-        rows = part.weight.shape[0]
-        mine = places[start : start + rows]
-        pairs.append((part, mine[_interleaved(config, rows)] if interleaved and name != "v" else mine))
-        start += rows
-    return Slot(tuple(pairs), start)
+    def scale(self, factors: Floats | np.float32) -> None:
+        """Add `factors` - 1 to the factors."""
+        if self.factors is None:
+            self.factors = np.ones(self.linear.weight.shape[0], np.float32)
+        self.factors = self.factors + (factors - np.float32(1))
 
-
-def _latent_slots(
-    architecture: Architecture,
-    config: ModelConfig,
-    names: TensorNames,
-    layer: int,
-    linears: Mapping[str, Linear],
-) -> dict[str, Slot]:
-    """The slots of latent attention, by the names of Hugging Face's modules. The matrix that makes keys and
-    values of latents has none, since the pass does not have it in that form.
-    """
-    folder, own = architecture.hf_names.of(layer), names.of(layer)
-    assert folder.latent is not None
-    assert own.latent is not None
-    orders, found = latent_orders(config, layer), {}
-    for field in ("query_down", "query_up", "down", "query"):
-        of, mine = (folder, own) if field == "query" else (folder.latent, own.latent)
-        at = own.layer.format(layer) + getattr(mine, field)
-        rows_of = dict(zip(PARTS, orders[field], strict=False)) if field in orders else {"": None}
-        pairs = [(linears.get(at + end), order) for end, order in rows_of.items()]
-        there = tuple((linear, order) for linear, order in pairs if linear is not None)
-        if there:
-            rows = sum(linear.weight.shape[0] for linear, _unused in there)
-            found[folder.layer.format(layer) + getattr(of, field)] = Slot(there, rows)
-    return found
-
-
-def _recurrent_slots(
-    architecture: Architecture,
-    config: ModelConfig,
-    names: TensorNames,
-    layer: int,
-    linears: Mapping[str, Linear],
-) -> dict[str, Slot]:
-    """The slots of a recurrent layer, by the names of Hugging Face's modules."""
-    folder, own = architecture.hf_names.recurrent, names.recurrent
-    assert folder is not None
-    assert own is not None
-    orders = tiled_orders(config.recurrent) if names is architecture.gguf_names else {}
-    found = {}
-    for field in ("input", "gate", "decay", "beta", "output"):
-        module, mine = getattr(folder, field), getattr(own, field)
-        linear = linears.get(names.layer.format(layer) + mine) if mine else None
-        if module and linear is not None:
-            pair = linear, orders.get(field) if field != "output" else None
-            slot = Slot((pair,), linear.weight.shape[0], orders.get("output") if field == "output" else None)
-            found[architecture.hf_names.layer.format(layer) + module] = slot
-    return found | _fused_slots(architecture, config, names, layer, linears)
-
-
-def _fused_slots(
-    architecture: Architecture,
-    config: ModelConfig,
-    names: TensorNames,
-    layer: int,
-    linears: Mapping[str, Linear],
-) -> dict[str, Slot]:
-    """The slots of what a folder has in one matrix for a recurrent layer and the pass in two."""
-    folder, own = architecture.hf_names.recurrent, names.recurrent
-    assert folder is not None
-    assert own is not None
-    at, found = names.layer.format(layer), {}
-    pairs = {
-        "input": (own.input, own.gate) if own.gate else tuple(own.input + part for part in PARTS[:2]),
-        "decay_beta": tuple(own.decay_beta + part for part in PARTS[:2]),
-    }
-    for field, orders in fused_orders(config.recurrent).items():
-        module = getattr(folder, field)
-        held = [linears.get(at + name) for name in pairs[field]]
-        if not module or (field == "input" and folder.gate):
-            continue
-        there = tuple((made, order) for made, order in zip(held, orders, strict=True) if made is not None)
-        if there:
-            found[architecture.hf_names.layer.format(layer) + module] = Slot(there, sum(map(len, orders)))
-    return found
-
-
-def _interleaved(config: ModelConfig, rows: int) -> Order:
-    """The row order in which llama.cpp's converter interleaves both halves of each head."""
-    return np.ascontiguousarray(
-        np.arange(rows).reshape(-1, 2, config.head_dim // 2).transpose(0, 2, 1)
-    ).reshape(-1)
+    def add_bias(self, bias: Floats) -> None:
+        self.changes.bias = bias if self.changes.bias is None else self.changes.bias + bias
 
 
 def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> None:
-    """Replace the model's adapters by these, each scaled by its strength.
+    """Replace the model's adapters by these, each scaled by its strength: what an adapter changes of a matrix
+    or of a bias is multiplied by it.
 
     Programs that are already recorded do not change. Raises `BadSetting` for an adapter of another model, and
-    leaves the model unchanged.
+    the errors of `open_checkpoint` where the model's weights must be read again and cannot; leaves the model
+    unchanged then.
     """
-    made: list[tuple[Linear, tuple[Weight, Weight]]] = []
+    sums: dict[int, _Sum] = {}
     for adapter, strength in adapters:
-        made += _pairs(model, adapter, strength)
+        _check(model, adapter)
+        for module, change in adapter.modules.items():
+            _add_low_rank(model, model.slots[module], change, strength, sums)
+        for module, tensor in adapter.whole.items():
+            values = tensor.dequantise()
+            for linear, order in _ordered(model.slots[module]):
+                made = _of(sums, linear)
+                made.scale(np.float32(1 - strength))
+                matrix = np.float32(strength) * (values if order is None else values[order])
+                made.whole = matrix if made.whole is None else made.whole + matrix
+        for module, tensor in adapter.biases.items():
+            bias = tensor.dequantise()
+            for linear, order in model.slots[module].linears:
+                mine = bias if order is None else bias[order]
+                old = np.float32(0) if linear.bias is None else linear.bias
+                _of(sums, linear).add_bias(np.float32(strength) * (mine - old))
+    for made in sums.values():
+        _finish(model, made)
     for slot in model.slots.values():
         for linear, _unused in slot.linears:
             linear.adapters.clear()
-    for linear, pair in made:
-        linear.adapters.append(pair)
+    for made in sums.values():
+        changes = made.linear.adapters
+        changes.weight, changes.factors = made.changes.weight, made.changes.factors
+        changes.bias = made.changes.bias
+        changes.pairs += made.changes.pairs
 
 
-def _pairs(model: Model, adapter: Adapter, strength: float) -> Iterable[tuple[Linear, tuple[Weight, Weight]]]:
+def _of(sums: dict[int, _Sum], linear: Linear) -> _Sum:
+    return sums.setdefault(id(linear.adapters), _Sum(linear))
+
+
+def _ordered(slot: Slot) -> Iterator[tuple[Linear, Order | tuple[Order | slice, Order] | None]]:
+    """The linears, each with what picks its matrix out of the module's."""
+    for linear, order in slot.linears:
+        if slot.inputs is None:
+            yield linear, order
+        else:
+            yield linear, (slice(None) if order is None else order[:, None], slot.inputs)
+
+
+def _add_low_rank(model: Model, slot: Slot, change: LowRank, strength: float, sums: dict[int, _Sum]) -> None:
+    """Add a low-rank product, and for DoRA (arXiv 2402.09353, equation 5) what scales the rows: with
+    f = magnitude / |W + s B A|, a row of the change is (f - 1) W + f s B A.
+    """
+    up = change.up.dequantise() * np.float32(change.scale)
+    inputs = change.down.dequantise()
+    inputs = inputs if slot.inputs is None else np.ascontiguousarray(inputs[:, slot.inputs])
+    down = _load(model, change.down.name, inputs)
+    magnitude = None if change.magnitude is None else change.magnitude.dequantise().reshape(-1)
+    bias = None if change.bias is None else change.bias.dequantise() * np.float32(change.scale * strength)
+    for linear, order in slot.linears:
+        made = _of(sums, linear)
+        rows = up if order is None else up[order]
+        if magnitude is not None:
+            norms = np.linalg.norm(model.stored(linear.weight) + rows @ inputs, axis=1)
+            mine = magnitude if order is None else magnitude[order]
+            factors = np.divide(mine, norms, out=np.zeros_like(mine), where=norms != 0)
+            made.scale(1 + np.float32(strength) * (factors - 1))
+            rows = factors[:, None] * rows
+        if bias is not None:
+            made.add_bias(bias if order is None else bias[order])
+        made.changes.pairs.append((down, _load(model, change.up.name, rows * np.float32(strength))))
+
+
+def _finish(model: Model, made: _Sum) -> None:
+    """Load what takes the place of the matrix, or the factors of its rows."""
+    changes, weight = made.changes, made.linear.weight
+    if made.whole is not None:
+        assert made.factors is not None
+        matrix = made.whole
+        if made.factors.any():
+            matrix = matrix + made.factors[:, None] * model.stored(weight)
+        changes.weight = _load(model, "adapter", matrix)
+    elif made.factors is not None:
+        zeros = np.zeros((weight.shape[0], 1), np.float32)
+        changes.factors = _load(model, "adapter", zeros), made.factors
+
+
+def _check(model: Model, adapter: Adapter) -> None:
+    """Raise `BadSetting` if an adapter does not fit the model."""
     if not model.slots:
         raise BadSetting(
             _(
@@ -235,47 +146,64 @@ def _pairs(model: Model, adapter: Adapter, strength: float) -> Iterable[tuple[Li
             )
         )
     for module, change in adapter.modules.items():
-        slot = model.slots.get(module)
-        if slot is None and model.config.latent is not None and module.endswith(LATENT_HF.up):
-            raise BadSetting(
-                _(
-                    "The adapter {path} changes {module}, the matrix of latent attention that "
-                    "makes keys and values, which adapters cannot change; remove the adapter from "
-                    "the list.",
-                    path=adapter.path.name,
-                    module=module,
-                )
-            )
-        if slot is None:
-            raise BadSetting(
-                _(
-                    "The adapter {path} changes {module}, which this model does not have; remove "
-                    "the adapter from the list.",
-                    path=adapter.path.name,
-                    module=module,
-                )
-            )
-        if (change.up.shape[0], change.down.shape[1]) != (slot.rows, slot.columns):
-            raise BadSetting(
-                _(
-                    "The adapter {path} changes {module} as a matrix of {shape} x {shape_2}, but "
-                    "it has {rows} x {columns} in this model; choose an adapter that was made for "
-                    "it.",
-                    path=adapter.path.name,
-                    module=module,
-                    shape=change.up.shape[0],
-                    shape_2=change.down.shape[1],
-                    rows=slot.rows,
-                    columns=slot.columns,
-                )
-            )
-        up = change.up.dequantise() * np.float32(change.scale * strength)
-        inputs = change.down.dequantise()
-        down = _load(model, change.down.name, inputs if slot.inputs is None else inputs[:, slot.inputs])
-        for linear, order in slot.linears:
-            yield linear, (down, _load(model, change.up.name, up if order is None else up[order]))
+        slot = _slot(model, adapter, module)
+        if slot.is_embedding:
+            raise _missing(adapter, module)
+        _check_shape(adapter, module, slot, change.up.shape[0], change.down.shape[1])
+    for module, tensor in adapter.whole.items():
+        _check_shape(adapter, module, _slot(model, adapter, module), *tensor.shape)
+    for module, tensor in adapter.biases.items():
+        slot = _slot(model, adapter, module)
+        if slot.is_embedding:
+            raise _missing(adapter, module)
+        _check_shape(adapter, module, slot, tensor.shape[0], slot.columns)
 
 
-def _load(model: Model, name: str, values: npt.NDArray[np.float32]) -> Weight:
+def _slot(model: Model, adapter: Adapter, module: str) -> Slot:
+    slot = model.slots.get(module)
+    if slot is None and model.config.latent is not None and module.endswith(LATENT_HF.up):
+        raise BadSetting(
+            _(
+                "The adapter {path} changes {module}, the matrix of latent attention that "
+                "makes keys and values, which adapters cannot change; remove the adapter from "
+                "the list.",
+                path=adapter.path.name,
+                module=module,
+            )
+        )
+    if slot is None:
+        raise _missing(adapter, module)
+    return slot
+
+
+def _missing(adapter: Adapter, module: str) -> BadSetting:
+    return BadSetting(
+        _(
+            "The adapter {path} changes {module}, which this model does not have; remove "
+            "the adapter from the list.",
+            path=adapter.path.name,
+            module=module,
+        )
+    )
+
+
+def _check_shape(adapter: Adapter, module: str, slot: Slot, rows: int, columns: int) -> None:
+    if (rows, columns) != (slot.rows, slot.columns):
+        raise BadSetting(
+            _(
+                "The adapter {path} changes {module} as a matrix of {shape} x {shape_2}, but "
+                "it has {rows} x {columns} in this model; choose an adapter that was made for "
+                "it.",
+                path=adapter.path.name,
+                module=module,
+                shape=rows,
+                shape_2=columns,
+                rows=slot.rows,
+                columns=slot.columns,
+            )
+        )
+
+
+def _load(model: Model, name: str, values: Floats) -> Weight:
     raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
     return model.backend.load_weight(FileTensor(name, "F32", values.shape, raw))

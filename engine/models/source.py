@@ -249,7 +249,8 @@ class Survey:
 class Loader:
     """Loads weights into the backend; `bytes` counts what it holds so far.
 
-    `prepare` may change a matrix first, for example quantise it.
+    `prepare` may change a matrix first, for example quantise it. `views` are of each matrix, by its id, the
+    name of the tensor and the view.
     """
 
     def __init__(
@@ -260,6 +261,7 @@ class Loader:
     ) -> None:
         self._tensors, self._backend, self._prepare = tensors, backend, prepare
         self.linears: dict[str, Linear] = {}
+        self.views: dict[int, tuple[str, View]] = {}
         self.bytes = self.expert_bytes = 0
 
     def has(self, name: str) -> bool:
@@ -268,6 +270,7 @@ class Loader:
     def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
         matrix = view.of(self._tensors[name])
         weight = self._backend.load_weight(self._prepare(matrix) if self._prepare else matrix)
+        self.views[id(weight)] = name, view
         self.bytes += weight.nbytes
         self.expert_bytes += weight.nbytes if is_expert(name) else 0
         return weight

@@ -2,8 +2,10 @@
 
 For a module `m` with a matrix (N, K) and rank R there are `base_model.model.<m>.lora_A.weight` (R, K) and
 `...lora_B.weight` (N, R). They add B A * alpha / R to the matrix, or B A * alpha / sqrt(R) with "use_rslora".
-Sources: LoRA, arXiv 2106.09685; rank-stabilised LoRA, arXiv 2312.03732; PEFT's documentation of the
-checkpoint format.
+`...lora_B.bias` (N,) is added to the module's bias, scaled alike. `...lora_magnitude_vector` (N,) are the
+lengths of the changed matrix's rows (DoRA). `<m>.weight` and `<m>.bias` take the place of the model's.
+Sources: LoRA, arXiv 2106.09685; rank-stabilised LoRA, arXiv 2312.03732; DoRA, arXiv 2402.09353; PEFT's
+documentation of the checkpoint format.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,18 @@ from engine.weights.safetensors.json import read_json_object
 from engine.weights.tensor import FileTensor
 from engine.words import _
 
-_NAME = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<side>[AB])(?:\.[^.]+)?\.weight")
+_NAME = re.compile(
+    r"(?:base_model\.model\.)?(?P<module>.+?)\."
+    r"(?:lora_(?P<side>[AB])(?:\.[^.]+)?\.(?P<what>weight|bias)|(?P<magnitude>lora_magnitude_vector)(?:\.[^.]+)*"
+    r"|(?:base_layer\.|modules_to_save\.(?:[^.]+\.)?)?(?P<whole>weight|bias))"
+)
+_REFUSED = (
+    "trainable_token_indices", "layer_replication", "alora_invocation_tokens", "use_qalora", "use_bdlora",
+    "arrow_config", "kasa_config", "target_parameters",
+)  # fmt: skip
+"""Fields of PEFT's LoraConfig that give an adapter another meaning."""
+_CHANGED_MODEL = ("pissa", "olora", "loftq", "corda", "lora_ga", "mica")
+"""Values of `init_lora_weights` whose training begins with a changed model, unless they are converted."""
 _PLAIN = ("F32", "F16", "BF16")
 _REPEATED, _REPEATED_GROUP = re.compile(r"[*+?{]"), re.compile(r"\)[*+?{]")
 _MOST_PATTERN, _MOST_REPEATS = 1000, 3
@@ -34,19 +47,30 @@ _MOST_SCALE = 1e6
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """The update of one module's matrix: `scale` * up (N, R) @ down (R, K)."""
+    """The update of one module's matrix: `scale` * up (N, R) @ down (R, K).
+
+    `magnitude` (N,) are the lengths of the rows of the changed matrix, or None if they are not set apart.
+    `scale` * `bias` (N,) is added to the module's bias.
+    """
 
     down: RawTensor
     up: RawTensor
     scale: float
+    magnitude: RawTensor | None = None
+    bias: RawTensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A folder's low-rank updates by module name, as in the model that it was trained on."""
+    """A folder's low-rank updates by module name, as in the model that it was trained on.
+
+    `whole` are matrices (N, K) and `biases` vectors (N,) that take the place of the module's own.
+    """
 
     path: Path
     modules: Mapping[str, LowRank]
+    whole: Mapping[str, RawTensor] = field(default_factory=dict)
+    biases: Mapping[str, RawTensor] = field(default_factory=dict)
 
 
 def open_adapter(folder: str | Path) -> Adapter:
@@ -71,9 +95,10 @@ def open_adapter(folder: str | Path) -> Adapter:
         raise ModelNotFound(
             _("{folder} has no adapter_model.safetensors; download the adapter's weights too.", folder=folder)
         )
-    sides = _sides(folder, read_pytorch(file) if pickled else read_safetensors(file))
+    found = _found(folder, read_pytorch(file) if pickled else read_safetensors(file))
     modules = {}
-    for module, (down, up) in sides.items():
+    for module in {**found["A"], **found["B"], **found["magnitude"], **found["B bias"]}:
+        down, up = found["A"].get(module), found["B"].get(module)
         if down is None or up is None:
             raise BadCheckpoint(
                 _(
@@ -83,7 +108,16 @@ def open_adapter(folder: str | Path) -> Adapter:
                     module=module,
                 )
             )
-        modules[module] = LowRank(down, up, _scale(folder, config, module, down, up))
+        scale = _scale(folder, config, module, down, up)
+        magnitude, bias = found["magnitude"].get(module), found["B bias"].get(module)
+        if config.get("use_dora") and magnitude is None:
+            raise _unsupported(folder, "use_dora without lora_magnitude_vector")
+        for vector in (magnitude, bias):
+            if vector is not None and vector.shape != (up.shape[0],):
+                raise _not_lora(folder, vector)
+        if magnitude is not None and bias is not None:
+            raise _unsupported(folder, "use_dora, lora_bias")
+        modules[module] = LowRank(down, up, scale, magnitude, bias)
     if not modules:
         raise BadCheckpoint(
             _(
@@ -92,7 +126,7 @@ def open_adapter(folder: str | Path) -> Adapter:
                 file=file.name,
             )
         )
-    return Adapter(folder, modules)
+    return Adapter(folder, modules, found["weight"], found["bias"])
 
 
 def _check_kind(folder: Path, config: Mapping[str, Any]) -> None:
@@ -105,42 +139,61 @@ def _check_kind(folder: Path, config: Mapping[str, Any]) -> None:
                 kind=kind,
             )
         )
-    for key in ("use_dora", "modules_to_save", "trainable_token_indices", "lora_bias"):
+    for key in _REFUSED:
         if config.get(key):
-            raise UnsupportedModel(
-                _(
-                    "{folder}: the adapter sets {key}, which is not supported; choose a plain LoRA adapter.",
-                    folder=folder.name,
-                    key=key,
-                )
-            )
-    if config.get("bias", "none") != "none":
+            raise _unsupported(folder, key)
+    begun = str(config.get("init_lora_weights")).lower()
+    if begun.startswith(_CHANGED_MODEL):
         raise UnsupportedModel(
             _(
-                "{folder}: the adapter changes biases, which is not supported; choose a plain LoRA adapter.",
+                "{folder}: the adapter belongs to a model that its training changed first "
+                "(init_lora_weights: {begun}); convert it to a plain LoRA adapter with PEFT.",
                 folder=folder.name,
+                begun=begun[:40],
             )
         )
 
 
-def _sides(folder: Path, tensors: list[FileTensor]) -> dict[str, tuple[FileTensor | None, FileTensor | None]]:
-    """{module: (A, B)}; a missing matrix is None."""
-    found: dict[str, tuple[FileTensor | None, FileTensor | None]] = {}
+def _unsupported(folder: Path, key: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        _(
+            "{folder}: the adapter sets {key}, which is not supported; choose a plain LoRA adapter.",
+            folder=folder.name,
+            key=key,
+        )
+    )
+
+
+def _not_lora(folder: Path, tensor: FileTensor) -> UnsupportedModel:
+    return UnsupportedModel(
+        _(
+            "{folder}: the tensor {tensor} of type {type} and shape {shape} is not a LoRA "
+            "matrix of a plain linear module; choose another adapter.",
+            folder=folder.name,
+            tensor=tensor.name,
+            type=tensor.type,
+            shape=tensor.shape,
+        )
+    )
+
+
+def _found(folder: Path, tensors: list[FileTensor]) -> dict[str, dict[str, FileTensor]]:
+    """{"A", "B", "B bias", "magnitude", "weight" or "bias": {module: tensor}}."""
+    found: dict[str, dict[str, FileTensor]] = {
+        kind: {} for kind in ("A", "B", "B bias", "magnitude", "weight", "bias")
+    }
     for tensor in tensors:
         match = _NAME.fullmatch(tensor.name)
-        if match is None or len(tensor.shape) != 2 or tensor.type not in _PLAIN:
-            raise UnsupportedModel(
-                _(
-                    "{folder}: the tensor {tensor} of type {type} and shape {shape} is not a LoRA "
-                    "matrix of a plain linear module; choose another adapter.",
-                    folder=folder.name,
-                    tensor=tensor.name,
-                    type=tensor.type,
-                    shape=tensor.shape,
-                )
-            )
-        down, up = found.get(match["module"], (None, None))
-        found[match["module"]] = (tensor, up) if match["side"] == "A" else (down, tensor)
+        if match is None or tensor.type not in _PLAIN:
+            raise _not_lora(folder, tensor)
+        if match["side"]:
+            kind = match["side"] + (" bias" if match["what"] == "bias" else "")
+        else:
+            kind = "magnitude" if match["magnitude"] else match["whole"]
+        dimensions = 2 if kind in ("A", "B", "weight") else 1
+        if kind not in found or len(tensor.shape) != dimensions or match["module"] in found[kind]:
+            raise _not_lora(folder, tensor)
+        found[kind][match["module"]] = tensor
     return found
 
 
@@ -191,10 +244,4 @@ def _names(folder: Path, pattern: str, module: str) -> bool:
             raise re.error("")
         return re.match(rf"(.*\.)?({pattern})$", module) is not None
     except re.error as error:
-        raise UnsupportedModel(
-            _(
-                "{folder}: the adapter sets {key}, which is not supported; choose a plain LoRA adapter.",
-                folder=folder.name,
-                key=f"alpha_pattern {pattern[:80]!r}",
-            )
-        ) from error
+        raise _unsupported(folder, f"alpha_pattern {pattern[:80]!r}") from error

@@ -20,20 +20,49 @@ from engine.tensors import Floats
 Order = npt.NDArray[np.int64]
 
 
+@dataclass(slots=True)
+class Changes:
+    """What adapters change of a matrix (N, K) in the passes that are recorded from now on.
+
+    `weight` takes its place. `factors` are zeros (N, 1) and what multiplies its rows (N,) (DoRA, arXiv
+    2402.09353). `bias` (N,) is added to its bias. Each of `pairs` is (R, K), (N, R), whose product is added
+    to the matrix, after the factors (LoRA, arXiv 2106.09685).
+    """
+
+    weight: Weight | None = None
+    factors: tuple[Weight, Floats] | None = None
+    bias: Floats | None = None
+    pairs: list[tuple[Weight, Weight]] = field(default_factory=list)
+
+    def clear(self) -> None:
+        """Leave the matrix as it is in the model."""
+        self.weight = self.factors = self.bias = None
+        self.pairs.clear()
+
+
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """x (T, K) -> (T, N).
-
-    Each of `adapters` is a pair (R, K), (N, R) whose product is added to the matrix (LoRA, arXiv 2106.09685).
-    """
+    """x (T, K) -> (T, N)."""
 
     weight: Weight
     bias: Floats | None = None
-    adapters: list[tuple[Weight, Weight]] = field(default_factory=list)
+    adapters: Changes = field(default_factory=Changes)
 
     def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
-        y = ops.linear(x, self.weight, self.bias, residual)
-        for down, up in self.adapters:
+        changes, bias = self.adapters, self.bias
+        if changes.bias is not None:
+            bias = changes.bias if bias is None else bias + changes.bias
+        weight = self.weight if changes.weight is None else changes.weight
+        if changes.factors is None:
+            y = ops.linear(x, weight, bias, residual)
+        else:
+            # The zeros give each row the same numbers, whatever x is.
+            zeros, factors = changes.factors
+            first = ops.columns(x, 0, 1)
+            y = ops.gated(ops.linear(first, zeros, factors), ops.linear(x, weight), "identity")
+            residual = residual if bias is None else ops.linear(first, zeros, bias, residual)
+            y = y if residual is None else ops.add(residual, y)
+        for down, up in changes.pairs:
             y = ops.linear(ops.linear(x, down), up, None, y)
         return y
 
@@ -44,11 +73,13 @@ class Slot:
 
     Each linear comes with the indices of the rows that it holds (None: all); `rows` is the module's count.
     `inputs` are the indices of the module's columns in the order that the linears have them (None: the same).
+    An `is_embedding` is a table whose rows are looked up.
     """
 
     linears: tuple[tuple[Linear, Order | None], ...]
     rows: int
     inputs: Order | None = None
+    is_embedding: bool = False
 
     @property
     def columns(self) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.backends.base import Array, Ops, Weight
-from engine.models.layers.parts import Block, Linear, Norm, RopeTables
+from engine.models.layers.parts import Block, Changes, Linear, Norm, RopeTables
 from engine.tensors import Floats
 
 
@@ -42,7 +42,7 @@ class Parts:
     With tied embeddings `head.weight` is `embed` itself. `positions` is a learned table (P, E). `project_in`
     and `project_out` stand between the embedding and the layers, and between these and the head. A `headless`
     model ends with its hidden states. With `narrow_positions` the table and `embed_norm` stand before
-    `project_in`.
+    `project_in`. `changes` are those of `embed`.
     """
 
     embed: Weight
@@ -58,6 +58,7 @@ class Parts:
     project_out: Callable[[Ops, Array], Array] | None = None
     headless: bool = False
     narrow_positions: bool = False
+    changes: Changes = field(default_factory=Changes)
 
     def __call__(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
         """The logits (logit_rows, V) of the step's last rows; `kept` is as in `last`."""
@@ -74,7 +75,8 @@ class Parts:
 
     def hidden(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
         """The last hidden states (logit_rows, E) of the step's last rows, after the final norm."""
-        x = ops.embed(self.embed, self.embed_scale)
+        table = self.embed if self.changes.weight is None else self.changes.weight
+        x = ops.embed(table, self.embed_scale)
         if self.project_in is not None and not self.narrow_positions:
             x = self.project_in(ops, x)
         if self.positions is not None:

@@ -299,7 +299,7 @@ class _Plan:
         """If `adapted`, add an adapter to each matrix that can have one."""
         for linear in self.linears.values() if self.adapted else ():
             rows, columns = linear.weight.shape
-            linear.adapters.append(
+            linear.adapters.pairs.append(
                 (
                     self._matrix((ADAPTERS, _RANK, columns, "adapter", 0)),
                     self._matrix((ADAPTERS, rows, _RANK, "adapter", 1)),

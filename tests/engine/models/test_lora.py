@@ -114,8 +114,7 @@ def test_patterns_and_names(tmp_path: Path) -> None:
 BAD: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
     "kind": ({"peft_type": "PROMPT_TUNING"}, UnsupportedModel, "only LoRA"),
     "dora": ({"use_dora": True}, UnsupportedModel, "use_dora"),
-    "saved": ({"modules_to_save": ["lm_head"]}, UnsupportedModel, "modules_to_save"),
-    "bias": ({"bias": "all"}, UnsupportedModel, "biases"),
+    "tokens": ({"trainable_token_indices": [5]}, UnsupportedModel, "trainable_token_indices"),
     "alpha": ({"lora_alpha": "much"}, BadCheckpoint, "lora_alpha"),
     "pattern": ({"alpha_pattern": {"(a+)+": 4}}, UnsupportedModel, "sets alpha_pattern '"),
     "broken pattern": ({"alpha_pattern": {"(": 4}}, UnsupportedModel, "sets alpha_pattern '"),

@@ -26,11 +26,13 @@ from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.oracle import finish, load, logits, read_model
 from tests.engine.models.test_lora import changed, write_adapter
+from tests.engine.models.test_lora_changes import BIASED
+from tests.engine.models.test_lora_changes import write_adapter as write_changes
 from tests.engine.models.test_packed_models import plain_folder
 from tests.engine.weights.packed.test_packed_folders import PACKINGS
 from tests.simt.fake import FakeDevice
 from tests.simt.whole import CUTS, LENGTH, assert_near, check, on_gpu
-from tests.tiny import TINY, WIDE, tiny_config, write_folder, write_gguf
+from tests.tiny import TINY, WIDE, tiny_config, tiny_weights, write_folder, write_gguf
 from tests.tiny_packed import SIZES, Packer, write_packed
 
 IDS = np.random.default_rng(0).integers(3, 300, 40).tolist()
@@ -165,4 +167,15 @@ def test_adapters(tmp_path: Path, devices: int) -> None:
     apply_adapters(model, [])
     np.testing.assert_array_equal(logits(model, IDS[:LENGTH], CUTS), plain)
     assert [gpu.taken for gpu in gpus] == before
+    model.close()
+
+
+def test_changed_modules(tmp_path: Path) -> None:
+    """DoRA, biases and modules trained whole; merged weights prove the oracle."""
+    path = write_folder(tmp_path / "m", BIASED)
+    adapter = open_adapter(write_changes(tmp_path / "a", dict(tiny_weights(BIASED)))[0])
+    exact, model = load(path), on_gpu(path, [FakeDevice(index=0)])
+    for each in (exact, model):
+        apply_adapters(each, [(adapter, 0.75)])
+    assert_near(logits(model, IDS[:LENGTH], CUTS), logits(exact, IDS[:LENGTH]), "fp32")
     model.close()
