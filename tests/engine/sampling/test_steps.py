@@ -63,6 +63,19 @@ def test_greedy_takes_the_lowest_of_equal_ids(temperature: float) -> None:
     assert sampled.raw_probability == pytest.approx(0.35, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [{"top_k": 1}, {"top_p": 0.001}, {"top_p": 0.0}, {"min_p": 1.0}, {"top_a": 100.0},
+     {"top_n_sigma": 1e-6}, {"tail_free": 0.0}],
+)  # fmt: skip
+def test_the_narrowest_value_of_a_step_leaves_the_likeliest_token(values: dict[str, float]) -> None:
+    for size in (4, 4000):  # small vocabularies are not searched by the compiled scan
+        logits = np.random.default_rng(size).normal(size=size).astype(np.float32)
+        settings = dataclasses.replace(OFF, **values)  # type: ignore[arg-type]
+        assert distribution(logits, settings) == {int(logits.argmax()): 1.0}
+        assert {Sampler(settings, seed).sample(logits, []).id for seed in range(20)} == {logits.argmax()}
+
+
 def test_greedy_obeys_penalties_and_ignores_truncation() -> None:
     settings = SamplerSettings(temperature=0.0, top_k=1, top_p=0.0, min_p=1.0, presence_penalty=1.0)
     assert Sampler(settings, 0).sample(of(0.5, 0.3, 0.2), [0]).id == 1
