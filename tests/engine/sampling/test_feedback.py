@@ -74,6 +74,22 @@ def test_adaptive_p_corrects_by_what_was_drawn(token: int, adapted: float) -> No
     }
 
 
+@pytest.mark.parametrize(("target", "token", "adapted"), [(0.9, 2, 1.0), (0.2, 0, 0.0)])
+def test_adaptive_p_aims_at_no_more_than_certainty_and_no_less_than_nothing(
+    target: float, token: int, adapted: float
+) -> None:
+    # The mean moves to 0.1 or 0.6; twice the target less that would be 1.7 or -0.2.
+    logits = of(0.6, 0.3, 0.1)
+    sampler = Sampler(dataclasses.replace(ADAPTIVE, adaptive_target=target, adaptive_decay=0.0), 0)
+    commit(sampler, token, logits)
+    distances = [abs(p - adapted) / 0.3 for p in (0.6, 0.3, 0.1)]
+    scores = [5 - 10 * d * d / (1 + d) for d in distances]
+    total = sum(map(math.exp, scores))
+    assert left(sampler, logits) == {
+        index: pytest.approx(math.exp(score) / total, rel=1e-5) for index, score in enumerate(scores)
+    }
+
+
 def test_adaptive_p_sees_what_earlier_steps_left_and_never_revives_a_token() -> None:
     logits = np.asarray([2.0, 1.0, -np.inf, 0.0], np.float32)
     assert set(left(Sampler(ADAPTIVE, 0), logits)) == {0, 1, 3}
