@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from engine.errors import BadCheckpoint
 from engine.text.template.fallback import fallback_source
+from engine.text.template.mistral import mistral_source, tekken_template, versioned_vocabulary
 from engine.words import _
 
 _DEFAULT, _TOOL_USE = "default", "tool_use"
@@ -51,7 +53,7 @@ def _folder_templates(folder: Path) -> dict[str, str]:
     first of these that has any.
 
     The JSON files may hold one source, or named ones as a list or an object. The template for tools may be a
-    file of its own. A blank source counts as none.
+    file of its own. A blank source counts as none. Without any, the vocabulary of a Mistral model tells.
     """
     apart = _read_if_there(folder / "additional_chat_templates" / f"{_TOOL_USE}.jinja")
     extra = {} if apart is None else {_TOOL_USE: apart}
@@ -65,7 +67,33 @@ def _folder_templates(folder: Path) -> dict[str, str]:
         given = value if isinstance(value, dict) else {_DEFAULT: value}
         if found := {key: source for key in given if (source := _written(given[key]))}:
             return found | extra
-    return extra
+    made = _of_tokenizer(folder)
+    return extra if made is None else {_DEFAULT: made, **extra}
+
+
+def _of_tokenizer(folder: Path) -> str | None:
+    """The template of the version that the vocabulary of a model by Mistral AI states; None for others.
+
+    Where there is a config.json, only tekken.json alone counts: many base models have it beside another.
+    """
+    own = (folder / "params.json").is_file() and not (folder / "config.json").is_file()
+    if (folder / "tokenizer.json").is_file():
+        return None
+    if own and (found := versioned_vocabulary(folder)) is not None:
+        return mistral_source(found[1], " ")
+    if own and (folder / "tokenizer.model").is_file():
+        return mistral_source(1, " ")
+    tekken = folder / "tekken.json"
+    if not tekken.is_file() or (folder / "tokenizer.model").is_file():
+        return None
+    facts = tekken.stat()
+    return _of_tekken(tekken, facts.st_mtime_ns, facts.st_size)
+
+
+@lru_cache(maxsize=4)
+def _of_tekken(path: Path, changed: int, size: int) -> str | None:
+    """`tekken_template` of a file of up to 20 MB, which is read once in each state."""
+    return tekken_template(read_json(path))
 
 
 def _read_if_there(file: Path) -> str | None:

@@ -1,7 +1,8 @@
 """The tokenizer of a Hugging Face folder, from the first tokenizer file found and the configuration files.
 
-The order is tokenizer.json, `tokenizer.model` (SentencePiece, or a list of ranks), tekken.json, vocab.json
-with merges.txt, vocab.txt (WordPiece), a `*.tiktoken` file, then `rwkv_vocab*.txt`.
+The order is tokenizer.json, `tokenizer.model.v3` and its like, `tokenizer.model` (SentencePiece, or a list of
+ranks), tekken.json, vocab.json with merges.txt, vocab.txt (WordPiece), a `*.tiktoken` file, then
+`rwkv_vocab*.txt`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
+from engine.text.template.mistral import versioned_vocabulary
 from engine.text.template.source import folder_template, read_json
 from engine.text.tokenizer.definition import added_token
 from engine.text.tokenizer.definition_check import MOST_IDS, check_definition, expected_form
@@ -80,9 +82,15 @@ def _find(folder: Path) -> _Found:
     """The definition from the first known file found."""
     if (folder / "tokenizer.json").is_file():
         return _Found(_checked(read_json(folder / "tokenizer.json")), {}, {})
+    if (versioned := versioned_vocabulary(folder)) is not None:
+        return _sentencepiece(versioned[0], once=True)
     model = folder / "tokenizer.model"
     if model.is_file():
-        return _ranks(tiktoken_json(model, folder)) if is_tiktoken(model) else _sentencepiece(folder, model)
+        return (
+            _ranks(tiktoken_json(model, folder))
+            if is_tiktoken(model)
+            else _sentencepiece(model, _says_once(folder))
+        )
     if (folder / "tekken.json").is_file():
         definition = tekken_json(folder / "tekken.json")
         special = {entry["id"]: entry["content"] for entry in definition["added_tokens"]}
@@ -97,7 +105,7 @@ def _find(folder: Path) -> _Found:
     worlds = sorted(folder.glob("rwkv_vocab*.txt"))
     if worlds:
         return _world(worlds[0])
-    others = "tokenizer.model, tekken.json, vocab.json with merges.txt, vocab.txt"
+    others = "tokenizer.model, tokenizer.model.v3, tekken.json, vocab.json with merges.txt, vocab.txt"
     raise ModelNotFound(
         _(
             "{folder} has no tokenizer.json (nor {others}); choose a folder that has one beside the weights.",
@@ -179,9 +187,17 @@ def _by_name(vocab: Mapping[str, Any]) -> dict[str, str]:
     return {"bos_token": end, "eos_token": end} if end in vocab else {}
 
 
-def _sentencepiece(folder: Path, path: Path) -> _Found:
+def _says_once(folder: Path) -> bool:
+    """Whether a space is put only before the beginning of a text. Where no file tells, as in the folders of
+    Mistral AI, whose own template writes the spaces, it is.
+    """
+    if (folder / "params.json").is_file() and not (folder / "config.json").is_file():
+        return True
+    return read_json(folder / "tokenizer_config.json").get("legacy") is False
+
+
+def _sentencepiece(path: Path, once: bool) -> _Found:
     model = parse_sentencepiece(read_bytes(path))
-    once = read_json(folder / "tokenizer_config.json").get("legacy") is False
     definition = sentencepiece_json(
         Pieces(
             model.texts,
