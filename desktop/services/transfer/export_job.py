@@ -60,11 +60,12 @@ def _writing(
     else:
         from desktop.services.transfer.pdf.export import write_pdf  # needs Qt's painting: only for PDF
 
-        suffix, write = ".pdf", write_pdf
-    if target.is_dir():
-        yield from export_folder(database, choice, target, suffix, write, cancel)
-    else:
-        yield from write(choice.record(database, choice.ids[0]), target)
+        if not target.is_dir():
+            records = (choice.record(database, number) for number in choice.ids)
+            yield from write_pdf(records, target, count=len(choice.ids))
+            return
+        suffix, write = ".pdf", lambda record, path: write_pdf([record], path)
+    yield from export_folder(database, choice, target, suffix, write, cancel)
 
 
 def _writer_of(

@@ -1,4 +1,4 @@
-"""Prints a conversation as PDF with Qt's rich text, off the GUI thread, one small piece after another.
+"""Prints conversations as PDF with Qt's rich text, off the GUI thread, one small piece after another.
 
 Source: https://doc.qt.io/qt-6/threads-modules.html#painting-in-threads
 """
@@ -6,14 +6,15 @@ Source: https://doc.qt.io/qt-6/threads-modules.html#painting-in-threads
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from PySide6.QtCore import QEventLoop, QFile, QFileDevice, QIODevice, QLocale, QMarginsF
 from PySide6.QtGui import QPageLayout, QPageSize, QPainter, QPdfWriter
 
 from desktop.services.transfer.pdf.outline import add_marks
-from desktop.services.transfer.pdf.paginator import Paginator
+from desktop.services.transfer.pdf.paginator import Mark, Paginator
 from desktop.store.database.errors import StoreError
 from desktop.store.transfer.exporters.print import first_words, print_pieces
 from desktop.store.transfer.exporters.reading import shown_path, when
@@ -35,20 +36,22 @@ def page_size(territory: str = "") -> QPageSize:
 
 
 def write_pdf(
-    conversation: ConversationRecord, path: Path, size: QPageSize | None = None
+    conversations: Iterable[ConversationRecord], path: Path, size: QPageSize | None = None, count: int = 1
 ) -> Iterator[Progress]:
-    """Print to `path`; yields how many pieces are done (the total is estimated from the messages).
+    """Print `count` conversations (at least one) to `path`, each from a new page on; the first one's title is
+    the document's. Yields how many pieces are done (the total is estimated from the messages).
 
     An existing file stays as it was if this ends early or fails. Raises `StoreError` if the file cannot be
-    written.
+    written, and what `conversations` raises.
     """
     from pypdf.errors import PyPdfError
 
     # laying out a long document starts timers, which need an event dispatcher in this thread
     _dispatcher = QEventLoop()
-    total = 2 + 2 * len(shown_path(conversation))
-    title = first_words(conversation.title, 300) or _("Chat")
-    made = when(conversation.created_at)
+    rest = iter(conversations)  # read one at a time: all of them may not fit into memory
+    first = next(rest)
+    title = _title(first)
+    made = when(first.created_at) if count == 1 else ""
     about = {"/Title": title, "/Creator": "Inglenook"} | (
         {"/Subject": _("Chat from {made}", made=made)} if made else {}
     )
@@ -62,10 +65,13 @@ def write_pdf(
         try:
             if is_whole:
                 paginator = Paginator(writer, painter, title)
-                for done, piece in enumerate(print_pieces(conversation)):
-                    paginator.put(piece)
-                    yield Progress(min(done, total), total)
-                    time.sleep(0)  # layout holds the interpreter lock: let the window run between two pieces
+                if count > 1:
+                    paginator.marks.append(Mark(title, 0, 0.0))
+                for number, conversation in enumerate(chain([first], rest)):
+                    if number:
+                        paginator.begin(_title(conversation))
+                    for share in _print(paginator, conversation):
+                        yield Progress(number * share.total + share.done, count * share.total)
                 paginator.end()
         except GeneratorExit:
             part.unlink(missing_ok=True)
@@ -81,6 +87,18 @@ def write_pdf(
             add_marks(part, paginator.marks, (layout.top(), layout.bottom()), about)
         except PyPdfError as error:  # what Qt wrote is incomplete
             raise _trouble(path) from error
+
+
+def _title(conversation: ConversationRecord) -> str:
+    return first_words(conversation.title, 300) or _("Chat")
+
+
+def _print(paginator: Paginator, conversation: ConversationRecord) -> Iterator[Progress]:
+    total = 2 + 2 * len(shown_path(conversation))
+    for done, piece in enumerate(print_pieces(conversation)):
+        paginator.put(piece)
+        yield Progress(min(done, total), total)
+        time.sleep(0)  # layout holds the interpreter lock: let the window run between two pieces
 
 
 def _writer(file: QFile, size: QPageSize, title: str) -> QPdfWriter:

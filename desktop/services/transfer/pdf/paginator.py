@@ -126,6 +126,14 @@ class Paginator:
         if not piece.keeps:
             self.end()
 
+    def begin(self, title: str) -> None:
+        """Go on with another conversation, on a page of its own and with `title` in the outline."""
+        self.end()
+        self._title = ""  # the page begins with the title itself, as the first one does
+        self._next_page()
+        self._title = title
+        self.marks.append(Mark(title, self.pages - 1, 0.0))
+
     def end(self) -> None:
         """Print the pieces that wait."""
         group, self._held = self._held, []

@@ -39,7 +39,7 @@ def chat(*texts: str, title: str = "The title") -> ConversationRecord:
 
 
 def printed(path: Path, *texts: str, title: str = "The title") -> PdfReader:
-    list(write_pdf(chat(*texts, title=title), path, page_size("DE")))
+    list(write_pdf([chat(*texts, title=title)], path, page_size("DE")))
     return PdfReader(path)
 
 
@@ -68,6 +68,38 @@ def test_page_numbers_outline_and_what_stays_together(qapp: QGuiApplication, tmp
     assert (reader.metadata.title, reader.metadata.creator) == ("The title", "Inglenook")
     assert "2023-11-1" in str(reader.metadata.subject)
     assert reader.metadata.creation_date is not None
+
+
+def test_several_chats_in_one_file_begin_on_pages_of_their_own(qapp: QGuiApplication, tmp_path: Path) -> None:
+    chats = [
+        chat("A first question?", "An answer.", title="Apples"),
+        chat("A second question?", f"{WORDS}\n\n" * 40, title="Pears"),
+        chat("A third question?", title="Plums"),
+    ]
+    shares = [
+        progress.done / progress.total
+        for progress in write_pdf(chats, tmp_path / "a.pdf", page_size("DE"), len(chats))
+    ]
+    assert shares == sorted(shares)
+    assert shares[-1] <= 1
+    reader = PdfReader(tmp_path / "a.pdf")
+    total = len(reader.pages)
+    assert total > 3
+    found = [(entry.title, reader.get_destination_page_number(entry)) for entry in reader.outline]
+    assert found == [
+        ("Apples", 0),
+        ("A first question?", 0),
+        ("Pears", 1),
+        ("A second question?", 1),
+        ("Plums", total - 1),
+        ("A third question?", total - 1),
+    ]
+    for page in range(total):  # one title a page: that of its own chat
+        titles = [line for line in lines(reader, page) if line in ("Apples", "Pears", "Plums")]
+        assert titles == ["Apples" if page == 0 else "Plums" if page == total - 1 else "Pears"]
+        assert f"{page + 1} of {total}" in lines(reader, page)
+    assert reader.metadata is not None
+    assert (reader.metadata.title, reader.metadata.subject) == ("Apples", None)
 
 
 def drawn(reader: PdfReader) -> tuple[list[float], dict[str, float]]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 
+from pypdf import PdfReader
+
 from desktop.services.transfer.transfer import PDF, TransferService
 from desktop.services.transfer.transfer_report import Exported, ImportReport
 from tests.desktop.store.database.test_full_disk import full
@@ -92,3 +94,17 @@ def test_closing_stops_the_job_and_leaves_no_partial_file(harness, tmp_path) -> 
     assert all(
         path.suffix == ".pdf" and path.read_bytes().rstrip().endswith(b"%%EOF") for path in written_files
     )
+
+
+def test_one_pdf_file_has_all_the_chats(harness, tmp_path) -> None:
+    service = TransferService(harness.stores)
+    numbers = [harness.store.create(title).id for title in ("Apples", "Pears")]
+    for number in numbers:
+        harness.store.add_message(number, None, "user", "some words")
+    ended = waiting(harness, service.exported)
+    service.export(numbers, PDF, tmp_path / "a.pdf")
+    harness.qtbot.waitUntil(lambda: bool(ended))
+    assert ended == [Exported(tmp_path / "a.pdf", 2)]
+    pages = [page.extract_text() for page in PdfReader(tmp_path / "a.pdf").pages]
+    assert [title in page for title, page in zip(("Apples", "Pears"), pages, strict=True)] == [True, True]
+    assert service.close()
