@@ -4,7 +4,7 @@ activation of GPT-OSS; in most layers attention looks at blocks of positions tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +12,12 @@ from engine.backends.indexer import IndexerShape
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import hf_decoder, hf_layer_types
-from engine.models.headers.experts import hf_experts
+from engine.models.headers.decoder import gguf_decoder, gguf_layers_with, hf_decoder, hf_layer_types
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.sparse import indexers
 from engine.models.indexer_config import Indexer, IndexerNames
-from engine.models.names import SHARING, TensorNames, with_experts, with_shared
+from engine.models.names import GGUF, SHARING, TensorNames, with_experts, with_shared
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -35,6 +35,12 @@ PUBLISHED = replace(
     indexer=IndexerNames(
         "self_attn.index_q_proj", "self_attn.index_k_proj", "self_attn.index_k_norm",
         query_norm="self_attn.index_q_norm",
+    ),
+)  # fmt: skip
+GGUF_NAMES = replace(
+    GGUF,
+    indexer=IndexerNames(
+        "indexer.q_proj", "indexer.k_proj", "indexer.k_norm", query_norm="indexer.q_norm"
     ),
 )  # fmt: skip
 _DEFAULTS = {
@@ -85,22 +91,28 @@ def _choosing(keys: Keys, own: Keys, layers: int) -> list[int]:
     return [layer for layer, one in enumerate(own.integers("sparse_attention_freq", 0, 1)[:layers]) if one]
 
 
-def _indexer(keys: Keys, own: Keys, shape: dict[str, Any], choosing: list[int]) -> Indexer:
+def _indexer(keys: Keys, own: Keys, shape: dict[str, Any], choosing: Collection[int]) -> Indexer:
     def number(name: str, former: str, low: int, default: int) -> int:
         return own.integer("sparse_" + former, low, _MOST, keys.integer("index_" + name, low, _MOST, default))
 
-    heads, rope = number("n_heads", "num_index_heads", 1, 4), shape["rope"]
-    if shape["heads"] % heads:
+    size, count = number("block_size", "block_size", 1, 128), number("topk_blocks", "topk_blocks", 1, 16)
+    dim, local = (
+        number("head_dim", "index_dim", shape["rope"].dim, 128),
+        number("local_blocks", "local_block", 0, 1),
+    )
+    heads = number("n_heads", "num_index_heads", 1, 4)
+    return _by_blocks(IndexerShape(heads, dim, count, size, each=True, local=local), shape, choosing)
+
+
+def _by_blocks(kind: IndexerShape, shape: dict[str, Any], choosing: Collection[int]) -> Indexer:
+    if shape["heads"] % kind.heads:
         raise BadCheckpoint(
             _(
                 "The model has {heads} heads and an indexer of {index_heads}; the first must be a multiple.",
                 heads=shape["heads"],
-                index_heads=heads,
+                index_heads=kind.heads,
             )
         )
-    size, count = number("block_size", "block_size", 1, 128), number("topk_blocks", "topk_blocks", 1, 16)
-    dim, local = number("head_dim", "index_dim", rope.dim, 128), number("local_blocks", "local_block", 0, 1)
-    kind = IndexerShape(heads, dim, count, size, each=True, local=local)
     return indexers(kind, shape["context_length"], choosing, choosing)
 
 
@@ -114,6 +126,24 @@ def _sparse_layers(keys: Keys, layers: int) -> list[int]:
     return list(range(layers))
 
 
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`minimax-m3`, whose files need not state the features inside the dense first layers."""
+    shape: dict[str, Any] = gguf_decoder(keys, tensors, "minimax-m3", handled=GGUF_EXPERT_KEYS)
+    experts = gguf_experts(keys, shape, scores="sigmoid", corrected=True)
+    dense, at = tensors.get("blk.0.ffn_gate.weight"), "attention.indexer."
+    shape |= {"activation": "clamped_swiglu", "ffn_width": dense.shape[0] if dense else shape["ffn_width"]}
+    choosing = gguf_layers_with(tensors, "indexer.k_proj", shape["layers"])
+    if not choosing:
+        return ModelConfig(**shape, qk_norm="head", experts=experts)
+    kind = IndexerShape(
+        keys.integer(at + "head_count", 1, _MOST), keys.integer(at + "key_length", shape["rope"].dim, _MOST),
+        keys.integer(at + "top_k", 1, _MOST), keys.integer(at + "block_size", 1, _MOST), each=True,
+        local=keys.integer(at + "local_blocks", 0, _MOST, 0),
+    )  # fmt: skip
+    indexer = _by_blocks(kind, shape, choosing)
+    return ModelConfig(**shape, qk_norm="head", experts=experts, indexer=indexer)
+
+
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     """The makers' names, where a file has them."""
     if not any(".block_sparse_moe." in name for name in tensors):
@@ -122,5 +152,6 @@ def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames
 
 
 MINIMAX_M3 = Architecture(
-    (), ("MiniMaxM3VLForCausalLM",), from_hf, None, HF_NAMES, None, adapt=adapted, prefixes=("", "-")
+    ("minimax-m3",), ("MiniMaxM3VLForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES, adapt=adapted,
+    prefixes=("", "-"),
 )  # fmt: skip

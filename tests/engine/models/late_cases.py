@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,32 @@ def published_m3(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return kept, out
 
 
+def m3_keys(config: Config) -> dict[str, Any]:
+    width = config["intermediate_size"]
+    return {
+        "leading_dense_block_count": 1, "expert_feed_forward_length": width, "expert_gating_func": 2,
+        "expert_shared_feed_forward_length": config["shared_intermediate_size"], "expert_weights_norm": True,
+        "expert_weights_scale": config["routed_scaling_factor"], "attention.indexer.local_blocks": 1,
+        "attention.indexer.head_count": config["index_n_heads"],
+        "attention.indexer.key_length": config["index_head_dim"],
+        "attention.indexer.top_k": config["index_topk_blocks"],
+        "attention.indexer.block_size": config["index_block_size"],
+    }  # fmt: skip
+
+
+def m3_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """The makers' names, those of the indexer as GGUF has them."""
+    out: Tensors = {}
+    for name, values in published_m3(config, tensors)[1].items():
+        name = name.replace("block_sparse_moe.shared_experts", "mlp.shared_experts")
+        name = name.replace("e_score_correction_bias", "e_score_correction.bias")
+        out[re.sub(r"model\.layers\.(\d+)\.self_attn\.index_", r"blk.\1.indexer.", name)] = values
+    return out
+
+
+M3_FORM = GgufForm(
+    "minimax-m3", offset=1.0, keys=m3_keys, change=m3_tensors, alike=("minimax-m2", "deepseek2")
+)
 LATE_CASES = (
     Case(
         "Ling 3", "delta attention whose decays are bounded, latent attention with a gate, experts",
@@ -153,7 +180,7 @@ LATE_CASES = (
     ),
     Case(
         "MiniMax-M3", "experts with the activation of GPT-OSS, attention that looks at chosen blocks",
-        "minimax_m3_vl_text", M3,
+        "minimax_m3_vl_text", M3, M3_FORM,
     ),
     Case(
         "MiniMax-M3", "", "minimax_m3_vl_text", {**M3, "tie_word_embeddings": True},

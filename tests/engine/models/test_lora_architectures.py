@@ -60,7 +60,8 @@ def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, 
         module = name
         for theirs, trained in MODULES.get(case.name, {}).items():
             module = module.replace(theirs, trained)
-        if name + ".weight" not in tensors or module not in load(folder).slots:
+        slot = load(folder).slots.get(module)
+        if name + ".weight" not in tensors or slot is None or slot.is_embedding:
             continue
         values = tensors[name + ".weight"]
         (n, k) = values.shape[::-1] if case.model_type in TRANSPOSED and name != "lm_head" else values.shape
