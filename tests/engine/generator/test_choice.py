@@ -5,6 +5,8 @@ in time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -12,8 +14,8 @@ import pytest
 
 from engine.constraint.filter_set import FilterSet
 from engine.constraint.vocabulary import Mask, vocabulary_of
-from engine.errors import NothingAllowed
-from engine.generator.choice import Where, choose_token, drawable_tokens
+from engine.errors import BadSetting, NothingAllowed
+from engine.generator.choice import Where, check_budget, choose_token, drawable_tokens
 from engine.generator.params import ReturnOptions
 from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.tables import TokenTables
@@ -105,3 +107,21 @@ def test_the_end_is_missed_rather_than_a_ban_broken() -> None:
         chosen(filters, filters.whole, blocked={63, 32})
     with pytest.raises(NothingAllowed):
         chosen(filters, mask_of([63]), blocked={63, 32})
+
+
+@pytest.mark.parametrize(
+    ("least", "needed", "given", "limit", "room", "told"),
+    [
+        (10, 4, 6, 4, 4, ""), (10, 0, 0, 10, 10, ""), (10, 0, 0, 0, 10, ""),
+        (10, 0, 0, 9, 50, "at least 10 tokens, but a reply may have 9"),
+        (10, 0, 6, 3, 50, "at least 4 tokens, but a reply may have 3"),
+        (10, 5, 6, 4, 50, "at least 5 tokens, but a reply may have 4"),
+        (10, 0, 6, 0, 3, "at least 4 tokens, but the context has room for 3"),
+    ],
+)  # fmt: skip
+def test_a_format_that_is_too_long_is_refused_less_what_the_reply_has_already(
+    least: int, needed: int, given: int, limit: int, room: int, told: str
+) -> None:
+    filters = cast(FilterSet, SimpleNamespace(least=lambda: least, needed=lambda: needed))
+    with pytest.raises(BadSetting, match=told) if told else nullcontext():
+        check_budget(filters, limit, room, given)
