@@ -20,11 +20,16 @@ _MATTERS = (".gguf", ".safetensors", ".json", ".model", ".jinja", ".tiktoken", "
 def parts(path: Path) -> list[Path]:
     """The files of a model: the file itself with its other shards, or the relevant files in its folder."""
     if path.is_dir():
-        return sorted(each for each in path.iterdir() if each.is_file() and each.suffix in _MATTERS)
+        return sorted(each for each in path.iterdir() if each.is_file() and _matters(each))
     stem, dash, rest = path.stem.rpartition("-of-")
     if dash and rest.isdigit() and path.exists():
         return sorted(path.parent.glob(f"{stem.rpartition('-')[0]}-*-of-{rest}{path.suffix}"))
     return [path] if path.exists() else []
+
+
+def _matters(file: Path) -> bool:
+    """Whether it is part of the model; Mistral AI's vocabularies are named as tokenizer.model.v3."""
+    return file.suffix in _MATTERS or file.name.startswith("tokenizer.model.v")
 
 
 def identity(path: Path) -> str:

@@ -24,6 +24,8 @@ def test_the_files_of_a_model(tmp_path: Path) -> None:
     write(tmp_path, "README.md", "a.bin")
     (tmp_path / "folder.json").mkdir()
     assert parts(tmp_path) == [config, weights]
+    (versioned,) = write(tmp_path, "tokenizer.model.v3")
+    assert parts(tmp_path) == [config, weights, versioned]
     (one,) = write(tmp_path, "m-Q4.gguf")
     assert parts(one) == [one]
     first, second = write(tmp_path, "m-Q4-00001-of-00002.gguf", "m-Q4-00002-of-00002.gguf")
