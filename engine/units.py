@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine.words import _, figure
 
-__all__ = ["number_text", "percent_text", "seconds_text", "size_text"]
+__all__ = ["number_text", "percent_text", "rate_text", "seconds_text", "size_text"]
 
 
 def number_text(value: float, spec: str = ",") -> str:
@@ -18,6 +18,11 @@ def number_text(value: float, spec: str = ",") -> str:
 def percent_text(share: float, spec: str = ".0f") -> str:
     """A share of 1 in percent: "50 %"."""
     return _("{number} %", number=number_text(100 * share, spec))
+
+
+def rate_text(rate: float) -> str:
+    """Tokens per second, with one decimal below 100: "43.6", "75,461"; more digits would be noise."""
+    return number_text(rate, ",.1f" if rate < 99.95 else ",.0f")
 
 
 def seconds_text(seconds: float, spec: str = ".0f") -> str:

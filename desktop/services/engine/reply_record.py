@@ -11,6 +11,7 @@ from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.records import StoredMessage
 from engine.core import Done, Stats
 from engine.core.reasons import reason_words
+from engine.units import rate_text
 from engine.words import N_, _, dotted, ngettext, translate
 
 __all__ = [
@@ -100,7 +101,7 @@ def footer(saved: Mapping[str, Any]) -> str:
     if stats is not None and stats.new_tokens:
         parts.append(ngettext("{n} token", "{n} tokens", stats.new_tokens))
     if stats is not None and stats.decode_tokens_per_second > 0:
-        parts.append(_("{speed:,.1f} tok/s", speed=stats.decode_tokens_per_second))
+        parts.append(_("{speed} tok/s", speed=rate_text(stats.decode_tokens_per_second)))
     parts.append(reason_text(saved))
     avoided = saved.get("avoided", 0)
     parts.append(avoided_text(avoided) if isinstance(avoided, int) else "")

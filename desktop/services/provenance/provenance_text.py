@@ -14,7 +14,7 @@ from desktop.services.system.language import moment_text
 from desktop.settings import PANES
 from engine.core import Rendered
 from engine.settings import AdapterSettings, SamplerSettings, Settings, setting_info
-from engine.units import number_text, seconds_text, size_text
+from engine.units import number_text, rate_text, seconds_text, size_text
 from engine.words import _, ngettext, translate
 
 __all__ = [
@@ -222,10 +222,10 @@ def _seed(reply: ReplyProvenance, seed: int) -> str:
 def _speed(tokens: int, seconds: float, rate: float) -> str:
     return (
         _(
-            "{tokens:,} tokens in {seconds:.2f} s, {rate:,.1f} tokens/s",
+            "{tokens:,} tokens in {seconds:.2f} s, {rate} tokens/s",
             tokens=tokens,
             seconds=seconds,
-            rate=rate,
+            rate=rate_text(rate),
         )
         if seconds > 0 and tokens > 0
         else ""

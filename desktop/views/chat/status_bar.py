@@ -10,6 +10,7 @@ from desktop.services.engine.reply_record import spoken
 from desktop.services.system.debounce import debounce
 from desktop.views.widgets.text_label import text_label
 from engine.core import Stats
+from engine.units import rate_text
 from engine.words import _
 
 __all__ = ["StatusBar"]
@@ -123,7 +124,7 @@ class StatusBar(QWidget):
         drafts = stats if stats and stats.drafted_tokens else None
         self._write(self.reason, reason)
         self._write(self.prompt, _("prompt {prompt:,.0f} tok/s", prompt=prompt) if prompt else "")
-        self._write(self.reply, _("reply {reply:,.1f} tok/s", reply=reply) if reply else "")
+        self._write(self.reply, _("reply {reply} tok/s", reply=rate_text(reply)) if reply else "")
         self._write(
             self.drafting,
             _(

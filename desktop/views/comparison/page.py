@@ -33,6 +33,7 @@ from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.core import Stats
+from engine.units import rate_text
 from engine.words import N_, _, dotted, ngettext, translate
 
 __all__ = ["ComparisonPage"]
@@ -244,7 +245,7 @@ class ComparisonPage(QWidget):
             return ""
         tokens = ngettext("{n} token", "{n} tokens", stats.new_tokens)
         speed = stats.decode_tokens_per_second
-        return _("{tokens} · {speed:,.1f} tok/s", tokens=tokens, speed=speed) if speed > 0 else tokens
+        return _("{tokens} · {speed} tok/s", tokens=tokens, speed=rate_text(speed)) if speed > 0 else tokens
 
     def _shown(self, message: int) -> ComparisonColumn | None:
         return next((each for each in self.columns if message and each.column.message == message), None)

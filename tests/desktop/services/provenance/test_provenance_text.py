@@ -20,7 +20,7 @@ def test_numbers_of_a_reply() -> None:
     )  # fmt: skip
     assert facts_rows(reply(stats=dataclasses.asdict(stats)), "abc") == [
         *HEAD, ("Prompt", "1,200 tokens, 1,000 of them from the cache"), ("Reply", "41 tokens"),
-        ("Seed", "77"), ("Reading the prompt", "200 tokens in 2.00 s, 100.0 tokens/s"),
+        ("Seed", "77"), ("Reading the prompt", "200 tokens in 2.00 s, 100 tokens/s"),
         ("Time to first token", "2.25 s"), ("Writing", "40 tokens in 4.00 s, 10.0 tokens/s"), *END,
     ]  # fmt: skip
 

@@ -34,7 +34,7 @@ def stored(
         (Done("stop_string", "END", Stats(new_tokens=1)), "1 token · stopped at “END”"),
         (
             Done("max_tokens", "", Stats(new_tokens=2048, decode_seconds=1)),
-            "2,048 tokens · 2,047.0 tok/s · stopped at the token limit",
+            "2,048 tokens · 2,047 tok/s · stopped at the token limit",
         ),
         (Done("context_full", "", Stats()), "stopped because the context is full"),
         (Done("cancelled", "", Stats()), "stopped by you"),
