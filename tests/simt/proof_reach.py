@@ -93,7 +93,7 @@ class _Opened:
         self.forward = forward
         for name, linear in self.seen.linears.items():
             if any(word in name for word in large.adapted):
-                linear.adapters.append(self._pair(linear))
+                linear.adapters.pairs.append(self._pair(linear))
 
     def _pair(self, linear: Linear) -> Any:
         rows, columns = linear.weight.shape

@@ -52,18 +52,24 @@ ROUTERS = ("JetMoE",)
 
 
 def adapter_and_merged(case: Case, folder: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """An adapter of all modules that a model has slots for, and the folder with its products merged."""
+    """An adapter of all modules that a model has slots for, and the folder with its changes merged. Its table
+    of embeddings is trained whole, unless it is the head, too.
+    """
     rng = np.random.default_rng(3)
     tensors = load_file(folder / "model.safetensors")
-    changes = {}
+    changes, model = {}, load(folder)
     for name in [key.removesuffix(".weight") for key in tensors]:
         module = name
         for theirs, trained in MODULES.get(case.name, {}).items():
             module = module.replace(theirs, trained)
-        slot = load(folder).slots.get(module)
-        if name + ".weight" not in tensors or slot is None or slot.is_embedding:
+        if name + ".weight" not in tensors or module not in model.slots:
             continue
         values = tensors[name + ".weight"]
+        if model.slots[module].is_embedding:
+            if not model.config.tied:
+                tensors[name + ".weight"] = values + 0.1 * rng.standard_normal(values.shape, np.float32)
+                changes[f"base_model.model.{module}.weight"] = tensors[name + ".weight"]
+            continue
         (n, k) = values.shape[::-1] if case.model_type in TRANSPOSED and name != "lm_head" else values.shape
         down, up = (
             rng.standard_normal((RANK, k), np.float32),
