@@ -31,8 +31,8 @@ class SettingInfo:
     label) pairs; `words` lists (number, word) pairs for numbers that have a meaning of their own, such as 0
     for "auto". `group` is the heading under which a long form shows the field, `advanced` hides it behind a
     switch. `escaped` texts are kept as they are written, with escapes such as \\n that the engine resolves.
-    Lines of a field with `folders` begin with folders that can be chosen. A text must match `pattern`, a
-    regular expression, where there is one; `form` says in words what it asks for.
+    Lines of a field with `folders` begin with folders or files that can be chosen. A text must match
+    `pattern`, a regular expression, where there is one; `form` says in words what it asks for.
     """
 
     label: str

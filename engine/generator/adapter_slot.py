@@ -18,15 +18,15 @@ MOST_STRENGTH = 100.0
 
 
 def parse_adapters(lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """(folder, strength) for each line "folder" or "folder = strength"; empty lines and strength 0 are
-    skipped.
+    """(path, strength) for each line "path" or "path = strength", of a folder or a GGUF file; empty lines and
+    strength 0 are skipped.
 
     Raises `BadSetting` for a strength that is not a number from -100 to 100.
     """
     adapters = []
     for line in filter(None, map(str.strip, lines)):
-        folder, equals, number = line.rpartition("=")
-        # An equals sign may be part of a folder's name: then that folder exists.
+        path, equals, number = line.rpartition("=")
+        # An equals sign may be part of a name: then that file or folder exists.
         if not equals or Path(line).expanduser().exists():
             adapters.append((line, 1.0))
             continue
@@ -38,14 +38,14 @@ def parse_adapters(lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
             raise BadSetting(
                 _(
                     "The adapter's strength in {line!r} is not a number from {least:g} to "
-                    "{most_strength:g}; write the folder, an equals sign and a number such as 0.8.",
+                    "{most_strength:g}; write the path, an equals sign and a number such as 0.8.",
                     line=line,
                     least=-MOST_STRENGTH,
                     most_strength=MOST_STRENGTH,
                 )
             )
-        adapters.append((folder.strip(), strength))
-    return tuple((folder, strength) for folder, strength in adapters if strength)
+        adapters.append((path.strip(), strength))
+    return tuple((path, strength) for path, strength in adapters if strength)
 
 
 class AdapterSlot:
@@ -61,7 +61,7 @@ class AdapterSlot:
     def apply(
         self, adapters: Sequence[tuple[str, float]], stop: threading.Event | None = None
     ) -> Generator[Loading, None, None]:
-        """Put exactly these adapters (folder, strength) on the model. No sequence may be open.
+        """Put exactly these adapters (path, strength) on the model. No sequence may be open.
 
         Raises `BadSetting`, `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel` with the model as before,
         `Cancelled` when `stop` was set, and `DeviceLost` where a GPU's kernels that only adapters need are
@@ -74,11 +74,11 @@ class AdapterSlot:
         if self.holds(adapters):
             return
         opened = []
-        for done, (folder, strength) in enumerate(adapters):
+        for done, (path, strength) in enumerate(adapters):
             yield Loading(_("Loading the adapters"), done, len(adapters))
             if stop is not None and stop.is_set():
                 raise Cancelled(_("Loading the adapters was stopped."))
-            opened.append((open_adapter(folder), strength))
+            opened.append((open_adapter(path), strength))
         apply_adapters(self._cache.model, opened)
         yield from self._cache.model.prepare(self._cache.store.dtype)
         yield from prove_again(self._cache.model)
@@ -86,4 +86,4 @@ class AdapterSlot:
 
 
 def _key(adapters: Sequence[tuple[str, float]]) -> str:
-    return "".join(f"{folder}\0{strength}\0" for folder, strength in adapters)
+    return "".join(f"{path}\0{strength}\0" for path, strength in adapters)

@@ -28,7 +28,7 @@ MOST_JOBS = 256
 Prompt = str | tuple[str, str]
 """A prompt, or with guidance a prompt and a negative one."""
 Adapters = Sequence[tuple[str, float]]
-"""LoRA adapters: (folder, strength) of each."""
+"""LoRA adapters: (path, strength) of each."""
 
 
 @dataclass(frozen=True, slots=True)

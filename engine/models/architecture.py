@@ -40,6 +40,8 @@ class Architecture:
     """Whether the weights of GGUF files hold multipliers that folders have apart, so that adapters, which are
     made for folders, do not fit.
     """
+    gguf_tiled: bool = False
+    """Whether GGUF files have the value heads of delta nets in the order of all key heads again and again."""
     adapt: Callable[[TensorNames, Mapping[str, RawTensor]], TensorNames] = lambda names, tensors: names
     """Changes the names to suit what a file holds."""
 

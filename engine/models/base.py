@@ -12,7 +12,7 @@ from engine.backends.states import States
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
-from engine.models.layers.parts import RopeTables, Slot
+from engine.models.layers.parts import Changes, RopeTables, Slot
 from engine.models.layers.rope import rotary_table, scaling_table
 from engine.models.layers.whole import Parts
 from engine.models.memory.estimate import (
@@ -25,6 +25,7 @@ from engine.models.memory.estimate import (
 )
 from engine.tensors import Floats
 from engine.units import size_text
+from engine.weights.adapter import Adapter
 from engine.words import _
 
 __all__ = ["SPARE_PAGES", "Model"]
@@ -48,13 +49,15 @@ class Weights:
     """The places of adapters, by the names of Hugging Face's modules; see `engine.models.lora`."""
     stored: Callable[[Weight], Floats] = unread
     """The values (N, K) of a matrix in the model's file, which is opened again."""
+    gguf_slots: Callable[[Adapter], Mapping[str, Slot]] | None = None
+    """The places of an adapter that is in a GGUF file, by its names; see `engine.models.lora_gguf`."""
 
 
 class Model:
     """A decoder ready to record programs. Used by one thread.
 
     `parameters` counts weights; `resident_bytes` is their size in memory; `weight_bytes_per_token` is what
-    one decode step reads of them. `slots` and `stored` are as in `Weights`. `proof` runs the
+    one decode step reads of them. `slots`, `stored` and `gguf_slots` are as in `Weights`. `proof` runs the
     self-test of the kernels that `forward` needs (`engine.models.proof.first_use`); None where there is none.
     """
 
@@ -63,7 +66,9 @@ class Model:
         self.backend = backend
         self.parameters = weights.parameters
         self.resident_bytes = weights.bytes
-        self.slots, self.stored = weights.slots, weights.stored
+        self.slots, self.stored, self.gguf_slots = weights.slots, weights.stored, weights.gguf_slots
+        self.adapted: list[Changes] = []
+        """What adapters change now."""
         self.weight_bytes_per_token = read_bytes(config, weights.bytes, weights.expert_bytes, parts)
         self._parts: Parts | None = parts
         self.kept: Floats | None = None
@@ -154,6 +159,7 @@ class Model:
         """Release the weights; recorded programs keep theirs until they are closed."""
         self.proof = None
         self._parts, self.slots, self._tables = None, {}, (0, 0, RopeTables())
+        self.gguf_slots, self.adapted = None, []
         self.backend.trim()
 
     def _make_tables(self, positions: int, context: int) -> None:

@@ -22,6 +22,7 @@ from engine.models.class_names import with_class
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
+from engine.models.lora_gguf import Places, find_slots
 from engine.models.lora_slots import adapter_slots
 from engine.models.other_kinds import of_another_type, what_it_is
 from engine.models.proof.first_use import Provable, cases_for, prove
@@ -190,7 +191,10 @@ def read_model(
         kernels.close()
     slots = adapter_slots(architecture, config, names, loader.linears)
     stored = partial(_stored, checkpoint.path, loader.views)
-    weights = Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots, stored)
+    from_gguf = checkpoint.format == "gguf"
+    places = Places(architecture, config, names, loader.linears, loader.views, from_gguf)
+    gguf_slots = partial(find_slots, places)
+    weights = Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots, stored, gguf_slots)
     model = Model(config, backend, parts, weights)
     yield from model.prepare(cache_dtype)
     if isinstance(backend, Provable) and not backend.notice:

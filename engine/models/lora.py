@@ -5,7 +5,7 @@ The weights stay unchanged: adapters are added to the pass, which must then be r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from engine.errors import BadSetting
 from engine.models.layers.parts import Changes, Linear, Order, Slot
 from engine.models.names import LATENT_HF
 from engine.tensors import Floats
-from engine.weights.lora_adapter import Adapter, LowRank
+from engine.weights.adapter import Adapter, LowRank
 from engine.weights.tensor import FileTensor
 from engine.words import _
 
@@ -56,27 +56,28 @@ def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> N
     """
     sums: dict[int, _Sum] = {}
     for adapter, strength in adapters:
-        _check(model, adapter)
+        slots = _checked(model, adapter)
         for module, change in adapter.modules.items():
-            _add_low_rank(model, model.slots[module], change, strength, sums)
+            add = _add_to_table if change.of_table else _add_low_rank
+            add(model, slots[module], change, strength, sums)
         for module, tensor in adapter.whole.items():
             values = tensor.dequantise()
-            for linear, order in _ordered(model.slots[module]):
+            for linear, order in _ordered(slots[module]):
                 made = _of(sums, linear)
                 made.scale(np.float32(1 - strength))
                 matrix = np.float32(strength) * (values if order is None else values[order])
                 made.whole = matrix if made.whole is None else made.whole + matrix
         for module, tensor in adapter.biases.items():
             bias = tensor.dequantise()
-            for linear, order in model.slots[module].linears:
+            for linear, order in slots[module].linears:
                 mine = bias if order is None else bias[order]
                 old = np.float32(0) if linear.bias is None else linear.bias
                 _of(sums, linear).add_bias(np.float32(strength) * (mine - old))
     for made in sums.values():
         _finish(model, made)
-    for slot in model.slots.values():
-        for linear, _unused in slot.linears:
-            linear.adapters.clear()
+    for old_changes in model.adapted:
+        old_changes.clear()
+    model.adapted = [made.linear.adapters for made in sums.values()]
     for made in sums.values():
         changes = made.linear.adapters
         changes.weight, changes.factors = made.changes.weight, made.changes.factors
@@ -109,7 +110,7 @@ def _add_low_rank(model: Model, slot: Slot, change: LowRank, strength: float, su
     bias = None if change.bias is None else change.bias.dequantise() * np.float32(change.scale * strength)
     for linear, order in slot.linears:
         made = _of(sums, linear)
-        rows = up if order is None else up[order]
+        rows = up if order is None else _rows(up, order)
         if magnitude is not None:
             norms = np.linalg.norm(model.stored(linear.weight) + rows @ inputs, axis=1)
             mine = magnitude if order is None else magnitude[order]
@@ -119,6 +120,25 @@ def _add_low_rank(model: Model, slot: Slot, change: LowRank, strength: float, su
         if bias is not None:
             made.add_bias(bias if order is None else bias[order])
         made.changes.pairs.append((down, _load(model, change.up.name, rows * np.float32(strength))))
+
+
+def _add_to_table(model: Model, slot: Slot, change: LowRank, strength: float, sums: dict[int, _Sum]) -> None:
+    """Add a low-rank product to a table of embeddings, which takes the place of the model's."""
+    up = change.up.dequantise() * np.float32(change.scale * strength)
+    down = change.down.dequantise()
+    for linear, order in slot.linears:
+        made = _of(sums, linear)
+        rows: Floats = up if order is None else _rows(up, order)
+        product = np.matmul(rows, down.T, dtype=np.float32)
+        made.scale(np.float32(1))
+        made.whole = product if made.whole is None else made.whole + product
+
+
+def _rows(matrix: Floats, order: Order) -> Floats:
+    """The rows `order` of a matrix (N, K); zeros for -1."""
+    rows = matrix[order]
+    rows[order < 0] = 0
+    return rows
 
 
 def _finish(model: Model, made: _Sum) -> None:
@@ -135,9 +155,13 @@ def _finish(model: Model, made: _Sum) -> None:
         changes.factors = _load(model, "adapter", zeros), made.factors
 
 
-def _check(model: Model, adapter: Adapter) -> None:
-    """Raise `BadSetting` if an adapter does not fit the model."""
-    if not model.slots:
+def _checked(model: Model, adapter: Adapter) -> Mapping[str, Slot]:
+    """The slots of the adapter's modules. Raises `BadSetting` if it does not fit the model."""
+    slots = model.slots
+    if adapter.architecture:
+        assert model.gguf_slots is not None
+        slots = model.gguf_slots(adapter)
+    elif not slots:
         raise BadSetting(
             _(
                 "The adapter {path} does not fit this GGUF file, whose weights are scaled; load "
@@ -146,21 +170,22 @@ def _check(model: Model, adapter: Adapter) -> None:
             )
         )
     for module, change in adapter.modules.items():
-        slot = _slot(model, adapter, module)
-        if slot.is_embedding:
+        slot = _slot(model, slots, adapter, module)
+        if slot.is_embedding != change.of_table:
             raise _missing(adapter, module)
-        _check_shape(adapter, module, slot, change.up.shape[0], change.down.shape[1])
+        _check_shape(adapter, module, slot, *change.shape)
     for module, tensor in adapter.whole.items():
-        _check_shape(adapter, module, _slot(model, adapter, module), *tensor.shape)
+        _check_shape(adapter, module, _slot(model, slots, adapter, module), *tensor.shape)
     for module, tensor in adapter.biases.items():
-        slot = _slot(model, adapter, module)
+        slot = _slot(model, slots, adapter, module)
         if slot.is_embedding:
             raise _missing(adapter, module)
         _check_shape(adapter, module, slot, tensor.shape[0], slot.columns)
+    return slots
 
 
-def _slot(model: Model, adapter: Adapter, module: str) -> Slot:
-    slot = model.slots.get(module)
+def _slot(model: Model, slots: Mapping[str, Slot], adapter: Adapter, module: str) -> Slot:
+    slot = slots.get(module)
     if slot is None and model.config.latent is not None and module.endswith(LATENT_HF.up):
         raise BadSetting(
             _(

@@ -26,8 +26,8 @@ _ENCODER = N_(
     "another embedding model."
 )
 _ADAPTER = N_(
-    "{path} holds an adapter (LoRA), no whole model; load the model that it belongs to. Adapters are read "
-    "from folders (PEFT)."
+    "{path} holds an adapter (LoRA), no whole model; load the model that it belongs to, and choose this file "
+    "as its adapter."
 )
 _NO_MODEL = N_(
     "{path} holds no model, but data of the kind {name} that belongs to one. Choose the model's own GGUF "

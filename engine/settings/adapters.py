@@ -14,8 +14,8 @@ class AdapterSettings(Settings):
     adapters: tuple[str, ...] = setting(
         (),
         "LoRA adapters",
-        "The folders of LoRA adapters (PEFT), one per line. To set a strength other than 1, add an "
-        "equals sign and a number, for example: /models/pirate = 0.8.",
+        "LoRA adapters, one per line: folders (PEFT) or GGUF files. To set a strength other than 1, add "
+        "an equals sign and a number, for example: /models/pirate = 0.8.",
         multiline=True,
         folders=True,
     )

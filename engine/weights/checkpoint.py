@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from engine.errors import ModelNotFound, UnsupportedModel
 from engine.printable import one_line
 from engine.tensors import RawTensor
-from engine.weights.gguf.file import GgufFile, split_parts
+from engine.weights.gguf.file import GgufFile, begins_with_magic, split_parts
 from engine.weights.safetensors.consolidated import PARAMS, is_consolidated, own_format
 from engine.weights.safetensors.folder import PICKLED, SafetensorsFolder
 from engine.weights.safetensors.json import read_json_object
@@ -87,7 +87,7 @@ def _open(path: Path) -> Checkpoint:
                 _("{path} has no config.json beside it; open a whole model folder.", path=path)
             )
         return SafetensorsFolder(path.parent)
-    if suffix == ".gguf" or _begins_with_magic(path):
+    if suffix == ".gguf" or begins_with_magic(path):
         return GgufFile(path)
     raise UnsupportedModel(
         _(
@@ -96,16 +96,6 @@ def _open(path: Path) -> Checkpoint:
             path=path.name,
         )
     )
-
-
-def _begins_with_magic(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"GGUF"
-    except OSError as error:
-        raise ModelNotFound(
-            _("{path} cannot be read: {strerror}.", path=path, strerror=error.strerror or error)
-        ) from error
 
 
 def _open_folder(folder: Path) -> Checkpoint:

@@ -1,4 +1,4 @@
-"""LoRA adapters as PEFT saves them: adapter_config.json and adapter_model.safetensors in one folder.
+"""Opens LoRA adapters, and reads those that PEFT saves: adapter_config.json and adapter_model.safetensors.
 
 For a module `m` with a matrix (N, K) and rank R there are `base_model.model.<m>.lora_A.weight` (R, K) and
 `...lora_B.weight` (N, R). They add B A * alpha / R to the matrix, or B A * alpha / sqrt(R) with "use_rslora".
@@ -13,12 +13,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
-from engine.tensors import RawTensor
+from engine.errors import ModelNotFound, UnsupportedModel
+from engine.weights.adapter import (
+    Adapter,
+    LowRank,
+    checked_alpha,
+    checked_rank,
+    no_matrices,
+    not_lora,
+    one_of_two,
+    unsupported,
+)
+from engine.weights.gguf.file import begins_with_magic
+from engine.weights.lora_gguf import read_gguf_adapter
 from engine.weights.pytorch.file import read_pytorch
 from engine.weights.safetensors.folder import read_safetensors
 from engine.weights.safetensors.json import read_json_object
@@ -41,50 +51,32 @@ _PLAIN = ("F32", "F16", "BF16")
 _REPEATED, _REPEATED_GROUP = re.compile(r"[*+?{]"), re.compile(r"\)[*+?{]")
 _MOST_PATTERN, _MOST_REPEATS = 1000, 3
 """Without repeated groups, a search takes a power of the name's length."""
-_MOST_RANK = 1 << 14
-_MOST_SCALE = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class LowRank:
-    """The update of one module's matrix: `scale` * up (N, R) @ down (R, K).
-
-    `magnitude` (N,) are the lengths of the rows of the changed matrix, or None if they are not set apart.
-    `scale` * `bias` (N,) is added to the module's bias.
-    """
-
-    down: RawTensor
-    up: RawTensor
-    scale: float
-    magnitude: RawTensor | None = None
-    bias: RawTensor | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Adapter:
-    """A folder's low-rank updates by module name, as in the model that it was trained on.
-
-    `whole` are matrices (N, K) and `biases` vectors (N,) that take the place of the module's own.
-    """
-
-    path: Path
-    modules: Mapping[str, LowRank]
-    whole: Mapping[str, RawTensor] = field(default_factory=dict)
-    biases: Mapping[str, RawTensor] = field(default_factory=dict)
 
 
 def open_adapter(folder: str | Path) -> Adapter:
-    """Read the headers of an adapter. Raises `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel`."""
+    """Read the headers of an adapter: a GGUF file, or a PEFT folder or one of its files. A folder without a
+    configuration may hold one GGUF file. Raises `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel`.
+    """
     folder = Path(folder).expanduser()
+    if folder.is_file() and (folder.suffix.lower() == ".gguf" or begins_with_magic(folder)):
+        return read_gguf_adapter(folder)
     if folder.is_file():
         folder = folder.parent
     if not (folder / "adapter_config.json").is_file():
+        files = list(folder.glob("*.gguf"))
+        if len(files) == 1:
+            return read_gguf_adapter(files[0])
         raise ModelNotFound(
             _(
-                "{folder} has no adapter_config.json; choose the folder of a LoRA adapter (PEFT).",
+                "{folder} has no adapter_config.json; choose the folder of a LoRA adapter (PEFT), or a LoRA "
+                "adapter's GGUF file.",
                 folder=folder,
             )
         )
+    return _read_folder(folder)
+
+
+def _read_folder(folder: Path) -> Adapter:
     config = read_json_object(folder / "adapter_config.json")
     _check_kind(folder, config)
     file = folder / "adapter_model.safetensors"
@@ -100,32 +92,19 @@ def open_adapter(folder: str | Path) -> Adapter:
     for module in {**found["A"], **found["B"], **found["magnitude"], **found["B bias"]}:
         down, up = found["A"].get(module), found["B"].get(module)
         if down is None or up is None:
-            raise BadCheckpoint(
-                _(
-                    "{folder}: the module {module} has only one of its two LoRA matrices; download "
-                    "the adapter again.",
-                    folder=folder.name,
-                    module=module,
-                )
-            )
+            raise one_of_two(folder.name, module)
         scale = _scale(folder, config, module, down, up)
         magnitude, bias = found["magnitude"].get(module), found["B bias"].get(module)
         if config.get("use_dora") and magnitude is None:
-            raise _unsupported(folder, "use_dora without lora_magnitude_vector")
+            raise unsupported(folder.name, "use_dora without lora_magnitude_vector")
         for vector in (magnitude, bias):
             if vector is not None and vector.shape != (up.shape[0],):
-                raise _not_lora(folder, vector)
+                raise not_lora(folder.name, vector)
         if magnitude is not None and bias is not None:
-            raise _unsupported(folder, "use_dora, lora_bias")
+            raise unsupported(folder.name, "use_dora, lora_bias")
         modules[module] = LowRank(down, up, scale, magnitude, bias)
     if not modules:
-        raise BadCheckpoint(
-            _(
-                "{folder}: {file} holds no LoRA matrices; download the adapter again.",
-                folder=folder.name,
-                file=file.name,
-            )
-        )
+        raise no_matrices(folder.name, file.name)
     return Adapter(folder, modules, found["weight"], found["bias"])
 
 
@@ -141,7 +120,7 @@ def _check_kind(folder: Path, config: Mapping[str, Any]) -> None:
         )
     for key in _REFUSED:
         if config.get(key):
-            raise _unsupported(folder, key)
+            raise unsupported(folder.name, key)
     begun = str(config.get("init_lora_weights")).lower()
     if begun.startswith(_CHANGED_MODEL):
         raise UnsupportedModel(
@@ -154,29 +133,6 @@ def _check_kind(folder: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def _unsupported(folder: Path, key: str) -> UnsupportedModel:
-    return UnsupportedModel(
-        _(
-            "{folder}: the adapter sets {key}, which is not supported; choose a plain LoRA adapter.",
-            folder=folder.name,
-            key=key,
-        )
-    )
-
-
-def _not_lora(folder: Path, tensor: FileTensor) -> UnsupportedModel:
-    return UnsupportedModel(
-        _(
-            "{folder}: the tensor {tensor} of type {type} and shape {shape} is not a LoRA "
-            "matrix of a plain linear module; choose another adapter.",
-            folder=folder.name,
-            tensor=tensor.name,
-            type=tensor.type,
-            shape=tensor.shape,
-        )
-    )
-
-
 def _found(folder: Path, tensors: list[FileTensor]) -> dict[str, dict[str, FileTensor]]:
     """{"A", "B", "B bias", "magnitude", "weight" or "bias": {module: tensor}}."""
     found: dict[str, dict[str, FileTensor]] = {
@@ -185,52 +141,28 @@ def _found(folder: Path, tensors: list[FileTensor]) -> dict[str, dict[str, FileT
     for tensor in tensors:
         match = _NAME.fullmatch(tensor.name)
         if match is None or tensor.type not in _PLAIN:
-            raise _not_lora(folder, tensor)
+            raise not_lora(folder.name, tensor)
         if match["side"]:
             kind = match["side"] + (" bias" if match["what"] == "bias" else "")
         else:
             kind = "magnitude" if match["magnitude"] else match["whole"]
         dimensions = 2 if kind in ("A", "B", "weight") else 1
         if kind not in found or len(tensor.shape) != dimensions or match["module"] in found[kind]:
-            raise _not_lora(folder, tensor)
+            raise not_lora(folder.name, tensor)
         found[kind][match["module"]] = tensor
     return found
 
 
 def _scale(folder: Path, config: Mapping[str, Any], module: str, down: FileTensor, up: FileTensor) -> float:
     """alpha / R, or alpha / sqrt(R); `alpha_pattern` in `config` overrides alpha for modules it names."""
-    rank = down.shape[0]
-    if up.shape[1] != rank or not 1 <= rank <= _MOST_RANK:
-        raise BadCheckpoint(
-            _(
-                "{folder}: the LoRA matrices of {module} have the shapes {shape} and {shape_2}; "
-                "(R, K) and (N, R) were expected.",
-                folder=folder.name,
-                module=module,
-                shape=down.shape,
-                shape_2=up.shape,
-            )
-        )
+    rank = checked_rank(folder.name, module, down.shape, up.shape)
     patterns = config.get("alpha_pattern") or {}
     alpha = next(
         (a for pattern, a in patterns.items() if _names(folder, pattern, module)),
         config.get("lora_alpha", rank),
     )
-    if (
-        not isinstance(alpha, int | float)
-        or isinstance(alpha, bool)
-        or not math.isfinite(alpha)
-        or abs(alpha) > _MOST_SCALE
-    ):
-        raise BadCheckpoint(
-            _(
-                "{folder}: lora_alpha of {module} is {alpha!r}; a number was expected.",
-                folder=folder.name,
-                module=module,
-                alpha=str(alpha)[:40],
-            )
-        )
-    return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    number = checked_alpha(folder.name, f"lora_alpha of {module}", alpha)
+    return number / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
 def _names(folder: Path, pattern: str, module: str) -> bool:
@@ -244,4 +176,4 @@ def _names(folder: Path, pattern: str, module: str) -> bool:
             raise re.error("")
         return re.match(rf"(.*\.)?({pattern})$", module) is not None
     except re.error as error:
-        raise _unsupported(folder, f"alpha_pattern {pattern[:80]!r}") from error
+        raise unsupported(folder.name, f"alpha_pattern {pattern[:80]!r}") from error

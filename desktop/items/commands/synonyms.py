@@ -60,7 +60,7 @@ SETTING_WORDS = {
     "OutputSettings.alternatives": "logprobs probabilities top tokens",
     "OutputSettings.stream_interval": "streaming",
     "OutputSettings.show_special": "bos eos control tokens",
-    "AdapterSettings.adapters": "fine-tune finetune peft",
+    "AdapterSettings.adapters": "fine-tune finetune peft gguf",
     "LoadSettings.backend": "gpu cpu cuda hardware offload processor graphics card",
     "LoadSettings.gpus": "graphics card cuda multi tensor split offload",
     "LoadSettings.gpu_memory": "vram reserve",

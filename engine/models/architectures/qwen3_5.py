@@ -162,7 +162,7 @@ def _from_gguf(
 
 QWEN_3_5 = Architecture(
     ("qwen35",), ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"), from_hf, from_gguf, HF_NAMES,
-    GGUF_NAMES, prefixes=("", "-model.language_model.", "-"),
+    GGUF_NAMES, prefixes=("", "-model.language_model.", "-"), gguf_tiled=True,
 )  # fmt: skip
 
 
@@ -176,6 +176,7 @@ def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
 QWEN_3_5_MIXTURE = Architecture(
     ("qwen35moe",), ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"), from_hf_mixture,
     from_gguf_mixture, MIXTURE_NAMES, GGUF_NAMES, prefixes=("", "-model.language_model.", "-"),
+    gguf_tiled=True,
 )  # fmt: skip
 QWEN_3_NEXT = Architecture(
     ("qwen3next",), ("Qwen3NextForCausalLM",), from_hf_next, from_gguf_next, NEXT_NAMES, GGUF_NEXT,

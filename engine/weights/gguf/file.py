@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.file import ModelFile
 from engine.weights.format import Format
@@ -65,6 +65,17 @@ class GgufFile:
                     found=found,
                 )
             )
+
+
+def begins_with_magic(path: Path) -> bool:
+    """Whether a file says that it is a GGUF file. Raises `ModelNotFound` if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError as error:
+        raise ModelNotFound(
+            _("{path} cannot be read: {strerror}.", path=path, strerror=error.strerror or error)
+        ) from error
 
 
 def _add(table: dict[str, RawTensor], tensors: list[FileTensor], part: Path) -> None:

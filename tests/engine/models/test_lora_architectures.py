@@ -13,9 +13,11 @@ from safetensors.numpy import load_file, save_file
 
 from engine.errors import BadSetting
 from engine.models.lora import apply_adapters
+from engine.weights import open_checkpoint
 from engine.weights.lora_adapter import open_adapter
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import Case, ids, write_case_gguf, write_checkpoint
+from tests.engine.models.lora_files import write_gguf_adapter
 from tests.engine.models.oracle import load, logits
 
 FEW = ("InternLM 2", "GPT-2", "Phi-3, Phi-4", "GLM-4", "Qwen 3.5")
@@ -31,6 +33,8 @@ TRANSPOSED = ("gpt2", "openai-gpt")
 """Model types whose files hold matrices with the inputs first."""
 SCALED = ("Falcon-H1",)
 """Cases whose GGUF files hold multipliers in their weights."""
+NOT_IN_FOLDERS = (*SCALED, "Mixtral", "OLMo 3", "DeepSeek V3", "GLM-4.7-Flash", "Youtu")
+"""Cases whose folders have no table of the names in their GGUF files, or other values in their matrices."""
 MODULES = {
     "Cosmos 3 Edge": {
         ".to_q": ".q_proj", ".to_k": ".k_proj", ".to_v": ".v_proj", ".to_out": ".o_proj",
@@ -113,8 +117,8 @@ def test_as_if_merged(name: str, tmp_path: Path) -> None:
     least = 2 if config.one_part or name in ROUTERS else 3 if name in FUSED else 4
     assert len(open_adapter(adapter).modules) >= least * config.layers
     assert np.abs(expected - plain).max() > 0.01 * np.abs(plain).max()
-    paths = [folder] if case.gguf is None else [folder, write_case_gguf(case, folder, tmp_path / "m.gguf")]
-    for path in paths:
+    file = None if case.gguf is None else write_case_gguf(case, folder, tmp_path / "m.gguf")
+    for path in [folder] if file is None else [folder, file]:
         model = load(path)
         if name in SCALED and path is not folder:
             with pytest.raises(BadSetting, match="load the model's safetensors folder"):
@@ -124,6 +128,36 @@ def test_as_if_merged(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(
             logits(model, tokens, context=case.length), expected, atol=2e-4 * np.abs(expected).max()
         )
+    if file is None:
+        return
+    differing = differing_adapter(
+        file, write_case_gguf(case, merged, tmp_path / "n.gguf"), tmp_path / "a.gguf"
+    )
+    for path in (file, folder):
+        model = load(path)
+        if name in NOT_IN_FOLDERS and path is folder:
+            with pytest.raises(BadSetting, match="load the model's GGUF file instead"):
+                apply_adapters(model, [(open_adapter(differing), 1.0)])
+            continue
+        apply_adapters(model, [(open_adapter(differing), 1.0)])
+        np.testing.assert_allclose(
+            logits(model, tokens, context=case.length), expected, atol=2e-4 * np.abs(expected).max()
+        )
+
+
+def differing_adapter(plain: Path, merged: Path, path: Path) -> Path:
+    """A GGUF adapter of all that two GGUF files differ in."""
+    before, after = open_checkpoint(plain).tensors, open_checkpoint(merged).tensors
+    pairs = {}
+    for name, tensor in before.items():
+        difference = np.atleast_2d(after[name].dequantise() - tensor.dequantise())
+        if not difference.any():
+            continue
+        left, values, right = np.linalg.svd(difference.astype(np.float64), full_matrices=False)
+        rank = int((values > 1e-5 * values[0]).sum())
+        up, down = left[:, :rank] * values[:rank], right[:rank]
+        pairs[name] = (up, down.T) if name == "token_embd.weight" else (down, up)
+    return write_gguf_adapter(path, pairs, str(open_checkpoint(plain).metadata["general.architecture"]))
 
 
 def test_the_matrix_of_latent_keys_and_values_is_refused(tmp_path: Path) -> None:
