@@ -31,7 +31,7 @@ from engine.core import (
 )
 from engine.drain import drain, mapped
 from engine.errors import Cancelled, DeviceLost, NotFinite, UnsupportedModel
-from engine.generator.adapter_slot import AdapterSlot, parse_adapters
+from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.drafting.draft_slot import DraftSlot
 from engine.generator.job import Job, Setup
 from engine.generator.prompt.answers import reply_filters
@@ -84,7 +84,7 @@ class LocalChat:
         self._draft = DraftSlot(
             generator.drafters, self.tokenizer, load, generator.cache.model, own=info.path
         )
-        self._adapters = AdapterSlot(generator.cache)
+        self.adapters = AdapterSlot(generator.cache)
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
         """The events of one reply: `Trimmed` when turns had to be left out, `Loading` of a draft model or
@@ -187,13 +187,13 @@ class LocalChat:
 
     def _setup(self, request: ChatRequest) -> Setup:
         """The adapters and the draft model of a reply."""
-        adapters, speculation = parse_adapters(request.adapters.adapters), request.speculation
+        adapters, speculation = self.adapters.chosen(request.adapters.adapters), request.speculation
 
         def run(stop: threading.Event) -> Generator[Loading, None, None]:
-            yield from self._adapters.apply(adapters, stop)
+            yield from self.adapters.apply(adapters, stop)
             yield from self._draft.fit(speculation, stop)
 
-        return Setup(lambda: self._adapters.holds(adapters) and self._draft.holds(speculation), run)
+        return Setup(lambda: self.adapters.holds(adapters) and self._draft.holds(speculation), run)
 
     def check_writes(self) -> None:
         """Raise `UnsupportedModel` for a model that writes no text."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from engine.chat import LocalChat, open_chat
 from engine.cli.command import Answer, Command, Console
-from engine.cli.flags import add_model, read_settings, text_or_file
+from engine.cli.flags import add_model, add_settings, read_settings, text_or_file
 from engine.core import Loading
 from engine.errors import BadSetting, EngineError
 from engine.hub.local.scan import model_title
-from engine.settings import CacheSettings, LoadSettings
+from engine.settings import AdapterSettings, CacheSettings, LoadSettings
 from engine.words import N_, _
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ DEFAULT_PORT = 8080
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
+    add_settings(parser, AdapterSettings)
     group = parser.add_argument_group(_("The server"))
     group.add_argument(
         "--host", default="localhost",
@@ -71,9 +72,16 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         options.host, options.port, token, tuple(options.allow_host), tuple(options.allow_origin)
     )
     load, cache = read_settings(LoadSettings, options), read_settings(CacheSettings, options)
+    adapters = read_settings(AdapterSettings, options)
 
     def opener(stop: threading.Event) -> Generator[Loading, None, LocalChat]:
-        return (yield from open_chat(options.model, load, cache, stop))
+        chat = yield from open_chat(options.model, load, cache, stop)
+        try:
+            yield from chat.adapters.make_usual(adapters.adapters, stop)
+        except BaseException:
+            chat.close()
+            raise
+        return chat
 
     name = options.name or model_title(Path(options.model).absolute())
     with _terminated_as_interrupted():

@@ -49,10 +49,28 @@ def parse_adapters(lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
 
 
 class AdapterSlot:
-    """The adapters on the model of `cache`. The cache knows them, so several generators may share it."""
+    """The adapters on the model of `cache`. The cache knows them, so several generators may share it.
+
+    `usual` are those of requests that name none.
+    """
 
     def __init__(self, cache: PagedCache) -> None:
         self._cache = cache
+        self.usual: tuple[tuple[str, float], ...] = ()
+
+    def chosen(self, lines: Sequence[str]) -> tuple[tuple[str, float], ...]:
+        """The adapters of a request with these lines; raises as `parse_adapters`."""
+        return parse_adapters(lines) or self.usual
+
+    def make_usual(
+        self, lines: Sequence[str], stop: threading.Event | None = None
+    ) -> Generator[Loading, None, None]:
+        """Put the adapters of these lines on the model, for all requests that name none. Raises as
+        `parse_adapters` and `apply`.
+        """
+        usual = parse_adapters(lines)
+        yield from self.apply(usual, stop)
+        self.usual = usual
 
     def holds(self, adapters: Sequence[tuple[str, float]]) -> bool:
         """Whether exactly these adapters are on the model."""

@@ -25,7 +25,7 @@ Work = Callable[[LocalChat, threading.Event], Generator[Any, None, None]]
 class ServedModel:
     """A model that clients may name. `context_length` is 0 unless it is `loaded`; `created` is in seconds
     since 1970. `thinking` and `opens_thought` are as in `ModelInfo`; `defaults` are the sampler settings of
-    requests that do not say otherwise.
+    requests that do not say otherwise, `adapters` the (path, strength) of the LoRA adapters of all of them.
     """
 
     id: str
@@ -35,6 +35,7 @@ class ServedModel:
     thinking: tuple[tuple[str, str], ...] = ()
     opens_thought: str = ""
     defaults: tuple[tuple[str, float], ...] = ()
+    adapters: tuple[tuple[str, float], ...] = ()
 
 
 class Outlet(Protocol):

@@ -165,8 +165,9 @@ class ModelThread:
         self._chat = chat
         info = chat.info
         self._loaded = ServedModel(
-            model, True, chat.context_length, self._created, info.thinking, info.opens_thought, info.defaults
-        )
+            model, True, chat.context_length, self._created, info.thinking, info.opens_thought, info.defaults,
+            chat.adapters.usual,
+        )  # fmt: skip
 
     def _release(self) -> Generator[Loading, None, None]:
         chat, self._chat, self._loaded = self._chat, None, None

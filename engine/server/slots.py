@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from engine.server.exchange import Exchange, to_json
@@ -26,6 +27,10 @@ async def slots(service: Service, exchange: Exchange) -> None:
 
 
 async def lora_adapters(service: Service, exchange: Exchange) -> None:
-    """None: replies are written without adapters."""
+    """Those that the server was started with: the name of each file or folder, and its strength."""
     exchange.watch()
-    await exchange.send_body(b"[]")
+    found = [
+        {"id": number, "path": Path(path).name, "scale": strength}
+        for number, (path, strength) in enumerate(service.model(Fields({})).adapters)
+    ]
+    await exchange.send_body(b"[" + b",".join(map(to_json, found)) + b"]")

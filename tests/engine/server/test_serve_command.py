@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from engine.__main__ import main
-from tests.engine.server.served import TOKEN, WAIT, ask
+from tests.engine.models.test_lora import write_adapter
+from tests.engine.server.served import TOKEN, WAIT, Served, ask
 
 ROOT = Path(__file__).parents[3]
 
@@ -71,6 +72,42 @@ def test_one_line_and_a_clean_end(tiny_folder: Path, end: str, given: tuple[str,
         finally:
             run.kill()
     assert (run.returncode, rest, errors) == (0, "", "")
+
+
+@pytest.mark.slow
+@pytest.mark.loopback
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise on Windows")
+def test_adapters_of_all_requests(tiny_folder: Path, tmp_path: Path, served: Served) -> None:
+    """A request that names no adapter is answered with those of the command."""
+    adapter = write_adapter(tmp_path / "pirate")
+    command = [sys.executable, "-m", "engine", "serve", str(tiny_folder), "--port", "0", "--no-token"]
+    command += ["--adapters", f"{adapter} = 2.5"]
+    sent = {"prompt": "The quick brown", "max_tokens": 8, "temperature": 0}
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            assert run.stdout is not None
+            match = re.search(r"127\.0\.0\.1:(\d+)", run.stdout.readline())
+            assert match is not None
+            port = int(match[1])
+            listed = ask(port, "/lora-adapters").json
+            texts = [ask(port, "/v1/completions", sent).json["choices"][0]["text"] for _unused in range(2)]
+            run.send_signal(signal.SIGINT)
+            run.communicate(timeout=WAIT)
+        finally:
+            run.kill()
+    assert listed == [{"id": 0, "path": "pirate", "scale": 2.5}]
+    assert texts[0] == texts[1] != ask(served, "/v1/completions", sent).json["choices"][0]["text"]
+
+
+@pytest.mark.slow
+def test_an_adapter_that_cannot_be_read_gets_its_sentence(
+    tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(tiny_folder), "--port", "0", "--adapters", str(tmp_path)]) == 1
+    found = capsys.readouterr().err
+    assert "adapter_config.json" in found
+    assert "Traceback" not in found
 
 
 @pytest.mark.parametrize(
