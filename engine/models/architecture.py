@@ -42,6 +42,8 @@ class Architecture:
     """
     gguf_tiled: bool = False
     """Whether GGUF files have the value heads of delta nets in the order of all key heads again and again."""
+    gguf_of: Architecture | None = None
+    """The architecture that GGUF files of these models name, where it is not this one."""
     adapt: Callable[[TensorNames, Mapping[str, RawTensor]], TensorNames] = lambda names, tensors: names
     """Changes the names to suit what a file holds."""
 

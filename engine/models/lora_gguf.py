@@ -50,15 +50,15 @@ def find_slots(places: Places, adapter: Adapter) -> dict[str, Slot]:
     Raises `BadSetting` for an adapter of another architecture, and for one that does not fit the form of the
     model's files.
     """
-    architecture = places.architecture
-    if adapter.architecture not in architecture.gguf and (architecture.gguf or places.from_gguf):
+    expected = (places.architecture.gguf_of or places.architecture).gguf
+    if adapter.architecture not in expected and (expected or places.from_gguf):
         raise BadSetting(
             _(
                 "The adapter {path} is for models of the architecture {name!r}, but this model is of "
                 "{name_2!r}; choose an adapter that was made for it.",
                 path=adapter.path.name,
                 name=adapter.architecture[:40],
-                name_2=", ".join(architecture.gguf),
+                name_2=", ".join(expected),
             )
         )
     if places.from_gguf:
@@ -112,13 +112,15 @@ def _slots_of_folder(places: Places, adapter: Adapter) -> dict[str, Slot]:
     file is, and which of them each of the model's linears holds.
     """
     architecture, config = places.architecture, places.config
-    names = architecture.gguf_names
-    if names is None or architecture.gguf_scaled:
+    form = architecture.gguf_of or architecture
+    names = form.gguf_names
+    if names is None or form.gguf_scaled:
         return {}
-    if architecture.gguf_tiled and isinstance(config.recurrent, DeltaNet):
+    if form.gguf_tiled and isinstance(config.recurrent, DeltaNet):
         config = replace(config, recurrent=replace(config.recurrent, tiled=True))
     stood = {module: Linear(_Shape(change.shape)) for module, change in adapter.modules.items()}
-    theirs = adapter_slots(architecture, config, names, stood) | _unsplit_slots(places, stood)
+    formed = replace(architecture, gguf_names=names, interleaved_rows=form.interleaved_rows)
+    theirs = adapter_slots(formed, config, names, stood) | _unsplit_slots(places, names, stood)
     mine = adapter_slots(architecture, places.config, places.names, places.linears)
     modules = {id(linear): module for module, linear in stood.items()}
     found: dict[str, Slot] = {}
@@ -156,14 +158,14 @@ def _placed(
             yield made, held, columns
 
 
-def _unsplit_slots(places: Places, linears: Mapping[str, Linear]) -> dict[str, Slot]:
+def _unsplit_slots(places: Places, names: TensorNames, linears: Mapping[str, Linear]) -> dict[str, Slot]:
     """Those of matrices that the pass has in parts, whose rows are in the same order in both forms: latent
     attention's, and what makes decay and beta of a delta net at once.
     """
-    whole, names = places.architecture.hf_names, places.architecture.gguf_names
+    whole = places.architecture.hf_names
     found: dict[str, Slot] = {}
     for layer in range(places.config.layers):
-        folder, own = whole.of(layer), whole.of(layer) if names is None else names.of(layer)
+        folder, own = whole.of(layer), names.of(layer)
         pairs = []
         if folder.latent is not None and own.latent is not None:
             pairs.append((folder.query, own.query))

@@ -149,6 +149,8 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor], architecture: str = 
 DEEPSEEK_2 = Architecture(
     ("deepseek2",), ("DeepseekV2ForCausalLM",), from_hf_2, from_gguf, HF_NAMES, GGUF_NAMES
 )
-DEEPSEEK_3 = Architecture((), ("DeepseekV3ForCausalLM",), from_hf_3, None, HF_NAMES, None)
-YOUTU = Architecture((), ("YoutuForCausalLM",), from_hf_youtu, None, HF_NAMES, None)
-GLM_4_FLASH = Architecture((), ("Glm4MoeLiteForCausalLM",), from_hf_glm, None, HF_NAMES, None)
+DEEPSEEK_3 = Architecture((), ("DeepseekV3ForCausalLM",), from_hf_3, None, HF_NAMES, None, gguf_of=DEEPSEEK_2)
+YOUTU = Architecture((), ("YoutuForCausalLM",), from_hf_youtu, None, HF_NAMES, None, gguf_of=DEEPSEEK_2)
+GLM_4_FLASH = Architecture(
+    (), ("Glm4MoeLiteForCausalLM",), from_hf_glm, None, HF_NAMES, None, gguf_of=DEEPSEEK_2
+)

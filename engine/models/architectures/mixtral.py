@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.models.architecture import Architecture
+from engine.models.architectures.llama import LLAMA
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_decoder, hf_windows
 from engine.models.headers.experts import hf_experts
@@ -36,4 +37,4 @@ def from_hf(keys: Keys) -> ModelConfig:
     )
 
 
-MIXTRAL = Architecture((), ("MixtralForCausalLM",), from_hf, None, NAMES, None)
+MIXTRAL = Architecture((), ("MixtralForCausalLM",), from_hf, None, NAMES, None, gguf_of=LLAMA)

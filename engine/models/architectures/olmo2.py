@@ -74,5 +74,5 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
-OLMO3 = Architecture((), ("Olmo3ForCausalLM",), from_hf_3, None, HF_NAMES, None)
 OLMO2 = Architecture(("olmo2",), ("Olmo2ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF)
+OLMO3 = Architecture((), ("Olmo3ForCausalLM",), from_hf_3, None, HF_NAMES, None, gguf_of=OLMO2)
