@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QModelIndex, QObject, Qt, Signal
@@ -104,10 +104,22 @@ class MessagesModel(RowsModel[MessageItem]):
 
     def append(self, item: MessageItem) -> None:
         """Add a message at the end. Raises ValueError when its id is already here."""
-        if item.id in self._places:
-            raise ValueError(f"Message {item.id} is already in the chat; use replace() to change it.")
-        self._places[item.id] = len(self._rows)
-        self.insert_rows(len(self._rows), [item])
+        self.extend([item])
+
+    def extend(self, items: Sequence[MessageItem]) -> None:
+        """Add messages at the end with one change of the model; none does nothing.
+
+        Raises ValueError when one of their ids is already here, or twice among them, before anything changes.
+        """
+        places = {item.id: len(self._rows) + place for place, item in enumerate(items)}
+        taken = next((number for number in places if number in self._places), None)
+        if taken is not None:
+            raise ValueError(f"Message {taken} is already in the chat; use replace() to change it.")
+        if len(places) != len(items):
+            raise ValueError("Two of the messages to add have the same id; ids must be unique.")
+        self._places.update(places)
+        if items:
+            self.insert_rows(len(self._rows), items)
 
     def replace(self, message_id: int, item: MessageItem) -> None:
         """Replace the message `message_id` by `item`, whose id may differ: another version of it."""

@@ -101,12 +101,12 @@ class ChatTitles(QObject):
             return None
         if model.backend == _ELSEWHERE:
             return None
+        if not is_untitled(session.stores.database, conversation):
+            return None
         store = session.stores.of(message)
         reply = store.message(message)
         users = [each for each in store.path_to(message) if each.role == "user"]
         if reply.state != "complete" or not reply.text.strip() or len(users) != 1:
-            return None
-        if not is_untitled(session.stores.database, conversation):
             return None
         asked = title_request(request, reply.text)
         return DueTitle(conversation, model.path, asked, users[0].text, reply.text)

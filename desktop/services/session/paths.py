@@ -49,5 +49,4 @@ def show_items(model: MessagesModel, target: Sequence[MessageItem]) -> None:
     model.remove([item.id for item in present[first_gone:]])
     if turns_into:
         model.replace(present[common].id, target[common])
-    for item in target[first_gone:]:
-        model.append(item)
+    model.extend(target[first_gone:])

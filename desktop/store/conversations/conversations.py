@@ -15,7 +15,9 @@ from desktop.store.conversations.messages import (
     read_ancestry,
     read_message,
     read_path,
+    read_path_to,
     read_tree,
+    read_unshown,
 )
 from desktop.store.conversations.participants import UNNAMED, Author, Cast
 from desktop.store.conversations.records import (
@@ -320,7 +322,7 @@ class ConversationStore:
 
     def path_to(self, message_id: int) -> tuple[StoredMessage, ...]:
         """The messages that lead to this one, shown or not, first to last."""
-        return tuple(map(self.message, reversed(self.ancestry(message_id))))
+        return read_path_to(self._database, message_id)
 
     def variants(self, message_id: int) -> tuple[int, ...]:
         """The ids of the message and its present siblings, oldest first."""
@@ -336,10 +338,9 @@ class ConversationStore:
         with self._database.transaction():
             for number in discarded:
                 self._database.execute("UPDATE messages SET deleted = 1 WHERE id = ?", (number,))
-            message: StoredMessage | None = self.message(message_id)
-            while message is not None:
-                self._show(message.conversation_id, message.parent_id, message.id)
-                message = self.message(message.parent_id) if message.parent_id is not None else None
+            conversation_id = self.message(message_id).conversation_id
+            for number, parent in read_unshown(self._database, message_id):
+                self._show(conversation_id, parent, number)
 
     def delete_message(self, message_id: int) -> None:
         """Take the message and everything below it off the path; another variant is shown if there is one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from desktop.store.conversations.participants import Author
@@ -12,9 +13,22 @@ from desktop.store.database.database import Database
 from desktop.store.database.errors import missing
 from engine.words import N_
 
-__all__ = ["first_title", "read_ancestry", "read_message", "read_path", "read_tree"]
+__all__ = [
+    "first_title",
+    "read_ancestry",
+    "read_message",
+    "read_path",
+    "read_path_to",
+    "read_tree",
+    "read_unshown",
+]
 
 _COLUMNS = "id, conversation_id, parent_id, role, text, state, created_at, stats, speaker, speaker_persona"
+
+_ABOVE = (
+    "WITH RECURSIVE above (id, parent) AS (SELECT id, parent_id FROM messages WHERE id = ? UNION ALL "
+    "SELECT messages.id, parent_id FROM messages JOIN above ON messages.id = parent)"
+)
 
 
 def read_message(database: Database, message_id: int) -> StoredMessage:
@@ -33,23 +47,36 @@ def read_message(database: Database, message_id: int) -> StoredMessage:
 def read_path(database: Database, conversation_id: int) -> tuple[StoredMessage, ...]:
     """The messages on the shown path, first to last."""
     tree = read_tree(database, conversation_id)
-    ids = tree.path()
-    rows = database.execute(
-        f"SELECT {_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),)
-    ).fetchall()
-    by_id = {int(row[0]): row for row in rows}
-    return tuple(_message(by_id[message_id], tree.variants(message_id)) for message_id in ids)
+    return _read_all(database, tree.path(), tree)
+
+
+def read_path_to(database: Database, message_id: int) -> tuple[StoredMessage, ...]:
+    """The messages that lead to this one, shown or not, deleted or not, first to last; none if it is unknown.
+
+    With as many statements for ten thousand messages as for one.
+    """
+    ids = read_ancestry(database, message_id)[::-1]
+    row = database.execute("SELECT conversation_id FROM messages WHERE id = ?", (message_id,)).fetchone()
+    return _read_all(database, ids, read_tree(database, row[0])) if row else ()
 
 
 def read_ancestry(database: Database, message_id: int) -> tuple[int, ...]:
     """The ids of a message and of all those above it, whether deleted or not, up to the first."""
+    return tuple(int(row[0]) for row in database.execute(f"{_ABOVE} SELECT id FROM above", (message_id,)))
+
+
+def read_unshown(database: Database, message_id: int) -> tuple[tuple[int, int | None], ...]:
+    """What has to be chosen so that a message is shown: ids of it and of those above it, with their parents.
+
+    The first of the path, whose parent is None, is always there; of the rest, only what its parent does not
+    show yet.
+    """
     rows = database.execute(
-        "WITH RECURSIVE above (id, parent) AS (SELECT id, parent_id FROM messages WHERE id = ? UNION ALL "
-        "SELECT messages.id, parent_id FROM messages JOIN above ON messages.id = parent) "
-        "SELECT id FROM above",
+        f"{_ABOVE} SELECT above.id, parent FROM above LEFT JOIN messages ON messages.id = parent "
+        "WHERE parent IS NULL OR shown_child IS NOT above.id",
         (message_id,),
     )
-    return tuple(int(row[0]) for row in rows)
+    return tuple(rows.fetchall())
 
 
 def read_tree(database: Database, conversation_id: int) -> Tree:
@@ -72,6 +99,20 @@ def first_title(database: Database, conversation_id: int) -> str:
         (conversation_id, NOTEBOOK),
     ).fetchone()
     return auto_title(str(row[0])) if row else ""
+
+
+def _read_all(database: Database, ids: Sequence[int], tree: Tree) -> tuple[StoredMessage, ...]:
+    """Messages of the conversation whose tree is `tree`; a deleted one counts among its own variants."""
+    rows = database.execute(
+        f"SELECT {_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),)
+    ).fetchall()
+    by_id = {int(row[0]): row for row in rows}
+    found: list[StoredMessage] = []
+    for row in map(by_id.__getitem__, ids):
+        siblings = tree.children.get(row[2], [])
+        present = row[0] in tree.nodes
+        found.append(_message(row, tuple(siblings if present else sorted((*siblings, row[0])))))
+    return tuple(found)
 
 
 def _message(row: tuple[Any, ...], variants: tuple[int, ...]) -> StoredMessage:

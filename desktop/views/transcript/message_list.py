@@ -38,7 +38,9 @@ class MessageList:
     def reset(self, items: Sequence[MessageItem]) -> None:
         """Show other messages."""
         self.all = [MessageRows(item, self.tags, self._unfolded) for item in items]
-        self._number()
+        self._numbers.clear()
+        self._number(0)
+        self._find_waiting()
         rows = [row for message in self.all for row in message.rows]
         self.layout.estimate(rows, self.style, self.width)
         self.layout.replace(0, len(self.layout.rows), rows)
@@ -48,7 +50,8 @@ class MessageList:
         made = [MessageRows(item, self.tags, self._unfolded) for item in items]
         start = self._start(position)
         self.all[position:position] = made
-        self._number()
+        self._number(position)
+        self._waiting.update(message.item.id for message in made if message.waits)
         rows = [row for message in made for row in message.rows]
         self.layout.estimate(rows, self.style, self.width)
         self.layout.replace(start, 0, rows)
@@ -56,15 +59,20 @@ class MessageList:
     def remove(self, first: int, last: int) -> None:
         """Remove the messages from `first` to `last`."""
         start = self._start(first)
-        count = sum(len(message.rows) for message in self.all[first : last + 1])
+        gone = self.all[first : last + 1]
+        count = sum(len(message.rows) for message in gone)
         del self.all[first : last + 1]
-        self._number()
+        for message in gone:
+            self._forget(message.item.id)
+        self._number(first)
         self.layout.replace(start, count, [])
 
     def update(self, position: int, item: MessageItem) -> None:
         """The message at `position` is now `item`."""
-        self.all[position].update(item)
-        self._number()
+        message = self.all[position]
+        self._forget(message.item.id)
+        message.update(item)
+        self._numbers[item.id] = position
         self.sync(position)
 
     def sync_message(self, message_id: int) -> None:
@@ -181,6 +189,11 @@ class MessageList:
         """The index of the first row of the message at `position`."""
         return self.all[position].rows[0].index if position < len(self.all) else len(self.layout.rows)
 
-    def _number(self) -> None:
-        self._find_waiting()
-        self._numbers = {message.item.id: position for position, message in enumerate(self.all)}
+    def _number(self, first: int) -> None:
+        """Number the messages from `first` on: those above keep their places."""
+        for position in range(first, len(self.all)):
+            self._numbers[self.all[position].item.id] = position
+
+    def _forget(self, message_id: int) -> None:
+        del self._numbers[message_id]
+        self._waiting.discard(message_id)

@@ -69,3 +69,21 @@ def test_wrong_ids_are_refused_and_change_nothing(qtbot: QtBot) -> None:
     with pytest.raises(ValueError, match="same id"):
         model.reset([before[0], before[0]])
     assert model.items() == before
+
+
+def test_messages_added_together_are_one_change_of_the_model(qtbot: QtBot) -> None:
+    model = MessagesModel()
+    model.reset(chat(2))
+    inserted: list[tuple[int, int]] = []
+    model.rowsInserted.connect(lambda _parent, first, last: inserted.append((first, last)))
+    model.extend(chat(6)[2:])
+    model.extend([])
+    assert inserted == [(2, 5)]
+    assert list(model.items()) == chat(6)
+    assert [model.row(item.id) for item in model.items()] == list(range(6))
+    for wrong in ([MessageItem(99, "user", ""), chat(1)[0]], [MessageItem(99, "user", "")] * 2):
+        with pytest.raises(ValueError, match=r"already|same id"):
+            model.extend(wrong)
+    assert list(model.items()) == chat(6)
+    with pytest.raises(KeyError):
+        model.item(99)
