@@ -58,6 +58,7 @@ class AttachmentController(QObject):
         chat.composer.attach_requested.connect(self.ask)
         chat.composer.box.files_pasted.connect(self.take)
         chat.composer.box.long_pasted.connect(self._offer_pasted)
+        chat.composer.box.huge_pasted.connect(self._hold_huge)
         chat.transcript.action.connect(self._show_sent)
         chat.composer.pictures_requested.connect(self.ask_pictures)
         chat.composer.box.picture_pasted.connect(self._paste)
@@ -199,10 +200,7 @@ class AttachmentController(QObject):
     def _attach_pasted(self, text: str) -> None:
         """Move the pasted text from the box into a file."""
         composer = self._chat.composer
-        box_text, plain = (
-            composer.text(),
-            text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2029", "\n"),
-        )
+        box_text, plain = composer.text(), _plain(text)
         place = box_text.find(plain)
         if place < 0:
             self._chat.show_notice(
@@ -213,6 +211,17 @@ class AttachmentController(QObject):
         cursor.setPosition(_utf16(box_text[:place]))
         cursor.setPosition(_utf16(box_text[: place + len(plain)]), cursor.MoveMode.KeepAnchor)
         cursor.removeSelectedText()
+        self._hold_text(plain)
+
+    def _hold_huge(self, text: str) -> None:
+        """Attach a pasted text that is too long for the box."""
+        self._hold_text(_plain(text))
+        self._chat.show_notice(
+            _("The pasted text has {count:,} characters, so it is attached as a file.", count=len(text)),
+            "info",
+        )
+
+    def _hold_text(self, text: str) -> None:
         taken = {held.attachment.name for held in self.held()}
         numbers = range(1, len(taken) + 2)
         name = next(
@@ -221,8 +230,13 @@ class AttachmentController(QObject):
             if (name := _("Pasted text {number}.txt", number=number) if number > 1 else _("Pasted text.txt"))
             not in taken
         )
-        self._service.hold(Attachment(name, plain.strip("\n")), self._session.conversation)
-        composer.setFocus()
+        self._service.hold(Attachment(name, text.strip("\n")), self._session.conversation)
+        self._chat.composer.setFocus()
+
+
+def _plain(text: str) -> str:
+    """Pasted text with the ends of lines that the box gives them."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2029", "\n")
 
 
 def _utf16(text: str) -> int:

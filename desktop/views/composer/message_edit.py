@@ -10,25 +10,28 @@ from PySide6.QtWidgets import QFrame, QMenu, QSizePolicy
 
 from desktop.views.widgets.growing_text_edit import FittedTextEdit
 
-__all__ = ["LONG_PASTE", "MessageEdit"]
+__all__ = ["HUGE_PASTE", "LONG_PASTE", "MessageEdit"]
 
 LONG_PASTE = 2000
 """A pasted text of this many characters or more may be attached instead."""
+HUGE_PASTE = 250_000
+"""A pasted text of this many characters or more is not inserted: every key would take long after it."""
 _MOST_LINES = 9
 
 
 class MessageEdit(FittedTextEdit):
     """Grows with its text up to `_MOST_LINES` lines; emits `send` for the key that sends.
 
-    `files_pasted(list of Path)` and `picture_pasted(QImage)` come instead of text; `long_pasted(str)` after a
-    text of `LONG_PASTE` characters or more was inserted; `menu_opens(menu, position)` before the menu is
-    shown, at a position of the text.
+    `files_pasted(list of Path)`, `picture_pasted(QImage)` and, for `HUGE_PASTE` characters or more,
+    `huge_pasted(str)` come instead of text; `long_pasted(str)` after a text of `LONG_PASTE` characters
+    or more was inserted; `menu_opens(menu, position)` before the menu is shown, at a position of the text.
     """
 
     send = Signal()
     files_pasted = Signal(list)
     picture_pasted = Signal(QImage)
     long_pasted = Signal(str)
+    huge_pasted = Signal(str)
     focus_changed = Signal(bool)
     previous_requested = Signal()
     menu_opens = Signal(QMenu, int)
@@ -98,6 +101,9 @@ class MessageEdit(FittedTextEdit):
             image = QImage(source.imageData())
             if not image.isNull():
                 self.picture_pasted.emit(image)
+            return
+        if len(text) >= HUGE_PASTE:
+            self.huge_pasted.emit(text)
             return
         self.insertPlainText(text)
         if len(text) >= LONG_PASTE:

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QFileDialog
 from desktop.store.attachments.message_format import split
 from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.composer.attachment_preview import AttachmentPreview
+from desktop.views.composer.message_edit import HUGE_PASTE
 from desktop.views.composer.saved_prompt_form import SavedPromptForm
 from desktop.views.transcript.rows import RowKind
 from engine.settings import StopSettings
@@ -146,6 +147,24 @@ def test_files_are_pasted_dropped_chosen_removed_and_refused_in_a_sentence(hand)
     hand.click("Attach as a file")
     assert hand.box.toPlainText() == "See: "
     assert harness(hand).files.held()[0].attachment.name == "Pasted text.txt"
+
+
+def test_a_pasted_text_that_is_too_long_for_the_box_becomes_a_file(hand) -> None:
+    hand.type("See: ")
+    pasted = QMimeData()
+    pasted.setText("a line\r\n" * (HUGE_PASTE // 8) + "\n")
+    hand.box.insertFromMimeData(pasted)
+    assert hand.box.toPlainText() == "See: "
+    (held,) = harness(hand).files.held()
+    assert held.attachment.name == "Pasted text.txt"
+    assert held.attachment.text == "a line\n" * (HUGE_PASTE // 8 - 1) + "a line"
+    assert "The pasted text has 250,001 characters" in hand.window.chat.banner.text.text()
+    assert not harness(hand).offers.isVisible()
+    shorter = QMimeData()
+    shorter.setText("x" * (HUGE_PASTE - 1))
+    hand.box.insertFromMimeData(shorter)
+    assert len(hand.box.toPlainText()) == HUGE_PASTE - 1 + len("See: ")
+    assert len(harness(hand).files.held()) == 1
 
 
 def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -> None:
