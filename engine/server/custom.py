@@ -29,7 +29,11 @@ _WHOLE = re.compile(
 
 
 class InputText:
-    """The text of `input` while the JSON of a call's arguments comes."""
+    """The text of `input` while the JSON of a call's arguments comes.
+
+    Arguments that do not begin with it, or with another value, give theirs at their end: that of `input`, or
+    else all of them, as JSON.
+    """
 
     def __init__(self) -> None:
         self._rest = ""
@@ -41,12 +45,22 @@ class InputText:
         if not self._begun:
             head = _HEAD.match(self._rest)
             if head is None:
-                return ""
+                return self._at_end()
             self._begun, self._rest = True, self._rest[head.end() :]
         found = _WHOLE.match(self._rest)
         assert found is not None
         self._rest = self._rest[found.end() :]
         return str(json.loads(f'"{found[0]}"', strict=False))
+
+    def _at_end(self) -> str:
+        if not self._rest.endswith("}"):
+            return ""
+        try:
+            given = json.loads(self._rest, strict=False)
+        except ValueError:  # not the last brace
+            return ""
+        self._rest, value = "", given.get(INPUT, given)
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def input_json(text: str) -> str:

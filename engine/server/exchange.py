@@ -135,7 +135,8 @@ class Exchange:
     @property
     def program(self) -> str:
         """What the client calls itself (`User-Agent`)."""
-        return dict(self.scope["headers"]).get(b"user-agent", b"").decode("latin-1")  # type: ignore[no-any-return]
+        name: bytes = dict(self.scope["headers"]).get(b"user-agent", b"")
+        return name.decode("latin-1")
 
     @property
     def _path(self) -> str:

@@ -31,10 +31,15 @@ async def models(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """One model."""
+    return _card(asked_for(service, exchange))
+
+
+def asked_for(service: Service, exchange: Exchange) -> ServedModel:
+    """The model that is named in the address. Raises `ApiError`."""
     name = exchange.scope["path_params"]["id"]
     for found in service.host.models():
         if found.id == name:
-            return _card(found)
+            return found
     raise ApiError(unknown_model(name))
 
 

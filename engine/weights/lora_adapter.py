@@ -37,7 +37,8 @@ from engine.words import _
 
 _NAME = re.compile(
     r"(?:base_model\.model\.)?(?P<module>.+?)\."
-    r"(?:lora_(?P<side>[AB])(?:\.[^.]+)?\.(?P<what>weight|bias)|(?P<magnitude>lora_magnitude_vector)(?:\.[^.]+)*"
+    r"(?:lora_(?P<side>[AB])(?:\.[^.]+)?\.(?P<what>weight|bias)"
+    r"|(?P<magnitude>lora_magnitude_vector)(?:\.[^.]+)*"
     r"|(?:base_layer\.|modules_to_save\.(?:[^.]+\.)?)?(?P<whole>weight|bias))"
 )
 _REFUSED = (

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.server.exchange import Exchange
-from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
-from engine.server.model_thread import unknown_model
-from engine.server.models import load_named, unload_named
+from engine.server.models import asked_for, load_named, unload_named
 from engine.server.service import Service
 
 
@@ -22,11 +20,7 @@ async def models(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """One model in the form of /api/v0."""
-    name = exchange.scope["path_params"]["id"]
-    for found in service.host.models():
-        if found.id == name:
-            return _card(found)
-    raise ApiError(unknown_model(name))
+    return _card(asked_for(service, exchange))
 
 
 def _card(model: ServedModel) -> dict[str, Any]:

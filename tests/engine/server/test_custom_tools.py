@@ -40,6 +40,22 @@ def test_the_input_is_taken_out_of_its_json(text: str, size: int, ascii: bool) -
         assert sum(map(bool, pieces)) == len(text)  # as it comes, not at the end
 
 
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"why": {"a": "{}"}, "input": "x}"}, "x}"), ({"input": 5}, "5"), ({}, "{}"),
+        ({"input": {"a": "\u00e4"}}, '{"a": "\u00e4"}'), ({"patch": "+x"}, '{"patch": "+x"}'),
+        ({"input": "x", "why": "}"}, "x"),
+    ],
+)  # fmt: skip
+def test_arguments_that_do_not_begin_with_the_input_lose_nothing(
+    arguments: dict[str, Any], expected: str, size: int
+) -> None:
+    text, reader = json.dumps(arguments), InputText()
+    assert "".join(reader.feed(text[at : at + size]) for at in range(0, len(text), size)) == expected
+
+
 def test_what_is_offered() -> None:
     for found in (offer_of(Fields({"tools": [NESTED]})), flat_offer_of(Fields({"tools": [FLAT]}))):
         (tool,) = found.tools
