@@ -18,7 +18,6 @@ from engine.server.responses.stored import StoredResponses
 from engine.server.service import Service
 from engine.settings import ThinkingSettings
 
-_LONGEST = 1 << 20
 _SWITCHES = {"on": True, "off": False}
 Event = dict[str, Any]
 
