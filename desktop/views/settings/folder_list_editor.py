@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Slot
-from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QPushButton
+from PySide6.QtWidgets import QBoxLayout, QPushButton
 
+from desktop.views.layout.fill import fill
 from desktop.views.settings.text_editors import LinesEditor
 from desktop.views.widgets.file_dialogs import ask_folder, ask_open
+from desktop.views.widgets.flow_layout import FlowLayout
 from engine.settings import SettingInfo
 from engine.words import _
 
@@ -24,12 +26,9 @@ class FolderListEditor(LinesEditor):
         self.add_file = QPushButton(_("Add a file…"))
         self.add_file.setAccessibleName(_("{label}: add a file", label=info.label))
         self.add_file.clicked.connect(self._choose_file)
-        row = QHBoxLayout()
-        row.addWidget(self.add)
-        row.addWidget(self.add_file)
         layout = self.layout()
         assert isinstance(layout, QBoxLayout)
-        layout.addLayout(row)
+        layout.addLayout(fill(FlowLayout(), self.add, self.add_file))  # one below the other in a narrow pane
 
     @Slot()
     def _choose(self) -> None:
