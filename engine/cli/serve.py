@@ -107,8 +107,8 @@ def _served(name: str, url: str, token: str) -> str:
 
 async def _load(host: EngineHost, name: str, console: Console) -> None:
     """Load the model with progress on the console. Raises `EngineError`."""
-    from engine.server.channel import Channel
     from engine.server.failure import ApiError
+    from engine.server.http.channel import Channel
 
     channel = Channel()
     channel.hold(host.load(name, channel.outlet()))

@@ -9,15 +9,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from engine.server import chat, kobold, metrics, models, slots, tokens
+from engine.server import kobold
 from engine.server.anthropic import messages
 from engine.server.failure import OLLAMA_PATH, Failure
+from engine.server.http.security import Security
+from engine.server.llama_cpp import metrics, slots, tokens
 from engine.server.lm_studio import chat as studio_chat
 from engine.server.lm_studio import models as studio_models
 from engine.server.ollama import models as ollama_models
 from engine.server.ollama import replies as ollama_replies
+from engine.server.openai import chat, models
 from engine.server.responses import create, kept
-from engine.server.security import Security
 from engine.server.service import Endpoint, Handler, Service
 from engine.server.texts import completion, completions, embeddings, fim
 

@@ -10,16 +10,16 @@ from typing import Any
 
 from engine.chat import LocalChat
 from engine.core import ChatRequest
-from engine.server import parameters
-from engine.server.exchange import Exchange
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
+from engine.server.http.exchange import Exchange
+from engine.server.llama_cpp.tokens import asked
+from engine.server.openai import parameters
 from engine.server.replies import Begun, Ended, Written
 from engine.server.service import Service
 from engine.server.texts.cut import Cut
 from engine.server.texts.scoring import completion_work
-from engine.server.tokens import asked
 
 VERSION = "1.90"
 """The version of KoboldCpp whose API this is."""

@@ -28,8 +28,8 @@ from engine.core import (
     TokenInfo,
     Waiting,
 )
-from engine.server.custom import InputText
 from engine.server.host import Work
+from engine.server.openai.custom import InputText
 from engine.server.thoughts import Tags, ThoughtSplitter
 from engine.text.tokenizer.aside import encoded_aside
 
@@ -202,7 +202,7 @@ class Delta:
 class Writer:
     """One choice while it is written: divides what comes into reasoning, text and calls.
 
-    `begun` is the beginning of the reply, which the request gave; `custom` as in `engine.server.tools.Offer`.
+    `begun` is the beginning of the reply, which the request gave; `custom` as in `openai.tools.Offer`.
     """
 
     def __init__(self, tags: Tags, begun: str = "", custom: Collection[str] = ()) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from engine.core import Stats
-from engine.server.channel import ClientGone, weight_of
-from engine.server.exchange import Exchange
 from engine.server.failure import CLOSING, ENDED, ApiError, Failure, busy, failure_of
 from engine.server.fields import Fields
 from engine.server.host import EngineHost, Outlet, ServedModel, Work
-from engine.server.memory import Memory
+from engine.server.http.channel import ClientGone, weight_of
+from engine.server.http.exchange import Exchange
+from engine.server.http.memory import Memory
 from engine.server.options import ServerOptions
 from engine.server.replies import Ended, ReplyEvent, Written, joined
 from engine.server.responses.stored import StoredResponses

@@ -16,8 +16,8 @@ import uvicorn
 from engine.errors import BadSetting
 from engine.server.app import make_app
 from engine.server.host import EngineHost
+from engine.server.http.protocol import protocol_for
 from engine.server.options import ServerOptions
-from engine.server.protocol import protocol_for
 from engine.server.service import Service
 
 log = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.core import Message, Tool, ToolCall
-from engine.server.conversation import left_out
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
-from engine.server.tools import Offer, checked_offer, checked_tool
+from engine.server.openai.conversation import left_out
+from engine.server.openai.tools import Offer, checked_offer, checked_tool
 
 _BETWEEN = "\n\n"
 """What stands between the texts of one message."""
@@ -91,7 +91,7 @@ def _assistant(item: Fields) -> Message:
 
 
 def _text(fields: Fields, name: str, *, result: bool = False) -> str:
-    """A text, or the texts of a list of blocks; `result` as in `engine.server.conversation.content_of`."""
+    """A text, or the texts of a list of blocks; `result` as in `content_of` of OpenAI's conversations."""
     value = fields.get(name)
     if value is None or isinstance(value, str):
         return value or ""

@@ -8,16 +8,16 @@ from typing import Any
 
 from engine.chat import LocalChat
 from engine.core import ChatRequest
-from engine.server import parameters
 from engine.server.anthropic.blocks import Blocks, Event
 from engine.server.anthropic.conversation import messages_of, offer_of
-from engine.server.exchange import Exchange
 from engine.server.failure import MESSAGES_PATH, bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
+from engine.server.http.exchange import Exchange
+from engine.server.llama_cpp.tokens import asked
+from engine.server.openai import parameters
 from engine.server.replies import Begun, Ended, Reading, Writer, chat_work
 from engine.server.service import Service
-from engine.server.tokens import asked
 
 _LONGEST = 1 << 20
 _THINKING = {"enabled": True, "adaptive": True, "disabled": False}

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.core import ChatRequest, Message
-from engine.server import parameters
-from engine.server.exchange import Exchange
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
+from engine.server.http.exchange import Exchange
+from engine.server.openai import parameters
 from engine.server.replies import Begun, Ended, Reading, Writer, chat_work
 from engine.server.responses.stored import StoredResponses
 from engine.server.service import Service

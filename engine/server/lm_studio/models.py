@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from engine.server.exchange import Exchange
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
-from engine.server.models import asked_for, load_named, unload_named
+from engine.server.http.exchange import Exchange
+from engine.server.openai.models import asked_for, load_named, unload_named
 from engine.server.service import Service
 
 

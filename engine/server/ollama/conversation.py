@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from engine.core import ChatRequest, Message
-from engine.server import parameters
-from engine.server.conversation import messages_of
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
-from engine.server.tools import offer_of
+from engine.server.openai import parameters
+from engine.server.openai.conversation import messages_of
+from engine.server.openai.tools import offer_of
 from engine.settings import ThinkingSettings
 
 _DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.9}

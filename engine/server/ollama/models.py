@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from engine.chat import LocalChat
-from engine.server.exchange import Exchange
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
+from engine.server.http.exchange import Exchange
+from engine.server.llama_cpp.tokens import asked
 from engine.server.service import Service
 from engine.server.texts.completions import Prompt, prompts_of
 from engine.server.texts.embedding import embeddings_of
-from engine.server.tokens import asked
 
 VERSION = "0.13.0"
 """The version of Ollama whose API this is."""

@@ -8,17 +8,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from engine.core import CallPiece, ChatRequest
-from engine.server import parameters
-from engine.server.chat import scores_json
-from engine.server.exchange import Exchange
 from engine.server.fields import Fields
 from engine.server.host import ServedModel, Work
+from engine.server.http.exchange import Exchange
 from engine.server.ollama.conversation import chat_request, text_request
+from engine.server.openai import parameters
+from engine.server.openai.chat import scores_json
+from engine.server.openai.tools import calls_json
 from engine.server.replies import Begun, Delta, Ended, Prompted, Writer, chat_work
 from engine.server.service import Service
 from engine.server.texts.infill import Infill
 from engine.server.texts.scoring import completion_work
-from engine.server.tools import calls_json
 
 _NANOSECONDS = 1e9
 

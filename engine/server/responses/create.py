@@ -10,18 +10,18 @@ from typing import Any
 
 from engine.chat import LocalChat
 from engine.core import ChatRequest, Message
-from engine.server import parameters
-from engine.server.exchange import Exchange, to_json
 from engine.server.failure import Failure, bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
+from engine.server.http.exchange import Exchange, to_json
+from engine.server.llama_cpp.tokens import asked
+from engine.server.openai import parameters
+from engine.server.openai.tools import flat_offer_of
 from engine.server.replies import Begun, Ended, Writer, chat_work
 from engine.server.responses.items import input_of, instructed
 from engine.server.responses.output import Event, Output
 from engine.server.responses.stored import StoredResponses
 from engine.server.service import Service
-from engine.server.tokens import asked
-from engine.server.tools import flat_offer_of
 
 _LONGEST = 1 << 20
 _SCORES = "message.output_text.logprobs"

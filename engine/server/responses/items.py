@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.core import Message, ToolCall
-from engine.server.conversation import content_of
-from engine.server.custom import INPUT, input_json
 from engine.server.fields import Fields
+from engine.server.openai.conversation import content_of
+from engine.server.openai.custom import INPUT, input_json
 from engine.server.responses.stored import StoredResponses
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}

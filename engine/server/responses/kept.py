@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from engine.core import Message
-from engine.server.exchange import Exchange
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
+from engine.server.http.exchange import Exchange
 from engine.server.responses.output import Event
 from engine.server.responses.stored import Stored
 from engine.server.service import Service

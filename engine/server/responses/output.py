@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from engine.core import CallPiece, Message, ToolCall
-from engine.server.chat import scores_json
-from engine.server.custom import INPUT, input_json
+from engine.server.openai.chat import scores_json
+from engine.server.openai.custom import INPUT, input_json
 from engine.server.replies import Delta, Score
 from engine.server.responses.items import sealed
 

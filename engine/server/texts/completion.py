@@ -10,18 +10,18 @@ from typing import Any
 
 from engine.chat import LocalChat
 from engine.core import ChatRequest
-from engine.server import parameters
-from engine.server.exchange import Exchange, to_json
 from engine.server.failure import bad_request
 from engine.server.fields import Fields, is_ids
 from engine.server.host import ServedModel
-from engine.server.progress import Progress
+from engine.server.http.exchange import Exchange, to_json
+from engine.server.llama_cpp.progress import Progress
+from engine.server.llama_cpp.tokens import asked
+from engine.server.openai import parameters
 from engine.server.replies import Begun, Ended, Reading, Score, Written
 from engine.server.service import Service
 from engine.server.texts.completions import Prompt, prompts_of
 from engine.server.texts.infill import Infill, infill_of, shown
 from engine.server.texts.scoring import completion_work
-from engine.server.tokens import asked
 
 _DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 """llama.cpp's, where neither the request nor the model's authors say otherwise."""

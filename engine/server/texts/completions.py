@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.core import ChatRequest
-from engine.server import parameters
-from engine.server.exchange import Exchange
 from engine.server.failure import bad_request
 from engine.server.fields import Fields, is_ids
 from engine.server.host import ServedModel, Work
+from engine.server.http.exchange import Exchange
+from engine.server.llama_cpp.progress import Progress
+from engine.server.openai import parameters
 from engine.server.options import Bounds
-from engine.server.progress import Progress
 from engine.server.replies import Begun, Ended, Prompted, ReplyEvent, Score, Written, usage
 from engine.server.service import Service
 from engine.server.texts.infill import Infill

@@ -20,8 +20,8 @@ from engine.chat import LocalChat
 from engine.core import Waiting
 from engine.errors import BadSetting
 from engine.generator.decode import check_prompt
-from engine.server.exchange import Exchange
 from engine.server.host import Work
+from engine.server.http.exchange import Exchange
 from engine.server.service import Service
 from engine.server.texts.scoring import own_pages, prompt_ids, reserved
 from engine.text.tokenizer.aside import encoded_aside

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import secrets
 
-from engine.server.exchange import Exchange, to_json
 from engine.server.fields import Fields
+from engine.server.http.exchange import Exchange, to_json
 from engine.server.service import Service
 from engine.server.texts.completions import prompts_of
 from engine.server.texts.embedding import POOLINGS, embeddings_of

@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from engine.server.exchange import Exchange
 from engine.server.fields import Fields
+from engine.server.http.exchange import Exchange
 from engine.server.replies import Begun, Ended, Prompted, Written, usage
 from engine.server.service import Service
 from engine.server.texts.completions import completion_call, finish_reason

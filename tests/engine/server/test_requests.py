@@ -9,10 +9,10 @@ import pytest
 
 from engine.core import ChatRequest
 from engine.server.anthropic.messages import message_request
-from engine.server.chat import chat_call
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
+from engine.server.openai.chat import chat_call
 from engine.server.responses.create import response_call
 from engine.server.responses.stored import StoredResponses
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from engine.core import CallPiece, Message, ToolCall
-from engine.server.chat import scores_json
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
+from engine.server.openai.chat import scores_json
 from engine.server.replies import Delta, Score
 from engine.server.responses.create import response_call
 from engine.server.responses.items import input_of

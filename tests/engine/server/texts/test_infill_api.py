@@ -12,7 +12,7 @@ import pytest
 
 from engine.errors import BadSetting
 from engine.server.fields import Fields
-from engine.server.parameters import sampler
+from engine.server.openai.parameters import sampler
 from engine.server.texts.infill import Infill, infill_ids
 from tests.engine.server.served import Served, ask
 from tests.tiny import TINY, write_folder

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.server.fields import Fields
-from engine.server.parameters import sampler
+from engine.server.openai.parameters import sampler
 from tests.engine.server.served import Answer, Served, ask
 
 pytestmark = pytest.mark.loopback

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from engine.core import Message, ToolCall
-from engine.server.conversation import messages_of
-from engine.server.custom import InputText
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
-from engine.server.tools import flat_offer_of, offer_of
+from engine.server.openai.conversation import messages_of
+from engine.server.openai.custom import InputText
+from engine.server.openai.tools import flat_offer_of, offer_of
 from tests.engine.server.served import HELLO, Answer, Served, ask
 
 REGEX = {"syntax": "regex", "definition": '"[a-c]{2}"\\n[0-9]{2}'}

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from engine.server.exchange import Exchange
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
+from engine.server.http.exchange import Exchange
 from engine.server.model_thread import unknown_model
 from engine.server.service import Service
 

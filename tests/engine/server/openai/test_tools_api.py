@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from engine.core import CallPiece, Message, ToolCall
-from engine.server.conversation import messages_of
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
-from engine.server.tools import Offer, call_deltas, calls_json, offer_of
+from engine.server.openai.conversation import messages_of
+from engine.server.openai.tools import Offer, call_deltas, calls_json, offer_of
 from tests.engine.server.served import NUMBERS, Served, ask, complete
 
 

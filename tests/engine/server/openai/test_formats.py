@@ -9,7 +9,7 @@ import pytest
 
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
-from engine.server.formats import format_of
+from engine.server.openai.formats import format_of
 from tests.engine.server.served import Served, ask, complete
 
 NUMBER = {"type": "integer"}

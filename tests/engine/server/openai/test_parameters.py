@@ -10,7 +10,7 @@ import pytest
 
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
-from engine.server.parameters import (
+from engine.server.openai.parameters import (
     chat_thinking,
     checked_choices,
     constraint,

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.core import TOOL_CHOICES, CallPiece, Tool
-from engine.server.custom import INPUT, check_enforced, input_schema
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
+from engine.server.openai.custom import INPUT, check_enforced, input_schema
 
 __all__ = [
     "Offer",

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from engine.server.channel import Channel
+from engine.server.http.channel import Channel
 from engine.server.options import Bounds, ServerOptions
 from tests.engine.server.served import (
     HELLO,

@@ -5,7 +5,7 @@ Source: llama.cpp's `tools/server/README.md`, "GET /metrics".
 
 from __future__ import annotations
 
-from engine.server.exchange import Exchange
+from engine.server.http.exchange import Exchange
 from engine.server.service import Service
 
 

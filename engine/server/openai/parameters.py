@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.server.failure import bad_request
 from engine.server.fields import Fields, is_ids
-from engine.server.formats import format_of
+from engine.server.openai.formats import format_of
 from engine.settings import (
     ConstraintSettings,
     OutputSettings,

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.core import CallPiece, ChatRequest
-from engine.server import parameters
-from engine.server.conversation import messages_of
-from engine.server.exchange import Exchange
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
-from engine.server.progress import Progress
+from engine.server.http.exchange import Exchange
+from engine.server.llama_cpp.progress import Progress
+from engine.server.openai import parameters
+from engine.server.openai.conversation import messages_of
+from engine.server.openai.tools import call_deltas, called, offer_of, whole_calls
 from engine.server.replies import Begun, Delta, Ended, Score, Writer, chat_work, usage
 from engine.server.service import Service
-from engine.server.tools import call_deltas, called, offer_of, whole_calls
 
 _MISTRALS = "mistral-client-"
 """How Mistral's own clients begin their name. They read each delta of a call as a whole call, as Mistral's

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from engine.core import Message, ToolCall
-from engine.server.custom import INPUT, input_json
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
+from engine.server.openai.custom import INPUT, input_json
 
 _ROLES = {
     "system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool",

@@ -16,16 +16,16 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import BadSetting
-from engine.server import exchange
 from engine.server.failure import ApiError
+from engine.server.http import exchange
+from engine.server.http.security import Security
 from engine.server.options import Bounds, ServerOptions, new_token
-from engine.server.security import Security
 from engine.server.serving import ApiServer, listening
 from tests.engine.server.served import HELLO, TOKEN, WAIT, Served, ask, complete
 
 pytestmark = pytest.mark.loopback
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PAGE = "https://page.example"
 MODELS = "/v1/models"
 CHAT = "/v1/chat/completions"

@@ -15,9 +15,9 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from engine.server.channel import Channel, ClientGone
 from engine.server.failure import ApiError, Failure, bad_request
-from engine.server.memory import Memory
+from engine.server.http.channel import Channel, ClientGone
+from engine.server.http.memory import Memory
 from engine.server.options import Bounds
 
 _EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from engine.server.exchange import Exchange, to_json
 from engine.server.fields import Fields
+from engine.server.http.exchange import Exchange, to_json
 from engine.server.service import Service
 
 

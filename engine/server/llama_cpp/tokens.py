@@ -11,12 +11,12 @@ from typing import Any
 from engine.chat import LocalChat
 from engine.core import ChatRequest
 from engine.generator.decode import check_prompt
-from engine.server.conversation import messages_of
-from engine.server.exchange import Exchange
 from engine.server.fields import Fields
-from engine.server.parameters import chat_thinking, template_variables
+from engine.server.http.exchange import Exchange
+from engine.server.openai.conversation import messages_of
+from engine.server.openai.parameters import chat_thinking, template_variables
+from engine.server.openai.tools import offer_of
 from engine.server.service import Service
-from engine.server.tools import offer_of
 from engine.text.tokenizer import aside
 from engine.text.tokenizer.aside import elsewhere, encoded_aside, made_aside
 
