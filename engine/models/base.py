@@ -237,7 +237,7 @@ def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Par
     unread = sum(table.nbytes - table.nbytes // table.shape[0] for table in (*own, *parts.stack.lookups))
     if config.experts is not None:
         unread += expert_bytes * (config.experts.count - config.experts.used) // config.experts.count
-    if config.cycles is not None:  # both stacks have layers of the same size
-        runs, head = config.cycles.slow * (config.cycles.fast + 1), parts.head.weight.nbytes
-        return head + (resident - unread - head) * runs // 2
+    if config.cycles is not None:  # layers of the same size
+        runs, head = len(config.cached_layers), parts.head.weight.nbytes
+        return head + (resident - unread - head) * runs // config.layers
     return resident - unread

@@ -12,7 +12,7 @@ from engine.errors import BadCheckpoint
 from engine.models.compressed_config import CompressedAttention
 from engine.models.experts_config import Experts, Limits
 from engine.models.gemma_config import AltUp, PerLayer
-from engine.models.hyper_config import Cycles, GatedStreams, HyperConnections
+from engine.models.hyper_config import Cycles, GatedStreams, HyperConnections, Loops
 from engine.models.indexer_config import Indexer
 from engine.models.latent_config import LatentAttention
 from engine.models.layers.rope import RopeConfig
@@ -198,8 +198,8 @@ class ModelConfig:
     per_layer: PerLayer | None = None
     altup: AltUp | None = None
     hyper: HyperConnections | GatedStreams | None = None
-    cycles: Cycles | None = None
-    """How often layers run, where it is more than once; the layers are those of both stacks."""
+    cycles: Cycles | Loops | None = None
+    """How often layers run, where it is more than once; the layers are those of all stacks."""
     layer_scale: bool | None = False
     """Whether what a layer makes is multiplied by a number of its own; True, False and None as for biases."""
     output_gate: str = ""
@@ -341,11 +341,9 @@ class ModelConfig:
     @property
     def cached_layers(self) -> tuple[int, ...]:
         """The layers with keys and values, in the order of those of the cache."""
-        cycles = self.cycles
-        if cycles is None:
-            return tuple(layer for layer in range(self.layers) if layer not in self.uncached_layers)
-        first, second = tuple(range(cycles.layers)), tuple(range(cycles.layers, self.layers))
-        return (first * cycles.fast + second) * cycles.slow
+        if self.cycles is not None:
+            return self.cycles.order(self.layers)
+        return tuple(layer for layer in range(self.layers) if layer not in self.uncached_layers)
 
     @property
     def kv_shapes(self) -> tuple[tuple[int, int], ...]:

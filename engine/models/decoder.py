@@ -20,10 +20,11 @@ from engine.models.attention import (
 )
 from engine.models.config import ModelConfig
 from engine.models.feed_forward import FeedForwards, experts_of
+from engine.models.hyper_config import Loops
 from engine.models.layers.altup import altup_blocks
 from engine.models.layers.before_head import before_head
 from engine.models.layers.compressed import compressed_mixer
-from engine.models.layers.cycles import cyclic_blocks
+from engine.models.layers.cycles import cyclic_blocks, looped_blocks
 from engine.models.layers.distances import by_distance
 from engine.models.layers.gated_norm import norm_before
 from engine.models.layers.hyper import hyper_blocks
@@ -109,6 +110,9 @@ def _blocks(builder: Builder) -> Generator[int, None, Stack]:
 def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks: Sequence[Block]) -> Stack:
     if config.altup is not None:
         return altup_blocks(source, config, names, config.altup, blocks)
+    if isinstance(config.cycles, Loops):
+        between = norm_of(source, config, names, names.norm) if config.cycles.normed else None
+        return looped_blocks(config.cycles, blocks, between)
     if config.cycles is not None:
         return cyclic_blocks(source, config, names, config.cycles, blocks)
     if config.hyper is not None:
@@ -214,7 +218,7 @@ class Builder:
 
     def _at(self, layer: int) -> str:
         cycles = self.config.cycles
-        return self.names.at(layer, cycles.layers if cycles else 0)
+        return self.names.at(layer, cycles.first if cycles else 0)
 
     def linear(self, name: str, rows: int, columns: int, bias: bool | None) -> Linear:
         """A matrix (rows, columns), which may be a piece of one in the file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.backends.ngrams import NGrams
 from engine.backends.states import ConvolutionShape, StateShape
@@ -38,6 +38,42 @@ class Cycles:
     """How often the second one runs."""
     fast: int
     """How often the first one runs before each run of the second."""
+
+    @property
+    def first(self) -> int:
+        """The number of layers in the first of two stacks."""
+        return self.layers
+
+    def order(self, layers: int) -> tuple[int, ...]:
+        """The layers of both stacks, `layers` in all, as they run one after the other."""
+        first, second = tuple(range(self.layers)), tuple(range(self.layers, layers))
+        return (first * self.fast + second) * self.slow
+
+    def of(self, layers: int) -> Cycles:
+        """The same with this many layers in both stacks."""
+        return replace(self, layers=layers // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """One stack of layers that runs several times; see `LoopedBlocks`."""
+
+    times: int
+    normed: bool
+    """Whether the norm behind all layers also stands between two runs."""
+
+    @property
+    def first(self) -> int:
+        """0: there is one stack."""
+        return 0
+
+    def order(self, layers: int) -> tuple[int, ...]:
+        """The layers as they run one after the other."""
+        return tuple(range(layers)) * self.times
+
+    def of(self, layers: int) -> Loops:
+        """The same with any number of layers."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)

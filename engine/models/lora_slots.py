@@ -34,7 +34,7 @@ def adapter_slots(
     whole, slots = architecture.hf_names, {}
     if architecture.gguf_scaled and names is architecture.gguf_names:
         return {}
-    stack = config.cycles.layers if config.cycles else 0
+    stack = config.cycles.first if config.cycles else 0
     for layer in range(config.layers):
         folder, own = whole.of(layer), names.of(layer)
         for field in _LINEARS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.models.config import ModelConfig
+from engine.models.hyper_config import Cycles
 from engine.printable import one_line
 from engine.weights import Checkpoint
 from engine.words import _
@@ -16,7 +17,7 @@ _EARS = (
 def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
     """Sentences; () if there is nothing to say."""
     found = []
-    if config.cycles is not None and _reads_ahead(checkpoint):
+    if isinstance(config.cycles, Cycles) and _reads_ahead(checkpoint):
         found.append(
             _(
                 "The model may let the tokens of a prompt attend to later ones of it, which is not "

@@ -107,6 +107,7 @@ from engine.models.architectures.molmo2 import MOLMO_2
 from engine.models.architectures.mpt import MPT
 from engine.models.architectures.muse_glimmer import MUSE_GLIMMER
 from engine.models.architectures.muse_spark import MUSE_SPARK
+from engine.models.architectures.nanbeige import NANBEIGE, OURO
 from engine.models.architectures.nanochat import NANOCHAT
 from engine.models.architectures.nemotron import NEMOTRON
 from engine.models.architectures.nemotron_h import NEMOTRON_H
@@ -167,7 +168,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     MOLMO_2, COSMOS_3_EDGE, HUNYUAN_4, MUSE_SPARK, DOTS_3, HRM_TEXT,
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,
-    RWKV_6, RWKV_6_CONVERTED, RWKV_4, X_LSTM, DOGE, ZAYA, BEAM,
+    RWKV_6, RWKV_6_CONVERTED, RWKV_4, X_LSTM, DOGE, ZAYA, BEAM, NANBEIGE, OURO,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

@@ -1,5 +1,5 @@
-"""Two stacks of layers that run in turns, each several times (HRM-Text, arXiv 2506.21734). Every run of a
-layer has keys and values of its own.
+"""Layers that run several times: two stacks in turns (HRM-Text, arXiv 2506.21734), or one stack (Ouro, arXiv
+2510.25741). Every run of a layer has keys and values of its own.
 
 Shape letters as in `engine.models.layers.parts`.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from engine.backends.base import Array, Ops, Weight
 from engine.models.attention import Attention
 from engine.models.config import ModelConfig
-from engine.models.hyper_config import Cycles
+from engine.models.hyper_config import Cycles, Loops
 from engine.models.layers.parts import Block, Norm, RopeTables
 from engine.models.names import TensorNames
 from engine.models.source import WeightSource
@@ -46,7 +46,34 @@ class CyclicBlocks:
         return self.last(ops, x)
 
 
+@dataclass(frozen=True, slots=True)
+class LoopedBlocks:
+    """Runs of the same layers, one after the other; `between` norms what each run but the last makes."""
+
+    runs: tuple[tuple[Block, ...], ...]
+    between: Norm | None
+    lookups: Sequence[Weight] = ()
+
+    def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
+        for number, blocks in enumerate(self.runs):
+            if number and self.between is not None:
+                x = self.between(ops, x)
+            for block in blocks:
+                x = block(ops, x, tables)
+        return x
+
+
 # -- building
+
+
+def looped_blocks(loops: Loops, blocks: Sequence[Block], between: Norm | None) -> LoopedBlocks:
+    """Of one stack, each run with cache layers of its own."""
+    size = len(blocks)
+    runs = (
+        tuple(_reading(block, run * size + at) for at, block in enumerate(blocks))
+        for run in range(loops.times)
+    )
+    return LoopedBlocks(tuple(runs), between)
 
 
 def cyclic_blocks(

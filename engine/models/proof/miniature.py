@@ -18,6 +18,7 @@ from engine.drain import drain
 from engine.models.architecture import Architecture
 from engine.models.base import rope_tables
 from engine.models.config import ModelConfig
+from engine.models.hyper_config import Cycles
 from engine.models.indexer_config import Indexer
 from engine.models.layers.parts import Linear
 from engine.models.layers.whole import Parts
@@ -128,7 +129,7 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
     while left and len(chosen) < _LAYERS:
         chosen.append(max(has, key=lambda layer: len(has[layer] & left)))
         left -= has[chosen[-1]]
-    if config.cycles is not None:  # the same layers of both stacks
+    if isinstance(config.cycles, Cycles):  # the same layers of both stacks
         size = config.cycles.layers
         chosen = [layer + stack for layer in {one % size for one in chosen} for stack in (0, size)]
     if names.odd is not None:  # both layers of a pair
@@ -138,7 +139,7 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
 
 def _at(names: TensorNames, config: ModelConfig, layer: int) -> str:
     """What the names of a layer's tensors begin with."""
-    return names.of(layer).at(layer, config.cycles.layers if config.cycles else 0)
+    return names.of(layer).at(layer, config.cycles.first if config.cycles else 0)
 
 
 def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
@@ -198,7 +199,7 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         learned_positions=_POSITIONS if config.learned_positions else 0,
         silent_tokens=(0, 0),
         experts=experts,
-        cycles=config.cycles and replace(config.cycles, layers=len(layers) // 2),
+        cycles=config.cycles and config.cycles.of(len(layers)),
         indexer=config.indexer and _few_lists(config.indexer, heads, own),
     )
 
