@@ -85,7 +85,7 @@ class AdapterSlot:
         `Cancelled` when `stop` was set, and `DeviceLost` where a GPU's kernels that only adapters need are
         wrong.
         """
-        from engine.models.lora import apply_adapters
+        from engine.models.lora.apply import apply_adapters
         from engine.models.proof.first_use import prove_again
         from engine.weights.lora_adapter import open_adapter
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
-from engine.models import decoder
+from engine.models.building import decoder
+from engine.models.building.source import WeightSource
 from engine.models.config import ModelConfig
 from engine.models.headers.keys import Keys
 from engine.models.layers.whole import Parts
 from engine.models.names import TensorNames
-from engine.models.source import WeightSource
 from engine.tensors import RawTensor
 
 

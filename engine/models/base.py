@@ -46,11 +46,11 @@ class Weights:
     expert_bytes: int
     """Those of `bytes` that belong to experts."""
     slots: Mapping[str, Slot]
-    """The places of adapters, by the names of Hugging Face's modules; see `engine.models.lora`."""
+    """The places of adapters, by the names of Hugging Face's modules; see `engine.models.lora.apply`."""
     stored: Callable[[Weight], Floats] = unread
     """The values (N, K) of a matrix in the model's file, which is opened again."""
     gguf_slots: Callable[[Adapter], Mapping[str, Slot]] | None = None
-    """The places of an adapter that is in a GGUF file, by its names; see `engine.models.lora_gguf`."""
+    """The places of an adapter that is in a GGUF file, by its names; see `engine.models.lora.gguf`."""
 
 
 class Model:

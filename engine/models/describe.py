@@ -12,16 +12,16 @@ from engine.backends.routing import MOST_GPU_EXPERTS
 from engine.backends.states import States
 from engine.core import ModelInfo, WorkSpace
 from engine.models.architectures.gemma4_assistant import is_assistant
-from engine.models.assistant import survey_assistant
 from engine.models.base import read_bytes
 from engine.models.config import ModelConfig
+from engine.models.config.hyper import GatedStreams, HyperConnections
+from engine.models.config.recurrent import Rwkv4, Rwkv6, Rwkv7
+from engine.models.drafting.assistant import survey_assistant
+from engine.models.drafting.mtp import head_bytes
 from engine.models.headers.generation_defaults import sampler_defaults
-from engine.models.hyper_config import GatedStreams, HyperConnections
 from engine.models.load import read_config, survey
 from engine.models.memory.fit import work_space
-from engine.models.mtp import head_bytes
 from engine.models.quantising import PlainCount
-from engine.models.recurrent_config import Rwkv4, Rwkv6, Rwkv7
 from engine.models.remarks import remarks
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
 from engine.weights.facts import licence, pooling, quantisation_name

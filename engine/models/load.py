@@ -18,16 +18,16 @@ from engine.models.architectures import ARCHITECTURES
 from engine.models.architectures.gemma4_assistant import is_assistant
 from engine.models.architectures.with_pictures import PARTS, WITH_PICTURES, text_architecture
 from engine.models.base import Model, Weights, rope_tables
+from engine.models.building.source import Loader, Survey, View
 from engine.models.class_names import with_class
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
-from engine.models.lora_gguf import Places, find_slots
-from engine.models.lora_slots import adapter_slots
+from engine.models.lora.gguf import Places, find_slots
+from engine.models.lora.slots import adapter_slots
 from engine.models.other_kinds import of_another_type, what_it_is
 from engine.models.proof.first_use import Provable, cases_for, prove
 from engine.models.proof.miniature import kinds_of, miniatures
-from engine.models.source import Loader, Survey, View
 from engine.tensors import Floats, RawTensor
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint, open_checkpoint

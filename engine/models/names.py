@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engine.models.compressed_config import CompressedNames
-from engine.models.gemma_config import AltUpNames
-from engine.models.indexer_config import IndexerNames
+from engine.models.config.compressed import CompressedNames
+from engine.models.config.gemma import AltUpNames
+from engine.models.config.indexer import IndexerNames
 from engine.models.rwkv_names import RwkvNames, ShiftNames
 
 

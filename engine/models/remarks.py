@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.models.config import ModelConfig
-from engine.models.hyper_config import Cycles
+from engine.models.config.hyper import Cycles
 from engine.printable import one_line
 from engine.weights import Checkpoint
 from engine.words import _

@@ -1,5 +1,5 @@
 """Drafting with an assistant, which reads the cache of the model that it drafts for
-(`engine.models.assistant`).
+(`engine.models.drafting.assistant`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine.tensors import Floats
 
 if TYPE_CHECKING:
     from engine.kv_cache.lease import Lease
-    from engine.models.assistant import AssistantModel
+    from engine.models.drafting.assistant import AssistantModel
     from engine.models.paged import PagedCache
 
 _MOST_STATES = 32

@@ -47,7 +47,7 @@ def draft_problem(target: Tokenizer, draft: Tokenizer) -> str:
 
 def draft_problem_between(target_path: str | Path, draft_path: str | Path) -> str:
     """`draft_problem` for two model files or folders, without reading their weights; for an assistant,
-    `engine.models.assistant.assistant_problem`.
+    `engine.models.drafting.assistant.assistant_problem`.
 
     Results are cached while the files' sizes and modification times stay the same. If a model cannot be read,
     its error is the problem. Can be called from any thread.
@@ -157,7 +157,7 @@ def _problem_between(target: tuple[Path, tuple[Stamp, ...]], draft: tuple[Path, 
 def _assistant_problem(target: Path, draft: Path) -> str | None:
     """Why an assistant cannot draft for a model; None if the second path is none."""
     from engine.models.architectures.gemma4_assistant import is_assistant, read_assistant_config
-    from engine.models.assistant import assistant_problem
+    from engine.models.drafting.assistant import assistant_problem
     from engine.models.load import read_config
     from engine.weights.checkpoint import open_checkpoint
 

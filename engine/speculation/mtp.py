@@ -1,4 +1,4 @@
-"""Drafting with the model's own head for multi-token prediction (`engine.models.mtp`)."""
+"""Drafting with the model's own head for multi-token prediction (`engine.models.drafting.mtp`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.tensors import Floats
 
 if TYPE_CHECKING:
     from engine.kv_cache.lease import Lease
-    from engine.models.mtp import MtpModel
+    from engine.models.drafting.mtp import MtpModel
     from engine.models.paged import PagedCache
 
 Tails = dict[int, Floats]

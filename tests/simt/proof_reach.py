@@ -23,12 +23,12 @@ from engine.backends.cuda.weight import CudaWeight, WeightSpec
 from engine.backends.reference import ReferenceBackend
 from engine.drain import drain
 from engine.models.base import rope_tables
+from engine.models.building.source import Survey
 from engine.models.layers.parts import Linear
 from engine.models.load import find_architecture, read_config
 from engine.models.proof import first_use
 from engine.models.proof.case import Case, outcome, run_case
 from engine.models.proof.miniature import kinds_of, miniatures
-from engine.models.source import Survey
 from engine.tensors import RawTensor
 from tests.simt.fake import FakeDevice, Work
 from tests.simt.real_models import REAL, Header, TypeOf, checkpoint

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from engine.backends.base import Weight
 from engine.models import ARCHITECTURES
+from engine.models.building.source import WHOLE, View
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Linear
 from engine.models.proof.random_tensors import BLOCKS, builder
-from engine.models.source import WHOLE, View
 from engine.tensors import Floats
 from engine.weights.checkpoint import Checkpoint
 

@@ -77,7 +77,7 @@ class DraftSlot:
 
     def _open_head(self, stop: threading.Event) -> Generator[Loading, None, None]:
         from engine.models import preparation
-        from engine.models.mtp import read_head
+        from engine.models.drafting.mtp import read_head
         from engine.weights.checkpoint import open_checkpoint
 
         assert self._main is not None
@@ -93,7 +93,7 @@ class DraftSlot:
         from engine.backends import make_backend
         from engine.models import preparation, read_model
         from engine.models.architectures.gemma4_assistant import is_assistant
-        from engine.models.assistant import read_assistant
+        from engine.models.drafting.assistant import read_assistant
         from engine.models.open_text import open_tokenizer
         from engine.speculation.compatible import draft_problem
         from engine.weights.checkpoint import open_checkpoint

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from engine.errors import BadSetting
 from engine.generator.drafting.sequence import Drafting
 from engine.generator.params import GenerationParams
-from engine.models.assistant import AssistantModel
-from engine.models.mtp import MtpModel
+from engine.models.drafting.assistant import AssistantModel
+from engine.models.drafting.mtp import MtpModel
 from engine.models.paged import PagedCache
 from engine.sampling.sampler import Sampler
 from engine.settings import CacheSettings, SpeculationSettings

@@ -10,13 +10,13 @@ from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.deepseek import HF_NAMES as LATENT_NAMES
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts
+from engine.models.config.experts import Experts
+from engine.models.config.recurrent import SeparateDelta
 from engine.models.headers.decoder import MAX_LAYERS, hf_layer_types, refuse_other_than_silu
 from engine.models.headers.experts import hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import hf_latent_decoder
 from engine.models.names import LatentNames, RecurrentNames
-from engine.models.recurrent_config import SeparateDelta
 from engine.words import _
 
 _AT = "attention."

@@ -10,7 +10,7 @@ from typing import Any
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts
+from engine.models.config.experts import Experts
 from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,

@@ -12,12 +12,12 @@ from engine.models.architecture import Architecture
 from engine.models.architectures.deepseek import GGUF_NAMES, HF_NAMES, by_sigmoid, dense_first
 from engine.models.architectures.deepseek import from_gguf as from_gguf_latent
 from engine.models.config import ModelConfig
+from engine.models.config.indexer import IndexerNames
 from engine.models.headers.decoder import hf_layer_types
 from engine.models.headers.experts import hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import hf_latent_decoder
 from engine.models.headers.sparse import gguf_indexer, hf_indexer
-from engine.models.indexer_config import IndexerNames
 from engine.tensors import RawTensor
 
 _AT = "self_attn.indexer."

@@ -13,9 +13,11 @@ from engine.backends.routing import ROOT, SCORES
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.hunyuan_4 import MOST_STREAMS
-from engine.models.compressed_config import CompressedAttention, CompressedNames
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts
+from engine.models.config.compressed import CompressedAttention, CompressedNames
+from engine.models.config.experts import Experts
+from engine.models.config.hyper import HyperConnections
+from engine.models.config.indexer import Indexer, IndexerNames
 from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,
@@ -29,8 +31,6 @@ from engine.models.headers.experts import gate_limits, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import ALPHA, STRETCH, rope_from_hf
 from engine.models.headers.sparse import indexers
-from engine.models.hyper_config import HyperConnections
-from engine.models.indexer_config import Indexer, IndexerNames
 from engine.models.names import GGUF, HF, TensorNames, with_experts, with_shared
 from engine.tensors import RawTensor
 from engine.words import _

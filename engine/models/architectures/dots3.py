@@ -13,14 +13,14 @@ from engine.models.architecture import Architecture
 from engine.models.architectures.deepseek import by_sigmoid, dense_first
 from engine.models.architectures.deepseek_sparse import INDEXED
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts
+from engine.models.config.experts import Experts
+from engine.models.config.latent import LatentAttention
 from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, hf_layer_types
 from engine.models.headers.experts import hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, hf_latent_decoder
 from engine.models.headers.rope import rope_from_hf
 from engine.models.headers.sparse import hf_indexer
-from engine.models.latent_config import LatentAttention
 from engine.models.layers.rope import RopeConfig
 from engine.models.names import LATENT_HF
 

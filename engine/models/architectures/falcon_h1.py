@@ -9,10 +9,10 @@ from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, least_step
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import Mamba, Multipliers
 from engine.models.headers.decoder import gguf_decoder, hf_decoder, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, MAMBA_GGUF, mamba_names
-from engine.models.recurrent_config import Mamba, Multipliers
 from engine.tensors import RawTensor
 from engine.words import _
 

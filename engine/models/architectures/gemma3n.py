@@ -22,7 +22,7 @@ from engine.models.architectures.gemma4 import (
     hf_windows_of,
 )
 from engine.models.config import ModelConfig
-from engine.models.gemma_config import AltUp, AltUpNames, PerLayer
+from engine.models.config.gemma import AltUp, AltUpNames, PerLayer
 from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,

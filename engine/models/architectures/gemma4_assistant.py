@@ -1,7 +1,7 @@
 """Gemma 4's assistants: small decoders that draft for a Gemma 4 model, and can do nothing without it.
 
 Their layers have queries alone and read the main model's keys and values. They are no row of
-`ARCHITECTURES`: `engine.models.assistant` loads them beside a main model.
+`ARCHITECTURES`: `engine.models.drafting.assistant` loads them beside a main model.
 """
 
 from __future__ import annotations

@@ -15,15 +15,15 @@ from engine.models.architectures.deepseek import by_sigmoid
 from engine.models.architectures.deepseek_sparse import INDEXED
 from engine.models.architectures.deepseek_v4 import hyper_connections
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts
+from engine.models.config.experts import Experts
+from engine.models.config.indexer import Indexer
+from engine.models.config.recurrent import SeparateDelta
 from engine.models.headers.decoder import MAX_CONTEXT, hf_layer_types, refuse_other, refuse_other_than_silu
 from engine.models.headers.experts import gate_limits, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import hf_latent_decoder
 from engine.models.headers.sparse import full_layers, indexers
-from engine.models.indexer_config import Indexer
 from engine.models.names import RecurrentNames
-from engine.models.recurrent_config import SeparateDelta
 from engine.words import _
 
 _AT, _LINEAR, _INDEXED = "self_attn.", "linear_attention", "indexed_attention"

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from engine.models.architecture import Architecture
-from engine.models.attention import Attention
+from engine.models.building.attention import Attention
+from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
-from engine.models.decoder import Builder
 from engine.models.headers.decoder import gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Block

@@ -20,6 +20,7 @@ from engine.models.architectures.granite import (
     hf_multipliers,
 )
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import Mamba
 from engine.models.headers.decoder import (
     gguf_decoder,
     hf_decoder,
@@ -30,7 +31,6 @@ from engine.models.headers.decoder import (
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, MAMBA_GGUF, mamba_names
-from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor
 from engine.words import _
 

@@ -12,9 +12,9 @@ from typing import Any
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
+from engine.models.config.hyper import Cycles
 from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
-from engine.models.hyper_config import Cycles
 from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
 from engine.words import _

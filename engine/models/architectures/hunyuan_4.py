@@ -10,10 +10,10 @@ from dataclasses import replace
 from engine.models.architecture import Architecture
 from engine.models.architectures.deepseek_sparse import INDEXED, hf_sparse
 from engine.models.config import ModelConfig
+from engine.models.config.hyper import HyperConnections
 from engine.models.headers.decoder import MAX_LAYERS, refuse_other
 from engine.models.headers.experts import gate_limits, hf_groups
 from engine.models.headers.keys import Keys
-from engine.models.hyper_config import HyperConnections
 from engine.models.names import TensorNames
 from engine.tensors import RawTensor
 

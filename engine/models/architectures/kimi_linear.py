@@ -12,7 +12,8 @@ from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.deepseek import HF_NAMES as LATENT_NAMES
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts
+from engine.models.config.experts import Experts
+from engine.models.config.recurrent import SeparateDelta
 from engine.models.headers.decoder import (
     MAX_LAYERS,
     gguf_decoder,
@@ -24,7 +25,6 @@ from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_exp
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_decoder
 from engine.models.names import GGUF, LATENT_GGUF, RecurrentNames, TensorNames, with_experts
-from engine.models.recurrent_config import SeparateDelta
 from engine.tensors import RawTensor
 from engine.words import _
 

@@ -11,10 +11,10 @@ from engine.models.architecture import Architecture
 from engine.models.architectures.qwen import hf_qwen_experts
 from engine.models.architectures.qwen3_5 import MIXTURE_NAMES
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import DeltaNet
 from engine.models.headers.decoder import MAX_CONTEXT, hf_decoder, hf_layer_types, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.names import TensorNames
-from engine.models.recurrent_config import DeltaNet
 from engine.tensors import RawTensor
 
 _PATTERN = (

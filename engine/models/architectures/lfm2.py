@@ -11,6 +11,7 @@ from typing import Any
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import ShortConvolution
 from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,
@@ -25,7 +26,6 @@ from engine.models.headers.experts import gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
 from engine.models.names import GGUF, HF, RecurrentNames, TensorNames, with_experts
-from engine.models.recurrent_config import ShortConvolution
 from engine.tensors import RawTensor
 from engine.words import _
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts
+from engine.models.config.experts import Experts
+from engine.models.config.latent import LatentAttention
 from engine.models.headers.decoder import MAX_LAYERS, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import hf_latent_decoder
-from engine.models.latent_config import LatentAttention
 from engine.models.layers.shortcut import pairs
 from engine.models.names import HF, LatentNames, TensorNames, with_experts
 from engine.words import _

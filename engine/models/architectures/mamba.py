@@ -11,6 +11,7 @@ from typing import Any
 from engine.models.architecture import Architecture
 from engine.models.architectures.mamba2 import NO_ATTENTION, without_attention
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import SelectiveScan
 from engine.models.headers.decoder import (
     gguf_decoder,
     gguf_layers_with,
@@ -22,7 +23,6 @@ from engine.models.headers.decoder import (
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, SCAN_GGUF, scan_names, with_experts
-from engine.models.recurrent_config import SelectiveScan
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(

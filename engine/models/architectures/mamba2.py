@@ -12,6 +12,7 @@ from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, least_step
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import Mamba
 from engine.models.headers.decoder import (
     gguf_decoder,
     hf_decoder,
@@ -21,7 +22,6 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, MAMBA_GGUF, mamba_names
-from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor
 from engine.words import _
 

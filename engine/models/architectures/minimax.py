@@ -9,11 +9,11 @@ from dataclasses import replace
 from engine.models.architecture import Architecture
 from engine.models.architectures.mixtral import NAMES as MIXTRAL_NAMES
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import Lightning
 from engine.models.headers.decoder import hf_decoder, hf_layer_types, hf_windows
 from engine.models.headers.experts import hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import RecurrentNames
-from engine.models.recurrent_config import Lightning
 
 _AT = "self_attn."
 HF_NAMES = replace(

@@ -12,11 +12,11 @@ from engine.backends.indexer import IndexerShape
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
+from engine.models.config.indexer import Indexer, IndexerNames
 from engine.models.headers.decoder import gguf_decoder, gguf_layers_with, hf_decoder, hf_layer_types
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.sparse import indexers
-from engine.models.indexer_config import Indexer, IndexerNames
 from engine.models.names import GGUF, SHARING, TensorNames, with_experts, with_shared
 from engine.tensors import RawTensor
 from engine.words import _

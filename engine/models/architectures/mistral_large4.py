@@ -14,15 +14,15 @@ from engine.models.architectures.deepseek import HF_NAMES as LATENT_NAMES
 from engine.models.architectures.deepseek import dense_first
 from engine.models.architectures.smollm3 import nope_layers
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts
+from engine.models.config.experts import Experts
+from engine.models.config.indexer import IndexerNames
+from engine.models.config.latent import LatentAttention
 from engine.models.headers.decoder import MAX_LAYERS, hf_layer_types
 from engine.models.headers.experts import hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, hf_latent_decoder
 from engine.models.headers.rope import learned_rope
 from engine.models.headers.sparse import hf_indexer
-from engine.models.indexer_config import IndexerNames
-from engine.models.latent_config import LatentAttention
 from engine.models.names import LATENT_HF, TensorNames, with_experts, with_shared
 from engine.tensors import RawTensor
 from engine.words import _

@@ -11,7 +11,8 @@ from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.granite_hybrid import gguf_mamba, least_step
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts
+from engine.models.config.experts import Experts
+from engine.models.config.recurrent import Mamba
 from engine.models.headers.decoder import (
     gguf_decoder,
     hf_activation,
@@ -23,7 +24,6 @@ from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_exp
 from engine.models.headers.keys import Keys
 from engine.models.layers.rope import RopeConfig
 from engine.models.names import GGUF, HF, MAMBA_GGUF, NarrowNames, mamba_names
-from engine.models.recurrent_config import Mamba
 from engine.tensors import RawTensor
 from engine.words import _
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from engine.models.architecture import Architecture
 from engine.models.architectures.olmo2 import HF_NAMES as OLMO_NAMES
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import SeparateDelta
 from engine.models.headers.decoder import hf_decoder, hf_layer_types, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.names import RecurrentNames, TensorNames
-from engine.models.recurrent_config import SeparateDelta
 from engine.tensors import RawTensor
 
 _AT = "linear_attn."

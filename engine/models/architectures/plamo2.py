@@ -13,10 +13,10 @@ from engine.models.architecture import Architecture
 from engine.models.architectures.plamo3 import GGUF_NAMES as GGUF_3
 from engine.models.architectures.plamo3 import HF_NAMES as HF_3
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import SelectiveScan
 from engine.models.headers.decoder import gguf_decoder, recurrent_by_heads
 from engine.models.headers.keys import Keys
 from engine.models.names import SCAN_GGUF, RecurrentNames
-from engine.models.recurrent_config import SelectiveScan
 from engine.tensors import RawTensor
 from engine.words import _
 

@@ -1,6 +1,6 @@
 """Qwen 3.5, 3.6 and Qwen3-Next: gated delta nets with full attention in every fourth layer, whose result a
 gate multiplies; dense, or mixtures with a shared expert. Vision is left out; the head for
-multi-token prediction drafts (`engine.models.mtp`).
+multi-token prediction drafts (`engine.models.drafting.mtp`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from engine.models.architecture import Architecture
 from engine.models.architectures.qwen import QWEN_2_NAMES, gguf_qwen_experts, hf_qwen_experts
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import DeltaNet
 from engine.models.headers.decoder import (
     MAX_LAYERS,
     gguf_decoder,
@@ -22,7 +23,6 @@ from engine.models.headers.decoder import (
 from engine.models.headers.experts import GGUF_EXPERT_KEYS
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, RecurrentNames, TensorNames
-from engine.models.recurrent_config import DeltaNet
 from engine.tensors import RawTensor
 
 _HF_DELTA = RecurrentNames(

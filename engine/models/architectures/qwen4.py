@@ -13,6 +13,9 @@ from engine.models.architecture import Architecture
 from engine.models.architectures.qwen import hf_qwen_experts
 from engine.models.architectures.qwen3_5 import MIXTURE_NAMES
 from engine.models.config import ModelConfig
+from engine.models.config.hyper import GatedStreams
+from engine.models.config.indexer import Indexer, IndexerNames
+from engine.models.config.recurrent import DeltaNet
 from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,
@@ -23,9 +26,6 @@ from engine.models.headers.decoder import (
 from engine.models.headers.keys import Keys
 from engine.models.headers.ngrams import hf_ngrams
 from engine.models.headers.sparse import indexers
-from engine.models.hyper_config import GatedStreams
-from engine.models.indexer_config import Indexer, IndexerNames
-from engine.models.recurrent_config import DeltaNet
 from engine.words import _
 
 _INDEXER = "self_attn.indexer."

@@ -11,11 +11,11 @@ import numpy as np
 from engine.models.architecture import Architecture
 from engine.models.architectures.zamba import uneven
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import GatedUnit
 from engine.models.headers.decoder import MAX_CONTEXT, hf_activation, hf_layer_types, hf_shape
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
 from engine.models.names import HF, RecurrentNames
-from engine.models.recurrent_config import GatedUnit
 
 _AT, _UNIT = "temporal_block.", "temporal_block.rg_lru."
 HF_NAMES = replace(

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import Rwkv4
 from engine.models.headers.decoder import MAX_LAYERS, hf_shape, refuse_other
 from engine.models.headers.keys import Keys
 from engine.models.names import HF
-from engine.models.recurrent_config import Rwkv4
 from engine.models.rwkv_names import ShiftNames
 
 NAMES = replace(

@@ -11,10 +11,10 @@ from typing import Any
 from engine.models.architecture import Architecture
 from engine.models.architectures.rwkv7 import NORM_EPS, gguf_heads
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import Rwkv6
 from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, TensorNames
-from engine.models.recurrent_config import Rwkv6
 from engine.models.rwkv_names import ShiftNames
 from engine.tensors import RawTensor
 

@@ -12,10 +12,10 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import Rwkv7
 from engine.models.headers.decoder import HF_ACTIVATIONS, gguf_decoder, hf_shape
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, TensorNames
-from engine.models.recurrent_config import Rwkv7
 from engine.models.rwkv_names import RwkvNames
 from engine.tensors import RawTensor
 from engine.words import _

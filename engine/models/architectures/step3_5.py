@@ -13,7 +13,7 @@ import numpy as np
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Limits
+from engine.models.config.experts import Limits
 from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,

@@ -10,12 +10,12 @@ from typing import Any
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import HeadedScan, Mamba, SharedBlocks
 from engine.models.headers.decoder import hf_activation, hf_layer_types, hf_shape, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
 from engine.models.layers.shared import sharing_blocks
 from engine.models.names import HF, TensorNames, mamba_names, scan_names
-from engine.models.recurrent_config import HeadedScan, Mamba, SharedBlocks
 from engine.words import _
 
 _MOST = 1 << 14

@@ -9,8 +9,8 @@ from dataclasses import replace
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.convolved_config import ConvolvedHeads
-from engine.models.experts_config import Experts
+from engine.models.config.convolved import ConvolvedHeads
+from engine.models.config.experts import Experts
 from engine.models.headers.decoder import MAX_CONTEXT, hf_activation, hf_layer_types, hf_shape, refuse_other
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.backends.routing import SCORES
 from engine.errors import UnsupportedModel
-from engine.models.experts_config import Experts, Limits
+from engine.models.config.experts import Experts, Limits
 from engine.models.headers.decoder import MAX_LAYERS
 from engine.models.headers.keys import Keys
 from engine.words import _

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from engine.errors import BadCheckpoint
+from engine.models.config.latent import LatentAttention
 from engine.models.headers.decoder import hf_activation, hf_shape
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
-from engine.models.latent_config import LatentAttention
 from engine.models.layers.rope import RopeConfig, yarn_magnitude
 from engine.words import _
 

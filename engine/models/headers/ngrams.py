@@ -8,8 +8,8 @@ import numpy as np
 
 from engine.backends.ngrams import NGrams
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.models.config.hyper import NGramLayers
 from engine.models.headers.keys import Keys
-from engine.models.hyper_config import NGramLayers
 from engine.words import _
 
 _MOST_ROWS, _WORD = 1 << 31, (1 << 64) - 1

@@ -9,9 +9,9 @@ from typing import Any
 from engine.backends.indexer import IndexerShape
 from engine.errors import BadCheckpoint
 from engine.models.config import ModelConfig
+from engine.models.config.indexer import Indexer
 from engine.models.headers.decoder import MAX_CONTEXT, hf_layer_types
 from engine.models.headers.keys import Keys
-from engine.models.indexer_config import Indexer
 from engine.words import _
 
 COUNT, DIM = 2048, 128

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
+from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.config import ModelConfig
-from engine.models.gemma_config import AltUp
+from engine.models.config.gemma import AltUp
 from engine.models.layers.parts import Block, FeedForward, GatedMlp, Linear, Norm, RopeTables
 from engine.models.layers.per_layer import (
     PerLayerEmbedding,
@@ -22,7 +23,6 @@ from engine.models.layers.per_layer import (
     per_layer_gate,
 )
 from engine.models.names import TensorNames
-from engine.models.source import View, WeightSource, linear, norm
 from engine.tensors import Floats
 
 TINY = 1e-30

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.backends.base import Array, Ops
+from engine.models.building.source import WeightSource, linear, norm
 from engine.models.config import ModelConfig
 from engine.models.layers.parts import Linear, Norm
 from engine.models.names import TensorNames
-from engine.models.source import WeightSource, linear, norm
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ import numpy as np
 from engine.backends.base import Array, AttentionShape, Ops, RotaryTable, Weight
 from engine.backends.indexer import Beside
 from engine.backends.states import PoolShape
-from engine.models.compressed_config import CompressedAttention, CompressedNames
+from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.config import ModelConfig
+from engine.models.config.compressed import CompressedAttention, CompressedNames
 from engine.models.layers.indexer import (
     BlockKeys,
     Chooser,
@@ -25,7 +26,6 @@ from engine.models.layers.indexer import (
 )
 from engine.models.layers.parts import Linear, Norm, Order, RopeTables, bare_norm
 from engine.models.names import TensorNames
-from engine.models.source import View, WeightSource, linear, norm
 from engine.tensors import Floats
 
 

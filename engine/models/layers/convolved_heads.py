@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
-from engine.models.attention import Attention
-from engine.models.convolved_config import ConvolvedHeads
-from engine.models.decoder import Builder
+from engine.models.building.attention import Attention
+from engine.models.building.decoder import Builder
+from engine.models.building.source import View, linear
+from engine.models.config.convolved import ConvolvedHeads
 from engine.models.layers.mixture import Mixture, idle_scales, mixture
 from engine.models.layers.parts import Linear, Norm, RopeTables
 from engine.models.layers.recurrent_parts import Convolution, RecurrentSource
 from engine.models.layers.residual_gates import product
 from engine.models.layers.vectors import same_rows
-from engine.models.source import View, linear
 from engine.tensors import Floats
 
 _LEAST = float(np.finfo(np.float32).eps)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
-from engine.models.attention import Attention
+from engine.models.building.attention import Attention
+from engine.models.building.source import WeightSource
 from engine.models.config import ModelConfig
-from engine.models.hyper_config import Cycles, Loops
+from engine.models.config.hyper import Cycles, Loops
 from engine.models.layers.parts import Block, Norm, RopeTables
 from engine.models.names import TensorNames
-from engine.models.source import WeightSource
 
 
 @dataclass(frozen=True, slots=True)

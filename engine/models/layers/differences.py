@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops
-from engine.models.attention import Attention, SeparateQkv
-from engine.models.decoder import Builder
+from engine.models.building.attention import Attention, SeparateQkv
+from engine.models.building.decoder import Builder
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables, scaled
 from engine.models.layers.whole import Blocks
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops, Weight
 from engine.backends.routing import Routing
-from engine.models.decoder import Builder
+from engine.models.building.decoder import Builder
+from engine.models.building.source import View, linear, linear_parts
 from engine.models.layers.mixture import Mixture
 from engine.models.layers.parts import Block, FeedForward, Linear, RopeTables
 from engine.models.layers.vectors import same_rows
 from engine.models.layers.whole import Blocks
-from engine.models.source import View, linear, linear_parts
 from engine.tensors import Floats
 
 _NORM_EPS = 1e-6

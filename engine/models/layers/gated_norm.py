@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.backends.base import Array, Ops
+from engine.models.building.source import WeightSource, linear
 from engine.models.config import ModelConfig
 from engine.models.layers.parts import Linear, Norm, Normed
-from engine.models.source import WeightSource, linear
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import reduce
 
 from engine.backends.base import Array, Ops
+from engine.models.building.source import WeightSource, linear
 from engine.models.config import ModelConfig
-from engine.models.hyper_config import GatedStreams
+from engine.models.config.hyper import GatedStreams
 from engine.models.layers.parts import Linear, Norm, scaled
-from engine.models.source import WeightSource, linear
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
+from engine.models.building.source import View
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import GatedUnit, gated_unit_shape
 from engine.models.layers.parts import Linear, RopeTables
 from engine.models.layers.recurrent_parts import Convolution, Recurrence, RecurrentSource
 from engine.models.layers.vectors import same_rows
-from engine.models.recurrent_config import GatedUnit, gated_unit_shape
-from engine.models.source import View
 from engine.tensors import Floats
 
 _RATE = -8.0

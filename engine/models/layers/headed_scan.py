@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
+from engine.models.building.source import View
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import HeadedScan, headed_scan_shape
 from engine.models.layers.parts import Linear, RopeTables
 from engine.models.layers.recurrent_parts import Convolution, Recurrence, RecurrentSource
-from engine.models.recurrent_config import HeadedScan, headed_scan_shape
-from engine.models.source import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from functools import reduce
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
+from engine.models.building.source import View, WeightSource
 from engine.models.config import ModelConfig
-from engine.models.hyper_config import GatedStreams, HyperConnections
+from engine.models.config.hyper import GatedStreams, HyperConnections
 from engine.models.layers.gated_streams import GatedMean, gated_mean
 from engine.models.layers.ngrams import NGramValues, ngram_values
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables, scaled
 from engine.models.names import TensorNames
-from engine.models.source import View, WeightSource
 
 
 @dataclass(frozen=True, slots=True)

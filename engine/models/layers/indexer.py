@@ -10,13 +10,13 @@ import numpy as np
 from engine.backends.base import Array, Ops
 from engine.backends.indexer import IndexerShape
 from engine.backends.states import PoolShape
+from engine.models.building.source import View, WeightSource, linear, linear_parts, norm
 from engine.models.config import ModelConfig
-from engine.models.indexer_config import Indexer, IndexerNames
+from engine.models.config.indexer import Indexer, IndexerNames
 from engine.models.layers.head_scales import HeadScales, head_scales
 from engine.models.layers.parts import Linear, Norm, Order, RopeTables
 from engine.models.layers.recurrent_parts import Convolution
 from engine.models.names import TensorNames
-from engine.models.source import View, WeightSource, linear, linear_parts, norm
 from engine.tensors import Floats
 
 Chooser = Callable[[Ops, Array, Array, RopeTables], Array]

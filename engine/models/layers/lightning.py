@@ -12,9 +12,9 @@ import numpy as np
 
 from engine.backends.base import Array, Ops
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import Lightning, lightning_shape
 from engine.models.layers.parts import Linear, Norm, RopeTables, scaled
 from engine.models.layers.recurrent_parts import Recurrence, RecurrentSource
-from engine.models.recurrent_config import Lightning, lightning_shape
 from engine.tensors import Floats
 
 _SHIFT = float(np.log(np.expm1(1.0)))

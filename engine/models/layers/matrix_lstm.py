@@ -14,9 +14,9 @@ import numpy as np
 
 from engine.backends.base import Array, Ops
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import MatrixLstm, matrix_lstm_shapes
 from engine.models.layers.parts import Linear, Norm, RopeTables, scaled
 from engine.models.layers.recurrent_parts import Recurrence, RecurrentSource
-from engine.models.recurrent_config import MatrixLstm, matrix_lstm_shapes
 
 _SHIFT = 17.0
 """sigmoid(x) is e^x in float32 for all x below minus this."""

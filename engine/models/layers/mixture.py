@@ -12,12 +12,12 @@ import numpy as np
 from engine.backends.base import Array, Ops, Routes, Weight
 from engine.backends.routing import Routing
 from engine.errors import BadCheckpoint
+from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts, Limits
+from engine.models.config.experts import Experts, Limits
 from engine.models.layers.parts import FeedForward, GatedMlp, Linear, Norm, Normed, PlainMlp, limited, scaled
 from engine.models.layers.residual_gates import weighed_norm
 from engine.models.names import TensorNames
-from engine.models.source import View, WeightSource, linear, norm
 from engine.tensors import Floats, Ints
 from engine.words import _
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
 from engine.backends.ngrams import NGrams
+from engine.models.building.source import WeightSource, linear
 from engine.models.config import ModelConfig
-from engine.models.hyper_config import GatedStreams
+from engine.models.config.hyper import GatedStreams
 from engine.models.layers.parts import Linear, Norm, scaled
 from engine.models.layers.recurrent_parts import Convolution
 from engine.models.layers.residual_gates import product
-from engine.models.source import WeightSource, linear
 from engine.tensors import Floats
 
 _LEAST = 1e-6

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Array, Ops, RotaryTable, Weight
-from engine.models.experts_config import Limits
+from engine.models.config.experts import Limits
 from engine.tensors import Floats
 
 Order = npt.NDArray[np.int64]

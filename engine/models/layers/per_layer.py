@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
+from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
 from engine.models.config import ModelConfig
-from engine.models.gemma_config import PerLayer
+from engine.models.config.gemma import PerLayer
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables
 from engine.models.names import TensorNames
-from engine.models.source import WHOLE, View, WeightSource, linear, norm
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from engine.models.building.source import WeightSource
 from engine.models.config import ModelConfig
 from engine.models.layers.parts import Norm
 from engine.models.layers.sinusoids import sinusoids
 from engine.models.names import TensorNames
-from engine.models.source import WeightSource
 from engine.tensors import Floats
 
 

@@ -13,15 +13,10 @@ import numpy.typing as npt
 
 from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
+from engine.models.building.source import norm
 from engine.models.config import ModelConfig
-from engine.models.convolved_config import ConvolvedHeads
-from engine.models.layers.gated_unit import gated_unit
-from engine.models.layers.headed_scan import headed_scan
-from engine.models.layers.lightning import lightning_mixer
-from engine.models.layers.matrix_lstm import matrix_lstm
-from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, bare_norm, scaled
-from engine.models.layers.recurrent_parts import Convolution, Recurrence, RecurrentSource, split, unit_norms
-from engine.models.recurrent_config import (
+from engine.models.config.convolved import ConvolvedHeads
+from engine.models.config.recurrent import (
     DeltaNet,
     GatedUnit,
     HeadedScan,
@@ -38,7 +33,12 @@ from engine.models.recurrent_config import (
     scan_shape,
     separate_delta_shape,
 )
-from engine.models.source import norm
+from engine.models.layers.gated_unit import gated_unit
+from engine.models.layers.headed_scan import headed_scan
+from engine.models.layers.lightning import lightning_mixer
+from engine.models.layers.matrix_lstm import matrix_lstm
+from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, bare_norm, scaled
+from engine.models.layers.recurrent_parts import Convolution, Recurrence, RecurrentSource, split, unit_norms
 
 
 @dataclass(frozen=True, slots=True)

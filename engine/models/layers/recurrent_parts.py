@@ -12,9 +12,9 @@ import numpy as np
 
 from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
+from engine.models.building.source import WHOLE, View, WeightSource, linear, linear_parts
 from engine.models.layers.parts import Linear, Norm, Order
 from engine.models.names import RecurrentNames
-from engine.models.source import WHOLE, View, WeightSource, linear, linear_parts
 from engine.tensors import Floats
 
 L2_EPS = 1e-6

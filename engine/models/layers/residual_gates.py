@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.backends.base import Array, Ops
+from engine.models.building.source import WeightSource
 from engine.models.config import ModelConfig
 from engine.models.layers.parts import Block, Norm, Normed
 from engine.models.names import TensorNames
-from engine.models.source import WeightSource
 from engine.tensors import Floats
 
 _LEAST = 1e-3

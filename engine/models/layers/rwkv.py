@@ -13,13 +13,13 @@ import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
 from engine.backends.states import DeltaWeights
+from engine.models.building.source import WeightSource, linear
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import Rwkv7, rwkv_shape
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables
 from engine.models.layers.recurrent_parts import Convolution
 from engine.models.names import TensorNames
-from engine.models.recurrent_config import Rwkv7, rwkv_shape
 from engine.models.rwkv_names import RwkvNames
-from engine.models.source import WeightSource, linear
 from engine.tensors import Floats
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.base import Array, Ops
+from engine.models.building.source import WeightSource, linear
 from engine.models.config import ModelConfig
+from engine.models.config.recurrent import Rwkv4
 from engine.models.layers.parts import Linear, RopeTables
 from engine.models.layers.recurrent_parts import Convolution
 from engine.models.layers.rwkv import shifting
 from engine.models.layers.rwkv6 import share_of
 from engine.models.names import TensorNames
-from engine.models.recurrent_config import Rwkv4
-from engine.models.source import WeightSource, linear
 from engine.tensors import Floats
 
 

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from engine.backends.base import Array, Ops, Weight
-from engine.models.decoder import Builder
+from engine.models.building.decoder import Builder
 from engine.models.layers.mixture import Mixture, idle_scales, mixture
 from engine.models.layers.parts import Block, RopeTables
 from engine.tensors import Floats

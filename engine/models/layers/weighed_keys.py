@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops
-from engine.models.attention import Attention
-from engine.models.decoder import Builder
+from engine.models.building.attention import Attention
+from engine.models.building.decoder import Builder
+from engine.models.building.source import linear
 from engine.models.layers.parts import Linear, RopeTables
 from engine.models.layers.residual_gates import product
 from engine.models.layers.vectors import same_rows
 from engine.models.layers.whole import Blocks
-from engine.models.source import linear
 from engine.tensors import Floats
 
 _DOUBLED = 3

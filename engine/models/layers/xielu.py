@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.models.building.source import WeightSource
 from engine.models.config import ModelConfig
 from engine.models.names import TensorNames
-from engine.models.source import WeightSource
 
 
 def xielu_numbers(

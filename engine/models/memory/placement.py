@@ -15,13 +15,13 @@ from engine.backends.choice import Target, targets
 from engine.backends.trim import give_memory_back
 from engine.core import Loading, ModelInfo
 from engine.errors import BadSetting, DeviceLost, EngineError, NotEnoughMemory, forget_frames
+from engine.models.building.source import Survey
 from engine.models.load import check_memory, read_config, read_model
 from engine.models.memory.estimate import cache_bytes, cache_dtype, chosen_context
 from engine.models.memory.fit import fit, freed_bytes, offload_limit, work_space
 from engine.models.paged import PagedCache
 from engine.models.proof.first_use import Provable
 from engine.models.quantising import preparation
-from engine.models.source import Survey
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint

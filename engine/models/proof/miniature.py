@@ -17,17 +17,17 @@ from engine.backends.kv_formats import cache_type
 from engine.drain import drain
 from engine.models.architecture import Architecture
 from engine.models.base import rope_tables
+from engine.models.building.source import WHOLE, View, is_expert
 from engine.models.config import ModelConfig
-from engine.models.hyper_config import Cycles
-from engine.models.indexer_config import Indexer
+from engine.models.config.hyper import Cycles
+from engine.models.config.indexer import Indexer
+from engine.models.config.recurrent import DeltaNet, Mamba, Recurrent, SelectiveScan, SeparateDelta
 from engine.models.layers.parts import Linear
 from engine.models.layers.whole import Parts
 from engine.models.names import TensorNames
 from engine.models.proof.case import Case
 from engine.models.proof.cases import CACHES
 from engine.models.proof.random_tensors import BLOCKS, builder
-from engine.models.recurrent_config import DeltaNet, Mamba, Recurrent, SelectiveScan, SeparateDelta
-from engine.models.source import WHOLE, View, is_expert
 from engine.tensors import Floats, RawTensor
 
 NAME = "a small model of the same make"
@@ -44,7 +44,7 @@ whose matrices are so large that fewer rows have to.
 _LAYERS, _FFN, _EXPERT, _VOCABULARY, _WINDOW, _POSITIONS = 6, 256, 256, 256, 100, 1024
 _BASE_ROWS, _EXPERTS, _RANK = 64, 4, 16
 ADAPTERS = "F32"
-"""The type of the matrices of adapters (`engine.models.lora`)."""
+"""The type of the matrices of adapters (`engine.models.lora.apply`)."""
 
 Key = tuple[str, int, int, str, int]
 

@@ -20,12 +20,12 @@ from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemor
 from engine.models import ARCHITECTURES, describe, read_model
 from engine.models.architectures import llama4, mamba
 from engine.models.architectures.afmoe import TRINITY
+from engine.models.config.experts import Experts
+from engine.models.config.recurrent import SelectiveScan
 from engine.models.describe import cpu_only
-from engine.models.experts_config import Experts
 from engine.models.headers.decoder import gguf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf
-from engine.models.recurrent_config import SelectiveScan
 from engine.settings import LoadSettings
 from engine.weights import FileTensor, open_checkpoint
 from tests.engine.models.oracle import load

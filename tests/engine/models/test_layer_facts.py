@@ -11,9 +11,7 @@ from engine.backends.base import AttentionShape
 from engine.backends.states import ConvolutionShape, LinearAttentionShape, MeanShape, StateShape
 from engine.errors import BadCheckpoint
 from engine.models.config import ModelConfig
-from engine.models.describe import cpu_only
-from engine.models.layers.rope import RopeConfig
-from engine.models.recurrent_config import (
+from engine.models.config.recurrent import (
     DeltaNet,
     Lightning,
     Mamba,
@@ -26,6 +24,8 @@ from engine.models.recurrent_config import (
     ShortConvolution,
     state_parts,
 )
+from engine.models.describe import cpu_only
+from engine.models.layers.rope import RopeConfig
 
 ROPE = RopeConfig(10000.0, 4, False, (1.0, 1.0))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.__main__ import main
-from tests.engine.models.test_lora import write_adapter
+from tests.engine.models.lora.test_lora import write_adapter
 from tests.engine.server.served import TOKEN, WAIT, Served, ask
 
 ROOT = Path(__file__).parents[3]

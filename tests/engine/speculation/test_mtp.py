@@ -17,7 +17,7 @@ from engine.__main__ import main
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Done, Message, Prefill, Stats, Text
 from engine.errors import BadSetting
-from engine.models.mtp import MtpModel
+from engine.models.drafting.mtp import MtpModel
 from engine.models.paged import PagedCache
 from engine.settings import (
     CacheSettings,
@@ -30,7 +30,7 @@ from engine.settings import (
 )
 from engine.speculation.mtp import MtpDrafter
 from tests.engine.models.architectures import ids, write_checkpoint
-from tests.engine.models.mtp_files import KINDS, outer_tensors, write_file, write_folder
+from tests.engine.models.drafting.mtp_files import KINDS, outer_tensors, write_file, write_folder
 
 GREEDY = SamplerSettings(temperature=0.0)
 SAMPLED = SamplerSettings(temperature=0.9, top_k=40, seed=7)

@@ -8,7 +8,7 @@ import pytest
 
 from engine.chat import finished, open_chat
 from engine.settings import CacheSettings, LoadSettings, SpeculationSettings
-from tests.engine.models.assistant_files import PAIRS, write_pair
+from tests.engine.models.drafting.assistant_files import PAIRS, write_pair
 from tests.engine.speculation.test_assistant import perfect
 from tests.engine.speculation.test_mtp import GREEDY, NONE, asked, written
 from tests.simt.fake import FakeDevice

@@ -30,7 +30,7 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
-from tests.engine.models.test_lora import write_adapter
+from tests.engine.models.lora.test_lora import write_adapter
 from tests.simt.backend.test_replies import ASK, DRAWN, FEW, GREEDY, NGRAMS, Reply
 from tests.simt.fake import FakeDevice
 from tests.simt.fake_machine import FakeMachine, install

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from engine.backends.cuda.layouts.table import weight_layout_for
 from engine.backends.reference import ReferenceBackend
 from engine.models import preparation
-from engine.models.lora import apply_adapters
+from engine.models.lora.apply import apply_adapters
 from engine.settings import LoadSettings
 from engine.tensors import RawTensor
 from engine.weights import FORMATS, open_checkpoint
@@ -24,10 +24,10 @@ from engine.weights.lora_adapter import open_adapter
 from engine.weights.transform.quantize import quantise
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.lora.test_lora import changed, write_adapter
+from tests.engine.models.lora.test_lora_changes import BIASED
+from tests.engine.models.lora.test_lora_changes import write_adapter as write_changes
 from tests.engine.models.oracle import finish, load, logits, read_model
-from tests.engine.models.test_lora import changed, write_adapter
-from tests.engine.models.test_lora_changes import BIASED
-from tests.engine.models.test_lora_changes import write_adapter as write_changes
 from tests.engine.models.test_packed_models import plain_folder
 from tests.engine.weights.packed.test_packed_folders import PACKINGS
 from tests.simt.fake import FakeDevice

@@ -9,7 +9,7 @@ import pytest
 
 from engine.chat import finished, open_chat
 from engine.settings import CacheSettings, LoadSettings
-from tests.engine.models.mtp_files import KINDS, write_folder
+from tests.engine.models.drafting.mtp_files import KINDS, write_folder
 from tests.engine.speculation.test_mtp import GREEDY, HEAD, NONE, asked, perfect, perfect_outer, written
 from tests.simt.fake import FakeDevice
 from tests.simt.fake_machine import install

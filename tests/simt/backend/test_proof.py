@@ -29,8 +29,8 @@ from engine.models.proof import cases, first_use
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSettings
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import case_folders
+from tests.engine.models.lora.test_lora import write_adapter
 from tests.engine.models.oracle import load
-from tests.engine.models.test_lora import write_adapter
 from tests.engine.weights.packed.test_packed_folders import PACKINGS
 from tests.simt.backend.test_replies import ASK, DRAWN, Reply
 from tests.simt.fake import FakeDevice

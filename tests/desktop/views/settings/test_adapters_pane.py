@@ -12,8 +12,8 @@ from desktop.services.settings.validation import CHECKS
 from desktop.views.settings.folder_list_editor import FolderListEditor
 from desktop.views.settings.form import SettingsForm
 from engine.settings import AdapterSettings
-from tests.engine.models.lora_files import write_gguf_adapter
-from tests.engine.models.test_lora import write_adapter
+from tests.engine.models.lora.lora_files import write_gguf_adapter
+from tests.engine.models.lora.test_lora import write_adapter
 from tests.tiny import write_gguf
 
 PAIRS = {"blk.0.attn_v.weight": (np.ones((2, 96), np.float32), np.ones((64, 2), np.float32))}

@@ -20,7 +20,7 @@ from engine.compat.exllamav2.generator import (
     ExLlamaV2SelectFilter,
 )
 from engine.errors import BadSetting, NotSupportedYet
-from tests.engine.models.test_lora import write_adapter
+from tests.engine.models.lora.test_lora import write_adapter
 
 GREEDY = ExLlamaV2Sampler.Settings.greedy()
 PROMPTS = ["the quick brown fox", "the dog", "hello there, how are", "the fire is"]

@@ -18,7 +18,7 @@ from engine.compat.exllamav2 import (
 )
 from engine.compat.exllamav2.generator import ExLlamaV2Sampler, ExLlamaV2StreamingGenerator
 from engine.errors import ContextTooLong, NotSupportedYet
-from tests.engine.models.test_lora import write_adapter
+from tests.engine.models.lora.test_lora import write_adapter
 
 GREEDY = ExLlamaV2Sampler.Settings.greedy()
 TEXT = "the quick brown fox jumps over the lazy dog and the fire is warm"

@@ -32,7 +32,7 @@ from engine.compat.exllamav2.generator import (
 from engine.compat.exllamav2.settings import BREAKERS
 from engine.errors import ModelNotFound, NotSupportedYet
 from engine.text.tokenizer.tokenizer import Tokenizer
-from tests.engine.models.test_lora import write_adapter
+from tests.engine.models.lora.test_lora import write_adapter
 from tests.engine.text.tokenizer.vocabularies import sentencepiece_metadata
 from tests.tiny import write_gguf
 

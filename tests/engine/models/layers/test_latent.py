@@ -14,8 +14,8 @@ from transformers import AutoConfig
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architectures import ARCHITECTURES
 from engine.models.config import ModelConfig
+from engine.models.config.latent import LatentAttention
 from engine.models.headers.keys import Keys
-from engine.models.latent_config import LatentAttention
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import SMALL, ids, write_case_gguf, write_checkpoint
 from tests.engine.models.latent_cases import PLAIN

@@ -38,7 +38,7 @@ from engine.compat.exllamav2.generator import (
 from engine.compat.exllamav2.generator.filters import ExLlamaV2PrefixFilter
 from engine.compat.exllamav2.server import ExLlamaV2WebSocketServer
 from engine.errors import NotSupportedYet
-from tests.engine.models.test_lora import write_adapter
+from tests.engine.models.lora.test_lora import write_adapter
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from engine.compat.exllamav2.generator import (
     ExLlamaV2Sampler,
     ExLlamaV2StreamingGenerator,
 )
-from tests.engine.models.test_lora import write_adapter
+from tests.engine.models.lora.test_lora import write_adapter
 
 pytestmark = pytest.mark.slow
 

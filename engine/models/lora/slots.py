@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.models.decoder import QUERY_PARTS
+from engine.models.building.decoder import QUERY_PARTS
+from engine.models.building.source import PARTS
 from engine.models.layers.latent import latent_orders
 from engine.models.layers.parts import Linear, Order, Slot
 from engine.models.layers.recurrent import fused_orders, tiled_orders
 from engine.models.layers.row_orders import fused_order, half_of_queries
 from engine.models.names import TensorNames
-from engine.models.source import PARTS
 
 if TYPE_CHECKING:
     from engine.models.architecture import Architecture

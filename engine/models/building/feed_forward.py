@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from engine.models.building.source import WHOLE, View, WeightSource, linear
 from engine.models.config import ModelConfig
-from engine.models.experts_config import Experts
+from engine.models.config.experts import Experts
 from engine.models.layers.mixture import beside_experts, expert_table, mixture, past_attention
 from engine.models.layers.parts import FeedForward, GatedMlp, Linear, Norm, PlainMlp
 from engine.models.layers.xielu import xielu_numbers
 from engine.models.names import TensorNames
-from engine.models.source import WHOLE, View, WeightSource, linear
 
 
 def experts_of(config: ModelConfig, layer: int) -> Experts | None:

@@ -16,7 +16,7 @@ from engine.chat import finished, open_chat
 from engine.core import ChatRequest, Done, Loading, Message, Text
 from engine.errors import BadCheckpoint, BadSetting, EngineError, ModelNotFound, UnsupportedModel
 from engine.generator.adapter_slot import parse_adapters
-from engine.models.lora import apply_adapters
+from engine.models.lora.apply import apply_adapters
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.weights.lora_adapter import open_adapter
 from tests.engine.models.oracle import load, logits

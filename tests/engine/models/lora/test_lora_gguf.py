@@ -15,13 +15,13 @@ from engine.chat import finished, open_chat
 from engine.core import ChatRequest, Message, Text
 from engine.errors import BadCheckpoint, BadSetting, EngineError, ModelNotFound, UnsupportedModel
 from engine.models.load import find_architecture
-from engine.models.lora import apply_adapters
+from engine.models.lora.apply import apply_adapters
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.weights import open_checkpoint
 from engine.weights.lora_adapter import open_adapter
-from tests.engine.models.lora_files import Pair, write_gguf_adapter
+from tests.engine.models.lora.lora_files import Pair, write_gguf_adapter
+from tests.engine.models.lora.test_lora import IDS, matrices, write_adapter
 from tests.engine.models.oracle import load, logits
-from tests.engine.models.test_lora import IDS, matrices, write_adapter
 from tests.tiny import (
     TINY,
     Tiny,

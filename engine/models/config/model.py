@@ -9,14 +9,14 @@ from engine.backends.indexer_keys import cached_keys
 from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.backends.states import StateShape
 from engine.errors import BadCheckpoint
-from engine.models.compressed_config import CompressedAttention
-from engine.models.experts_config import Experts, Limits
-from engine.models.gemma_config import AltUp, PerLayer
-from engine.models.hyper_config import Cycles, GatedStreams, HyperConnections, Loops
-from engine.models.indexer_config import Indexer
-from engine.models.latent_config import LatentAttention
+from engine.models.config.compressed import CompressedAttention
+from engine.models.config.experts import Experts, Limits
+from engine.models.config.gemma import AltUp, PerLayer
+from engine.models.config.hyper import Cycles, GatedStreams, HyperConnections, Loops
+from engine.models.config.indexer import Indexer
+from engine.models.config.latent import LatentAttention
+from engine.models.config.recurrent import PLAIN, Multipliers, Recurrent, SharedBlocks, state_parts
 from engine.models.layers.rope import RopeConfig
-from engine.models.recurrent_config import PLAIN, Multipliers, Recurrent, SharedBlocks, state_parts
 from engine.words import _
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine.backends.base import AttentionShape, Weight
-from engine.models.attention import (
+from engine.models.building.attention import (
     Attention,
     BesideAttention,
     FusedQkv,
@@ -18,9 +18,11 @@ from engine.models.attention import (
     SeparateQkv,
     qk_norm,
 )
+from engine.models.building.feed_forward import FeedForwards, experts_of
+from engine.models.building.source import WHOLE, View, WeightSource, linear, linear_parts, norm, vector_if
 from engine.models.config import ModelConfig
-from engine.models.feed_forward import FeedForwards, experts_of
-from engine.models.hyper_config import Loops
+from engine.models.config.hyper import Loops
+from engine.models.config.recurrent import Rwkv4, Rwkv6, Rwkv7
 from engine.models.layers.altup import altup_blocks
 from engine.models.layers.before_head import before_head
 from engine.models.layers.compressed import compressed_mixer
@@ -42,8 +44,6 @@ from engine.models.layers.rwkv4 import rwkv_4_mixing
 from engine.models.layers.rwkv6 import mixing_blocks, rwkv_6_mixing
 from engine.models.layers.whole import Blocks, Parts, Stack
 from engine.models.names import TensorNames
-from engine.models.recurrent_config import Rwkv4, Rwkv6, Rwkv7
-from engine.models.source import WHOLE, View, WeightSource, linear, linear_parts, norm, vector_if
 from engine.tensors import Floats
 
 Layers = Callable[["Builder"], Generator[int, None, Stack]]

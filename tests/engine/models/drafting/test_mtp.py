@@ -18,13 +18,19 @@ from engine.backends.reference import ReferenceBackend
 from engine.chat import finished, open_chat
 from engine.errors import BadSetting
 from engine.models import describe
+from engine.models.drafting.mtp import read_head
 from engine.models.memory.fit import head_of
-from engine.models.mtp import read_head
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ids
-from tests.engine.models.mtp_files import KINDS, expected_head, outer_tensors, write_file, write_folder
+from tests.engine.models.drafting.mtp_files import (
+    KINDS,
+    expected_head,
+    outer_tensors,
+    write_file,
+    write_folder,
+)
 from tests.engine.models.oracle import finish, load
 from tests.simt.fake import FakeDevice
 

@@ -18,14 +18,14 @@ from engine.backends.base import Array, Backend, MemoryEstimator, Ops
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting
 from engine.models.base import Model, Weights
+from engine.models.building.decoder import mtp_block, norm_of
+from engine.models.building.source import Loader, Survey, WeightSource, linear
 from engine.models.config import ModelConfig
-from engine.models.decoder import mtp_block, norm_of
 from engine.models.layers.parts import Block, Linear, Norm
 from engine.models.layers.whole import Blocks, Parts
 from engine.models.load import check_memory, find_architecture, read_config
 from engine.models.memory.fit import prefill_rows
 from engine.models.names import TensorNames
-from engine.models.source import Loader, Survey, WeightSource, linear
 from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
 from engine.words import _

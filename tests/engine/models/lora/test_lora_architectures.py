@@ -12,12 +12,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from engine.errors import BadSetting
-from engine.models.lora import apply_adapters
+from engine.models.lora.apply import apply_adapters
 from engine.weights import open_checkpoint
 from engine.weights.lora_adapter import open_adapter
 from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import Case, ids, write_case_gguf, write_checkpoint
-from tests.engine.models.lora_files import write_gguf_adapter
+from tests.engine.models.lora.lora_files import write_gguf_adapter
 from tests.engine.models.oracle import load, logits
 
 FEW = ("InternLM 2", "GPT-2", "Phi-3, Phi-4", "GLM-4", "Qwen 3.5")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine.backends.states import ConvolutionShape, LinearAttentionShape, MeanShape, StateShape
 from engine.errors import BadCheckpoint
-from engine.models.convolved_config import ConvolvedHeads
+from engine.models.config.convolved import ConvolvedHeads
 from engine.words import _
 
 

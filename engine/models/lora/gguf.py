@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.errors import BadSetting
+from engine.models.building.source import View
+from engine.models.config.recurrent import DeltaNet
 from engine.models.layers.parts import Linear, Order, Slot
-from engine.models.lora_slots import adapter_slots
+from engine.models.lora.slots import adapter_slots
 from engine.models.names import TensorNames
-from engine.models.recurrent_config import DeltaNet
-from engine.models.source import View
 from engine.weights.adapter import Adapter
 from engine.words import _
 

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from engine.backends.cpu.backend import CpuBackend
 from engine.errors import BadSetting, EngineError, UnsupportedModel
-from engine.models.lora import apply_adapters
+from engine.models.lora.apply import apply_adapters
 from engine.weights.lora_adapter import open_adapter
 from tests.engine.models.oracle import load, logits
 from tests.tiny import TINY, tiny_weights, write_folder, write_gguf

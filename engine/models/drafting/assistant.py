@@ -20,13 +20,13 @@ from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting
 from engine.models.architectures.gemma4_assistant import ASSISTANT, AssistantConfig, read_assistant_config
 from engine.models.base import Model, Weights, rope_tables
+from engine.models.building.decoder import layers_of, norm_of
+from engine.models.building.source import Loader, Survey, WeightSource, linear
 from engine.models.config import ModelConfig
-from engine.models.decoder import layers_of, norm_of
 from engine.models.layers.parts import Linear, Norm, RopeTables
 from engine.models.layers.whole import Parts, Stack
 from engine.models.load import check_memory
 from engine.models.names import TensorNames
-from engine.models.source import Loader, Survey, WeightSource, linear
 from engine.tensors import Floats, Ints, RawTensor
 from engine.weights.checkpoint import Checkpoint
 from engine.words import _

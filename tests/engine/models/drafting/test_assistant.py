@@ -13,12 +13,18 @@ from engine.backends.base import Backend
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference import ReferenceBackend
-from engine.models.assistant import read_assistant
+from engine.models.drafting.assistant import read_assistant
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ids
-from tests.engine.models.assistant_files import LENGTHS, PAIRS, expected, write_assistant_file, write_pair
+from tests.engine.models.drafting.assistant_files import (
+    LENGTHS,
+    PAIRS,
+    expected,
+    write_assistant_file,
+    write_pair,
+)
 from tests.engine.models.oracle import finish, load
 from tests.simt.fake import FakeDevice
 
