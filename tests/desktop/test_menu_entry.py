@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from PySide6.QtGui import QImage
@@ -157,7 +159,77 @@ def test_the_registry_and_the_shortcut_of_windows() -> None:
     assert not [key for key, _, _ in entries if key.endswith(".json")]  # a JSON file's own program stays
     script = windows.shortcut_script(start, icon, Path("Inglenook.lnk"))
     assert "'--data \"D:\\it''s mine\"'" in script
+    assert script.split("; ")[1:3] == [
+        "$link.TargetPath = 'C:\\My tools\\inglenook.exe'",
+        "$link.Arguments = '--data \"D:\\it''s mine\"'",
+    ]
     assert script.endswith("$link.Save()")
+
+
+class Registry(ModuleType):
+    """Stands for `winreg`: the values of the current user by (key, name). A key goes only if it is empty."""
+
+    HKEY_CURRENT_USER, REG_SZ, KEY_SET_VALUE = object(), 1, 2
+
+    def __init__(self) -> None:
+        super().__init__("winreg")
+        self.values: dict[tuple[str, str], str] = {}
+        self.keys = {"Software\\Classes\\.gguf"}
+
+    def CreateKeyEx(self, _root: object, key: str) -> AbstractContextManager[str]:
+        names = key.split("\\")
+        self.keys |= {"\\".join(names[:count]) for count in range(3, len(names) + 1)}
+        return nullcontext(key)
+
+    def OpenKey(self, _root: object, key: str, access: int) -> AbstractContextManager[str]:
+        assert access == self.KEY_SET_VALUE
+        if key not in self.keys:
+            raise FileNotFoundError(key)
+        return nullcontext(key)
+
+    def SetValueEx(self, key: str, name: str, _free: int, kind: int, text: str) -> None:
+        assert kind == self.REG_SZ
+        self.values[key, name] = text
+
+    def DeleteValue(self, key: str, name: str) -> None:
+        if self.values.pop((key, name), None) is None:
+            raise FileNotFoundError(name)
+
+    def DeleteKey(self, _root: object, key: str) -> None:
+        if key not in self.keys:
+            raise FileNotFoundError(key)
+        assert not any(other.startswith(key + "\\") for other in self.keys), "Windows refuses this"
+        self.keys.remove(key)
+        self.values = {place: text for place, text in self.values.items() if place[0] != key}
+
+
+def test_the_entry_on_windows_is_added_and_removed_without_a_trace(tmp_path, monkeypatch) -> None:
+    found = Registry()
+    monkeypatch.setitem(sys.modules, "winreg", found)
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("APPDATA", str(tmp_path / "roaming"))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    place, icon = windows.shortcut(), tmp_path / "local" / "Inglenook" / "inglenook.ico"
+    assert place == tmp_path / "roaming/Microsoft/Windows/Start Menu/Programs/Inglenook.lnk"
+
+    def powershell(command: list[str], **_options: object) -> subprocess.CompletedProcess[str]:
+        assert command[0] == "powershell"
+        place.parent.mkdir(parents=True)
+        place.touch()
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(windows.subprocess, "run", powershell)
+    start = Starting(("inglenook.exe",))
+    assert "was added" in windows.install(start)
+    assert icon.read_bytes()[:4] == b"\0\0\1\0"
+    assert found.values == {(key, name): text for key, name, text in windows.registry(start, icon)}
+    found.values["Software\\Classes\\.gguf\\OpenWithProgids", "Another.Program"] = ""
+    assert "was removed" in windows.uninstall()
+    assert not place.exists()
+    assert not icon.exists()
+    assert list(found.values) == [("Software\\Classes\\.gguf\\OpenWithProgids", "Another.Program")]
+    assert not any("Inglenook" in key for key in found.keys)
+    assert "was not in" in windows.uninstall()
 
 
 def test_a_shortcut_that_powershell_does_not_create_is_reported(tmp_path, monkeypatch) -> None:

@@ -259,6 +259,13 @@ def test_drafting_is_on_without_a_draft_model(talking: Harness) -> None:
     assert "no draft model is chosen" in talking.said["draft_refused"][-1][0]
 
 
+def test_a_model_without_a_head_of_its_own_cannot_draft_with_it(talking: Harness) -> None:
+    talking.session.set_settings(SpeculationSettings(method="mtp"))
+    assert not talking.session.submit("hello")
+    assert talking.said["draft_refused"][-1][0].startswith("echo has no head of its own for drafting.")
+    assert talking.texts() == []
+
+
 def test_the_engines_error_about_the_draft_model_is_saved_with_the_reply(harness: Harness) -> None:
     load_big(harness)
     with harness.qtbot.waitSignal(harness.session.drafts.answered):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from safetensors.numpy import save_file
 
 from engine.chat import finished, open_chat
 from engine.core import ChatRequest, Done, Loading, Message, Text
-from engine.errors import BadCheckpoint, BadSetting, EngineError, ModelNotFound, UnsupportedModel
-from engine.generator.adapter_slot import parse_adapters
+from engine.errors import BadCheckpoint, BadSetting, Cancelled, EngineError, ModelNotFound, UnsupportedModel
+from engine.generator.adapter_slot import AdapterSlot, parse_adapters
 from engine.models.lora.apply import apply_adapters
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.weights.lora_adapter import open_adapter
@@ -176,6 +177,21 @@ def test_lines(tmp_path: Path) -> None:
     for line in ("/x = much", "/x = nan", "/x = 100.5", "/x = -100.5"):
         with pytest.raises(BadSetting, match="strength"):
             parse_adapters([line])
+
+
+def test_loading_adapters_can_be_stopped(tmp_path: Path) -> None:
+    """Before each file, after its progress; the model is as before."""
+    lines = [str(write_adapter(tmp_path / name)) for name in ("a", "b")]
+    stop = threading.Event()
+    model: Any = SimpleNamespace(key="")
+    slot = AdapterSlot(model)
+    loading = slot.make_usual(lines, stop)
+    assert next(loading) == Loading("Loading the adapters", 0, 2)
+    assert next(loading) == Loading("Loading the adapters", 1, 2)
+    stop.set()
+    with pytest.raises(Cancelled, match="Loading the adapters was stopped"):
+        next(loading)
+    assert (slot.usual, model.key) == ((), "")
 
 
 @pytest.mark.slow
