@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.system.notifications import ReplyWatch
+from desktop.settings import Behaviour
 from tests.desktop.services.conftest import Harness
 
 SERVICE = """
@@ -105,12 +108,94 @@ class Shown:
 
     def __init__(self) -> None:
         self.titles: list[str] = []
+        self.texts: list[str] = []
+        self.clicked: Callable[[str], None] = lambda _token: None
+        self.failed: Callable[[], None] = lambda: None
+        self.closed = False
 
-    def show(self, title: str, *_what: object) -> None:
+    def show(self, title: str, text: str, clicked: Callable[[str], None], failed: Callable[[], None]) -> None:
         self.titles.append(title)
+        self.texts.append(text)
+        self.clicked, self.failed = clicked, failed
 
     def close(self) -> None:
-        """There is nothing to remove."""
+        self.closed = True
+
+
+def watched(talking: Harness, seconds: float, *, in_front: bool = False) -> tuple[Shown, ReplyWatch]:
+    """A watch by whose clock each reply takes so long."""
+    shown, now = Shown(), itertools.count()
+    watch = ReplyWatch(talking.session, lambda: shown, lambda: in_front, talking.session)
+    watch.clock = lambda: next(now) * seconds
+    return shown, watch
+
+
+@pytest.mark.parametrize(
+    ("seconds", "after", "text"),
+    [
+        (19.9, 20, ""),
+        (20.0, 20, "After 20 seconds"),
+        (1.0, 1, "After 1 second"),
+        (60.4, 20, "After 1 min 0 s"),
+        (125.0, 20, "After 2 min 5 s"),
+        (3600.0, 0, ""),
+    ],
+)
+def test_a_reply_that_takes_long_enough_is_shown(
+    talking: Harness, seconds: float, after: int, text: str
+) -> None:
+    shown, watch = watched(talking, seconds)
+    talking.session.set_settings(Behaviour(notify_after=after))
+    talking.ask("apples")
+    assert shown.texts == ([text] if text else [])
+    watch.close()
+    assert shown.closed == bool(text)
+
+
+def test_what_somebody_looks_at_is_not_shown(talking: Harness) -> None:
+    shown, watch = watched(talking, 100.0, in_front=True)
+    talking.ask("apples")
+    assert shown.titles == []
+    watch.close()
+
+
+def test_a_reply_that_fails_is_shown_and_one_that_is_stopped_is_not(talking: Harness) -> None:
+    shown, watch = watched(talking, 100.0)
+    talking.chat.error = ZeroDivisionError()
+    talking.ask("apples")
+    assert shown.titles == ["The reply in “apples” ended early"]
+    talking.chat.error, talking.chat.hold = None, threading.Event()
+    assert talking.session.submit("pears")
+    talking.qtbot.waitUntil(lambda: len(talking.chat.requests) == 2)
+    talking.session.stop()
+    talking.until_idle()
+    assert len(shown.titles) == 1
+    watch.close()
+
+
+def test_the_title_of_a_temporary_chat_is_not_shown(talking: Harness) -> None:
+    shown, watch = watched(talking, 100.0)
+    assert talking.session.new_temporary()
+    talking.ask("a secret")
+    talking.chat.error = ZeroDivisionError()
+    talking.ask("another")
+    assert shown.titles == ["The reply is ready", "The reply ended early"]
+    watch.close()
+
+
+def test_a_click_asks_for_the_chat_of_the_reply(talking: Harness) -> None:
+    shown, watch = watched(talking, 100.0)
+    asked: list[tuple[int, str]] = []
+    unheard: list[bool] = []
+    watch.show_requested.connect(lambda chat, token: asked.append((chat, token)))
+    watch.unheard.connect(lambda: unheard.append(True))
+    talking.ask("apples")
+    shown.clicked("leave")
+    assert asked == [(talking.session.conversation, "leave")]
+    assert unheard == []
+    shown.failed()
+    assert unheard == [True]
+    watch.close()
 
 
 def test_of_several_replies_the_last_one_tells(talking: Harness) -> None:
