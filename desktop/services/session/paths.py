@@ -42,7 +42,7 @@ def show_items(model: MessagesModel, target: Sequence[MessageItem]) -> None:
     while common < min(len(present), len(target)) and present[common].id == target[common].id:
         common += 1
     for old, new in zip(present[:common], target[:common], strict=True):
-        if old != new:
+        if old is not new and old != new:
             model.replace(old.id, new)
     turns_into = common < min(len(present), len(target)) and present[common].role == target[common].role
     first_gone = common + 1 if turns_into else common

@@ -17,7 +17,7 @@ from desktop.services.session.signals import SessionSignals, reports_store_error
 from desktop.services.settings.layered_settings import LayeredSettings, ModelLayer
 from desktop.settings import CONVERSATION_SETTINGS
 from desktop.store.conversations.participants import Author, Cast
-from desktop.store.conversations.records import HIDDEN
+from desktop.store.conversations.records import HIDDEN, StoredMessage
 from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.database.database import StoreError
@@ -49,6 +49,7 @@ class VisibleChat:
         self.listed = ConversationsModel(signals)
         self.model_layer = ModelLayer(preferences)
         self.context = self._nothing()
+        self._shown: dict[int, tuple[StoredMessage, MessageItem]] = {}
 
     def _nothing(self) -> ConversationContext:
         layers = LayeredSettings(self._preferences, self.model_layer)
@@ -87,6 +88,7 @@ class VisibleChat:
         """Show another chat. Raises `StoreError`."""
         before = self.context
         context = read_context(self._stores, self._preferences, self.model_layer, conversation_id)
+        self._shown = {}  # their words may be in another language by now
         items = self._items(context)
         self.context = context
         self._emit_place(before, entering=True)
@@ -217,7 +219,14 @@ class VisibleChat:
     def _items(self, context: ConversationContext) -> tuple[MessageItem, ...]:
         if context.is_notebook:  # its document is shown by a page of its own, not by the transcript
             return ()
-        return tuple(map(self._runner.item, context.path()))
+        return tuple(map(self._item, context.path()))
+
+    def _item(self, message: StoredMessage) -> MessageItem:
+        """A message as it is shown; made anew only if it has changed in the store or is being written."""
+        known = self._shown.get(message.id)
+        if known is None or known[0] is not message or message.state == "running":
+            known = self._shown[message.id] = message, self._runner.item(message)
+        return known[1]
 
     def touch(self, conversation_id: int) -> None:
         """Update a chat's title and place in the list. Raises `StoreError`."""

@@ -14,12 +14,12 @@ from desktop.store.conversations.messages import (
     first_title,
     read_ancestry,
     read_message,
-    read_path,
     read_path_to,
     read_tree,
     read_unshown,
 )
 from desktop.store.conversations.participants import UNNAMED, Author, Cast
+from desktop.store.conversations.path_cache import PathCache
 from desktop.store.conversations.records import (
     CHAT,
     NOTEBOOK,
@@ -50,7 +50,7 @@ class ConversationStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._search = Search(database)
+        self._search, self._paths = Search(database), PathCache(database)
         self.notices = database.notices
         with database.transaction():
             database.execute("UPDATE messages SET state = 'stopped' WHERE state = 'running'")
@@ -314,7 +314,7 @@ class ConversationStore:
 
     def path(self, conversation_id: int) -> tuple[StoredMessage, ...]:
         """The messages on the shown path, first to last."""
-        return read_path(self._database, conversation_id)
+        return self._paths.path(conversation_id)
 
     def ancestry(self, message_id: int) -> tuple[int, ...]:
         """The ids of a message and of all those above it, whether deleted or not, up to the first."""

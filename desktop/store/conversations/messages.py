@@ -17,8 +17,10 @@ __all__ = [
     "first_title",
     "read_ancestry",
     "read_message",
-    "read_path",
+    "read_messages",
+    "read_nodes",
     "read_path_to",
+    "read_shown_root",
     "read_tree",
     "read_unshown",
 ]
@@ -44,12 +46,6 @@ def read_message(database: Database, message_id: int) -> StoredMessage:
     return _message(row, tuple(int(found[0]) for found in siblings))
 
 
-def read_path(database: Database, conversation_id: int) -> tuple[StoredMessage, ...]:
-    """The messages on the shown path, first to last."""
-    tree = read_tree(database, conversation_id)
-    return _read_all(database, tree.path(), tree)
-
-
 def read_path_to(database: Database, message_id: int) -> tuple[StoredMessage, ...]:
     """The messages that lead to this one, shown or not, deleted or not, first to last; none if it is unknown.
 
@@ -57,7 +53,7 @@ def read_path_to(database: Database, message_id: int) -> tuple[StoredMessage, ..
     """
     ids = read_ancestry(database, message_id)[::-1]
     row = database.execute("SELECT conversation_id FROM messages WHERE id = ?", (message_id,)).fetchone()
-    return _read_all(database, ids, read_tree(database, row[0])) if row else ()
+    return read_messages(database, ids, read_tree(database, row[0])) if row else ()
 
 
 def read_ancestry(database: Database, message_id: int) -> tuple[int, ...]:
@@ -81,13 +77,30 @@ def read_unshown(database: Database, message_id: int) -> tuple[tuple[int, int | 
 
 def read_tree(database: Database, conversation_id: int) -> Tree:
     """The places of a conversation's present messages."""
+    nodes = read_nodes(database, conversation_id)
+    return Tree.build(nodes, read_shown_root(database, conversation_id))
+
+
+def read_shown_root(database: Database, conversation_id: int) -> int | None:
+    """The first message of the shown path, if one was chosen."""
     row = database.execute("SELECT shown_root FROM conversations WHERE id = ?", (conversation_id,)).fetchone()
-    nodes = database.execute(
-        "SELECT id, parent_id, shown_child FROM messages WHERE conversation_id = ? AND deleted = 0 "
-        "ORDER BY id",
-        (conversation_id,),
-    )
-    return Tree.build((Node(*found) for found in nodes), row[0] if row else None)
+    return row[0] if row else None
+
+
+def read_nodes(
+    database: Database, conversation_id: int, among: Sequence[int] | None = None
+) -> tuple[Node, ...]:
+    """The places of a conversation's present messages, or of those `among` them, in the order of their
+    ids.
+    """
+    only = "" if among is None else " AND id IN (SELECT value FROM json_each(?))"
+    values = (conversation_id,) if among is None else (conversation_id, json.dumps(list(among)))
+    rows = database.execute(
+        "SELECT id, parent_id, shown_child FROM messages WHERE conversation_id = ? AND deleted = 0"
+        f"{only} ORDER BY id",
+        values,
+    ).fetchall()
+    return tuple(map(Node._make, rows))
 
 
 def first_title(database: Database, conversation_id: int) -> str:
@@ -101,8 +114,12 @@ def first_title(database: Database, conversation_id: int) -> str:
     return auto_title(str(row[0])) if row else ""
 
 
-def _read_all(database: Database, ids: Sequence[int], tree: Tree) -> tuple[StoredMessage, ...]:
-    """Messages of the conversation whose tree is `tree`; a deleted one counts among its own variants."""
+def read_messages(database: Database, ids: Sequence[int], tree: Tree) -> tuple[StoredMessage, ...]:
+    """Messages of the conversation whose tree is `tree`; a deleted one counts among its own variants. None
+    takes no statement.
+    """
+    if not ids:
+        return ()
     rows = database.execute(
         f"SELECT {_COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),)
     ).fetchall()
@@ -119,6 +136,7 @@ def _message(row: tuple[Any, ...], variants: tuple[int, ...]) -> StoredMessage:
     number, conversation, parent, role, text, state, created, stats, author, persona = row
     place = variants.index(number)
     return StoredMessage(
-        number, conversation, parent, role, text, state, created, json.loads(stats), place, len(variants),
+        number, conversation, parent, role, text, state, created,
+        json.loads(stats) if stats != "{}" else {}, place, len(variants),
         Author(author, persona),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -38,6 +39,19 @@ class Tree:
             tree.nodes[node.id] = node
             tree.children.setdefault(node.parent, []).append(node.id)
         return tree
+
+    def put(self, number: int, node: Node | None) -> int | None:
+        """The message `number` is now `node`, or (None) no longer present. Returns its parent, None too if it
+        was unknown.
+        """
+        known = self.nodes.pop(number, None)
+        if known is not None:
+            self.children[known.parent].remove(number)
+        if node is not None:
+            self.nodes[number] = node
+            bisect.insort(self.children.setdefault(node.parent, []), number)
+        place = node or known
+        return place.parent if place is not None else None
 
     def path(self) -> tuple[int, ...]:
         """The shown messages, first to last. Where the chosen variant is gone, the newest one is shown."""

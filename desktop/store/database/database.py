@@ -27,6 +27,7 @@ from desktop.store.database.integrity_marker import (
     request_check,
 )
 from desktop.store.database.migrations import MIGRATIONS
+from desktop.store.database.row_changes import RowChanges
 from desktop.store.database.write_lock import is_write, write_lock_of
 from desktop.store.search.folding import index_text
 from engine.platform.folders import DATA_VARIABLE, data_dir, private_file, private_folder, usual_data_dir
@@ -121,6 +122,7 @@ class Database:
         self.notices: tuple[str, ...] = ()
         self.set_aside: Path | None = None
         self.write_lock = write_lock_of(path)
+        self._watched: list[RowChanges] = []
         self._identity: tuple[int, int] | None = None
         self._connection, self._intact = _open(path, migrations)
         self._identity = _identity(path)
@@ -134,6 +136,7 @@ class Database:
         found = cls.__new__(cls)
         found.path, found.write_lock = path, write_lock_of(path)
         found.notices, found.set_aside, found._intact = (), None, False
+        found._watched = []
         found._identity = _identity(path)
         with translated(path):
             found._connection = connect_existing(path)
@@ -146,6 +149,7 @@ class Database:
         valid.
         """
         self._connection, self._intact = _open(self.path, MIGRATIONS)
+        self._watch_again()
         self._identity = _identity(self.path)
         self.notices, self.set_aside = (), None
 
@@ -192,7 +196,19 @@ class Database:
             self._connection.close()
         self.path, self.write_lock, self._identity = path, write_lock_of(path), _identity(path)
         self._connection, self._intact = connection, intact
+        self._watch_again()
         self.notices, self.set_aside = (), None
+
+    def watch(self, changes: RowChanges) -> None:
+        """Let `changes` look at this database from now on, whichever file it is. Raises `StoreError`."""
+        with translated(self.path):
+            changes.watch(self._connection)
+        self._watched.append(changes)
+
+    def _watch_again(self) -> None:
+        for changes in self._watched:
+            with translated(self.path):
+                changes.watch(self._connection)
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         """Run one statement.
@@ -225,6 +241,8 @@ class Database:
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+            for changes in self._watched:
+                changes.undone()
             raise
 
     def close(self) -> None:

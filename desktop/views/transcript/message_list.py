@@ -18,11 +18,15 @@ from desktop.views.transcript.thinking import seconds_of
 
 __all__ = ["MessageList"]
 
+_SPLIT_AT_ONCE = 30
+"""The last of many messages, of which the screen shows some."""
+
 
 class MessageList:
     """Keeps `layout` in step with the messages; heights of new rows are estimates for `style` and `width`.
 
-    New messages are split at the thinking `tags`.
+    New messages are split at the thinking `tags`. Of many, only the last are at first: the others are `whole`
+    until they come near the screen. `splits` counts how often that was.
     """
 
     def __init__(self, style: Style) -> None:
@@ -31,13 +35,14 @@ class MessageList:
         self.style = style
         self.width = style.column
         self.tags: Sequence[Tag] = THINKING_TAGS
+        self.splits = 0
         self._unfolded = True
         self._numbers: dict[int, int] = {}
         self._waiting: set[int] = set()
 
     def reset(self, items: Sequence[MessageItem]) -> None:
         """Show other messages."""
-        self.all = [MessageRows(item, self.tags, self._unfolded) for item in items]
+        self.all = self._made(items)
         self._numbers.clear()
         self._number(0)
         self._find_waiting()
@@ -47,7 +52,7 @@ class MessageList:
 
     def insert(self, position: int, items: Sequence[MessageItem]) -> None:
         """Insert messages before the one at `position`."""
-        made = [MessageRows(item, self.tags, self._unfolded) for item in items]
+        made = self._made(items)
         start = self._start(position)
         self.all[position:position] = made
         self._number(position)
@@ -55,6 +60,31 @@ class MessageList:
         rows = [row for message in made for row in message.rows]
         self.layout.estimate(rows, self.style, self.width)
         self.layout.replace(start, 0, rows)
+
+    def _made(self, items: Sequence[MessageItem]) -> list[MessageRows]:
+        whole = len(items) - _SPLIT_AT_ONCE
+        return [
+            MessageRows(item, self.tags, self._unfolded, whole=place < whole and not item.running)
+            for place, item in enumerate(items)
+        ]
+
+    def split(self, rows: Iterable[Row]) -> bool:
+        """Give the messages of `rows` that are whole yet rows of their own; returns whether there were
+        any.
+        """
+        found = [self._numbers[row.item.id] for row in rows if row.kind is RowKind.WHOLE]
+        if found:
+            self.splits += 1
+            first, last = min(found), max(found)
+            start, count = self._start(first), self._start(last + 1) - self._start(first)
+            for position in found:
+                self.all[position].sync()
+                if self.all[position].waits:
+                    self._waiting.add(self.all[position].item.id)
+            new = [row for message in self.all[first : last + 1] for row in message.rows]
+            self.layout.estimate(new, self.style, self.width)
+            self.layout.replace(start, count, new)
+        return bool(found)
 
     def remove(self, first: int, last: int) -> None:
         """Remove the messages from `first` to `last`."""
@@ -132,7 +162,8 @@ class MessageList:
             self._unfolded = unfolded
             for position, message in enumerate(self.all):
                 message.unfolded = unfolded
-                self.sync(position)
+                if not message.whole:
+                    self.sync(position)
 
     def fill_thought_times(self, rows: Iterable[Row], trace: Callable[[int], TokenTrace | None]) -> bool:
         """Take the exact times of thoughts whose heads are in `rows` from the tokens of their messages.
@@ -180,10 +211,18 @@ class MessageList:
             base = message.rows[0].index
             low = first.index - base if position == start else 0
             high = last.index - base if position == end else len(message.rows) - 1
-            text = message.copied(low, high).strip("\r\n")
+            text = self._source(message, low, high).strip("\r\n")
             if text:
                 parts.append(text)
         return "\n\n".join(parts)
+
+    def _source(self, message: MessageRows, low: int, high: int) -> str:
+        """What is copied of a message; a whole one may hide thoughts, which only its own rows tell."""
+        text, opened = message.item.text, message.item.opened
+        if message.whole and (opened or any(mark in text for tag in self.tags for mark in tag)):
+            message = MessageRows(message.item, self.tags, self._unfolded)
+            high = len(message.rows) - 1
+        return message.copied(low, high)
 
     def _start(self, position: int) -> int:
         """The index of the first row of the message at `position`."""

@@ -31,11 +31,19 @@ class MessageRows:
 
     `tags` are the thinking tags of its model. Thoughts are folded when they are over, and while they grow
     unless `unfolded`; the reader can fold and unfold each.
+
+    A `whole` message costs next to nothing: it is one row of the kind `WHOLE` until the first `sync`, whose
+    header is the same row object, so that what is tied to it stays where it is.
     """
 
-    def __init__(self, item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS, unfolded: bool = True) -> None:
-        self._tags, self._pages = tags, 1
-        self._opened = item.opened
+    def __init__(
+        self,
+        item: MessageItem,
+        tags: Sequence[Tag] = THINKING_TAGS,
+        unfolded: bool = True,
+        whole: bool = False,
+    ) -> None:
+        self._tags, self._pages, self._opened = tags, 1, item.opened
         self.unfolded = unfolded
         self.thoughts = ThoughtTimes()
         self.item = item
@@ -46,8 +54,12 @@ class MessageRows:
         self._folds: dict[int, bool] = {}
         self._frame: dict[tuple[RowKind, int], Row] = {}
         self._changed: set[Row] = set()
-        self._restart()
-        self.sync()
+        self.whole = whole
+        if whole:
+            self.rows = [Row(RowKind.WHOLE, item, item.text, item.text, gap=_FIRST_GAP)]
+        else:
+            self._restart()
+            self.sync()
 
     def _restart(self) -> None:
         self._intake = Intake(self._tags, self._opened, self._pages)
@@ -66,7 +78,7 @@ class MessageRows:
     @property
     def waits(self) -> bool:
         """Whether there is text for another `step`."""
-        return self.item.role != "user" and self._intake.waits(self.item.text)
+        return not self.whole and self.item.role != "user" and self._intake.waits(self.item.text)
 
     def step(self) -> None:
         """Take the next piece of a long text.
@@ -89,6 +101,9 @@ class MessageRows:
 
     def update(self, item: MessageItem) -> None:
         """The message is now `item`."""
+        if self.whole:
+            self.item, self._opened = item, item.opened
+            return
         old = self.item
         # a reply that begins or ends may have other tokens
         self.inspected = self.inspected and item.running == old.running
@@ -124,6 +139,8 @@ class MessageRows:
     def sync(self) -> int:
         """Bring `rows` up to date; returns how many rows at the start are the same objects and unchanged."""
         self._changed.clear()
+        if self.whole:
+            self._split()
         old, self.rows = self.rows, self._make()
         unchanged = 0
         for before, now in zip(old, self.rows, strict=False):
@@ -131,6 +148,15 @@ class MessageRows:
                 break
             unchanged += 1
         return unchanged
+
+    def _split(self) -> None:
+        """Make the only row of a whole message its header."""
+        self.whole = False
+        head = self.rows[0]
+        head.kind, head.source, head.measured = RowKind.HEADER, "", False
+        self._frame[RowKind.HEADER, 0] = head
+        self._changed.add(head)
+        self._restart()
 
     def copied(self, first: int, last: int) -> str:
         """The Markdown source of the rows from `first` to `last` (indexes in `rows`), without hidden

@@ -20,6 +20,8 @@ _LINES = {
     RowKind.FOOTER: 1.9, RowKind.ATTACHMENT: 1.9, RowKind.PICTURE: 14.0,
     RowKind.MORE: 1.9,
 }  # fmt: skip
+_AROUND = 3.6
+"""Lines that the header and the footer of a message take, with the space around them."""
 
 
 class RowLayout:
@@ -88,6 +90,8 @@ class RowLayout:
         if fixed is not None:
             return fixed
         breaks = row.text.count("\n")
+        if row.kind is RowKind.WHOLE:
+            return (len(row.text) / per_line + breaks * 0.55 + 0.45) * 1.4 + _AROUND
         if row.kind is RowKind.CODE:
             return (breaks + 1) * 1.0 + 2.6
         if row.kind is RowKind.MATH:

@@ -42,7 +42,8 @@ class Column(NamedTuple):
 class Arrangement(NamedTuple):
     """Rows in their column: `scroll()` is the scroll position that is asked for, `pinned()` the rows whose
     widgets live on off the screen, `held` the row that stays in place (None for the last), `most` the
-    microseconds of work that may be done.
+    microseconds of work that may be done. `split(rows)` gives whole messages among them rows of their own;
+    it returns whether there were any.
     """
 
     layout: RowLayout
@@ -50,6 +51,7 @@ class Arrangement(NamedTuple):
     column: Column
     scroll: Callable[[], int]
     pinned: Callable[[], Collection[Row]]
+    split: Callable[[Iterable[Row]], bool]
     held: Row | None = None
     most: int = EFFORT
 
@@ -126,6 +128,8 @@ class RowPool:
             value = self._clamp(layout, column, plan.scroll())
             first = max(0, layout.at(value - reach))
             reached = layout.rows[first : layout.at(value + column.height + reach) + 1]
+            if plan.split(reached):
+                continue
             lowest, top, bottom = -1, layout.at(value), layout.at(value + column.height)
             held = plan.held.index if plan.held is not None and layout.holds(plan.held) else bottom
             # what is on the screen comes first; no gap is left that would push away what is beyond it later

@@ -22,7 +22,7 @@ _SHOWN = (
 
 
 class RowKind(StrEnum):
-    """One kind for each class of row widget."""
+    """One kind for each class of row widget, and one without."""
 
     HEADER = "header"
     TEXT = "text"
@@ -40,6 +40,8 @@ class RowKind(StrEnum):
     ATTACHMENT = "attachment"
     PICTURE = "picture"
     MORE = "more"
+    WHOLE = "whole"
+    """A message that nobody has looked at yet, in one row; it gets its own rows before it is shown."""
 
 
 @dataclass(eq=False, slots=True)

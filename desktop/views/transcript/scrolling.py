@@ -109,7 +109,9 @@ class Scrolling:
             self.take_anchor()
         most = SCROLLING_EFFORT if perf_counter() - self._moved < _SCROLLS_S else EFFORT
         held = self._anchor.row if self._anchor is not None and not self.at_end else None
-        return Arrangement(layout, messages.style, column, self._target, self._pinned, held, most)
+        return Arrangement(
+            layout, messages.style, column, self._target, self._pinned, messages.split, held, most
+        )
 
     def end(self, value: int) -> None:
         """The rows are placed for scroll position `value`."""

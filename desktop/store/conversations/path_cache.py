@@ -1,0 +1,58 @@
+"""The shown path of one conversation, kept while it is true: a chat of thousands of messages is read once,
+and of a change only the messages that it changes.
+"""
+
+from __future__ import annotations
+
+from desktop.store.conversations.messages import read_messages, read_nodes, read_shown_root, read_tree
+from desktop.store.conversations.records import StoredMessage
+from desktop.store.conversations.tree import Tree
+from desktop.store.database.database import Database
+from desktop.store.database.row_changes import RowChanges
+
+__all__ = ["PathCache"]
+
+
+class PathCache:
+    """Reads paths; that of the conversation asked for last costs only what has changed since."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._changes: RowChanges | None = None  # until the first path
+        self._conversation = 0
+        self._tree = Tree()
+        self._found: dict[int, StoredMessage] = {}
+
+    def path(self, conversation_id: int) -> tuple[StoredMessage, ...]:
+        """The messages on the shown path, first to last. A message that has not changed is the same object
+        as before. Raises `StoreError`.
+        """
+        changed = self._changed()
+        known, self._conversation = self._conversation, 0  # nothing is known if reading fails
+        if changed is None or known != conversation_id:
+            self._tree, self._found = read_tree(self._database, conversation_id), {}
+        else:
+            self._take(conversation_id, changed)
+        ids = self._tree.path()
+        new = [number for number in ids if number not in self._found]
+        self._found.update((each.id, each) for each in read_messages(self._database, new, self._tree))
+        self._conversation = conversation_id
+        return tuple(map(self._found.__getitem__, ids))
+
+    def _changed(self) -> frozenset[int] | None:
+        if self._changes is None:
+            changes = RowChanges("messages")
+            self._database.watch(changes)
+            self._changes = changes
+        return self._changes.take(self._database.execute("PRAGMA data_version").fetchone()[0])
+
+    def _take(self, conversation_id: int, changed: frozenset[int]) -> None:
+        """Bring the tree up to date; forget the changed messages and their siblings, whose counts differ."""
+        tree = self._tree
+        tree.shown_root = read_shown_root(self._database, conversation_id)
+        present = {node.id: node for node in read_nodes(self._database, conversation_id, sorted(changed))}
+        for number in changed:
+            self._found.pop(number, None)
+            parent = tree.put(number, present.get(number))
+            for sibling in tree.children.get(parent, ()):
+                self._found.pop(sibling, None)

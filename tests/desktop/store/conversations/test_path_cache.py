@@ -1,0 +1,119 @@
+"""Paths that are read again only where something has changed are those that are read anew."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from desktop.store.conversations import path_cache
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.conversations.path_cache import PathCache
+from desktop.store.conversations.trash import empty_trash
+from desktop.store.database.database import Database
+from tests.desktop.store.conversations.test_messages import long_talk
+
+
+def anew(database: Database, conversation: int) -> tuple[object, ...]:
+    return PathCache(database).path(conversation)
+
+
+def undone(store: ConversationStore, database: Database, message: int) -> None:
+    """A change that is seen and then rolled back."""
+    conversation = store.message(message).conversation_id
+    with database.transaction():
+        database.execute("UPDATE messages SET text = 'not so' WHERE id = ?", (message,))
+        assert store.path(conversation) == anew(database, conversation)
+        raise ZeroDivisionError
+
+
+def test_after_any_change_a_path_is_the_one_in_the_file(store: ConversationStore, database: Database) -> None:
+    draw = random.Random(7)
+    conversation, ids = long_talk(store, 6)
+    other, _ = long_talk(store, 3)
+    second = Database.second(database.path)
+    gone: list[int] = []
+    for number in range(400):
+        here = draw.choice(ids)
+        act = draw.randrange(12)
+        if act < 3:
+            ids.append(store.add_message(conversation, here, "user", f"new {number}").id)
+        elif act == 3:
+            ids.append(store.edit_message(here, f"edited {number}").id)
+        elif act == 4:
+            store.delete_message(here)
+            gone.append(here)
+        elif act == 5 and gone:
+            store.undelete_message(gone.pop())
+        elif act == 6:
+            store.show_variant(here)
+        elif act == 7:
+            store.resume(here)
+            store.checkpoint(here, f"so far {number}")
+        elif act == 8:
+            store.finish(here, f"done {number}", "complete", {"tokens": number})
+        elif act == 9:
+            second.execute("UPDATE messages SET text = ? WHERE id = ?", (f"elsewhere {number}", here))
+        elif act == 10:
+            with pytest.raises(ZeroDivisionError):
+                undone(store, database, here)
+        elif act == 11:
+            store.path(other)
+        if draw.random() < 0.7:
+            assert store.path(conversation) == anew(database, conversation)
+    assert store.path(conversation) == anew(database, conversation)
+    second.close()
+
+
+def test_messages_deleted_with_their_chat_and_a_replaced_file_are_noticed(
+    store: ConversationStore, database: Database
+) -> None:
+    conversation, _ = long_talk(store, 4)
+    assert len(store.path(conversation)) == 4
+    store.delete(conversation)
+    for _ in empty_trash(database):
+        pass
+    assert store.path(conversation) == ()
+    again, ids = long_talk(store, 3)
+    assert [message.id for message in store.path(again)] == ids
+    database.close()
+    database.path.unlink()
+    database.reopen()
+    assert store.path(again) == ()
+    store.create()
+    made, ids = long_talk(store, 2)
+    assert [message.id for message in store.path(made)] == ids
+    ids.append(store.add_message(made, ids[-1], "user", "third").id)
+    assert [message.id for message in store.path(made)] == ids
+
+
+def test_what_fails_to_be_read_is_read_anew(
+    store: ConversationStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation, ids = long_talk(store, 4)
+    before = store.path(conversation)
+    store.finish(ids[3], "changed", "complete", {})
+    with monkeypatch.context() as patch:
+        patch.setattr(path_cache, "read_nodes", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            store.path(conversation)
+    after = store.path(conversation)
+    assert [message.text for message in after] == [*(message.text for message in before[:3]), "changed"]
+
+
+def test_a_change_of_one_message_reads_one(store: ConversationStore) -> None:
+    """To send a message in a chat of ten thousand read forty thousand."""
+    conversation, ids = long_talk(store, 300)
+    before = store.path(conversation)
+    assert all(old is new for old, new in zip(before, store.path(conversation), strict=True))
+    store.finish(ids[299], "the end", "complete", {})
+    added = store.add_message(conversation, ids[-1], "user", "one more")
+    after = store.path(conversation)
+    assert [new for old, new in zip(before, after[:300], strict=True) if old is not new] == [after[299]]
+    assert after[299].text == "the end"
+    assert after[300] == added
+    other = store.edit_message(ids[150], "another version")
+    cut = store.path(conversation)
+    assert [message.id for message in cut] == [*ids[:150], other.id]
+    assert all(old is new for old, new in zip(before[:149], cut[:149], strict=True))
+    assert cut[150].variant_count == 2
