@@ -13,7 +13,7 @@ from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
 from engine.models.layers.parts import Changes, RopeTables, Slot
-from engine.models.layers.rope import rotary_table, scaling_table
+from engine.models.layers.positions.rope import rotary_table, scaling_table
 from engine.models.layers.whole import Parts
 from engine.models.memory.estimate import (
     LEAST_STATES,

@@ -16,7 +16,7 @@ from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
-from engine.models.layers.alibi import alibi_slopes
+from engine.models.layers.positions.alibi import alibi_slopes
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 from engine.words import _

@@ -15,7 +15,7 @@ from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_shape, hf_activation, hf_shape
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf, rope_from_hf
-from engine.models.layers.alibi import alibi_slopes
+from engine.models.layers.positions.alibi import alibi_slopes
 from engine.models.names import GGUF, TensorNames
 from engine.tensors import RawTensor
 from engine.words import _

@@ -12,7 +12,7 @@ from engine.models.architectures.bert import BERT_NAMES, from_hf
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_VOCAB
 from engine.models.headers.keys import Keys
-from engine.models.layers.distances import BUCKETS
+from engine.models.layers.positions.distances import BUCKETS
 
 _MP_NET_OFFSET = 2
 """Rows of MPNet's table of positions that are not used; its code does not read the number of padding."""

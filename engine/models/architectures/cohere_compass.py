@@ -12,7 +12,7 @@ from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_CONTEXT, hf_activation, hf_architecture, hf_shape, layer_kinds
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
-from engine.models.layers.rope import RopeConfig
+from engine.models.layers.positions.rope import RopeConfig
 
 _WHOLE = "CohereCompassForConditionalGeneration"
 _KINDS = ("full_attention", "sliding_attention")

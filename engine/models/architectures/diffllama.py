@@ -7,7 +7,7 @@ from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_decoder
 from engine.models.headers.keys import Keys
-from engine.models.layers.differences import difference_blocks
+from engine.models.layers.attention.differences import difference_blocks
 from engine.models.names import HF
 from engine.words import _
 

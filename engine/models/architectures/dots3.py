@@ -21,7 +21,7 @@ from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, hf_latent_decoder
 from engine.models.headers.rope import rope_from_hf
 from engine.models.headers.sparse import hf_indexer
-from engine.models.layers.rope import RopeConfig
+from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import LATENT_HF
 
 HF_NAMES = replace(

@@ -13,7 +13,7 @@ from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_decoder, hf_activation, hf_decoder
 from engine.models.headers.keys import Keys
-from engine.models.layers.alibi import alibi_slopes, in_bfloat16
+from engine.models.layers.positions.alibi import alibi_slopes, in_bfloat16
 from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
 

@@ -26,7 +26,7 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf, rope_from_hf
-from engine.models.layers.rope import RopeConfig
+from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 from engine.words import _

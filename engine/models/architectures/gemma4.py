@@ -31,7 +31,7 @@ from engine.models.headers.decoder import (
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf, rope_from_hf
-from engine.models.layers.rope import RopeConfig
+from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import GGUF
 from engine.tensors import RawTensor
 from engine.words import _

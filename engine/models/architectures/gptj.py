@@ -11,7 +11,7 @@ from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_activation, hf_shape
 from engine.models.headers.keys import Keys
-from engine.models.layers.rope import RopeConfig
+from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import HF
 from engine.words import _
 

@@ -12,7 +12,7 @@ from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_activation, hf_shape
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
-from engine.models.layers.rope import RopeConfig
+from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import TensorNames
 from engine.words import _
 

@@ -12,7 +12,7 @@ from engine.models.architectures.gpt2 import HF_NAMES as GPT_2_NAMES
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_shape, hf_shape
 from engine.models.headers.keys import Keys
-from engine.models.layers.alibi import alibi_slopes
+from engine.models.layers.positions.alibi import alibi_slopes
 from engine.models.names import GGUF
 from engine.tensors import RawTensor
 from engine.words import _

@@ -9,7 +9,7 @@ from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_activation, hf_decoder
 from engine.models.headers.experts import hf_experts
 from engine.models.headers.keys import Keys
-from engine.models.layers.expert_attention import expert_attention_blocks
+from engine.models.layers.attention.expert_attention import expert_attention_blocks
 from engine.models.names import HF
 
 _MOST = 1 << 10

@@ -15,7 +15,7 @@ from engine.models.config.experts import Experts
 from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, gguf_decoder, hf_decoder, hf_layer_types
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
-from engine.models.layers.rope import RopeConfig
+from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import GGUF, HF, with_shared
 from engine.tensors import RawTensor
 from engine.words import _

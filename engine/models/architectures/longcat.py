@@ -14,7 +14,7 @@ from engine.models.config.latent import LatentAttention
 from engine.models.headers.decoder import MAX_LAYERS, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import hf_latent_decoder
-from engine.models.layers.shortcut import pairs
+from engine.models.layers.residual.shortcut import pairs
 from engine.models.names import HF, LatentNames, TensorNames, with_experts
 from engine.words import _
 

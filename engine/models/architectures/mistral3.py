@@ -13,7 +13,7 @@ from engine.models.architectures.llama import mistral_from_hf
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, hf_architecture, hf_decoder, hf_windows
 from engine.models.headers.keys import Keys
-from engine.models.layers.rope import RopeConfig, yarn_magnitude
+from engine.models.layers.positions.rope import RopeConfig, yarn_magnitude
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 from engine.words import _

@@ -15,7 +15,7 @@ from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, gguf_decoder
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, gguf_latent, gguf_scale, hf_latent_decoder
-from engine.models.layers.rope import RopeConfig
+from engine.models.layers.positions.rope import RopeConfig
 from engine.tensors import RawTensor
 
 _DEFAULTS = {

@@ -13,7 +13,7 @@ from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_LAYERS, hf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
-from engine.models.layers.rope import RopeConfig
+from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import HF, TensorNames
 from engine.tensors import RawTensor
 from engine.words import _

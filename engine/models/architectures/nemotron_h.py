@@ -22,7 +22,7 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
-from engine.models.layers.rope import RopeConfig
+from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import GGUF, HF, MAMBA_GGUF, NarrowNames, mamba_names
 from engine.tensors import RawTensor
 from engine.words import _

@@ -14,7 +14,7 @@ from engine.models.config.recurrent import HeadedScan, Mamba, SharedBlocks
 from engine.models.headers.decoder import hf_activation, hf_layer_types, hf_shape, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
-from engine.models.layers.shared import sharing_blocks
+from engine.models.layers.recurrent.shared import sharing_blocks
 from engine.models.names import HF, TensorNames, mamba_names, scan_names
 from engine.words import _
 

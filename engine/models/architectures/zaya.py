@@ -14,7 +14,7 @@ from engine.models.config.experts import Experts
 from engine.models.headers.decoder import MAX_CONTEXT, hf_activation, hf_layer_types, hf_shape, refuse_other
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
-from engine.models.layers.convolved_heads import convolved_layers
+from engine.models.layers.attention.convolved_heads import convolved_layers
 from engine.models.names import MIXTURE, NetworkNames, RecurrentNames
 from engine.words import N_, _
 

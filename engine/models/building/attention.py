@@ -13,7 +13,7 @@ import numpy as np
 from engine.backends.base import Array, AttentionShape, Ops
 from engine.models.building.source import WeightSource, norm
 from engine.models.config import ModelConfig
-from engine.models.layers.indexer import Chooser
+from engine.models.layers.attention.indexer import Chooser
 from engine.models.layers.parts import Linear, Mixer, Norm, RopeTables, bare_norm, scaled
 from engine.tensors import Floats
 

@@ -23,25 +23,25 @@ from engine.models.building.source import WHOLE, View, WeightSource, linear, lin
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import Loops
 from engine.models.config.recurrent import Rwkv4, Rwkv6, Rwkv7
-from engine.models.layers.altup import altup_blocks
+from engine.models.layers.attention.compressed import compressed_mixer
+from engine.models.layers.attention.indexer import LastChoice, block_chooser
+from engine.models.layers.attention.latent import LatentSource, latent_mixer
+from engine.models.layers.attention.row_orders import fused_order, half_of_queries
 from engine.models.layers.before_head import before_head
-from engine.models.layers.compressed import compressed_mixer
 from engine.models.layers.cycles import cyclic_blocks, looped_blocks
-from engine.models.layers.distances import by_distance
 from engine.models.layers.gated_norm import norm_before
-from engine.models.layers.hyper import hyper_blocks
-from engine.models.layers.indexer import LastChoice, block_chooser
-from engine.models.layers.latent import LatentSource, latent_mixer
 from engine.models.layers.parts import Block, Changes, FeedForward, Linear, Mixer, Norm, bare_norm
-from engine.models.layers.per_layer import scaled_blocks
-from engine.models.layers.positions import positions_table, with_bias_of_sum
-from engine.models.layers.recurrent import recurrent_mixer
-from engine.models.layers.recurrent_parts import RecurrentSource
-from engine.models.layers.residual_gates import with_residual_gates
-from engine.models.layers.row_orders import fused_order, half_of_queries
-from engine.models.layers.rwkv import rwkv_blocks, time_mixing
-from engine.models.layers.rwkv4 import rwkv_4_mixing
-from engine.models.layers.rwkv6 import mixing_blocks, rwkv_6_mixing
+from engine.models.layers.positions.distances import by_distance
+from engine.models.layers.positions.embedded import positions_table, with_bias_of_sum
+from engine.models.layers.recurrent.mixers import recurrent_mixer
+from engine.models.layers.recurrent.parts import RecurrentSource
+from engine.models.layers.recurrent.rwkv4 import rwkv_4_mixing
+from engine.models.layers.recurrent.rwkv6 import mixing_blocks, rwkv_6_mixing
+from engine.models.layers.recurrent.rwkv7 import rwkv_blocks, time_mixing
+from engine.models.layers.residual.altup import altup_blocks
+from engine.models.layers.residual.hyper import hyper_blocks
+from engine.models.layers.residual.per_layer import scaled_blocks
+from engine.models.layers.residual.residual_gates import with_residual_gates
 from engine.models.layers.whole import Blocks, Parts, Stack
 from engine.models.names import TensorNames
 from engine.tensors import Floats

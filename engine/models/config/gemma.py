@@ -19,7 +19,7 @@ class PerLayer:
 @dataclass(frozen=True, slots=True)
 class AltUp:
     """Layers over `inputs` versions of each row (arXiv 2301.13310), of which the layer itself reads the
-    `active` one; see `engine.models.layers.altup`.
+    `active` one; see `engine.models.layers.residual.altup`.
     """
 
     inputs: int

@@ -79,7 +79,7 @@ class Loops:
 @dataclass(frozen=True, slots=True)
 class NGramLayers:
     """The layers that add embeddings of n-grams to the streams before anything else (Qwen 4); see
-    `engine.models.layers.ngrams`.
+    `engine.models.layers.residual.ngrams`.
     """
 
     hashes: Mapping[int, NGrams]

@@ -16,7 +16,7 @@ from engine.models.config.hyper import Cycles, GatedStreams, HyperConnections, L
 from engine.models.config.indexer import Indexer
 from engine.models.config.latent import LatentAttention
 from engine.models.config.recurrent import PLAIN, Multipliers, Recurrent, SharedBlocks, state_parts
-from engine.models.layers.rope import RopeConfig
+from engine.models.layers.positions.rope import RopeConfig
 from engine.words import _
 
 
@@ -106,7 +106,7 @@ class ModelConfig:
     """Rows of their table before that of the first position (OPT: 2)."""
     sinusoids: str = ""
     """The table of positions that is computed, beginning at `learned_offset`: "closed" (XGLM) or "open"
-    (CTRL), see `engine.models.layers.sinusoids`; "": none.
+    (CTRL), see `engine.models.layers.positions.sinusoids`; "": none.
     """
     embed_width: int = 0
     """Features of the embedding and the head, with a matrix each between them and `width` (OPT 350M)."""

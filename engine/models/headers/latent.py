@@ -10,7 +10,7 @@ from engine.models.config.latent import LatentAttention
 from engine.models.headers.decoder import hf_activation, hf_shape
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
-from engine.models.layers.rope import RopeConfig, yarn_magnitude
+from engine.models.layers.positions.rope import RopeConfig, yarn_magnitude
 from engine.words import _
 
 _MOST = 1 << 14

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
-from engine.models.layers.rope import RopeConfig, llama3_divisors, yarn_divisors, yarn_magnitude
+from engine.models.layers.positions.rope import RopeConfig, llama3_divisors, yarn_divisors, yarn_magnitude
 from engine.tensors import RawTensor
 from engine.words import _
 

@@ -16,7 +16,7 @@ from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts, Limits
 from engine.models.layers.parts import FeedForward, GatedMlp, Linear, Norm, Normed, PlainMlp, limited, scaled
-from engine.models.layers.residual_gates import weighed_norm
+from engine.models.layers.residual.residual_gates import weighed_norm
 from engine.models.names import TensorNames
 from engine.tensors import Floats, Ints
 from engine.words import _

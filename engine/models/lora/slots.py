@@ -9,10 +9,10 @@ import numpy as np
 
 from engine.models.building.decoder import QUERY_PARTS
 from engine.models.building.source import PARTS
-from engine.models.layers.latent import latent_orders
+from engine.models.layers.attention.latent import latent_orders
+from engine.models.layers.attention.row_orders import fused_order, half_of_queries
 from engine.models.layers.parts import Linear, Order, Slot
-from engine.models.layers.recurrent import fused_orders, tiled_orders
-from engine.models.layers.row_orders import fused_order, half_of_queries
+from engine.models.layers.recurrent.mixers import fused_orders, tiled_orders
 from engine.models.names import TensorNames
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from engine.models.config.recurrent import (
     state_parts,
 )
 from engine.models.describe import cpu_only
-from engine.models.layers.rope import RopeConfig
+from engine.models.layers.positions.rope import RopeConfig
 
 ROPE = RopeConfig(10000.0, 4, False, (1.0, 1.0))
 

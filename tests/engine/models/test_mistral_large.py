@@ -12,7 +12,7 @@ from engine.errors import BadCheckpoint
 from engine.models.architectures.mistral_large4 import from_hf
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import learned_rope
-from engine.models.layers.rope import RopeConfig, rotary_table
+from engine.models.layers.positions.rope import RopeConfig, rotary_table
 from engine.tensors import Floats
 
 ROPE = RopeConfig(100.0, 6, True, (1.0, 2.0, 4.0))

@@ -15,7 +15,7 @@ import torch
 from engine.backends.base import AttentionShape, Program, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.kv_cache import CpuCache
-from engine.models.layers.alibi import alibi_slopes, in_bfloat16
+from engine.models.layers.positions.alibi import alibi_slopes, in_bfloat16
 from tests.engine.backends.cache_oracle import stored
 from tests.engine.backends.kernel_oracles import Matrix
 

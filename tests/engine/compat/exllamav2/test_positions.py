@@ -9,7 +9,7 @@ import torch
 from engine.compat.exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
 from engine.errors import BadSetting, NotSupportedYet
 from engine.models.headers.overrides import Overrides
-from engine.models.layers.rope import rotary_table, yarn_divisors, yarn_magnitude
+from engine.models.layers.positions.rope import rotary_table, yarn_divisors, yarn_magnitude
 from engine.models.load import read_config
 from engine.weights.checkpoint import open_checkpoint
 from tests.tiny import LLAMA3_SCALING, TINY, write_folder, write_gguf

@@ -16,7 +16,7 @@ from engine.backends.base import Array, Ops
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import MatrixLstm, matrix_lstm_shapes
 from engine.models.layers.parts import Linear, Norm, RopeTables, scaled
-from engine.models.layers.recurrent_parts import Recurrence, RecurrentSource
+from engine.models.layers.recurrent.parts import Recurrence, RecurrentSource
 
 _SHIFT = 17.0
 """sigmoid(x) is e^x in float32 for all x below minus this."""

@@ -9,7 +9,7 @@ import numpy as np
 from engine.backends.base import Array, Ops
 from engine.models.building.source import WeightSource
 from engine.models.layers.parts import Norm, RopeTables
-from engine.models.layers.residual_gates import product
+from engine.models.layers.residual.residual_gates import product
 
 _NOTHING = product(np.zeros(1, np.float32))
 

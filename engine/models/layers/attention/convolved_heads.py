@@ -19,8 +19,8 @@ from engine.models.building.source import View, linear
 from engine.models.config.convolved import ConvolvedHeads
 from engine.models.layers.mixture import Mixture, idle_scales, mixture
 from engine.models.layers.parts import Linear, Norm, RopeTables
-from engine.models.layers.recurrent_parts import Convolution, RecurrentSource
-from engine.models.layers.residual_gates import product
+from engine.models.layers.recurrent.parts import Convolution, RecurrentSource
+from engine.models.layers.residual.residual_gates import product
 from engine.models.layers.vectors import same_rows
 from engine.tensors import Floats
 

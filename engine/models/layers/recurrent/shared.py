@@ -14,8 +14,8 @@ from engine.models.building.attention import Attention, SeparateQkv
 from engine.models.building.decoder import Builder
 from engine.models.building.source import linear
 from engine.models.layers.parts import GatedMlp, Linear, Mixer, Norm, RopeTables
-from engine.models.layers.recurrent import recurrent_mixer
-from engine.models.layers.recurrent_parts import RecurrentSource
+from engine.models.layers.recurrent.mixers import recurrent_mixer
+from engine.models.layers.recurrent.parts import RecurrentSource
 
 _MAMBA_EPS = 1e-5
 """Of the norm in Mamba-2, whatever that of the layers is."""

@@ -13,9 +13,9 @@ from engine.backends.states import PoolShape
 from engine.models.building.source import View, WeightSource, linear, linear_parts, norm
 from engine.models.config import ModelConfig
 from engine.models.config.indexer import Indexer, IndexerNames
-from engine.models.layers.head_scales import HeadScales, head_scales
+from engine.models.layers.attention.head_scales import HeadScales, head_scales
 from engine.models.layers.parts import Linear, Norm, Order, RopeTables
-from engine.models.layers.recurrent_parts import Convolution
+from engine.models.layers.recurrent.parts import Convolution
 from engine.models.names import TensorNames
 from engine.tensors import Floats
 

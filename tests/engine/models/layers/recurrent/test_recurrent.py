@@ -12,8 +12,8 @@ from engine.backends.graph.linear import LinearGroup
 from engine.backends.graph.recorder import Recorder
 from engine.backends.states import LinearAttentionShape
 from engine.models.layers.parts import Linear, Norm
-from engine.models.layers.recurrent import DeltaMixer, SeparateDeltaMixer
-from engine.models.layers.recurrent_parts import Convolution, Recurrence, unit_norms
+from engine.models.layers.recurrent.mixers import DeltaMixer, SeparateDeltaMixer
+from engine.models.layers.recurrent.parts import Convolution, Recurrence, unit_norms
 from tests.engine.backends.graph.test_recorder import FakeWeight
 
 HEADS, DIM, WIDTH = 2, 16, 32

@@ -17,8 +17,8 @@ from engine.models.building.source import WeightSource, linear
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import GatedStreams
 from engine.models.layers.parts import Linear, Norm, scaled
-from engine.models.layers.recurrent_parts import Convolution
-from engine.models.layers.residual_gates import product
+from engine.models.layers.recurrent.parts import Convolution
+from engine.models.layers.residual.residual_gates import product
 from engine.tensors import Floats
 
 _LEAST = 1e-6

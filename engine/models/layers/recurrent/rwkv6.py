@@ -17,8 +17,8 @@ from engine.models.building.source import View, WeightSource, linear
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Rwkv4, Rwkv6, rwkv_6_shape
 from engine.models.layers.parts import Block, FeedForward, Linear, Norm, RopeTables, scaled
-from engine.models.layers.recurrent_parts import Convolution
-from engine.models.layers.rwkv import LowRank, shifting
+from engine.models.layers.recurrent.parts import Convolution
+from engine.models.layers.recurrent.rwkv7 import LowRank, shifting
 from engine.models.layers.whole import Blocks, Stack
 from engine.models.names import TensorNames
 from engine.models.rwkv_names import ShiftNames

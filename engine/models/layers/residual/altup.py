@@ -16,7 +16,7 @@ from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.config import ModelConfig
 from engine.models.config.gemma import AltUp
 from engine.models.layers.parts import Block, FeedForward, GatedMlp, Linear, Norm, RopeTables
-from engine.models.layers.per_layer import (
+from engine.models.layers.residual.per_layer import (
     PerLayerEmbedding,
     PerLayerGate,
     per_layer_embedding,

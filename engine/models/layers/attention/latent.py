@@ -17,8 +17,8 @@ from engine.backends.base import Array, AttentionShape, Ops, Weight
 from engine.models.building.source import View, WeightSource, linear, linear_parts, norm
 from engine.models.config import ModelConfig
 from engine.models.config.latent import LatentAttention
-from engine.models.layers.head_scales import HeadScales, head_scales
-from engine.models.layers.indexer import Chooser, LastChoice, latent_chooser
+from engine.models.layers.attention.head_scales import HeadScales, head_scales
+from engine.models.layers.attention.indexer import Chooser, LastChoice, latent_chooser
 from engine.models.layers.parts import Linear, Norm, Order, RopeTables
 from engine.models.names import LatentNames, TensorNames
 from engine.tensors import Floats

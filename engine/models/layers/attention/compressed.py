@@ -16,7 +16,7 @@ from engine.backends.states import PoolShape
 from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.config import ModelConfig
 from engine.models.config.compressed import CompressedAttention, CompressedNames
-from engine.models.layers.indexer import (
+from engine.models.layers.attention.indexer import (
     BlockKeys,
     Chooser,
     LastChoice,

@@ -18,7 +18,7 @@ from engine.models.building.attention import Attention
 from engine.models.building.decoder import Builder
 from engine.models.building.source import linear
 from engine.models.layers.parts import Linear, RopeTables
-from engine.models.layers.residual_gates import product
+from engine.models.layers.residual.residual_gates import product
 from engine.models.layers.vectors import same_rows
 from engine.models.layers.whole import Blocks
 from engine.tensors import Floats

@@ -14,7 +14,7 @@ from engine.backends.base import Array, Ops
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Lightning, lightning_shape
 from engine.models.layers.parts import Linear, Norm, RopeTables, scaled
-from engine.models.layers.recurrent_parts import Recurrence, RecurrentSource
+from engine.models.layers.recurrent.parts import Recurrence, RecurrentSource
 from engine.tensors import Floats
 
 _SHIFT = float(np.log(np.expm1(1.0)))

@@ -9,7 +9,7 @@ import numpy as np
 from engine.models.building.source import WeightSource
 from engine.models.config import ModelConfig
 from engine.models.layers.parts import Norm
-from engine.models.layers.sinusoids import sinusoids
+from engine.models.layers.positions.sinusoids import sinusoids
 from engine.models.names import TensorNames
 from engine.tensors import Floats
 

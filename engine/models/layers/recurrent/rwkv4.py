@@ -14,9 +14,9 @@ from engine.models.building.source import WeightSource, linear
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Rwkv4
 from engine.models.layers.parts import Linear, RopeTables
-from engine.models.layers.recurrent_parts import Convolution
-from engine.models.layers.rwkv import shifting
-from engine.models.layers.rwkv6 import share_of
+from engine.models.layers.recurrent.parts import Convolution
+from engine.models.layers.recurrent.rwkv6 import share_of
+from engine.models.layers.recurrent.rwkv7 import shifting
 from engine.models.names import TensorNames
 from engine.tensors import Floats
 

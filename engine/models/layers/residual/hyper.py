@@ -16,9 +16,9 @@ from engine.backends.base import Array, Ops, Weight
 from engine.models.building.source import View, WeightSource
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import GatedStreams, HyperConnections
-from engine.models.layers.gated_streams import GatedMean, gated_mean
-from engine.models.layers.ngrams import NGramValues, ngram_values
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables, scaled
+from engine.models.layers.residual.gated_streams import GatedMean, gated_mean
+from engine.models.layers.residual.ngrams import NGramValues, ngram_values
 from engine.models.names import TensorNames
 
 

@@ -33,12 +33,12 @@ from engine.models.config.recurrent import (
     scan_shape,
     separate_delta_shape,
 )
-from engine.models.layers.gated_unit import gated_unit
-from engine.models.layers.headed_scan import headed_scan
-from engine.models.layers.lightning import lightning_mixer
-from engine.models.layers.matrix_lstm import matrix_lstm
 from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, bare_norm, scaled
-from engine.models.layers.recurrent_parts import Convolution, Recurrence, RecurrentSource, split, unit_norms
+from engine.models.layers.recurrent.gated_unit import gated_unit
+from engine.models.layers.recurrent.headed_scan import headed_scan
+from engine.models.layers.recurrent.lightning import lightning_mixer
+from engine.models.layers.recurrent.matrix_lstm import matrix_lstm
+from engine.models.layers.recurrent.parts import Convolution, Recurrence, RecurrentSource, split, unit_norms
 
 
 @dataclass(frozen=True, slots=True)

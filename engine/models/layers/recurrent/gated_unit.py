@@ -14,7 +14,7 @@ from engine.models.building.source import View
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import GatedUnit, gated_unit_shape
 from engine.models.layers.parts import Linear, RopeTables
-from engine.models.layers.recurrent_parts import Convolution, Recurrence, RecurrentSource
+from engine.models.layers.recurrent.parts import Convolution, Recurrence, RecurrentSource
 from engine.models.layers.vectors import same_rows
 from engine.tensors import Floats
 

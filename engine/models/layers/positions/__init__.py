@@ -1,0 +1,1 @@
+"""How a model knows positions: rope, ALiBi, sinusoids, embeddings, biases by distance."""
