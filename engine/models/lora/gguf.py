@@ -12,7 +12,7 @@ from engine.errors import BadSetting
 from engine.models.building.source import View
 from engine.models.config.recurrent import DeltaNet
 from engine.models.layers.parts import Linear, Order, Slot
-from engine.models.lora.slots import adapter_slots
+from engine.models.lora.slots import adapter_slots, whole_slot
 from engine.models.names import TensorNames
 from engine.weights.adapter import Adapter
 from engine.words import _
@@ -176,6 +176,5 @@ def _unsplit_slots(places: Places, names: TensorNames, linears: Mapping[str, Lin
         for theirs, mine in pairs:
             linear = linears.get(own.layer.format(layer) + mine) if mine else None
             if linear is not None and theirs:
-                slot = Slot(((linear, None),), linear.weight.shape[0])
-                found[folder.layer.format(layer) + theirs] = slot
+                found[folder.layer.format(layer) + theirs] = whole_slot(linear)
     return found
