@@ -284,6 +284,12 @@ def write_gguf(
 
 
 def _add_key(writer: Any, key: str, value: Any) -> None:
+    """Add a value; an array of NumPy becomes one of 64-bit numbers."""
+    if isinstance(value, np.ndarray):
+        from gguf import GGUFValueType
+
+        writer.add_key_value(key, value.tolist(), GGUFValueType.ARRAY, GGUFValueType.UINT64)
+        return
     add = {
         bool: writer.add_bool,
         int: writer.add_uint32,

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from engine.models.architecture import Architecture
 from engine.models.architectures.qwen import QWEN_2_NAMES, gguf_qwen_experts, hf_qwen_experts
 from engine.models.config import ModelConfig
@@ -108,20 +110,20 @@ def _every_fourth(keys: Keys, layers: int) -> frozenset[int]:
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`qwen35`, whose value heads are in the order of all key heads again and again."""
-    return _from_gguf(keys, tensors, "qwen35", tiled=True)
+    return delta_from_gguf(keys, tensors, "qwen35", tiled=True)
 
 
 def from_gguf_mixture(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`qwen35moe`."""
-    return _mixture(keys, _from_gguf(_with_width(keys), tensors, "qwen35moe", tiled=True))
+    return _mixture(keys, delta_from_gguf(gguf_width(keys), tensors, "qwen35moe", tiled=True))
 
 
 def from_gguf_next(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     """`qwen3next`."""
-    return _mixture(keys, _from_gguf(_with_width(keys), tensors, "qwen3next", tiled=False))
+    return _mixture(keys, delta_from_gguf(gguf_width(keys), tensors, "qwen3next", tiled=False))
 
 
-def _with_width(keys: Keys) -> Keys:
+def gguf_width(keys: Keys) -> Keys:
     """The features inside a part without experts, which no layer has, may be left out."""
     return keys.over({"feed_forward_length": keys.raw("expert_feed_forward_length")})
 
@@ -131,9 +133,10 @@ def _mixture(keys: Keys, config: ModelConfig) -> ModelConfig:
     return replace(config, experts=gguf_qwen_experts(keys, shape))
 
 
-def _from_gguf(
+def delta_from_gguf(
     keys: Keys, tensors: Mapping[str, RawTensor], architecture: str, *, tiled: bool
 ) -> ModelConfig:
+    """Gated delta nets and attention under the keys of GGUF files; `tiled` as in `DeltaNet`."""
     keys, recurrent = recurrent_by_heads(keys)
     # The last layers may predict further tokens; they are no part of the decoder.
     layers = keys.integer("block_count", 1, MAX_LAYERS)
@@ -141,6 +144,7 @@ def _from_gguf(
     shape = gguf_decoder(
         keys.replaced("block_count", layers), tensors, architecture, handled=GGUF_EXPERT_KEYS
     )
+    listed = keys.flags("attention.recurrent_layers", layers)
     groups = keys.integer("ssm.group_count", 1, _MOST)
     heads = keys.integer("ssm.time_step_rank", 1, _MOST)
     return ModelConfig(
@@ -156,7 +160,7 @@ def _from_gguf(
             tiled=tiled,
         ),
         recurrent_layers=frozenset(layer for layer in recurrent if layer < layers)
-        or _every_fourth(keys, layers),
+        or (frozenset(np.flatnonzero(listed).tolist()) if listed else _every_fourth(keys, layers)),
     )
 
 

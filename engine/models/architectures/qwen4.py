@@ -5,27 +5,31 @@ Vision is left out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.backends.indexer import IndexerShape
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.architectures.qwen import hf_qwen_experts
-from engine.models.architectures.qwen3_5 import MIXTURE_NAMES
+from engine.models.architectures.qwen import gguf_qwen_experts, hf_qwen_experts
+from engine.models.architectures.qwen3_5 import GGUF_NAMES as QWEN_3_5_GGUF
+from engine.models.architectures.qwen3_5 import MIXTURE_NAMES, delta_from_gguf, gguf_width
 from engine.models.config import ModelConfig
-from engine.models.config.hyper import GatedStreams
+from engine.models.config.hyper import GatedStreamNames, GatedStreams
 from engine.models.config.indexer import Indexer, IndexerNames
 from engine.models.config.recurrent import DeltaNet
 from engine.models.headers.decoder import (
     MAX_CONTEXT,
     MAX_LAYERS,
+    each_layer,
     hf_decoder,
     hf_layer_types,
     refuse_other_than_silu,
 )
 from engine.models.headers.keys import Keys
-from engine.models.headers.ngrams import hf_ngrams
+from engine.models.headers.ngrams import gguf_ngrams, hf_ngrams
 from engine.models.headers.sparse import indexers
+from engine.tensors import RawTensor
 from engine.words import _
 
 _INDEXER = "self_attn.indexer."
@@ -35,6 +39,17 @@ NAMES = replace(
     indexer=IndexerNames(
         _INDEXER + "index_qk_proj", _INDEXER + "index_qk_proj", _INDEXER + "k_layernorm",
         query_norm=_INDEXER + "q_layernorm",
+    ),
+)  # fmt: skip
+GGUF_NAMES = replace(
+    QWEN_3_5_GGUF, norm="", attention_norm="", mlp_norm="", hyper_attention="hc_attn_", hyper_mlp="hc_ffn_",
+    hyper_head="output_hc_", per_layer_table="per_layer_token_embd",
+    gated_streams=GatedStreamNames(
+        "norm", "down", "up", "inject", "", "ple_key", "ple_value", "ple_norm_key", "ple_norm_query",
+        "ple_norm_conv", "ple_conv1d", 2,
+    ),
+    indexer=IndexerNames(
+        "indexer.q_proj", "indexer.k_proj", "indexer.k_norm", query_norm="indexer.q_norm"
     ),
 )  # fmt: skip
 _MOST = 1 << 14
@@ -54,6 +69,8 @@ def from_hf(keys: Keys) -> ModelConfig:
     layers = shape["layers"]
     own = keys.without("decoder_sparse_step", "mlp_only_layers")
     indexed = _indexed(keys, layers)
+    if indexed:
+        keys.integer("indexer_kv_heads", 1, 1)
     return ModelConfig(
         **shape, qk_norm="head", norm_offset=1.0, output_gate="queries", placement="", final_norm=False,
         recurrent=DeltaNet(
@@ -102,7 +119,6 @@ def _indexed(keys: Keys, layers: int) -> frozenset[int]:
 
 def _indexer(keys: Keys, context: int, rope_dim: int, indexed: frozenset[int]) -> Indexer:
     """The indexer, whose keys are pooled over blocks."""
-    keys.integer("indexer_kv_heads", 1, 1)
     budget, block = (
         keys.integer("indexer_budget", 1, MAX_CONTEXT),
         keys.integer("indexer_compress_ratio", 1, 64),
@@ -116,7 +132,34 @@ def _indexer(keys: Keys, context: int, rope_dim: int, indexed: frozenset[int]) -
     return replace(indexers(shape, context, indexed, indexed), pooling="mean")
 
 
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`qwen4exp`, whose gates of linear attention are sigmoids, as in all published models."""
+    config = delta_from_gguf(gguf_width(keys), tensors, "qwen4exp", tiled=True)
+    layers = config.layers
+    assert isinstance(config.recurrent, DeltaNet)
+    assert config.rope is not None
+    ratios = each_layer(keys, "attention.compress_ratios", 0, 64, layers)
+    indexed = frozenset(layer for layer, ratio in enumerate(ratios) if ratio) - config.recurrent_layers
+    blocks = {ratios[layer] for layer in indexed}
+    if len(blocks) > 1:
+        raise _unsupported("attention.compress_ratios", sorted(blocks))
+    own = keys.renamed(
+        indexer_n_heads="attention.indexer.head_count", indexer_head_dim="attention.indexer.key_length",
+        indexer_budget="attention.indexer.top_k",
+    ).replaced("indexer_compress_ratio", next(iter(blocks), 1))  # fmt: skip
+    return replace(
+        config, placement="", final_norm=False, recurrent=replace(config.recurrent, activation="sigmoid"),
+        experts=gguf_qwen_experts(keys, {"ffn_width": config.ffn_width, "layers": layers}),
+        hyper=GatedStreams(
+            keys.integer("hyper_connection.count", 2, 16),
+            keys.integer("hyper_connection.low_rank", 1, _MOST),
+            gguf_ngrams(keys, tensors, layers),
+        ),
+        indexer=_indexer(own, config.context_length, config.rope.dim, indexed) if indexed else None,
+    )  # fmt: skip
+
+
 QWEN_4 = Architecture(
-    (), ("Qwen4ExpForCausalLM", "Qwen4ExpForConditionalGeneration"), from_hf, None, NAMES, None,
-    prefixes=("", "-model.language_model.", "-"),
+    ("qwen4exp",), ("Qwen4ExpForCausalLM", "Qwen4ExpForConditionalGeneration"), from_hf, from_gguf, NAMES,
+    GGUF_NAMES, prefixes=("", "-model.language_model.", "-"), gguf_tiled=True,
 )  # fmt: skip

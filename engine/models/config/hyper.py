@@ -100,6 +100,32 @@ class NGramLayers:
 
 
 @dataclass(frozen=True, slots=True)
+class GatedStreamNames:
+    """The names of the tensors of `GatedStreams`, the first four after `TensorNames.hyper_attention` and its
+    like, the others after `TensorNames.layer`; norms without ".weight".
+    """
+
+    norm: str = "hc_norm"
+    down: str = "input_mix_weight_down"
+    up: str = "input_mix_weight_up"
+    inject: str = "block_inject_weight"
+    table: str = "ple.ple_embedding.ngram_embedding"
+    """The embeddings of n-grams; a name in `TensorNames.per_layer_table` takes its place."""
+    key: str = "ple.key_proj"
+    value: str = "ple.value_proj"
+    key_norm: str = "ple.norm_key"
+    query_norm: str = "ple.norm_query"
+    result_norm: str = "ple.norm_conv"
+    taps: str = "ple.conv1d"
+    tap_dims: int = 3
+    """3: the taps are (C, 1, K), 2: (C, K)."""
+
+
+GATED_STREAMS = GatedStreamNames()
+"""Those of folders."""
+
+
+@dataclass(frozen=True, slots=True)
 class GatedStreams:
     """Several streams of rows of which a half of a layer reads the mean of gated numbers (Qwen 4): gates are
     made by two matrices with `rank` numbers between them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from engine.backends.ngrams import NGrams
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.config.hyper import NGramLayers
 from engine.models.headers.keys import Keys
+from engine.tensors import RawTensor
 from engine.words import _
 
 _MOST_ROWS, _WORD = 1 << 31, (1 << 64) - 1
@@ -57,6 +59,28 @@ def hf_ngrams(keys: Keys, width: int, vocab: int, linear: frozenset[int]) -> NGr
         hashes, width, keys.integer("ple_conv_kernel_size", 1, 16, 4),
         keys.integer("make_ngram_vocab_size_divisible_by", 1, 1 << 20, 128),
     )  # fmt: skip
+
+
+def gguf_ngrams(keys: Keys, tensors: Mapping[str, RawTensor], layers: int) -> NGramLayers | None:
+    """The one layer of GGUF metadata that adds embeddings of n-grams, with how they are hashed; None: there
+    is none. Raises `BadCheckpoint`.
+    """
+    chosen = keys.integers("ple.layers", 0, layers - 1)
+    if not chosen:
+        return None
+    size, each = keys.integer("ple.ngram_size", 2, 8), keys.integer("ple.heads_per_ngram", 1, 64)
+    heads, dim = (size - 1) * each, keys.integer("embedding_length_per_layer_input", 1, 1 << 20)
+    multipliers = keys.integers("ple.layer_multipliers", 0, (1 << 63) - 1)[:size]
+    offsets = keys.integers("ple.head_offsets", 0, _MOST_ROWS)[:heads]
+    counts = keys.integers("ple.head_vocab_sizes", 1, _MOST_ROWS)[:heads]
+    table = tensors.get("per_layer_token_embd.weight")
+    rows = table.shape[0] if table is not None else 0
+    most = max((offset + count for offset, count in zip(offsets, counts, strict=False)), default=0)
+    whole = (len(multipliers), len(offsets), len(counts)) == (size, heads, heads)
+    if len(chosen) > 1 or not whole or most > rows or sum(counts) > rows:
+        raise BadCheckpoint(_("The file does not say rightly how n-grams are hashed. Download it again."))
+    hashes = NGrams(multipliers, counts, offsets, keys.integer("ple.eos_token_id", 0, _MOST_ROWS))
+    return NGramLayers({chosen[0]: hashes}, heads * dim, keys.integer("ple.conv_kernel", 1, 16), rows)
 
 
 def _multipliers(vocab: int, size: int, seed: int) -> tuple[int, ...]:

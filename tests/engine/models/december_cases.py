@@ -12,6 +12,7 @@ from tests.engine.models.gguf_form import GgufForm
 from tests.engine.models.late_cases import CHOOSING, QWEN_4
 from tests.engine.models.latent_cases import LATENT, YARN
 from tests.engine.models.mixture_cases import NEMOTRON_3, nemotron_h_moe_keys, nemotron_h_moe_tensors
+from tests.engine.models.qwen_4_form import QWEN_4_FORM
 
 LARGE: dict[str, Any] = {
     **{key: value for key, value in LATENT.items() if key not in ("q_lora_rank", "head_dim")}, **CHOOSING,
@@ -90,8 +91,8 @@ DECEMBER_CASES = (
         {
             **NGRAMS, "ple_layer_ids": [3], "ple_embed_dim": None, "ngram_size": 2, "seed": 7,
             "ple_conv_kernel_size": 3, "eos_token_id": 2, "tie_word_embeddings": True, "heads_per_ngram": 4,
-            "hc_count": 2,
-        },
+            "hc_count": 2, "output_gate_type": "sigmoid",
+        }, QWEN_4_FORM,
         variant="pairs of tokens, tied", gpu=False,
     ),
     Case(

@@ -126,7 +126,7 @@ def _converted(form: GgufForm, config: Config, tensors: Tensors) -> Tensors:
         found = next(
             filter(None, (names.get_name(name, (".weight", ".bias", ".scale")) for names in maps)), None
         )
-        if found is None and name.startswith(("blk.", "output_hc_", "hrm.")):
+        if found is None and name.startswith(("blk.", "output_hc_", "per_layer_", "hrm.")):
             found = name  # a name of GGUF that the package does not know yet
         assert found is not None, f"llama.cpp has no name for {name}"
         out[found] = values

@@ -10,6 +10,7 @@ import numpy as np
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
 from tests.engine.models.gguf_form import GgufForm
 from tests.engine.models.latent_cases import GLM, LATENT, SPARSE, YARN, absorbed, absorbed_keys
+from tests.engine.models.qwen_4_form import QWEN_4_FORM
 
 LINEAR, FULL = "linear_attention", "full_attention"
 LING: dict[str, Any] = {
@@ -188,6 +189,6 @@ LATE_CASES = (
     ),
     Case(
         "Qwen 4", "experts, hyper-connections, delta nets, attention that looks at chosen blocks",
-        "qwen4_exp_text", QWEN_4,
+        "qwen4_exp_text", {**QWEN_4, "output_gate_type": "sigmoid"}, QWEN_4_FORM,
     ),
 )  # fmt: skip

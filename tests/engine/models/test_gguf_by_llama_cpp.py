@@ -55,6 +55,21 @@ def test_logits(name: str, tmp_path: Path) -> None:
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("name", ["Qwen 4", "Qwen 4, pairs of tokens, tied"])
+def test_qwen_4(name: str, tmp_path: Path) -> None:
+    """With heads of one size, and where all positions are chosen: llama.cpp chooses single ones beyond the
+    blocks.
+    """
+    case = BY_NAME[name]
+    more = {"linear_value_head_dim": 12, "indexer_budget": 64, "eos_token_id": ids(60)[20]}
+    case = replace(case, settings={**case.settings, **more})
+    file = write_case_gguf(case, write_checkpoint(case, tmp_path / "m"), tmp_path / "m.gguf")
+    expected = by_llama_cpp(file, ids(case.length))
+    assert expected.std() > 0.5
+    found = logits(load(file), ids(case.length), context=CONTEXT)
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
 @pytest.mark.parametrize(("name", "layers"), [("Baichuan", 32), ("Baichuan", 40), ("EXAONE 4", 64)])
 def test_kinds_of_layers_by_their_count(name: str, layers: int, tmp_path: Path) -> None:
     """llama.cpp knows from the number of layers alone whether they have rope, slopes or windows."""

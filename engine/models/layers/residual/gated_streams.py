@@ -12,7 +12,7 @@ from functools import reduce
 from engine.backends.base import Array, Ops
 from engine.models.building.source import WeightSource, linear
 from engine.models.config import ModelConfig
-from engine.models.config.hyper import GatedStreams
+from engine.models.config.hyper import GatedStreamNames, GatedStreams
 from engine.models.layers.parts import Linear, Norm, scaled
 
 
@@ -52,14 +52,15 @@ class GatedMean:
 
 
 def gated_mean(
-    source: WeightSource, config: ModelConfig, kind: GatedStreams, at: str, *, injects: bool
-) -> GatedMean:
+    source: WeightSource, config: ModelConfig, kind: GatedStreams, at: str, named: GatedStreamNames, *,
+    injects: bool,
+) -> GatedMean:  # fmt: skip
     """The mean whose tensors' names begin with `at`."""
     width, count = config.width, kind.streams
-    weight = source.vector(at + "hc_norm.weight", count * width) + config.norm_offset
+    weight = source.vector(f"{at}{named.norm}.weight", count * width) + config.norm_offset
     return GatedMean(
         kind, tuple(Norm(each, config.norm_eps) for each in weight.reshape(count, width)),
-        linear(source, at + "input_mix_weight_down", kind.rank, count * width, False),
-        linear(source, at + "input_mix_weight_up", count * width, kind.rank, False),
-        linear(source, at + "block_inject_weight", count, count * width, False) if injects else None,
+        linear(source, at + named.down, kind.rank, count * width, False),
+        linear(source, at + named.up, count * width, kind.rank, False),
+        linear(source, at + named.inject, count, count * width, False) if injects else None,
     )  # fmt: skip

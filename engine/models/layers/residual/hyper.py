@@ -120,24 +120,27 @@ def hyper_blocks(
     for layer, block in enumerate(blocks):
         at = names.layer.format(layer)
         attention, mlp = (
-            _weights(source, config, kind, at + name, 2) for name in (names.hyper_attention, names.hyper_mlp)
+            _weights(source, config, names, kind, at + name, 2)
+            for name in (names.hyper_attention, names.hyper_mlp)
         )
-        own = ngram_values(source, config, kind, layer, at) if isinstance(kind, GatedStreams) else None
+        streams = kind if isinstance(kind, GatedStreams) else None
+        own = ngram_values(source, config, names, streams, layer, at) if streams else None
         made.append(HyperBlock(attention, mlp, block, own))
     if isinstance(kind, HyperConnections) and kind.mean:
         return HyperBlocks(tuple(made), StreamMean(kind))
     tables = tuple(block.ngrams.table for block in made if block.ngrams)
-    return HyperBlocks(tuple(made), _weights(source, config, kind, names.hyper_head, 1), tables)
+    return HyperBlocks(tuple(made), _weights(source, config, names, kind, names.hyper_head, 1), tables)
 
 
 def _weights(
-    source: WeightSource, config: ModelConfig, kind: HyperConnections | GatedStreams, at: str, sets: int
-) -> StreamWeights | GatedMean:
+    source: WeightSource, config: ModelConfig, names: TensorNames, kind: HyperConnections | GatedStreams,
+    at: str, sets: int,
+) -> StreamWeights | GatedMean:  # fmt: skip
     """The matrix `at`fn, whose rows the numbers `at`scale multiply, one for each of the `sets` and one for
     those that mix streams, and the bias `at`base; where `at` holds "{}", the ends stand there.
     """
     if isinstance(kind, GatedStreams):
-        return gated_mean(source, config, kind, at, injects=sets > 1)
+        return gated_mean(source, config, kind, at, names.gated_streams, injects=sets > 1)
     numbers, scales, bias = (at.format(end) if "{}" in at else at + end for end in ("fn", "scale", "base"))
     count, order = kind.streams, np.arange(sets * kind.streams)
     sizes = [count] * sets

@@ -19,11 +19,10 @@ from engine.models.config.hyper import GatedStreams
 from engine.models.layers.parts import Linear, Norm, scaled
 from engine.models.layers.recurrent.parts import Convolution
 from engine.models.layers.residual.residual_gates import product
+from engine.models.names import TensorNames
 from engine.tensors import Floats
 
 _LEAST = 1e-6
-_AT = "ple."
-_TABLE = _AT + "ple_embedding.ngram_embedding.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +76,33 @@ def _sums(ops: Ops, x: Array, parts: int, width: int) -> Array:
 
 
 def ngram_values(
-    source: WeightSource, config: ModelConfig, kind: GatedStreams, layer: int, at: str
+    source: WeightSource, config: ModelConfig, names: TensorNames, kind: GatedStreams, layer: int, at: str
 ) -> NGramValues | None:
     """What a layer adds whose tensors' names begin with `at`; None: nothing."""
     own = kind.ngrams
     if own is None or layer not in own.hashes:
         return None
     ngrams, wide, first = own.hashes[layer], kind.streams * config.width, config.further_part(layer)
+    named, table = names.gated_streams, names.per_layer_table or at + names.gated_streams.table
     rows = -(-sum(ngrams.counts) // own.multiple) * own.multiple
 
     def norm(name: str) -> Norm:
-        weight = source.vector(at + _AT + name + ".weight", wide) + np.float32(config.norm_offset)
+        weight = source.vector(f"{at}{name}.weight", wide) + np.float32(config.norm_offset)
         return Norm(weight, config.norm_eps, heads=kind.streams)
 
-    taps = source.vector(at + _AT + "conv1d.weight", wide, 1, own.taps)
+    shape = (wide, own.taps) if named.tap_dims == 2 else (wide, 1, own.taps)
+    taps = source.vector(f"{at}{named.taps}.weight", *shape).reshape(wide, own.taps)
     return NGramValues(
-        first, source.matrix(at + _TABLE, rows, own.width // ngrams.heads), ngrams,
-        linear(source, at + _AT + "key_proj", wide, own.width, False),
-        linear(source, at + _AT + "value_proj", config.width, own.width, False),
-        norm("norm_key"), norm("norm_query"), norm("norm_conv"),
+        first, source.matrix(table + ".weight", rows, own.width // ngrams.heads), ngrams,
+        linear(source, at + named.key, wide, own.width, False),
+        linear(source, at + named.value, config.width, own.width, False),
+        norm(named.key_norm), norm(named.query_norm), norm(named.result_norm),
         Convolution(first + 1, _spread(taps, ngrams.size), None),
     )  # fmt: skip
 
 
 def _spread(stored: Floats, step: int) -> Floats:
-    """The taps (C, 1, K) as (K', C), with zeros in between, so that each is `step` rows before the next."""
-    taps = np.zeros(((stored.shape[2] - 1) * step + 1, len(stored)), np.float32)
-    taps[::step] = stored[:, 0].T
+    """The taps (C, K) as (K', C), with zeros in between, so that each is `step` rows before the next."""
+    taps = np.zeros(((stored.shape[1] - 1) * step + 1, len(stored)), np.float32)
+    taps[::step] = stored.T
     return taps
