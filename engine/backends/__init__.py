@@ -29,7 +29,7 @@ def backend_on(target: Target, settings: LoadSettings) -> Backend:
             devices, even=bool(settings.gpus), where=target.where, keep_free=settings.gpu_memory << 20
         )
     if target.backend == "reference":
-        from engine.backends.reference import ReferenceBackend
+        from engine.backends.reference.backend import ReferenceBackend
 
         return ReferenceBackend()
     from engine.backends.cpu.backend import CpuBackend

@@ -77,7 +77,7 @@ def _kernels(backend: Backend, words: list[str], console: Console) -> list[dict[
     from engine.models.proof.cases import cases
 
     check_reference()
-    from engine.backends.reference import ReferenceBackend
+    from engine.backends.reference.backend import ReferenceBackend
 
     reference = ReferenceBackend()
     chosen = [

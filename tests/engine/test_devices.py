@@ -14,7 +14,7 @@ import engine.backends
 from engine.backends import choice
 from engine.backends.base import Step
 from engine.backends.choice import Gpu, Target, Usable
-from engine.backends.reference import ReferenceBackend, ReferenceProgram
+from engine.backends.reference.backend import ReferenceBackend, ReferenceProgram
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Done, Message, Text
 from engine.errors import BadSetting, DeviceLost, EngineError, NotEnoughMemory

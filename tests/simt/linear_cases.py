@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cuda.weight import ExpertTable, WeightSpec
-from engine.backends.packed_pieces import KINDS, affine_type
+from engine.backends.packing.pieces import KINDS, affine_type
 from engine.models.proof.random_tensors import builder
 from engine.tensors import RawTensor
 from engine.weights.packed.grouped import GroupedTensor, Layout, runs_by_group

@@ -20,7 +20,7 @@ from engine.backends.cuda.proof import proven
 from engine.backends.cuda.runtime.decode_loop import decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import CudaWeight, WeightSpec
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.drain import drain
 from engine.models.base import rope_tables
 from engine.models.building.source import Survey

@@ -6,8 +6,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, Weight
-from engine.backends.blocked import in_blocks
-from engine.backends.composite import Composite, is_composite
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.kv_cache import CpuCache
 from engine.backends.cpu.lowering.constants import CountedConstants
@@ -20,6 +18,8 @@ from engine.backends.cpu.weight import CpuWeight, WeightSpec
 from engine.backends.graph.cache import CacheSpec
 from engine.backends.kv_formats import CacheType, cache_type
 from engine.backends.main_memory import free_memory
+from engine.backends.packing.blocked import in_blocks
+from engine.backends.packing.composite import Composite, is_composite
 from engine.backends.states import NO_STATES, States
 from engine.backends.trim import give_memory_back
 from engine.core import Loading

@@ -7,7 +7,7 @@ from engine.backends.cpu.layouts.interleave import PANEL, interleaved_tiles, pla
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.weight_memory import WeightMemory
-from engine.backends.packed_pieces import Bytes, packed_pieces, zero_padded
+from engine.backends.packing.pieces import Bytes, packed_pieces, zero_padded
 from engine.tensors import RawTensor
 
 _VALUES_AT_ONCE = 1 << 19

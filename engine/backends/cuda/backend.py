@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from engine.backends.base import AttentionShape, Forward, KVCache, Program, Weight
-from engine.backends.composite import Composite, is_composite
 from engine.backends.cuda.kv_cache import CudaCache
 from engine.backends.cuda.lowering.constants import Constants
 from engine.backends.cuda.lowering.estimate import dry_pass, kept_as, weight_spec, work_space
@@ -20,6 +19,7 @@ from engine.backends.cuda.runtime.decode_loop import decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.runtime.device_map import Split
 from engine.backends.cuda.weight import CudaWeight, WeightSpec
+from engine.backends.packing.composite import Composite, is_composite
 from engine.backends.states import NO_STATES, States
 from engine.backends.trim import give_memory_back
 from engine.core import PAGE_TOKENS, Loading

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.backends.blocked import in_blocks
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.layouts.table import weight_layout_for
 from engine.backends.cuda.runtime.device import Device
-from engine.backends.packed_pieces import Bytes, packed_pieces, zero_padded
+from engine.backends.packing.blocked import in_blocks
+from engine.backends.packing.pieces import Bytes, packed_pieces, zero_padded
 from engine.tensors import RawTensor
 
 if TYPE_CHECKING:

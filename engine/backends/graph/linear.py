@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Weight
-from engine.backends.composite import Composite
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Node, Recording, Value
+from engine.backends.packing.composite import Composite
 from engine.tensors import Floats
 
 

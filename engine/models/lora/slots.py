@@ -189,7 +189,7 @@ class _Layer:
 
 
 def _interleaved(config: ModelConfig, rows: int) -> Order:
-    """The row order in which llama.cpp's converter interleaves both parts of each head."""
+    """The row order in which llama.cpp's converter interleaves both halves of each head."""
     return np.ascontiguousarray(
         np.arange(rows).reshape(-1, 2, config.head_dim // 2).transpose(0, 2, 1)
     ).reshape(-1)

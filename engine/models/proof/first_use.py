@@ -159,7 +159,7 @@ def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: F
 def _tried(trial: Any, case: Case, deadline: float) -> Iterator[Outcome]:
     """The outcomes of a case, one for each variant that is not yet checked, until the deadline."""
     from engine.backends.cuda.backend import CudaBackend
-    from engine.backends.reference import ReferenceBackend
+    from engine.backends.reference.backend import ReferenceBackend
 
     if not trial.left:
         return

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
-from engine.backends.blocked import in_blocks
-from engine.backends.composite import PERMUTED, is_composite
 from engine.backends.kv_formats import cache_type
+from engine.backends.packing.blocked import in_blocks
+from engine.backends.packing.composite import PERMUTED, is_composite
 from engine.drain import drain
 from engine.models.architecture import Architecture
 from engine.models.base import rope_tables

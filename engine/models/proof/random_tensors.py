@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.composite import PERMUTED
-from engine.backends.packed_pieces import affine_type
+from engine.backends.packing.composite import PERMUTED
+from engine.backends.packing.pieces import affine_type
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats, Format
 from engine.weights.gguf.table import GGUF_FORMATS
@@ -274,8 +274,8 @@ PACKED: dict[str, Builder] = {
 
 
 def builder(kind: str) -> Builder | None:
-    """The builder for a type that backends pack (`engine.backends.blocked.in_blocks`); None for types that
-    are converted to F16 or F32 first.
+    """The builder for a type that backends pack (`engine.backends.packing.blocked.in_blocks`); None for types
+    that are converted to F16 or F32 first.
     """
     if kind.startswith("FP8_"):
         return partial(_fp8, "F8_E4M3", int(kind.removeprefix("FP8_")))

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.backends.packed_pieces import affine_type
+from engine.backends.packing.pieces import affine_type
 from engine.errors import BadCheckpoint
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.decoded import DecodedMatrix

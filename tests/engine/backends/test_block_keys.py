@@ -14,7 +14,7 @@ from engine.backends.base import AttentionShape, Ops, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.indexer import Beside, IndexerShape
 from engine.backends.indexer_keys import cached_keys
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.backends.states import PoolShape, States
 from tests.engine.backends.cache_oracle import stored_keys
 from tests.engine.backends.kernel_oracles import Matrix

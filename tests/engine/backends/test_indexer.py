@@ -14,7 +14,7 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.indexer import IndexerShape
 from engine.backends.indexer_keys import cached_keys
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from tests.engine.backends.cache_oracle import stored_keys
 from tests.engine.backends.kernel_oracles import Matrix
 from tests.simt.fake import FakeDevice

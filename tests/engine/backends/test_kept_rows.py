@@ -9,7 +9,7 @@ import pytest
 
 from engine.backends.base import Backend, Step
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.weights.tensor import FileTensor
 
 WIDTH, ROWS = 37, 24

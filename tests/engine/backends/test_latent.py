@@ -14,7 +14,7 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.kernels.attention.attention import head_groups
 from engine.backends.cpu.kv_cache import CpuCache
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from tests.engine.backends.cache_oracle import stored_keys
 from tests.engine.backends.kernel_oracles import INTEGER, Matrix, sixteen_bits
 

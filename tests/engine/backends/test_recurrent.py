@@ -13,7 +13,7 @@ import pytest
 from engine.backends.base import AttentionShape, Ops, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cuda.backend import CudaBackend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.backends.states import ConvolutionShape, DeltaWeights, LinearAttentionShape, MeanShape, States
 from tests.engine.backends.kernel_oracles import Matrix
 from tests.simt.fake import FakeDevice

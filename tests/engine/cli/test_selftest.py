@@ -18,7 +18,7 @@ from engine.__main__ import main
 from engine.backends import choice
 from engine.backends.choice import Gpu, Target, Usable
 from engine.backends.cuda.backend import CudaBackend
-from engine.backends.reference import ReferenceBackend, ReferenceProgram
+from engine.backends.reference.backend import ReferenceBackend, ReferenceProgram
 from engine.cli.logits import log_softmax
 from engine.cli.selftest_model import TEXT, WINDOW, Answers, compared, perplexity
 from engine.models.proof.case import checked, difference

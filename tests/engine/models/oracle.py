@@ -12,11 +12,11 @@ import numpy.typing as npt
 import torch
 
 from engine.backends.base import Backend, Forward, KVCache, Step, Weight
-from engine.backends.composite import is_composite
 from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
-from engine.backends.reference import ReferenceBackend, ReferenceProgram
+from engine.backends.packing.composite import is_composite
+from engine.backends.reference.backend import ReferenceBackend, ReferenceProgram
 from engine.drain import drain
 from engine.models import Model, read_model
 from engine.tensors import RawTensor

@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.load import read_config
 from engine.weights import open_checkpoint

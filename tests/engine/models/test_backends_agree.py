@@ -9,7 +9,7 @@ import pytest
 
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.layouts.table import weight_layout_for
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.models import Model, read_model
 from engine.weights import FileTensor
 from engine.weights.gguf.file import GgufFile

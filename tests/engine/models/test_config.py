@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from engine.backends import make_backend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemory, UnsupportedModel
 from engine.models import ARCHITECTURES, describe, read_model

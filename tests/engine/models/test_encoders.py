@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from engine.backends.base import Backend
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models import describe
 from engine.models.paged import PagedCache

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine.backends.base import Step
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.models import describe, read_model
 from engine.weights import FORMATS, open_checkpoint
 from tests.engine.models.oracle import finish, load, logits, transformers_logits

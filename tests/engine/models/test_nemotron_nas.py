@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from engine.backends.base import Backend
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.load import read_config
 from engine.weights import open_checkpoint

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.models import Model, preparation, read_model
 from engine.models.load import survey
 from engine.settings import LoadSettings

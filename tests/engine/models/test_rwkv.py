@@ -13,7 +13,7 @@ import pytest
 
 from engine.backends.base import Backend
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from tests.engine.models.architectures import ids
 from tests.engine.models.oracle import load, logits
 from tests.engine.models.rwkv_files import (

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.backends.cuda.layouts.table import weight_layout_for
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.models import preparation
 from engine.models.lora.apply import apply_adapters
 from engine.settings import LoadSettings

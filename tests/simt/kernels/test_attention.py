@@ -27,8 +27,8 @@ from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import QUANTISED, CacheType
 from engine.backends.kv_rounding import inverse_hadamard
-from engine.backends.reference import ReferenceOps
-from engine.backends.reference_cache import ReferenceCache
+from engine.backends.reference.backend import ReferenceOps
+from engine.backends.reference.kv_cache import ReferenceCache
 from tests.simt.agree import At, aligned, both
 from tests.simt.interpreter import Memory
 from tests.simt.models import run_model

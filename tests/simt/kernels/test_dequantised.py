@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.composite import is_composite
 from engine.backends.cuda.layouts.plain import Fp8
 from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS
 from engine.backends.cuda.proof.dequantised import dequantised, tiles_of
 from engine.backends.cuda.weight import CudaWeight
+from engine.backends.packing.composite import is_composite
 from engine.models.proof.random_tensors import BLOCKS, PACKED, Builder
 from tests.simt.fake import FakeDevice
 

@@ -10,7 +10,7 @@ from engine.backends.base import Step
 from engine.backends.cuda.kernels import moe, routes
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.graph.buffers import Buffer
-from engine.backends.reference import ReferenceOps
+from engine.backends.reference.backend import ReferenceOps
 from engine.backends.routing import Routing
 from tests.simt.played import TABLES, empty, laid_out, played
 

@@ -13,8 +13,8 @@ import torch
 from engine.backends.base import AttentionShape, Step
 from engine.backends.kv_formats import GROUP, QUERY_ERROR_WEIGHT
 from engine.backends.kv_rounding import hadamard_transform, limited
-from engine.backends.reference import ReferenceOps
-from engine.backends.reference_cache import ReferenceCache
+from engine.backends.reference.backend import ReferenceOps
+from engine.backends.reference.kv_cache import ReferenceCache
 from tests.simt.kv_write_steps import KvWriteSteps, sequence
 
 PAGES = [2, 0, 3, 1]

@@ -12,7 +12,7 @@ from engine.backends.cuda.kernels import magnitude, norm
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
 from engine.backends.cuda.kernels.qk_norm import qk_norm_call
 from engine.backends.graph.buffers import Buffer
-from engine.backends.reference import ReferenceOps
+from engine.backends.reference.backend import ReferenceOps
 from tests.simt.models.packed_activations import decoded
 from tests.simt.played import TABLES, empty, laid_out, played
 

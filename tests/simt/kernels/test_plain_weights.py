@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.composite import Composite
 from engine.backends.cuda.kernels.linear.linear import Part, embed_call, linear_call
 from engine.backends.cuda.weight import CudaWeight, WeightSpec
 from engine.backends.graph.buffers import Buffer
+from engine.backends.packing.composite import Composite
 from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.tensor import FileTensor
 from tests.simt.fake import FakeDevice

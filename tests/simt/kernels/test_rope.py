@@ -10,7 +10,7 @@ from engine.backends.base import RotaryTable, Step
 from engine.backends.cuda.kernels.rope import HeadNorm, Rotated, rope_call
 from engine.backends.cuda.lowering.call import Runtime
 from engine.backends.graph.buffers import Buffer
-from engine.backends.reference import ReferenceOps
+from engine.backends.reference.backend import ReferenceOps
 from tests.simt.played import TABLES, empty, laid_out, played
 
 ROWS, FIRST = 2, 7

@@ -38,7 +38,7 @@ from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 from engine.backends.cpu.layouts.q8 import byte_numbers, byte_operand, byte_vector
-from engine.backends.packed_pieces import KINDS, affine_type, kept_numbers
+from engine.backends.packing.pieces import KINDS, affine_type, kept_numbers
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
 UNITS = (32, 64, 128)

@@ -8,7 +8,7 @@ from engine.backends.cpu.layouts.grouped import GROUPED_WEIGHT_LAYOUTS
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.layouts.plain import PLAIN
 from engine.backends.cpu.layouts.q8 import Q8
-from engine.backends.packed_pieces import TO_F32
+from engine.backends.packing.pieces import TO_F32
 
 WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
     *GGUF_WEIGHT_LAYOUTS,

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.backends.cuda.layouts.codes import CodeLayout, CodeParts
 from engine.backends.cuda.layouts.layout import Bytes
-from engine.backends.packed_pieces import KINDS, affine_type, kept_numbers
+from engine.backends.packing.pieces import KINDS, affine_type, kept_numbers
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
 UNITS = (32, 64, 128)

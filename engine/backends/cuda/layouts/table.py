@@ -6,7 +6,7 @@ from engine.backends.cuda.layouts.gguf import GGUF_WEIGHT_LAYOUTS
 from engine.backends.cuda.layouts.grouped import GROUPED_WEIGHT_LAYOUTS
 from engine.backends.cuda.layouts.layout import WeightLayout
 from engine.backends.cuda.layouts.plain import PLAIN_WEIGHT_LAYOUTS
-from engine.backends.packed_pieces import TO_F32
+from engine.backends.packing.pieces import TO_F32
 
 WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
     *GGUF_WEIGHT_LAYOUTS,

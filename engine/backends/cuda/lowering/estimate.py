@@ -6,7 +6,6 @@ import math
 from operator import attrgetter
 
 from engine.backends.base import Forward, Weight
-from engine.backends.composite import Composite, is_composite
 from engine.backends.cuda.kernels.attention.indexer import ScoreRows
 from engine.backends.cuda.lowering.arena import row_bytes
 from engine.backends.cuda.lowering.call import SMALL_BATCH, Call
@@ -17,6 +16,7 @@ from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import WeightSpec
 from engine.backends.graph.cache import CacheSpec
 from engine.backends.kv_formats import CacheType, cache_type
+from engine.backends.packing.composite import Composite, is_composite
 from engine.tensors import RawTensor
 
 

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from engine.backends.base import Array, AttentionShape, Forward, Routes, Step, Weight
-from engine.backends.composite import Composite
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.proof.dequantised import dequantised, tiles_of
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import CudaWeight
 from engine.backends.kv_formats import CacheType
-from engine.backends.reference import ReferenceOps
+from engine.backends.packing.composite import Composite
+from engine.backends.reference.backend import ReferenceOps
 from engine.backends.runs import run_singly
 from engine.backends.states import NO_STATES, States
 from engine.core import PAGE_TOKENS

@@ -14,7 +14,7 @@ import torch
 
 from engine.backends.base import AttentionShape, Program, Step
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.backends.routing import ROOT, Routing
 from tests.engine.backends.kernel_oracles import INTEGER, PAIRS, Matrix, seen, unit_of
 

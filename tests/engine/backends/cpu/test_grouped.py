@@ -21,7 +21,7 @@ from engine.backends.cpu.layouts.grouped import GROUPED_WEIGHT_LAYOUTS, UNITS, W
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cpu.weight import CpuWeight
-from engine.backends.packed_pieces import affine_type
+from engine.backends.packing.pieces import affine_type
 from engine.models.proof.random_tensors import builder
 from engine.tensors import RawTensor
 from engine.weights.packed.grouped import GroupedTensor, Layout, Run, runs_by_group

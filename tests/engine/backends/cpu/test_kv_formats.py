@@ -13,7 +13,7 @@ from engine.backends.base import AttentionShape, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.kv_cache import CpuCache
 from engine.backends.kv_formats import cache_type
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from tests.engine.backends.cache_oracle import stored
 from tests.engine.backends.kernel_oracles import Matrix, causal_attention
 

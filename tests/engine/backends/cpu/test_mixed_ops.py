@@ -14,7 +14,7 @@ import pytest
 from engine.backends.activations import ACTIVATIONS, GATES
 from engine.backends.base import AttentionShape, RotaryTable, Step
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.backends.routing import Routing
 from tests.engine.backends.kernel_oracles import Matrix
 

@@ -20,7 +20,7 @@ from engine.backends.cpu.lowering.constants import Constants
 from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.graph.cache import CacheSpec
 from engine.backends.kv_formats import cache_type
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from tests.engine.backends.kernel_oracles import Matrix
 
 Array = np.ndarray[Any, Any]

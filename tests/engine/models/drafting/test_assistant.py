@@ -12,7 +12,7 @@ import pytest
 from engine.backends.base import Backend
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cuda.backend import CudaBackend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.models.drafting.assistant import read_assistant
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings

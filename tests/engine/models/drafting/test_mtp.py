@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from engine.backends.base import Backend
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cuda.backend import CudaBackend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.chat import finished, open_chat
 from engine.errors import BadSetting
 from engine.models import describe

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.backends.ngrams import NGrams
-from engine.backends.reference_ngrams import hashed_rows
+from engine.backends.reference.ngrams import hashed_rows
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
 from engine.models.headers.ngrams import hf_ngrams, primes_from

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.reference import ReferenceBackend
+from engine.backends.reference.backend import ReferenceBackend
 from engine.core import PAGE_TOKENS as P
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.describe import describe

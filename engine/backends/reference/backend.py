@@ -17,10 +17,10 @@ from engine.backends.indexer_keys import cached_keys
 from engine.backends.kv_formats import WHOLE_KEYS
 from engine.backends.kv_rounding import limited, rounded, rounded_keys
 from engine.backends.main_memory import free_memory
-from engine.backends.reference_cache import Kept, ReferenceCache
-from engine.backends.reference_experts import ExpertOps
-from engine.backends.reference_indexer import block_ends, chosen_positions
-from engine.backends.reference_recurrent import RecurrentOps
+from engine.backends.reference.experts import ExpertOps
+from engine.backends.reference.indexer import block_ends, chosen_positions
+from engine.backends.reference.kv_cache import Kept, ReferenceCache
+from engine.backends.reference.recurrent import RecurrentOps
 from engine.backends.runs import run_singly
 from engine.backends.states import NO_STATES, States
 from engine.backends.trim import give_memory_back

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from engine.backends.base import AttentionShape, Forward, Ops, RotaryTable, Step
-from engine.backends.reference import ReferenceBackend
-from engine.backends.reference_cache import ReferenceCache
+from engine.backends.reference.backend import ReferenceBackend
+from engine.backends.reference.kv_cache import ReferenceCache
 from engine.weights.tensor import FileTensor
 
 RNG = np.random.default_rng(3)

@@ -12,8 +12,8 @@ from torch.nn.functional import normalize, softplus
 
 from engine.backends.base import Array, Weight
 from engine.backends.ngrams import NGrams
-from engine.backends.reference_ngrams import hashed_rows
-from engine.backends.reference_pool import nothing, pooled
+from engine.backends.reference.ngrams import hashed_rows
+from engine.backends.reference.pool import nothing, pooled
 from engine.backends.states import NO_WEIGHT, DeltaWeights, LinearAttentionShape, PoolShape
 from engine.tensors import Floats
 
