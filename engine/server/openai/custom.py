@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from engine.constraint.lark_regex import regex_of_lark
 from engine.core import Tool
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
@@ -70,7 +71,7 @@ def input_json(text: str) -> str:
 
 def input_schema(place: Fields) -> tuple[Mapping[str, Any], str]:
     """The schema of the arguments of a tool whose `format` stands at `place`, and what its description says
-    of a grammar that is not enforced, or "". Raises `ApiError`.
+    of a grammar, or "". A grammar in which a rule needs itself is not in the schema. Raises `ApiError`.
     """
     format = place.part("format")
     kind = "text" if format is None else format.text("type", "text")
@@ -87,18 +88,20 @@ def input_schema(place: Fields) -> tuple[Mapping[str, Any], str]:
             text["pattern"] = f"^(?:{definition})$"
         else:
             note = f"The input follows this Lark grammar:\n\n{definition}"
+            if (expression := regex_of_lark(definition)) is not None:
+                text["pattern"] = f"^(?:{expression})$"
     elif kind != "text":
         assert format is not None
         raise format.wrong("type", '"text" or "grammar"')
     return {"type": "object", "properties": {INPUT: text}, "required": [INPUT]}, note
 
 
-def check_enforced(notes: Mapping[str, str], tools: tuple[Tool, ...], choice: str) -> None:
-    """Raise `ApiError` if a call is required that could be of a tool whose grammar is only described."""
+def check_enforced(described: Collection[str], tools: tuple[Tool, ...], choice: str) -> None:
+    """Raise `ApiError` if a call is required that could be of a tool whose grammar is only `described`."""
     named = [tool.name for tool in tools] if choice == "required" else [choice]
-    if found := next((name for name in named if notes.get(name)), ""):
+    if found := next((name for name in named if name in described), ""):
         raise bad_request(
-            f"The grammar of the custom tool {found!r} is written in Lark, which is told to the model "
-            'but not enforced; send one of the syntax "regex", or the tool_choice "auto".',
+            f"The Lark grammar of the custom tool {found!r} is recursive or uses what is not supported: it is "
+            'told to the model but not enforced; send a simpler one, or the tool_choice "auto".',
             "tools",
         )

@@ -68,19 +68,21 @@ def flat_offer_of(fields: Fields) -> Offer:
 
 def _offered(fields: Fields, items: Sequence[tuple[str, Fields]]) -> Offer:
     """These tools, (type, definition) each, and the choice among them."""
-    found, notes = list[Tool](), dict[str, str]()
+    found, custom, described = list[Tool](), set[str](), set[str]()
     for kind, part in items:
         if kind == "custom":
             schema, note = input_schema(part)
             description = "\n\n".join(text for text in (part.text("description"), note) if text)
             found.append(checked_tool(part, part.text("name"), description, schema))
-            notes[found[-1].name] = note
+            custom.add(found[-1].name)
+            if note and "pattern" not in schema["properties"][INPUT]:
+                described.add(found[-1].name)
         else:
             found.append(_function(part))
     tools, choice = _choice(fields, tuple(found))
-    check_enforced(notes, tools, choice)
+    check_enforced(described, tools, choice)
     offer = checked_offer(tools, choice, fields.flag("parallel_tool_calls", True))
-    return replace(offer, custom=frozenset(notes))
+    return replace(offer, custom=frozenset(custom))
 
 
 def checked_offer(tools: tuple[Tool, ...], choice: str, parallel: bool) -> Offer:

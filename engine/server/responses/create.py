@@ -18,7 +18,7 @@ from engine.server.llama_cpp.tokens import asked
 from engine.server.openai import parameters
 from engine.server.openai.tools import flat_offer_of
 from engine.server.replies import Begun, Ended, Writer, chat_work
-from engine.server.responses.items import input_of, instructed
+from engine.server.responses.items import called_custom, input_of, instructed
 from engine.server.responses.output import Event, Output
 from engine.server.responses.stored import StoredResponses
 from engine.server.service import Service
@@ -47,6 +47,8 @@ class ResponseCall:
     stream: bool
     store: bool
     custom: frozenset[str]
+    known_custom: frozenset[str]
+    """The names of the custom tools of the whole conversation."""
     seals: bool
     """Whether thoughts have `encrypted_content`."""
 
@@ -57,8 +59,8 @@ def response_call(fields: Fields, model: ServedModel, stored: StoredResponses) -
         if fields.get(name):
             raise bad_request(sentence, name)
     previous = fields.text("previous_response_id")
-    before = stored.get(previous, "previous_response_id").messages if previous else ()
-    messages = input_of(fields, before, stored)
+    before = stored.get(previous, "previous_response_id") if previous else None
+    messages = input_of(fields, () if before is None else before.messages, stored)
     instructions = fields.text("instructions")
     whole = instructed(instructions, messages)
     offer = flat_offer_of(fields)
@@ -106,6 +108,7 @@ def response_call(fields: Fields, model: ServedModel, stored: StoredResponses) -
         fields.flag("stream"),
         head["store"],
         offer.custom,
+        offer.custom | called_custom(fields) | (frozenset() if before is None else before.custom),
         _SEALED in included,
     )
 
@@ -126,7 +129,7 @@ async def create(service: Service, exchange: Exchange) -> Mapping[str, Any] | No
     whole = response.whole()
     if call.store:
         messages = (*call.messages, response.output.message())
-        service.responses.keep(whole, messages, response.events)
+        service.responses.keep(whole, messages, response.events, call.known_custom)
     if not call.stream:
         return whole
     await exchange.send_event(*response.numbered({"type": f"response.{whole['status']}", "response": whole}))

@@ -32,6 +32,12 @@ def input_of(fields: Fields, before: Sequence[Message], stored: StoredResponses)
     return tuple(conversation.messages)
 
 
+def called_custom(fields: Fields) -> frozenset[str]:
+    """The names of the custom tools that items of the `input` of a request call."""
+    items = fields.parts("input") if isinstance(fields.get("input"), list) else ()
+    return frozenset(_name(item) for item in items if item.text("type") == "custom_tool_call")
+
+
 def instructed(instructions: str, messages: Sequence[Message]) -> tuple[Message, ...]:
     """Instructions, and the system messages that a conversation begins with, as one system message: many chat
     templates accept only one.

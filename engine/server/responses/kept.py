@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -11,6 +11,7 @@ from engine.core import Message
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.http.exchange import Exchange
+from engine.server.openai.custom import INPUT, InputText
 from engine.server.responses.output import Event
 from engine.server.responses.stored import Stored
 from engine.server.service import Service
@@ -58,7 +59,7 @@ async def cancel(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 async def input_items(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """The conversation that a response answers, as items; the latest first unless `order` is "asc"."""
     query, id = _query(exchange), _id(exchange)
-    items = list(_items(id, service.responses.get(id).messages[:-1]))
+    items = list(_items(id, service.responses.get(id)))
     order, after = query.text("order", "desc"), query.text("after")
     if order not in ("asc", "desc"):
         raise query.wrong("order", '"asc" or "desc"')
@@ -100,30 +101,42 @@ def _events(stored: Stored) -> Iterator[Event]:
     yield {"type": f"response.{response['status']}", "response": response}
 
 
-def _items(id: str, messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
-    """Messages as items, whose ids are made of the response's and their place."""
-    items = (item for message in messages for item in _items_of(message))
+def _items(id: str, stored: Stored) -> Iterator[dict[str, Any]]:
+    """What a response answers, as items, whose ids are made of the response's and their place."""
+    custom, calls = stored.custom, set[str]()
+    items = (item for message in stored.messages[:-1] for item in _items_of(message, custom, calls))
     for number, item in enumerate(items):
         name = f"{_PREFIXES[item['type']]}_{id.removeprefix('resp_')}_{number}"
         yield {"id": name, "status": "completed", **item}
 
 
-_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+_PREFIXES = {
+    "message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco",
+    "custom_tool_call": "ctc", "custom_tool_call_output": "ctco",
+}  # fmt: skip
 
 
-def _items_of(message: Message) -> Iterator[dict[str, Any]]:
-    """What a message was, or could have been, as items of a request."""
+def _items_of(message: Message, custom: Collection[str], calls: set[str]) -> Iterator[dict[str, Any]]:
+    """What a message was, or could have been, as items of a request. Calls of the tools `custom` add their
+    ids to `calls`, by which their results are known.
+    """
     if message.reasoning:
         content = [{"type": "reasoning_text", "text": message.reasoning}]
         yield {"type": "reasoning", "summary": [], "content": content}
     if message.role == "tool":
         call = message.tool_call_id
-        yield {"type": "function_call_output", "call_id": call, "output": message.content}
+        kind = "custom_tool_call_output" if call in calls else "function_call_output"
+        yield {"type": kind, "call_id": call, "output": message.content}
     elif message.content or not message.tool_calls:
         part: dict[str, Any] = {"type": "input_text", "text": message.content}
         if message.role == "assistant":
             part |= {"type": "output_text", "annotations": []}
         yield {"type": "message", "role": message.role, "content": [part]}
     for made in message.tool_calls:
+        if made.name in custom:
+            calls.add(made.id)
+            text = InputText().feed(made.arguments)
+            yield {"type": "custom_tool_call", "call_id": made.id, "name": made.name, INPUT: text}
+            continue
         named = {"name": made.name, "arguments": made.arguments}
         yield {"type": "function_call", "call_id": made.id, **named}

@@ -24,6 +24,8 @@ class Stored:
     events: tuple[bytes, ...]
     """Those of its items, as JSON, in order."""
     weight: int
+    custom: frozenset[str] = frozenset()
+    """The names of the custom tools in the conversation, whose input is a text."""
 
 
 class StoredResponses:
@@ -35,14 +37,18 @@ class StoredResponses:
         self._found: OrderedDict[str, Stored] = OrderedDict()
 
     def keep(
-        self, response: Mapping[str, Any], messages: Sequence[Message], events: Sequence[bytes] = ()
+        self,
+        response: Mapping[str, Any],
+        messages: Sequence[Message],
+        events: Sequence[bytes] = (),
+        custom: frozenset[str] = frozenset(),
     ) -> None:
         """Keep a response, unless it alone is too large."""
         weight = 4 * len(json.dumps(response, ensure_ascii=False)) + sum(map(_weight, messages))
         weight += sum(map(len, events))
         if weight > self._most:
             return
-        self._found[response["id"]] = Stored(response, tuple(messages), tuple(events), weight)
+        self._found[response["id"]] = Stored(response, tuple(messages), tuple(events), weight, custom)
         self._weight += weight
         while self._weight > self._most:
             self._weight -= self._found.popitem(last=False)[1].weight

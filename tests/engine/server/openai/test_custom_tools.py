@@ -17,7 +17,8 @@ from engine.server.openai.tools import flat_offer_of, offer_of
 from tests.engine.server.served import HELLO, Answer, Served, ask
 
 REGEX = {"syntax": "regex", "definition": '"[a-c]{2}"\\n[0-9]{2}'}
-LARK = {"syntax": "lark", "definition": "start: /[a-z]+/"}
+LARK = {"syntax": "lark", "definition": "start: line+\nline: /[a-c]{2}/ LF\n%import common.LF"}
+RECURSIVE = {"syntax": "lark", "definition": 'start: "(" start ")" | "x"'}
 FLAT = {"type": "custom", "name": "patch", "description": "Changes.", "format": {"type": "grammar", **REGEX}}
 NESTED = {
     "type": "custom",
@@ -67,6 +68,12 @@ def test_what_is_offered() -> None:
     (tool,) = flat_offer_of(Fields({"tools": [lark]})).tools
     assert tool.description.startswith("Changes.\n\n")
     assert LARK["definition"] in tool.description
+    pattern = json.loads(tool.parameters)["properties"]["input"]["pattern"]
+    assert re.fullmatch(pattern, "ab\ncc\n")
+    assert not re.fullmatch(pattern, "abc\n")
+    recursive = {**FLAT, "format": {"type": "grammar", **RECURSIVE}}
+    (tool,) = flat_offer_of(Fields({"tools": [recursive]})).tools
+    assert RECURSIVE["definition"] in tool.description
     assert "pattern" not in tool.parameters
     plain = {"type": "custom", "name": "say"}
     both = flat_offer_of(Fields({"tools": [plain, {"name": "look"}, {"type": "web_search"}]}))
@@ -92,8 +99,12 @@ def with_format(**format: Any) -> dict[str, Any]:
             "auto",
             "tools[0].custom.format.grammar.definition",
         ),
-        (with_format(type="grammar", grammar=LARK), "required", "tools"),
-        (with_format(type="grammar", grammar=LARK), {"type": "custom", "custom": {"name": "a"}}, "tools"),
+        (with_format(type="grammar", grammar=RECURSIVE), "required", "tools"),
+        (
+            with_format(type="grammar", grammar=RECURSIVE),
+            {"type": "custom", "custom": {"name": "a"}},
+            "tools",
+        ),
     ],
 )
 def test_bad_tools_get_one_sentence(tool: Any, choice: Any, param: str) -> None:
@@ -138,6 +149,17 @@ def test_a_chat_calls_a_custom_tool(served: Served) -> None:
 
 
 @pytest.mark.loopback
+def test_a_lark_grammar_without_recursion_is_followed(served: Served) -> None:
+    tool = {"type": "custom", "custom": {"name": "patch", "format": {"type": "grammar", "grammar": LARK}}}
+    calls = []
+    for seed in range(4):
+        answer = chat(served, tools=[tool], seed=seed, temperature=1, max_tokens=400).json["choices"][0]
+        calls += answer["message"]["tool_calls"] if answer["finish_reason"] == "tool_calls" else []
+    assert calls
+    assert all(re.fullmatch("([a-c]{2}\n)+", call["custom"]["input"]) for call in calls)
+
+
+@pytest.mark.loopback
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_response_calls_a_custom_tool(served: Served, stream: bool) -> None:
     sent = {
@@ -166,3 +188,10 @@ def test_a_response_calls_a_custom_tool(served: Served, stream: bool) -> None:
     first, second = (ask(served, "/v1/responses", {**more, **way}).json for way in ways)
     assert first["usage"]["input_tokens"] == second["usage"]["input_tokens"]
     assert first["output"][0]["content"] == second["output"][0]["content"]
+    listed = ask(served, f"/v1/responses/{first['id']}/input_items?order=asc").json["data"]
+    kinds = ["message", "custom_tool_call", "custom_tool_call_output"]
+    assert [item["type"] for item in listed] == kinds
+    assert (listed[1]["name"], listed[1]["input"]) == ("patch", call["input"])
+    assert listed[2]["output"] == "done"
+    second = ask(served, f"/v1/responses/{second['id']}/input_items?order=asc").json["data"]
+    assert [item["type"] for item in second] == kinds
