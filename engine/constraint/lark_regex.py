@@ -41,8 +41,8 @@ _COMMON = {
     "NUMBER": f"(?:{_FLOAT}|[0-9]+)", "SIGNED_NUMBER": f"[+-]?(?:{_FLOAT}|[0-9]+)",
     "LCASE_LETTER": "[a-z]", "UCASE_LETTER": "[A-Z]", "LETTER": "[A-Za-z]", "WORD": "[A-Za-z]+",
     "CNAME": "[_A-Za-z][_A-Za-z0-9]*", "WS_INLINE": r"[ \t]+", "WS": r"[ \t\f\r\n]+",
-    "CR": r"\r", "LF": r"\n", "NEWLINE": r"(?:\r?\n)+", "ESCAPED_STRING": r'"(?:[^"\\\n]|\\[^\n])*"', "SH_COMMENT": r"#[^\n]*",
-    "CPP_COMMENT": r"\/\/[^\n]*", "SQL_COMMENT": r"--[^\n]*",
+    "CR": r"\r", "LF": r"\n", "NEWLINE": r"(?:\r?\n)+", "ESCAPED_STRING": r'"(?:[^"\\\n]|\\[^\n])*"',
+    "SH_COMMENT": r"#[^\n]*", "CPP_COMMENT": r"\/\/[^\n]*", "SQL_COMMENT": r"--[^\n]*",
 }  # fmt: skip
 """The terminals of Lark's library `common`, as expressions."""
 

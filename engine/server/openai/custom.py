@@ -101,7 +101,7 @@ def check_enforced(described: Collection[str], tools: tuple[Tool, ...], choice: 
     named = [tool.name for tool in tools] if choice == "required" else [choice]
     if found := next((name for name in named if name in described), ""):
         raise bad_request(
-            f"The Lark grammar of the custom tool {found!r} is recursive or uses what is not supported: it is "
-            'told to the model but not enforced; send a simpler one, or the tool_choice "auto".',
+            f"The Lark grammar of the custom tool {found!r} is recursive or uses what is not supported: it "
+            'is told to the model but not enforced; send a simpler one, or the tool_choice "auto".',
             "tools",
         )
