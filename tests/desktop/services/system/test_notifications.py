@@ -29,7 +29,8 @@ class Service(QObject):
     @Slot(str, "uint", str, str, str, "QStringList", "QVariantMap", int, result="uint")
     def Notify(self, program, replaces, icon, title, text, actions, hints, milliseconds):
         entry = hints["desktop-entry"]
-        print("shown", program, replaces, icon, title, text, actions, entry, sep="|", flush=True)
+        said = (program, replaces, icon, title, text, actions, entry, milliseconds)
+        print("shown", *said, sep="|", flush=True)
         QTimer.singleShot(50, self.click)
         return 7
 
@@ -93,7 +94,7 @@ def test_a_notification_is_shown_and_its_click_brings_an_activation_token(tmp_pa
     service.write_text(SERVICE, encoding="utf-8")
     shown = (
         "shown|Inglenook|0|inglenook|The reply in “<b>x</b>” is ready|After 25 seconds|['default', 'Show "
-        "the reply']|inglenook\n"
+        "the reply']|inglenook|-1\n"
     )
     assert ask(str(service)) == f"{shown}clicked leave\n"
 
