@@ -276,38 +276,48 @@ class Qt:
         return struct.pack(">I", len(data)) + data
 
 
-def gpt4all(version: int = 12, texts: tuple[str, ...] = ("Hello", "Hi 😀", "Bye", "Ciao")) -> bytes:
-    """A chat of alternating prompts and responses, as chat.cpp writes it."""
+def gpt4all(
+    version: int = 12,
+    texts: tuple[str, ...] = ("Hello", "Hi 😀", "Bye", "Ciao"),
+    names: tuple[str, ...] = ("Prompt: ", "Response: ") * 2,
+    key: str = "g-1",
+    has_state: bool | None = None,
+) -> bytes:
+    """A chat of alternating prompts and responses, as chat.cpp writes it; versions up to 5 always have the
+    engine's state, and 6 has it unless it is said otherwise.
+    """
     out = [
         b"\xf5\xd5\x53\xcc",
         struct.pack(">iq", version, 1700000000),
-        *map(Qt.text, ("g-1", "My chat", "me", "model.gguf")),
+        *map(Qt.text, (key, "My chat", "me", "model.gguf")),
     ]
     if version >= 3:
         out.append(struct.pack(">I", 1) + Qt.text("docs"))
     if version < 11:
-        out.append(_state(version))
+        out.append(_state(version, version <= 6 if has_state is None else has_state))
     out.append(struct.pack(">i", len(texts)))
-    for number, text in enumerate(texts):
-        out.append(_item(version, "Response: " if number % 2 else "Prompt: ", text))
+    for name, text in zip(names, texts, strict=False):
+        out.append(_item(version, name, text))
     return b"".join(out)
 
 
-def _state(version: int) -> bytes:
-    """The engine's state before version 11, present where the version has no flag for it."""
-    found = struct.pack(">?", version == 6) if version >= 6 else b""
+def _state(version: int, has_state: bool) -> bytes:
+    """The engine's state before version 11; versions from 6 tell whether they have it."""
+    found = struct.pack(">?", has_state) if version >= 6 else b""
     found += struct.pack(">ii", 1, 0) if version >= 2 else b""
     found += Qt.text("") + Qt.text("") + struct.pack(">I", 7)
-    if version > 6:
+    if not has_state:
         return found
     found += struct.pack(">I", 1) if version < 4 else b""
-    found += struct.pack(">I", 3) + struct.pack(">Q", 2) + b"\0" * 8 + struct.pack(">Q", 1) + b"\0" * 4
+    found += struct.pack(">I", 3) + (struct.pack(">I", 2048) if version >= 7 else b"")
+    found += struct.pack(">Q", 2) + b"\0" * 8 if version < 9 else b""
+    found += struct.pack(">Q", 1) + b"\0" * 4
     return found + struct.pack(">I", 5) + b"state"
 
 
 def _item(version: int, name: str, text: str) -> bytes:
     found = struct.pack(">i", 0) if version < 12 else b""
-    found += Qt.text(name) + Qt.text(text if version < 12 or name == "Prompt: " else "")
+    found += Qt.text(name) + Qt.text(text if version < 12 or name != "Response: " else "")
     found += Qt.text("prompt") if version < 10 else b""
     found += Qt.text("") + struct.pack(">????", True, False, False, False)
     if version >= 11 and name == "Response: ":

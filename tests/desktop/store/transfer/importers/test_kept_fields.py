@@ -17,12 +17,10 @@ from desktop.store.attachments.message_format import split
 from desktop.store.conversations.bulk_insert import read_whole
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
-from desktop.store.transfer.importers.gpt4all import read_chat
-from desktop.store.transfer.importers.protocol import Unreadable
 from desktop.store.transfer.importers.sampling import chat_settings
 from desktop.store.transfer.records import ConversationRecord, LeftOut
 from tests.desktop.store.transfer.importers import files
-from tests.desktop.store.transfer.importers.files import Qt, imported, lines, node, run, shown, written
+from tests.desktop.store.transfer.importers.files import imported, lines, node, run, shown, written
 
 
 def taken(database: Database, path: Path) -> tuple[ConversationRecord, set[str]]:
@@ -494,26 +492,3 @@ def test_llama_cpp(database: Database, tmp_path: Path) -> None:
     assert (record.pinned, user.raw["chat"]["reasoningEffort"]) == (True, "high")
     assert '"predicted_n": 3' in json.dumps(reply.raw)
     assert '"toolCallId": "t"' in json.dumps(reply.raw)
-
-
-def test_gpt4all() -> None:
-    data = files.gpt4all(12, ("Hello", "Hi"))
-    # behind its value
-    place = data.index(Qt.text("Response: ")) + len(Qt.text("Response: ")) + len(Qt.text(""))
-    data = data[:place] + Qt.text("Other answer") + bytes([1, 0, 1, 0]) + data[place + 8 :]
-    record = read_chat(data, lambda *_: None)
-    assert record.messages[0].raw["chat"] == {"knowledge": ["docs"]}
-    assert {name: record.messages[1].raw[name] for name in ("rating", "suggested")} == {
-        "rating": "up",
-        "suggested": "Other answer",
-    }
-    assert [sentence.split()[0] for sentence in record.left_out] == ["Collections", "Ratings"]
-    user, reply = record.messages
-    assert (user.stats, bool(reply.stats["model"]), reply.state) == ({}, True, "complete")
-    rated = data.replace(Qt.text("Other answer") + bytes([1, 0, 1, 0]), Qt.text("") + bytes([1, 1, 0, 1]))
-    stopped = read_chat(rated, lambda *_: None).messages[1]
-    assert (stopped.state, stopped.raw["rating"], "suggested" in stopped.raw) == ("stopped", "down", False)
-    with pytest.raises(Unreadable, match="does not start like a GPT4All chat"):
-        read_chat(b"other" + data, lambda *_: None)
-    with pytest.raises(Unreadable, match="versions 1 to 12 are supported"):
-        read_chat(data[:4] + (13).to_bytes(4, "big") + data[8:], lambda *_: None)
