@@ -11,7 +11,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
-from desktop.services.engine.stream_thread import Coalescing, StreamThread
+from desktop.services.engine.stream_thread import Coalescing, StreamThread, is_no_memory
 from engine.errors import BadCheckpoint, EngineError
 from tests.desktop.services.engine.test_stream_thread import Listener, counting
 
@@ -127,3 +127,52 @@ def test_close_still_ends_a_replaced_thread(qapp: QCoreApplication, monkeypatch:
     for _ in range(5):
         worker.start(counting(1))
     assert worker.close(timeout_s=5)
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as PyTorch's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (OutOfMemoryError("Tried to allocate 2 GiB"), True),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("shape mismatch"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_means_that_memory_ran_out(error: BaseException, expected: bool) -> None:
+    assert is_no_memory(error) == expected
+
+
+def test_what_crosses_while_events_are_shown_waits_for_the_next_time(qtbot: QtBot) -> None:
+    """Or a quick worker would never let the window go on."""
+    thread = StreamThread("quick", coalescing=Coalescing(lambda event: False, list))
+    shown, begun, passed = list[int](), threading.Event(), threading.Event()
+
+    def show(_job: int, event: int) -> None:
+        shown.append(event)
+        begun.set()
+        assert passed.wait(5)
+
+    def numbers(_stop: threading.Event) -> Iterator[int]:
+        yield 1
+        assert begun.wait(5)
+        yield 2
+        passed.set()
+
+    thread.yielded.connect(show)
+    job = thread.start(numbers)
+    ended: list[int] = []
+    thread.finished.connect(lambda number, _result: ended.append(number))
+    delivered: list[int] = []
+    while not shown:
+        thread.deliver()
+        delivered.append(len(shown))
+    assert delivered[-1] == 1
+    qtbot.waitUntil(lambda: ended == [job.id])
+    assert shown == [1, 2]
+    assert thread.close(timeout_s=5)
