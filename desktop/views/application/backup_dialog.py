@@ -19,11 +19,11 @@ from PySide6.QtWidgets import (
 
 from desktop.services.system.backups import BackupRow
 from desktop.services.system.language import moment_text, time_text
+from desktop.views.dialogs.message_box import MessageBox
 from desktop.views.layout.fill import fill
 from desktop.views.layout.fit import grow_dialog
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.flow_layout import FlowLayout
-from desktop.views.widgets.message_box import MessageBox
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
 from engine.words import _, ngettext

@@ -16,8 +16,8 @@ from desktop.services.system.data_folder import DataFolder
 from desktop.store.database.database import StoreError
 from desktop.store.relocation import arrived, copy_before, delete_before
 from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.dialogs.message_box import MessageBox
 from desktop.views.widgets.flows import answer, chosen_path, flow
-from desktop.views.widgets.message_box import MessageBox
 from engine.words import _, paragraph
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QDialog, QMessageBox, QPushButton, QVBoxLayout, QWidget
 
 from desktop.store.relocation import copy_before, data_bytes, fixed_place, new_place_trouble
+from desktop.views.dialogs.file_dialogs import ask_folder
+from desktop.views.dialogs.message_box import MessageBox
 from desktop.views.layout.fill import fill
 from desktop.views.layout.fit import fit_dialog
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
-from desktop.views.widgets.file_dialogs import ask_folder
 from desktop.views.widgets.flow_layout import FlowLayout
-from desktop.views.widgets.message_box import MessageBox
 from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
 from engine.words import _

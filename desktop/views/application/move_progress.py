@@ -14,7 +14,7 @@ from desktop.services.system.relaunch import relaunch
 from desktop.services.system.single_instance import take_lock
 from desktop.store.database.database import StoreError
 from desktop.store.relocation import STOPPED, Progress, move_data
-from desktop.views.widgets.message_box import warn_and_wait
+from desktop.views.dialogs.message_box import warn_and_wait
 from engine.units import size_text
 from engine.words import _, translate
 

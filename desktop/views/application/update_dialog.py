@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.system.updates import UpdateService
+from desktop.views.dialogs.message_box import MessageBox
 from desktop.views.layout.fill import fill
 from desktop.views.layout.fit import fit_dialog
 from desktop.views.layout.spacing import dialog_margins
@@ -25,7 +26,6 @@ from desktop.views.transcript.rendering.markdown import SafeDocument, set_markdo
 from desktop.views.transcript.style import TranscriptColours, make_style
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.flow_layout import FlowLayout
-from desktop.views.widgets.message_box import MessageBox
 from desktop.views.widgets.text_label import text_label
 from engine.errors import DownloadError
 from engine.units import size_text

@@ -17,11 +17,11 @@ from desktop.store.attachments.picture_marks import PictureMark, marks
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.commands.actions import no_pictures
 from desktop.views.composer.attachment_chips import AttachmentChips, count_words
+from desktop.views.composer.suggestion_bar import SuggestionBar
+from desktop.views.dialogs.file_dialogs import ask_open
 from desktop.views.transcript.row_widgets.attachment import ATTACHMENT_ACTION
 from desktop.views.transcript.row_widgets.picture import COPY_PICTURE, OPEN_PICTURE, SAVE_PICTURE
-from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.listening import listen
-from desktop.views.widgets.suggestion_bar import SuggestionBar
 from engine.words import N_, _, translate
 
 __all__ = ["AttachmentController"]

@@ -21,8 +21,8 @@ from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.attachment_controller import PASTED, AttachmentController
 from desktop.views.composer.queue_list import QueueList
 from desktop.views.composer.spell_checker import SpellChecker
+from desktop.views.composer.suggestion_bar import SuggestionBar
 from desktop.views.widgets.listening import listen
-from desktop.views.widgets.suggestion_bar import SuggestionBar
 from engine.core import PromptSize
 from engine.settings import StopSettings, ThinkingSettings
 from engine.words import N_, _, paragraph, translate

@@ -10,13 +10,13 @@ from PySide6.QtWidgets import QDialog, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from desktop.store.attachments.picture_marks import ADDRESS, PictureMark
 from desktop.store.attachments.pictures import StoredPicture
+from desktop.views.dialogs.file_dialogs import ask_save
+from desktop.views.dialogs.message_box import warn
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.transcript.rendering.image_loader import ImageKey, ImageLoader
 from desktop.views.transcript.row_widgets.picture import picture_name
-from desktop.views.widgets.file_dialogs import ask_save
 from desktop.views.widgets.flow_layout import FlowLayout
-from desktop.views.widgets.message_box import warn
 from desktop.views.widgets.text_label import text_label
 from engine.words import _
 

@@ -16,10 +16,10 @@ from PySide6.QtWidgets import (
 from desktop.services.composer.saved_prompts import SavedPromptService
 from desktop.store.settings.prompt_variables import variables
 from desktop.store.settings.saved_prompts import Prompt
+from desktop.views.dialogs.file_dialogs import ask_open, ask_save
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import SCALE, dialog_margins
 from desktop.views.widgets.empty_state import EmptyState
-from desktop.views.widgets.file_dialogs import ask_open, ask_save
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.scroll_area import DialogBody

@@ -7,8 +7,8 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.application.data_folder_controller import DataFolderController
+from desktop.views.dialogs.message_box import MessageBox
 from desktop.views.widgets.flows import answer, chosen_path, flow
-from desktop.views.widgets.message_box import MessageBox
 from engine.platform.whole_file import write_whole
 from engine.words import _, ngettext
 

@@ -12,11 +12,11 @@ from PySide6.QtWidgets import QApplication, QMessageBox, QWidget
 from desktop.items.models.local_models import model_name
 from desktop.services.services import Services
 from desktop.views.chat.welcome_page import WelcomePage
+from desktop.views.dialogs.file_dialogs import ask_folder, ask_open
+from desktop.views.dialogs.message_box import MessageBox
 from desktop.views.models.model_picker import ModelPicker
-from desktop.views.widgets.file_dialogs import ask_folder, ask_open
 from desktop.views.widgets.flows import answer, flow
 from desktop.views.widgets.listening import listen
-from desktop.views.widgets.message_box import MessageBox
 from engine.remote import split_address
 from engine.units import size_text
 from engine.words import _, ngettext

@@ -13,10 +13,10 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from desktop.items.models.local_models import ModelEntry, template_text
 from desktop.services.session.chat_session import ChatSession
 from desktop.settings import Behaviour
+from desktop.views.dialogs.file_dialogs import ask_open
 from desktop.views.layout.fill import fill
 from desktop.views.settings.form_row import Row
 from desktop.views.settings.text_editors import TextEditor
-from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.listening import listen
 from desktop.views.widgets.text_label import text_label

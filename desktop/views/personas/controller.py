@@ -18,8 +18,8 @@ from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.models.controller import ModelController
+from desktop.views.personas.avatar import avatar
 from desktop.views.personas.persona_picker import PersonaPicker
-from desktop.views.widgets.avatar import avatar
 
 if TYPE_CHECKING:
     from desktop.views.personas.personas_dialog import PersonasDialog

@@ -21,10 +21,10 @@ from PySide6.QtWidgets import (
 from desktop.items.models.local_models import ModelEntry, model_name
 from desktop.store.conversations.personas import Persona
 from desktop.store.database.database import StoreError
+from desktop.views.dialogs.file_dialogs import ask_open
 from desktop.views.layout.fill import fill
-from desktop.views.widgets.avatar import avatar, read_picture
+from desktop.views.personas.avatar import avatar, read_picture
 from desktop.views.widgets.combo_box import ComboBox
-from desktop.views.widgets.file_dialogs import ask_open
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from engine.remote import split_address
 from engine.words import N_, _, translate

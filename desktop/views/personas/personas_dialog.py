@@ -23,12 +23,12 @@ from desktop.items.models.local_models import ModelEntry
 from desktop.services.conversations.personas import PersonaService
 from desktop.services.system.debounce import debounce
 from desktop.store.conversations.personas import Persona
+from desktop.views.dialogs.saving_dialog import SavingDialog
 from desktop.views.layout.fill import fill
+from desktop.views.personas.avatar import avatar
 from desktop.views.personas.persona_editor import PersonaEditor
-from desktop.views.widgets.avatar import avatar
 from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.icons import IconButton
-from desktop.views.widgets.saving_dialog import SavingDialog
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
 from engine.words import N_, _, translate

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 
 from desktop.services.providers.provider_service import ProviderService
 from desktop.services.providers.servers import Server
+from desktop.views.dialogs.message_box import MessageBox
 from desktop.views.layout.bidi import isolated
 from desktop.views.layout.breakable import breakable
 from desktop.views.layout.fill import fill
@@ -31,7 +32,6 @@ from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.flows import answer, flow
 from desktop.views.widgets.listening import listen
-from desktop.views.widgets.message_box import MessageBox
 from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import set_styled, text_label
 from desktop.views.widgets.turning_splitter import TurningSplitter

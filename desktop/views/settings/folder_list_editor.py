@@ -5,9 +5,9 @@ from __future__ import annotations
 from PySide6.QtCore import Slot
 from PySide6.QtWidgets import QBoxLayout, QPushButton
 
+from desktop.views.dialogs.file_dialogs import ask_folder, ask_open
 from desktop.views.layout.fill import fill
 from desktop.views.settings.text_editors import LinesEditor
-from desktop.views.widgets.file_dialogs import ask_folder, ask_open
 from desktop.views.widgets.flow_layout import FlowLayout
 from engine.settings import SettingInfo
 from engine.words import _

@@ -18,9 +18,9 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.settings.presets import PresetService
+from desktop.views.dialogs.file_dialogs import ask_open, ask_save
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.combo_box import ComboBox
-from desktop.views.widgets.file_dialogs import ask_open, ask_save
 from desktop.views.widgets.menu_button import IconMenuButton
 from desktop.views.widgets.text_label import text_label
 from engine.words import N_, _, translate

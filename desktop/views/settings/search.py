@@ -10,7 +10,7 @@ from PySide6.QtCore import QCoreApplication, QEvent, Qt
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QLabel, QScrollArea, QWidget
 
-from desktop.views.widgets.flash import Flash
+from desktop.views.settings.flash import Flash
 
 __all__ = ["first_control", "marked", "query_words", "show_in"]
 

@@ -44,8 +44,8 @@ from desktop.services.system.debounce import debounce
 from desktop.views.sidebar.context_menu import fill_menu
 from desktop.views.sidebar.delegate import ChatListDelegate
 from desktop.views.sidebar.drop_targets import Landing, land
+from desktop.views.sidebar.inline_title_edit import InlineTitleEdit
 from desktop.views.sidebar.requests import ChatListRequests
-from desktop.views.widgets.inline_title_edit import InlineTitleEdit
 from desktop.views.widgets.keys import claims
 from engine.words import _
 

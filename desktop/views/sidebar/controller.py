@@ -17,10 +17,10 @@ from desktop.store.conversations.folders import Folder
 from desktop.store.conversations.records import SearchHit
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
+from desktop.views.dialogs.message_box import MessageBox
 from desktop.views.layout.panes import LEFT, Panes
 from desktop.views.sidebar.sidebar import Sidebar
 from desktop.views.widgets.listening import listen
-from desktop.views.widgets.message_box import MessageBox
 from engine.words import _, ngettext
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from desktop.items.chats.chat_list import (
     RUNNING_ROLE,
 )
 from desktop.items.chats.conversations import ID_ROLE
-from desktop.views.widgets.item_painting import HIGH, PAD, background, icon, line, side
+from desktop.views.sidebar.item_painting import HIGH, PAD, background, icon, line, side
 from engine.units import number_text
 
 __all__ = ["ChatListDelegate"]

@@ -12,13 +12,13 @@ from desktop.services.settings.validation import ValidationService
 from desktop.services.system.debounce import debounce
 from desktop.settings import CONVERSATION_SETTINGS, PANES
 from desktop.store.conversations.folders import Folder
+from desktop.views.dialogs.saving_dialog import SavingDialog
 from desktop.views.layout.fill import fill
 from desktop.views.layout.tab_order import TabOrder
 from desktop.views.settings.checked_fields import checked_fields
 from desktop.views.settings.form import SettingsForm
 from desktop.views.settings.system_prompt_field import SystemPromptField
 from desktop.views.widgets.collapsible import Group
-from desktop.views.widgets.saving_dialog import SavingDialog
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
 from engine.settings import Settings

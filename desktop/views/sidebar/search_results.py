@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOpti
 
 from desktop.items.chats.conversations import ID_ROLE
 from desktop.items.chats.search_hits import HIT_ROLE, SPANS_ROLE, SearchHitsModel
-from desktop.views.widgets.item_painting import HIGH, PAD, background, paragraph
+from desktop.views.sidebar.item_painting import HIGH, PAD, background, paragraph
 from engine.words import _
 
 __all__ = ["SearchResults"]

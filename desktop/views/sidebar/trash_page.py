@@ -21,9 +21,9 @@ from desktop.items.chats.conversations import ID_ROLE
 from desktop.items.chats.trash import NOTE_ROLE, TrashModel
 from desktop.store.conversations.conversations import ConversationSummary
 from desktop.views.layout.fill import fill
+from desktop.views.sidebar.item_painting import PAD, background, line
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
-from desktop.views.widgets.item_painting import PAD, background, line
 from desktop.views.widgets.text_label import text_label
 from engine.words import N_, _, translate
 

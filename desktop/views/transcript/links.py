@@ -8,12 +8,12 @@ from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QMessageBox, QWidget
 
+from desktop.views.dialogs.message_box import MessageBox
 from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.rendering.footnotes import note_row
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.scrolling import Scrolling
-from desktop.views.widgets.message_box import MessageBox
 from engine.words import _
 
 __all__ = ["LinkDialog", "allowed", "follow_link", "link_words"]

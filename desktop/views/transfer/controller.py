@@ -16,7 +16,7 @@ from desktop.services.system.reveal_file import FileShower
 from desktop.services.transfer.transfer import TransferService
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
-from desktop.views.widgets.file_dialogs import ask_open
+from desktop.views.dialogs.file_dialogs import ask_open
 from desktop.views.widgets.flows import flow
 from engine.words import N_, _, ngettext, translate
 

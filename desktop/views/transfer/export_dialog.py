@@ -19,10 +19,10 @@ from PySide6.QtWidgets import (
 
 from desktop.services.transfer.transfer import PDF
 from desktop.store.transfer.exporters.names import file_name
+from desktop.views.dialogs.file_dialogs import ask_folder, ask_save
 from desktop.views.layout.fill import fill
 from desktop.views.layout.fit import fit_dialog, grow_dialog
 from desktop.views.layout.spacing import dialog_margins
-from desktop.views.widgets.file_dialogs import ask_folder, ask_save
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label

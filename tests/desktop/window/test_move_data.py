@@ -18,7 +18,7 @@ from desktop.store.database.database import FILE_NAME, data_folder
 from desktop.views.application import move_progress
 from desktop.views.application.move_dialog import MoveDialog
 from desktop.views.application.move_progress import move_and_restart, move_with_progress
-from desktop.views.widgets.message_box import MessageBox
+from desktop.views.dialogs.message_box import MessageBox
 from engine.platform import folders
 from tests.desktop.hand import Hand
 

@@ -14,8 +14,8 @@ from desktop.store.conversations.drafts import DraftStore
 from desktop.store.conversations.folders import FolderStore
 from desktop.store.conversations.personas import LARGEST_IMAGE, Persona, PersonaStore
 from desktop.store.database.errors import DiskFull
+from desktop.views.personas.avatar import face_of
 from desktop.views.transcript.row_widgets.small import HeaderRow
-from desktop.views.widgets.avatar import face_of
 from engine.settings import SamplerSettings, StopSettings
 from tests.desktop.hand import Hand
 

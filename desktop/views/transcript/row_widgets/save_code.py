@@ -6,8 +6,8 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QFileDialog, QWidget
 
-from desktop.views.widgets.file_dialogs import ask_save
-from desktop.views.widgets.message_box import warn
+from desktop.views.dialogs.file_dialogs import ask_save
+from desktop.views.dialogs.message_box import warn
 from engine.platform.whole_file import write_whole
 from engine.words import _
 

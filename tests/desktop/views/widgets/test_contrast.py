@@ -13,9 +13,9 @@ from PySide6.QtWidgets import QApplication
 
 import resources
 from desktop.views.chat.context_meter import PALE
+from desktop.views.sidebar import item_painting
 from desktop.views.transcript.style import TranscriptColours
 from desktop.views.transcript.tokens.colours import ENTROPY, PROBABILITY, ramp
-from desktop.views.widgets import item_painting
 from desktop.views.widgets.theme import LOOKS, SCHEMES, Theme, palette, style_sheet, tokens
 from tests.desktop.views.contrast import contrast
 

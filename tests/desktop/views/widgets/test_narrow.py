@@ -7,11 +7,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QLabel, QMessageBox, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
+from desktop.views.dialogs.message_box import MessageBox
 from desktop.views.layout.fill import fill
 from desktop.views.layout.fit import fit_dialog
 from desktop.views.widgets.facts_grid import FactsGrid
 from desktop.views.widgets.flow_layout import FlowLayout
-from desktop.views.widgets.message_box import MessageBox
 from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.turning_splitter import TurningSplitter

@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
-from desktop.views.widgets.saving_dialog import SavingDialog
+from desktop.views.dialogs.saving_dialog import SavingDialog
 
 
 @pytest.fixture
