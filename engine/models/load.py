@@ -31,6 +31,7 @@ from engine.models.proof.miniature import kinds_of, miniatures
 from engine.tensors import Floats, RawTensor
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
+from engine.weights.packed.padded import without_padding
 from engine.words import N_, _, translate
 
 
@@ -124,14 +125,16 @@ def _tied_as_the_whole(
 ) -> ModelConfig:
     """The same where a model with pictures and its text model disagree about tied tables: the whole's word
     counts, unless the folder has no head. Here, since some of these models have an architecture of their own.
-    Where tables are never tied, the head of the folder counts.
+    Where tables are never tied, the head of the folder counts; so does one in EXL3, which is made of a tied
+    table too.
     """
     whole: Mapping[str, Any] = checkpoint.metadata["config"]
     none: Mapping[str, Any] = {}
     text = next((whole[name] for name in PARTS if isinstance(whole.get(name), Mapping)), none)
     said = [each.get("tie_word_embeddings") for each in (whole, text)]
     head = architecture.names(checkpoint.format, checkpoint.tensors).head + ".weight"
-    if architecture.untied and head in checkpoint.tensors:
+    own = checkpoint.tensors.get(head)
+    if own is not None and (architecture.untied or own.type == "EXL3"):
         return replace(config, tied=False)
     if not all(isinstance(each, bool) for each in said) or said[0] == said[1]:
         return config
@@ -209,7 +212,8 @@ def _stored(path: Path, views: Mapping[int, tuple[str, View]], weight: Weight) -
     """The values (N, K) of a loaded matrix in its file."""
     name, view = views[id(weight)]
     with closing(open_checkpoint(path)) as checkpoint:
-        return view.of(checkpoint.tensors[name]).dequantise()
+        tensor = without_padding(checkpoint.tensors[name], view.shape(*weight.shape))
+        return view.of(tensor).dequantise()
 
 
 def _prepare_early(

@@ -97,9 +97,9 @@ def _settings_name(settings: Mapping[str, Any]) -> str:
     if method in ("gptq", "awq", "auto-round", "intel/auto-round"):
         name = "AutoRound" if "round" in method else str(method).upper()
         return name + _bits_and_group(settings.get("bits", settings.get("w_bit")), settings.get("group_size"))
-    if method == "exl2":
+    if method in ("exl2", "exl3"):
         bits = settings.get("bits")
-        return f"EXL2 {bits:g} bpw" if isinstance(bits, int | float) else "EXL2"
+        return str(method).upper() + (f" {bits:g} bpw" if isinstance(bits, int | float) else "")
     if method == "bitnet":
         return "BitNet"
     if method == "mxfp4":

@@ -39,7 +39,7 @@ _NOT_A_MODEL = re.compile(
 prediction layers.
 """
 _UNSUPPORTED = (
-    "aqlm", "eetq", "exl3", "higgs", "quanto", "quip", "spqr", "vptq",
+    "aqlm", "eetq", "higgs", "quanto", "quip", "spqr", "vptq",
 )  # fmt: skip
 """Values of `quant_method` whose safetensors this program cannot read."""
 _SMALL = (".json", ".jinja", ".model", ".tiktoken")

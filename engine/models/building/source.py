@@ -18,6 +18,7 @@ from engine.errors import BadCheckpoint
 from engine.models.layers.parts import Linear, Norm, Order
 from engine.models.layers.whole import Parts
 from engine.tensors import Floats, RawTensor
+from engine.weights.packed.padded import without_padding
 from engine.weights.tensor import FileTensor
 from engine.weights.transform.transposed import transposed, unpacked_transposed
 from engine.words import N_, _, translate
@@ -232,6 +233,7 @@ class Survey:
                     )
                 )
             return None
+        tensor = without_padding(tensor, shape)
         if tensor.shape != shape and not (small and _bare(tensor.shape) == _bare(shape)):
             raise BadCheckpoint(
                 _(
@@ -268,7 +270,7 @@ class Loader:
         return name in self._tensors
 
     def matrix(self, name: str, rows: int, columns: int, view: View = WHOLE) -> Weight:
-        matrix = view.of(self._tensors[name])
+        matrix = view.of(without_padding(self._tensors[name], view.shape(rows, columns)))
         weight = self._backend.load_weight(self._prepare(matrix) if self._prepare else matrix)
         self.views[id(weight)] = name, view
         self.bytes += weight.nbytes
@@ -276,7 +278,7 @@ class Loader:
         return weight
 
     def vector(self, name: str, *shape: int) -> Floats:
-        values = self._tensors[name].dequantise().reshape(shape)
+        values = without_padding(self._tensors[name], shape).dequantise().reshape(shape)
         self.bytes += values.nbytes
         return values
 

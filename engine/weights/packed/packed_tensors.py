@@ -95,9 +95,11 @@ class Matrix:
         values: Floats = self._recent.get(self.stem, part, tensor.dequantise)
         return values
 
-    def kept(self, what: str, make: Callable[[], Any]) -> Any:
-        """What `make` returns, kept as `what` while the matrix is read."""
-        return self._recent.get(self.stem, what, make)
+    def kept(
+        self, what: str, make: Callable[[], Any], fits: Callable[[Any], bool] = lambda value: True
+    ) -> Any:
+        """What `make` returns, kept as `what` while the matrix is read and while it `fits`."""
+        return self._recent.get(self.stem, what, make, fits)
 
     def word_columns(self, part: str, columns: Indices) -> Words:
         """Columns of a large tensor of words (R, C), as (R, len(columns)); reads panels of neighbours."""

@@ -14,6 +14,7 @@ from engine.weights.packed.bitnet import wrap_bitnet
 from engine.weights.packed.bitsandbytes import wrap_bitsandbytes
 from engine.weights.packed.compressed_tensors import wrap_compressed
 from engine.weights.packed.exl2 import wrap_exl2
+from engine.weights.packed.exl3 import wrap_exl3
 from engine.weights.packed.float4 import wrap_floats
 from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.packed.gptq import wrap_gptq
@@ -39,6 +40,7 @@ METHODS: dict[str, Wrap] = {
     "gptq": wrap_gptq,
     "awq": wrap_awq,
     "exl2": wrap_exl2,
+    "exl3": wrap_exl3,
     "compressed-tensors": wrap_compressed,
     "bitnet": wrap_bitnet,
     "bitsandbytes": wrap_bitsandbytes,
@@ -48,7 +50,8 @@ METHODS: dict[str, Wrap] = {
     "torchao": wrap_torchao,
 }
 """By `quant_method`: a function from the files' tensors and the quantization_config to the tensors by the
-names of the plain model, "X.weight". It raises `BadCheckpoint` or `UnsupportedModel`.
+names of the plain model, "X.weight". It raises `BadCheckpoint` or `UnsupportedModel`. The list "model_types"
+is added to the quantization_config: those of the config and its text_config.
 """
 
 _OWN_FILES = (
@@ -109,4 +112,6 @@ def wrap_quantised(tensors: dict[str, FileTensor], config: Mapping[str, Any]) ->
                 methods=", ".join(METHODS),
             )
         )
-    return wrap(tensors, settings)
+    text = config.get("text_config")
+    types = [part.get("model_type") for part in (config, text) if isinstance(part, dict)]
+    return wrap(tensors, {**settings, "model_types": types})

@@ -20,8 +20,8 @@ from engine.weights.tensor import find_format
 from engine.words import _
 
 BLOCK = 32
-PLAIN = ("F32", "F16", "BF16")
-"""Types that are quantised; others are unchanged."""
+PLAIN = ("F32", "F16", "BF16", "EXL3")
+"""Types that are quantised, since backends hold them in 16 bits or more; others are unchanged."""
 _AT_ONCE = 4096
 """Blocks quantised at a time: half a megabyte, which stays in a core's cache."""
 _SHRINKS_6 = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9)

@@ -56,6 +56,7 @@ FLOAT_GROUP = {"group_0": {"weights": {"num_bits": 8, "type": "float", "strategy
         ({"quant_method": "gptq", "bits": 3, "group_size": -1}, "GPTQ 3-bit"),
         ({"quant_method": "awq", "w_bit": 4, "group_size": 64}, "AWQ 4-bit g64"),
         ({"quant_method": "exl2", "bits": 4.25}, "EXL2 4.25 bpw"),
+        ({"quant_method": "exl3", "bits": 3.0}, "EXL3 3 bpw"),
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "FP8"),
         ({"quant_method": "fbgemm_fp8"}, "FP8"),
         ({"quant_method": "mxfp8"}, "MXFP8"),

@@ -310,7 +310,11 @@ UNREADABLE: dict[str, tuple[Packing, dict[str, Any], str]] = {
     ),
     "sparse": (compressed(), {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse-24-bitmask"),
     "rotated": (compressed(), {"transform_config": {"config_groups": {"R3": {}}}}, "transforms"),
-    "no method": (compressed(), {"quant_method": "exl3"}, "'exl3'.*gptq, awq, exl2, compressed-tensors"),
+    "no method": (
+        compressed(),
+        {"quant_method": "aqlm"},
+        "'aqlm'.*gptq, awq, exl2, exl3, compressed-tensors",
+    ),
 }
 
 
