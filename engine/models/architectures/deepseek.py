@@ -74,7 +74,7 @@ def from_hf_glm(keys: Keys) -> ModelConfig:
     )  # fmt: skip
     shape = hf_latent_decoder(
         keys, (512, 768), (192, 64, 256), interleaved=keys.flag("rope_interleave", True),
-        max_position_embeddings=202_752, rms_norm_eps=1e-5,
+        share=1.0, max_position_embeddings=202_752, rms_norm_eps=1e-5,
     )  # fmt: skip
     count = shape["layers"]
     kinds = hf_layer_types(keys, count, ("dense", "sparse"), "mlp_layer_types")

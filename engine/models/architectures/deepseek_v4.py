@@ -126,7 +126,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     sliding = frozenset(layer for layer, kind in enumerate(kinds) if kind == _SLIDING)
     keys = _with_tables(keys, dim)
     plain, scaled = (
-        rope_from_hf(keys, dim, interleaved=True, layer_type=name) for name in ("main", "compress")
+        rope_from_hf(keys, dim, share=1.0, interleaved=True, layer_type=name) for name in ("main", "compress")
     )
     rates = _rates(keys)
     compressed = CompressedAttention(
@@ -139,8 +139,8 @@ def from_hf(keys: Keys) -> ModelConfig:
         rope_local=plain if sliding and len(sliding) < layers else None, local_layers=sliding,
         windows=(keys.integer("sliding_window", 1, MAX_CONTEXT, 128),) * layers, sinks=True,
         compressed=compressed, hyper=hyper_connections(keys), experts=_experts(keys, layers),
-        mlp_limits=(limits,) * layers, expert_limits=(limits,) * layers, mlp_bias=False,
-        attention_bias=False, output_bias=False,
+        mlp_limits=(limits,) * layers, expert_limits=(limits,) * layers,
+        mlp_bias=keys.flag("mlp_bias", False), attention_bias=False, output_bias=False,
         indexer=_indexer(keys, shape["context_length"], rates[_CHOSEN], scaled.dim, chosen),
     )  # fmt: skip
 

@@ -102,7 +102,7 @@ def from_hf_solar(keys: Keys) -> ModelConfig:
     count = "n_routed_experts" if keys.raw("num_local_experts") is None else "num_local_experts"
     keys = keys.renamed(n_routed_experts=count).over(defaults)
     shape = hf_decoder(
-        keys, bias=keys.flag("attention_bias", False), base=1e6, rms_norm_eps=1e-5, head_dim=128,
+        keys, bias=keys.flag("attention_bias", False), base=1e6, share=1.0, rms_norm_eps=1e-5, head_dim=128,
         max_position_embeddings=131072,
     )  # fmt: skip
     return ModelConfig(**shape | {"output_bias": False}, experts=sigmoid_experts(keys, shape["layers"]))

@@ -66,8 +66,8 @@ def from_hf_japanese(keys: Keys) -> ModelConfig:
     )
     width = keys.integer("hidden_size", 1, 1 << 20) * keys.integer("intermediate_multiple_size", 1, 64, 4)
     shape = hf_decoder(
-        keys.replaced("intermediate_size", width), bias=False, activation="gelu", norm_eps="layer_norm_eps",
-        layer_norm_eps=1e-5,
+        keys.replaced("intermediate_size", width), bias=False, activation="gelu", share=1.0,
+        norm_eps="layer_norm_eps", layer_norm_eps=1e-5,
     )  # fmt: skip
     return ModelConfig(**shape, **_QUIRKS)
 

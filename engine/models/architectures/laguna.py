@@ -71,8 +71,8 @@ def from_hf(keys: Keys) -> ModelConfig:
     slides, bias = "sliding_attention" in kinds and window > 0, keys.flag("attention_bias", False)
     return ModelConfig(
         **shape, activation=hf_activation(keys), attention_bias=bias, output_bias=bias, mlp_bias=False,
-        rope=rope_from_hf(keys, dim, layer_type="full_attention"),
-        rope_local=rope_from_hf(keys, dim, layer_type="sliding_attention") if slides else None,
+        rope=rope_from_hf(keys, dim, share=1.0, layer_type="full_attention"),
+        rope_local=rope_from_hf(keys, dim, share=1.0, layer_type="sliding_attention") if slides else None,
         windows=tuple(window if kind == "sliding_attention" else 0 for kind in kinds) if slides else (),
         layer_queries=own, qk_norm="head", output_gate=_GATES[gating], gate_activation="softplus",
         experts=hf_experts(

@@ -64,7 +64,7 @@ def from_hf(keys: Keys) -> ModelConfig:
                 )
             )
     keys = keys.over(_DEFAULTS).replaced("hidden_act", "silu")
-    shape = hf_decoder(keys, bias=False, base=5e6, head_dim=128, max_position_embeddings=524_288)
+    shape = hf_decoder(keys, bias=False, base=5e6, share=1.0, head_dim=128, max_position_embeddings=524_288)
     layers, own = shape["layers"], keys.table("sparse_attention_config") or Keys({}, "config.json")
     experts = hf_experts(
         keys, _sparse_layers(keys, layers), count="num_local_experts", used="num_experts_per_tok",

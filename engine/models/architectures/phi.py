@@ -53,7 +53,7 @@ def from_gguf_2(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`Phi3ForCausalLM`, also in the folders of Phi-4."""
-    shape = hf_decoder(keys, bias=False, rms_norm_eps=1e-5, max_position_embeddings=4096)
+    shape = hf_decoder(keys, bias=False, share=1.0, rms_norm_eps=1e-5, max_position_embeddings=4096)
     return ModelConfig(**shape, windows=hf_windows(keys, shape["layers"]))
 
 

@@ -87,8 +87,8 @@ def from_hf_mellum(keys: Keys) -> ModelConfig:
     return ModelConfig(
         **shape, activation=hf_activation(keys), attention_bias=bias, output_bias=bias, mlp_bias=False,
         qk_norm="head", windows=hf_sliding(keys, layers, 1024, 1), experts=experts,
-        rope=rope_from_hf(keys, dim, base=5e5, layer_type="full_attention"),
-        rope_local=rope_from_hf(keys, dim, base=1e4, layer_type="sliding_attention"),
+        rope=rope_from_hf(keys, dim, base=5e5, share=1.0, layer_type="full_attention"),
+        rope_local=rope_from_hf(keys, dim, base=1e4, share=1.0, layer_type="sliding_attention"),
     )  # fmt: skip
 
 

@@ -78,8 +78,8 @@ def from_hf(keys: Keys) -> ModelConfig:
     return ModelConfig(
         **shape, **_QUIRKS, norm_offset=1.0, activation=hf_activation(keys), attention_scale=scale,
         attention_bias=keys.flag("attention_bias", False), output_bias=keys.flag("attention_bias", False),
-        mlp_bias=False, rope=rope_from_hf(keys, dim, base=_BASE, layer_type=_FULL),
-        rope_local=rope_from_hf(keys, dim, base=_BASE, layer_type=_SLIDING) if slides else None,
+        mlp_bias=False, rope=rope_from_hf(keys, dim, base=_BASE, share=1.0, layer_type=_FULL),
+        rope_local=rope_from_hf(keys, dim, base=_BASE, share=1.0, layer_type=_SLIDING) if slides else None,
         windows=tuple(window if kind == _SLIDING else 0 for kind in kinds) if slides else (),
         layer_queries=_queries(keys, kinds, shape["heads"]),
         mlp_limits=_limits(keys, "swiglu_limits_shared", layers),

@@ -31,7 +31,7 @@ HF_ACTIVATIONS = {
 
 def hf_decoder(
     keys: Keys, *, bias: bool, mlp_bias: bool = False, activation: str = "silu", base: float = 10000.0,
-    share: float = 1.0, interleaved: bool = False, norm_eps: str = "rms_norm_eps", **defaults: Any,
+    share: float | None = None, interleaved: bool = False, norm_eps: str = "rms_norm_eps", **defaults: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The fields that most folders have: `hf_shape`, activation, rope and biases.
 

@@ -20,13 +20,14 @@ _WIDEST = 1 << 12
 
 def hf_latent_decoder(
     keys: Keys, ranks: tuple[int, int], dims: tuple[int, int, int], *, interleaved: bool = True,
-    rotated: bool = True, **defaults: Any,
+    rotated: bool = True, share: float | None = None, **defaults: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The fields that folders with latent attention have: as `headers.hf_decoder`, with `latent`.
 
     `ranks` are the class's defaults of kv_lora_rank and q_lora_rank, `dims` those of qk_nope_head_dim,
-    qk_rope_head_dim and v_head_dim (0: width / heads); `defaults` are as in `headers.hf_shape`. Unless it is
-    `rotated`, there is no rope, and no part of a key for it. Raises `BadCheckpoint` and `UnsupportedModel`.
+    qk_rope_head_dim and v_head_dim (0: width / heads); `share` is as in `rope_from_hf`, `defaults` are as in
+    `headers.hf_shape`. Unless it is `rotated`, there is no rope, and no part of a key for it. Raises
+    `BadCheckpoint` and `UnsupportedModel`.
     """
     shape = hf_shape(keys, head_dim=2, **defaults)
     rope_dim = keys.integer("qk_rope_head_dim", *((2, _MOST) if rotated else (0, 0)), dims[1])
@@ -37,7 +38,7 @@ def hf_latent_decoder(
         keys.integer("v_head_dim", 1, _MOST, dims[2] or shape["width"] // shape["heads"]),
         keys.integer("q_lora_rank", 1, _MOST, ranks[1]) if _has_query_rank(keys) else 0,
     )
-    rope = rope_from_hf(keys, rope_dim, interleaved=interleaved) if rotated else None
+    rope = rope_from_hf(keys, rope_dim, share=share, interleaved=interleaved) if rotated else None
     bias = keys.flag("attention_bias", False)
     return shape | cache_shape(kind) | {
         "rope": rope, "activation": hf_activation(keys), "attention_bias": bias, "output_bias": bias,

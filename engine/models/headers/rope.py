@@ -31,13 +31,14 @@ def rope_from_hf(
     head_dim: int,
     *,
     base: float = 10000.0,
-    share: float = 1.0,
+    share: float | None = None,
     interleaved: bool = False,
     layer_type: str = "",
 ) -> RopeConfig:
     """Read config.json: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (4).
 
-    `base` and `share`, the part of each head that is rotated, are the architecture's defaults. `layer_type`
+    `base` and `share`, the part of each head that is rotated, are the architecture's defaults; None: whole
+    heads are, whatever config.json says, as in transformers' classes that have no such key. `layer_type`
     picks an entry of `rope_parameters` in models with several tables. Raises `UnsupportedModel` for an
     unknown scaling, and `BadCheckpoint`.
     """
@@ -48,24 +49,25 @@ def rope_from_hf(
 
 
 def _rope_from_hf(
-    keys: Keys, head_dim: int, base: float, share: float, interleaved: bool, layer_type: str
+    keys: Keys, head_dim: int, base: float, share: float | None, interleaved: bool, layer_type: str
 ) -> RopeConfig:
-    scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
+    whole = scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
     if scaling is not None and layer_type and isinstance(scaling.raw(layer_type), Mapping):
         scaling = scaling.table(layer_type)
     base = keys.number("rope_theta", 1.0, 1e12, base)
-    share = keys.number("partial_rotary_factor", 0.0, 1.0, keys.number("rotary_pct", 0.0, 1.0, share))
-    if scaling is None:
-        base, dim = _rotated(base, head_dim, share, "default")
+    part = 1.0 if share is None else _share(keys, keys.number("rotary_pct", 0.0, 1.0, share))
+    if scaling is None or whole is None:
+        base, dim = _rotated(base, head_dim, part, "default")
         base = _raised(base, dim, keys)
         return RopeConfig(base, dim, interleaved, (1.0,) * (dim // 2))
     kind = scaling.text("rope_type", scaling.raw("type") or "default")
     kind = {"su": "longrope", "mrope": "default"}.get(kind, kind)
     base = scaling.number("rope_theta", 1.0, 1e12, base)
-    share = scaling.number("partial_rotary_factor", 0.0, 1.0, share)
     if kind == "proportional":
-        return _proportional(scaling, keys, head_dim, base, share, interleaved)
-    base, dim = _rotated(base, head_dim, share, kind)
+        part = _share(scaling, _share(keys, 1.0))
+        return _proportional(scaling, keys, head_dim, base, part, interleaved)
+    part = part if share is None else _share(scaling, part)
+    base, dim = _rotated(base, head_dim, part, kind)
     base = _raised(base, dim, keys)
     plain = RopeConfig(base, dim, interleaved, (1.0,) * (dim // 2))
     if kind == "default":
@@ -87,7 +89,8 @@ def _rope_from_hf(
     if kind == "llama3":
         return RopeConfig(base, dim, interleaved, _llama3(scaling, keys, base, dim))
     if kind == "yarn":
-        return _yarn(scaling, keys, plain)
+        # transformers looks for this outside of the tables of layers.
+        return _yarn(scaling, keys, plain, whole.flag("truncate", True))
     if kind == "longrope":
         return _longrope(scaling, keys, plain)
     known = ", ".join(HF_KINDS)
@@ -99,6 +102,11 @@ def _rope_from_hf(
             known=known,
         )
     )
+
+
+def _share(keys: Keys, default: float) -> float:
+    """The part of each head that is rotated."""
+    return keys.number("partial_rotary_factor", 0.0, 1.0, default)
 
 
 def _proportional(
@@ -318,7 +326,7 @@ def _original(scaling: Keys, keys: Keys) -> int:
     return own.integer(_CONTEXT, 1, _MOST, keys.raw("max_position_embeddings"))
 
 
-def _yarn(scaling: Keys, keys: Keys, plain: RopeConfig) -> RopeConfig:
+def _yarn(scaling: Keys, keys: Keys, plain: RopeConfig, truncate: bool) -> RopeConfig:
     original = _original(scaling, keys)
     whole = keys.raw("max_position_embeddings")
     factor = scaling.number("factor", 1e-3, 1e6, (whole if isinstance(whole, int) else original) / original)
@@ -333,9 +341,7 @@ def _yarn(scaling: Keys, keys: Keys, plain: RopeConfig) -> RopeConfig:
     )
     magnitude = scaling.number("attention_factor", 1e-3, 1e3, usual)
     fast, slow = scaling.number("beta_fast", 1e-3, 1e6, 32.0), scaling.number("beta_slow", 1e-3, 1e6, 1.0)
-    divisors = yarn_divisors(
-        plain.base, plain.dim, factor, original, fast, slow, scaling.flag("truncate", True)
-    )
+    divisors = yarn_divisors(plain.base, plain.dim, factor, original, fast, slow, truncate)
     return RopeConfig(plain.base, plain.dim, plain.interleaved, divisors, magnitude)
 
 

@@ -184,6 +184,7 @@ COMPRESSED_CASES = (
         {
             **V4, "layer_types": [SLIDING, SLIDING, WHOLE, SLIDING],
             "mlp_layer_types": ["moe"] * 4, "hc_sinkhorn_iters": 1, "sliding_window": 100, "hc_mult": 2,
+            "mlp_bias": True,
         }, variant="transformers' names, no choice", publish=in_memory, gpu=False,
     ),
     Case(
