@@ -15,8 +15,8 @@ from engine.cli import COMMANDS
 from engine.weights import FORMATS
 from engine.weights.gguf.table import TWO_BIT_FORMATS
 from engine.weights.packed.table import METHODS
-from tests.engine.models.all_cases import CASES
-from tests.engine.models.encoder_cases import ENCODERS
+from tests.engine.models.cases.encoders import ENCODERS
+from tests.engine.models.cases.table import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

@@ -20,8 +20,8 @@ from engine.core import ChatRequest, Done, Message, Text
 from engine.errors import BadSetting, DeviceLost, EngineError, NotEnoughMemory
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.words import set_language
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.rwkv_files import Shape, tensors, write_folder
 from tests.tiny import TINY, write_gguf
 

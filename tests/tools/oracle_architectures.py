@@ -19,7 +19,6 @@ from pathlib import Path
 import llama_cpp
 import numpy as np
 
-from tests.engine.models.all_cases import CASES
 from tests.engine.models.architectures import (
     Case,
     Floats,
@@ -28,6 +27,7 @@ from tests.engine.models.architectures import (
     write_case_gguf,
     write_checkpoint,
 )
+from tests.engine.models.cases.table import CASES
 from tests.engine.models.oracle import load, logits
 
 CONTEXT = 256

@@ -1,8 +1,8 @@
 """The oracle of all architectures: tiny random checkpoints that `transformers` creates, saves and runs, also
 as GGUF.
 
-A `Case` is one row of the table; `llama_cases.py`, `qwen_gemma_cases.py` and `other_cases.py` hold them,
-`all_cases.py` joins them.
+A `Case` is one row of the table; the files in `cases/` hold them, and `cases/table.py` joins
+them.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def expected_logits(case: Case) -> Floats:
 @functools.cache
 def cached_logits(case_name: str) -> Floats:
     """`expected_logits` of a case by name, computed once for all tests."""
-    from tests.engine.models.all_cases import BY_NAME
+    from tests.engine.models.cases.table import BY_NAME
 
     return expected_logits(BY_NAME[case_name])
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import Config, Tensors
+from tests.engine.models.cases.mixture import qwen_3_5_moe_tensors
+from tests.engine.models.cases.recurrent import qwen_3_5_keys
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.mixture_cases import qwen_3_5_moe_tensors
-from tests.engine.models.recurrent_cases import qwen_3_5_keys
 
 _STREAMS = {
     "hc_norm": "norm", "input_mix_weight_down": "down", "input_mix_weight_up": "up",

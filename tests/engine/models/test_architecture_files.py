@@ -17,7 +17,6 @@ from engine.backends.reference.backend import ReferenceBackend
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import (
     cached_logits,
     ids,
@@ -25,8 +24,9 @@ from tests.engine.models.architectures import (
     write_case_gguf,
     write_checkpoint,
 )
+from tests.engine.models.cases.qwen_gemma import GEMMA_3_SETTINGS, GPT_OSS
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import SixteenBits, load, logits
-from tests.engine.models.qwen_gemma_cases import GEMMA_3_SETTINGS, GPT_OSS
 from tests.tiny import write_tokenizer
 
 TOKENS = ids(60)

@@ -17,7 +17,6 @@ import pytest
 from engine.backends.cpu.backend import CpuBackend
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
-from tests.engine.models.all_cases import BY_NAME, CASES
 from tests.engine.models.architectures import (
     Case,
     Floats,
@@ -27,6 +26,7 @@ from tests.engine.models.architectures import (
     older_config,
     write_case_gguf,
 )
+from tests.engine.models.cases.table import BY_NAME, CASES
 from tests.engine.models.oracle import load, logits
 
 Folder = Callable[[Case], Path]

@@ -14,8 +14,8 @@ from engine.models.architectures.with_pictures import WITH_PICTURES
 from engine.models.class_names import with_class
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import ids, write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load, logits
 
 

@@ -22,8 +22,8 @@ from engine.hub.local.scan import model_paths
 from engine.models.load import read_config
 from engine.models.remarks import remarks
 from engine.weights import open_checkpoint
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import ROPE, SMALL, Case, case_folders, expected_logits, ids
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.consolidated_files import params_of, published, write_consolidated, write_tensors
 from tests.engine.models.oracle import load, logits
 

@@ -17,7 +17,7 @@ from engine.models.architectures.deepseek_v4 import from_gguf
 from engine.models.headers.keys import Keys
 from engine.weights.tensor import FileTensor
 from tests.engine.models.architectures import write_checkpoint
-from tests.engine.models.compressed_cases import COMPRESSED_CASES, YARN, gguf_keys
+from tests.engine.models.cases.deepseek_v4 import DEEPSEEK_V4_CASES, YARN, gguf_keys
 from tests.engine.models.oracle import load, logits
 
 IDS = np.random.default_rng(0).integers(3, 300, 40).tolist()
@@ -81,7 +81,7 @@ def test_a_folder_as_its_makers_publish_it(tmp_path: Path) -> None:
     """8-bit floats in blocks and experts of 4-bit floats, whose scales are powers of two, compute with what
     they mean.
     """
-    case = next(case for case in COMPRESSED_CASES if case.gguf)
+    case = next(case for case in DEEPSEEK_V4_CASES if case.gguf)
     wide = {"hidden_size": 64, "moe_intermediate_size": 32, "q_lora_rank": 32, "o_lora_rank": 32}
     case = replace(case, settings={**case.settings, **wide})
     folder = write_checkpoint(case, tmp_path / "m")

@@ -21,7 +21,7 @@ from engine.models import describe
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
 from tests.engine.models.architectures import Floats, ids
-from tests.engine.models.encoder_cases import (
+from tests.engine.models.cases.encoders import (
     BY_NAME,
     LENGTH,
     expected_states,

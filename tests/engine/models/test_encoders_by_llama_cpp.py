@@ -10,7 +10,7 @@ import pytest
 
 from engine.backends.cpu.backend import CpuBackend
 from tests.engine.models.architectures import Floats, ids
-from tests.engine.models.encoder_cases import (
+from tests.engine.models.cases.encoders import (
     BY_NAME,
     TYPED,
     jina_config,

@@ -17,8 +17,8 @@ from safetensors.torch import save_file as save_torch
 
 from engine.models.load import survey
 from engine.weights import open_checkpoint
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load, logits
 from tests.engine.models.test_mlx_experts import apart
 from tests.tiny_packed import Tensors

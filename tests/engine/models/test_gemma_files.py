@@ -19,9 +19,9 @@ from engine.models.config import ModelConfig
 from engine.models.describe import describe
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import cached_logits, ids, write_case_gguf, write_checkpoint
-from tests.engine.models.gemma_cases import GEMMA_3N, GEMMA_4, GEMMA_4_E, GEMMA_4_MIXTURE
+from tests.engine.models.cases.gemma_3n_4 import GEMMA_3N, GEMMA_4, GEMMA_4_E, GEMMA_4_MIXTURE
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load, logits
 from tests.tiny import write_tokenizer
 

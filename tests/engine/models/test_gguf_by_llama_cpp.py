@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from engine.backends.cpu.backend import CpuBackend
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import Floats, ids, write_case_gguf, write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.gguf_form import GgufForm, write_gguf
 from tests.engine.models.oracle import load, logits
 from tests.tiny import write_tokenizer

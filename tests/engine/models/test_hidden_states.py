@@ -10,8 +10,8 @@ import pytest
 from engine.backends.cpu.backend import CpuBackend
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import ids, transformers_model, write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load
 
 QUICK = ("Qwen 3", "GPT-2")

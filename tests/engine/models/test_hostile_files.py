@@ -20,8 +20,8 @@ from engine.errors import BadCheckpoint, EngineError
 from engine.models.load import survey
 from engine.tensors import RawTensor
 from engine.weights import open_checkpoint
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import transformers_config, write_case_gguf, write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 
 ARCHITECTURES = sorted({case.architecture: case.name for case in reversed(BY_NAME.values())}.values())
 HOSTILE = st.one_of(

@@ -45,8 +45,8 @@ from engine.weights.file import ModelFile
 from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.tensor import FileTensor, find_format
 from engine.weights.transform.transposed import Transposed
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load
 from tests.synthetic import llama_entries, write_large_gguf, write_sharded
 from tests.tiny import TINY, Tiny, tiny_config, write_folder, write_gguf

@@ -14,8 +14,8 @@ from safetensors.numpy import load_file, save_file
 from engine.backends.cpu.backend import CpuBackend
 from engine.models.load import survey
 from engine.weights import open_checkpoint
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.gguf_form import stacked_experts
 from tests.engine.models.oracle import load, logits
 from tests.engine.weights.packed.test_mlx import affine

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine.models import describe
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_case_gguf, write_checkpoint
-from tests.engine.models.stream_cases import hrm_keys
+from tests.engine.models.cases.stream import hrm_keys
+from tests.engine.models.cases.table import BY_NAME
 from tests.tiny import write_folder
 
 

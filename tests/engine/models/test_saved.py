@@ -429,8 +429,8 @@ def test_states_of_another_number_of_layers_are_left_aside(tmp_path: Path) -> No
 def test_a_real_model_goes_on_from_its_saved_states(tmp_path: Path, name: str) -> None:
     """Bit for bit, in a cache and a model that are new."""
     from engine.backends.cpu.backend import CpuBackend
-    from tests.engine.models.all_cases import BY_NAME
     from tests.engine.models.architectures import write_checkpoint
+    from tests.engine.models.cases.table import BY_NAME
     from tests.engine.models.oracle import load
 
     folder = write_checkpoint(BY_NAME[name], tmp_path / "model")

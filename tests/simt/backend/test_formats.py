@@ -22,8 +22,8 @@ from engine.tensors import RawTensor
 from engine.weights import FORMATS, open_checkpoint
 from engine.weights.lora_adapter import open_adapter
 from engine.weights.transform.quantize import quantise
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.lora.test_lora import changed, write_adapter
 from tests.engine.models.lora.test_lora_changes import BIASED
 from tests.engine.models.lora.test_lora_changes import write_adapter as write_changes

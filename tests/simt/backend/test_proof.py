@@ -27,8 +27,8 @@ from engine.drain import drain
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory, NotFinite
 from engine.models.proof import cases, first_use
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSettings
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import case_folders
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.lora.test_lora import write_adapter
 from tests.engine.models.oracle import load
 from tests.engine.weights.packed.test_packed_folders import PACKINGS

@@ -14,8 +14,8 @@ from engine.backends.cuda.program import CudaProgram
 from engine.backends.decode_loop import SamplingPlan
 from engine.core import PAGE_TOKENS
 from engine.models import Model
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.simt.backend.test_cache import TYPES, some
 from tests.simt.fake import FakeDevice
 from tests.simt.whole import on_gpu

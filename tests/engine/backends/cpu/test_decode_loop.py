@@ -23,8 +23,8 @@ from engine.sampling.sampler import Sampler
 from engine.settings import CacheSettings, SamplerSettings
 from engine.tensors import Floats, Ints
 from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.cases.recurrent import RECURRENT_CASES
 from tests.engine.models.oracle import load
-from tests.engine.models.recurrent_cases import RECURRENT_CASES
 from tests.tiny import TINY, write_gguf
 
 SIZE = 600

@@ -18,8 +18,8 @@ from engine.backends.cuda.runtime.device_map import Split
 from engine.backends.decode_loop import SamplingPlan
 from engine.errors import EngineError
 from engine.models import Model
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load
 from tests.simt.fake import FakeDevice
 from tests.simt.models import model_name

@@ -14,8 +14,8 @@ from engine.core import PAGE_TOKENS
 from engine.models.load import read_config, survey
 from engine.models.memory.fit import work_space
 from engine.weights.checkpoint import open_checkpoint
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load
 from tests.simt.fake import FakeDevice
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.engine.models.architectures import Case, ids, transformers_model, write_checkpoint
-from tests.engine.models.gemma_cases import (
+from tests.engine.models.cases.gemma_3n_4 import (
     FULL,
     GEMMA_4,
     GEMMA_4_E,

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import Case, transformers_model, write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.gguf_form import write_gguf
 
 Floats = npt.NDArray[np.float32]

@@ -13,8 +13,8 @@ from engine.models.architectures import ARCHITECTURES
 from engine.models.architectures.with_pictures import TEXT_MODELS, WITH_PICTURES
 from engine.models.config import ModelConfig
 from engine.models.headers.keys import Keys
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import transformers_config
+from tests.engine.models.cases.table import BY_NAME
 
 SIZES = {
     "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "n_embd", "n_layer",

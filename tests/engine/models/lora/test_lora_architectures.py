@@ -15,8 +15,8 @@ from engine.errors import BadSetting
 from engine.models.lora.apply import apply_adapters
 from engine.weights import open_checkpoint
 from engine.weights.lora_adapter import open_adapter
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import Case, ids, write_case_gguf, write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.lora.lora_files import write_gguf_adapter
 from tests.engine.models.oracle import load, logits
 

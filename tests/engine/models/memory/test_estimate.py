@@ -25,8 +25,8 @@ from engine.models.memory.estimate import (
 )
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load
 from tests.tiny import TINY, Tiny, write_folder, write_gguf
 

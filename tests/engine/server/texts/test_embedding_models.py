@@ -17,7 +17,7 @@ from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.models.dense import Dense, dense_layers
 from engine.tensors import Floats
 from engine.weights import open_checkpoint
-from tests.engine.models.encoder_cases import BY_NAME, encoder, write_encoder
+from tests.engine.models.cases.encoders import BY_NAME, encoder, write_encoder
 from tests.engine.server.served import Served, ask
 from tests.wordpiece import library_tokenizer, write_wordpiece
 
@@ -180,7 +180,7 @@ def test_damaged_dense_layers(
 
 
 def test_dense_layers_of_gguf_files(tmp_path: Path) -> None:
-    from tests.engine.models.encoder_cases import write_encoder_gguf
+    from tests.engine.models.cases.encoders import write_encoder_gguf
 
     case = BY_NAME["EmbeddingGemma"]
     random = np.random.default_rng(4)

@@ -16,8 +16,8 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference.backend import ReferenceBackend
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.weights import open_checkpoint
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import ids, write_checkpoint
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import SixteenBits, load, logits
 
 SETTINGS = {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"}

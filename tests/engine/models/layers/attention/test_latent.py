@@ -16,9 +16,9 @@ from engine.models.architectures import ARCHITECTURES
 from engine.models.config import ModelConfig
 from engine.models.config.latent import LatentAttention
 from engine.models.headers.keys import Keys
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import SMALL, ids, write_case_gguf, write_checkpoint
-from tests.engine.models.latent_cases import PLAIN
+from tests.engine.models.cases.latent_attention import PLAIN
+from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load, logits
 
 CLASSES = {

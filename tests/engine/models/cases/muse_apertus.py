@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.cases.mixture import in_stacks
+from tests.engine.models.cases.text_of_multimodal import named
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.mixture_cases import in_stacks
-from tests.engine.models.pictured_cases import named
 
 PLAIN = {"rope_type": "default", "rope_theta": 700.0}
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
@@ -141,7 +141,7 @@ def as_first_published(config: Config, tensors: Tensors) -> tuple[Config, Tensor
     return config, out
 
 
-AUTUMN_CASES = (
+MUSE_APERTUS_CASES = (
     Case(
         "Muse Glimmer", "gated attention, four norms, no rope in every fourth layer", "muse_glimmer",
         with_pictures(MUSE, **MUSE_WHOLE), MUSE_FORM, scale=2.0,

@@ -61,7 +61,7 @@ def as_published(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return config | {"expand": 16, "intermediate_size": 128}, tensors
 
 
-SCAN_CASES = (
+SELECTIVE_SCAN_CASES = (
     Case(
         "Mamba", "recurrent layers alone, each number of whose states decays alone", "mamba", MAMBA,
         GgufForm("mamba", keys=scan_keys, change=scan_tensors),

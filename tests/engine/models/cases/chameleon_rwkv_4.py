@@ -1,4 +1,4 @@
-"""Families that came in winter: Chameleon's folders, RWKV-4, xLSTM, Doge, ZAYA1."""
+"""Chameleon's folders, RWKV-4, xLSTM, Doge and ZAYA1."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ZAYA: dict[str, Any] = {
     "num_experts": 4, "router_hidden_size": 24, "bos_token_id": 0, "eos_token_id": 2,
 }  # fmt: skip
 
-WINTER_CASES = (
+CHAMELEON_RWKV_4_CASES = (
     Case("Chameleon", "a layer norm of every head's queries and keys", "chameleon", CHAMELEON),
     Case(
         "Chameleon", "", "chameleon", {**CHAMELEON, "swin_norm": True, "attention_bias": False},

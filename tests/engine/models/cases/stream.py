@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
-from tests.engine.models.autumn_cases import MUSE, SLIDING, with_pictures
+from tests.engine.models.cases.latent_attention import LATENT, PLAIN, YARN
+from tests.engine.models.cases.ling_minimax import CHOOSING, FULL
+from tests.engine.models.cases.muse_apertus import MUSE, SLIDING, with_pictures
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.late_cases import CHOOSING, FULL
-from tests.engine.models.latent_cases import LATENT, PLAIN, YARN
 
 HUNYUAN_4: dict[str, Any] = {
     **LATENT, **CHOOSING, "num_hidden_layers": 3, "n_routed_experts": 8, "num_experts_per_tok": 2,

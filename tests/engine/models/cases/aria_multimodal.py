@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
-from tests.engine.models.gemma_cases import GEMMA_4, GEMMA_4_OLDER
-from tests.engine.models.mixture_cases import ERNIE_MOE
-from tests.engine.models.other_cases import longrope
+from tests.engine.models.cases.gemma_3n_4 import GEMMA_4, GEMMA_4_OLDER
+from tests.engine.models.cases.mixture import ERNIE_MOE
+from tests.engine.models.cases.phi_granite import longrope
 
 ARIA: dict[str, Any] = {
     **SMALL, "moe_num_experts": 5, "moe_topk": 2, "moe_num_shared_experts": 2, "head_dim": 24,
@@ -64,7 +64,7 @@ def phi_multimodal(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return config | {"architectures": ["Phi4MMForCausalLM"], "model_type": "phi4mm"}, out
 
 
-WIDER_CASES = (
+ARIA_MULTIMODAL_CASES = (
     Case("Aria", "Llama with experts and shared ones in all layers", "aria_text", ARIA),
     Case(
         "Aria", "", "aria_text",

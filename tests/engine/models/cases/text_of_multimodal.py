@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.cases.expert_routing import inside
+from tests.engine.models.cases.mixture import in_stacks
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.mixture_cases import in_stacks
-from tests.engine.models.sparse_cases import inside
 
 PLAIN = {"rope_type": "default", "rope_theta": 700.0}
 SECTIONS = {**PLAIN, "mrope_section": [2, 3, 3]}
@@ -63,7 +63,7 @@ GLM_4V_GGUF = GgufForm(
     "glm4", keys=lambda config: {"rope.dimension_sections": [2, 1, 1, 0]}, change=not_interleaved
 )
 
-PICTURED_CASES = (
+TEXT_OF_MULTIMODAL_CASES = (
     Case(
         "Qwen 2 and 2.5", "", "qwen2", {**SMALL, ROPE: PLAIN},
         GgufForm("qwen2vl", keys=lambda config: {"rope.freq_base": config["rope_theta"]}),

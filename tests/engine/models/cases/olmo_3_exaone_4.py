@@ -58,7 +58,7 @@ def as_published(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return outer, {f"language_model.{name}": values for name, values in tensors.items()}
 
 
-FURTHER_CASES = (
+OLMO_3_EXAONE_4_CASES = (
     Case(
         "Ministral 3", "queries scaled by their positions", "ministral3", MINISTRAL,
         GgufForm("mistral3", interleaved=True, keys=ministral_keys),

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.cases.latent_attention import LATENT, absorbed, absorbed_keys
+from tests.engine.models.cases.llama import LLAMA3
+from tests.engine.models.cases.mixture import CHOSEN, EXPERTS, GROUPS
+from tests.engine.models.cases.phi_granite import granite_keys
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.latent_cases import LATENT, absorbed, absorbed_keys
-from tests.engine.models.llama_cases import LLAMA3
-from tests.engine.models.mixture_cases import CHOSEN, EXPERTS, GROUPS
-from tests.engine.models.other_cases import granite_keys
 
 PLAIN = {"rope_type": "default", "rope_theta": 700.0}
 KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
@@ -232,7 +232,7 @@ def published_olmo_norms(config: Config, tensors: Tensors) -> tuple[Config, Tens
     return config, out
 
 
-TODAY_CASES = (
+TRINITY_HUNYUAN_3_CASES = (
     Case(
         "Kimi Linear", "delta attention whose keys decay alone, latent attention without rope, experts",
         "kimi_linear", KIMI, GgufForm("kimi-linear", keys=kimi_keys, change=kimi_tensors),

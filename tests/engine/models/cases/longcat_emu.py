@@ -48,7 +48,7 @@ def as_emu(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return config | {"architectures": ["Emu3ForCausalLM"], "model_type": "emu3_text_model"}, tensors
 
 
-NOVEMBER_CASES = (
+LONGCAT_EMU_CASES = (
     Case(
         "LongCat-Flash",
         "pairs of layers, experts that are added after the second, some of which give back their input",

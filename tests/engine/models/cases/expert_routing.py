@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ABSENT, ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.cases.mixture import GLM_4_MOE, GROUPS
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.mixture_cases import GLM_4_MOE, GROUPS
 from tests.tiny import _interleaved
 
 LLAMA_4: dict[str, Any] = {
@@ -170,7 +170,7 @@ def expert_bias(config: Config, tensors: Tensors) -> Tensors:
     return {name.replace(".expert_bias", ".expert_bias.bias"): values for name, values in tensors.items()}
 
 
-SPARSE_CASES = (
+EXPERT_ROUTING_CASES = (
     Case(
         "Llama 4", "chunks of attention, no rope in every fourth layer, an expert whose input is weighed",
         "llama4_text", LLAMA_4, GgufForm("llama4", keys=llama_4_keys, change=llama_4_tensors), older=DERIVED,

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ABSENT, ROPE, SMALL, Case, Config, Tensors
-from tests.engine.models.further_cases import KINDS, SLIDING, sliding_keys
+from tests.engine.models.cases.latent_attention import absorbed, absorbed_keys
+from tests.engine.models.cases.mixture import CHOSEN, GROUPS, bias_of_choice, deepseek_keys
+from tests.engine.models.cases.olmo_3_exaone_4 import KINDS, SLIDING, sliding_keys
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.latent_cases import absorbed, absorbed_keys
-from tests.engine.models.mixture_cases import CHOSEN, GROUPS, bias_of_choice, deepseek_keys
 
 PLAIN = {"rope_type": "default", "rope_theta": 700.0}
 LLAMA_3 = {
@@ -152,7 +152,7 @@ def bitnet_tensors(config: Config, tensors: Tensors) -> Tensors:
     }
 
 
-NEWER_CASES = (
+EXAONE_MISTRAL_4_CASES = (
     Case(
         "BitNet", "a norm more before the last matrix of each half", "bitnet",
         {**SMALL, "hidden_act": "silu", "tie_word_embeddings": True, ROPE: PLAIN},

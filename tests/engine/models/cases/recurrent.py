@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ABSENT, SMALL, Case, Config, Tensors
+from tests.engine.models.cases.phi_granite import granite_keys
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.other_cases import granite_keys
 
 
 def lfm2_keys(config: Config) -> dict[str, Any]:

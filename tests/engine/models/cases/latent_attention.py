@@ -109,7 +109,7 @@ GLM: dict[str, Any] = {
 MINICPM: dict[str, Any] = {**LATENT, ROPE: PLAIN, "hidden_size": 80}
 
 
-LATENT_CASES = (
+LATENT_ATTENTION_CASES = (
     Case(
         "MiniCPM 3", "latent attention, scaled embeddings, residuals and logits", "minicpm3", MINICPM,
         GgufForm("minicpm3", keys=latent_keys), scale=3.0,

@@ -20,7 +20,7 @@ MODERN: dict[str, Any] = {
 }  # fmt: skip
 GPT_1: dict[str, Any] = {"vocab_size": 307, "n_positions": 512, "n_embd": 64, "n_layer": 3, "n_head": 4}
 
-LATEST_CASES = (
+FLINT_GPT_CASES = (
     Case(
         "Flint", "experts chosen by sigmoids, attention sinks, rope only in the layers with windows", "flint",
         FLINT,

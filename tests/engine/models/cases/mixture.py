@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ABSENT, ROPE, SMALL, Case, Config, Tensors
-from tests.engine.models.gguf_form import GgufForm, stacked_experts
-from tests.engine.models.other_cases import granite_keys
-from tests.engine.models.recurrent_cases import (
+from tests.engine.models.cases.phi_granite import granite_keys
+from tests.engine.models.cases.recurrent import (
     GRANITE_4,
     NEMOTRON_H,
     QWEN_3_5,
@@ -22,6 +21,7 @@ from tests.engine.models.recurrent_cases import (
     qwen_3_5_keys,
     qwen_3_5_tensors,
 )
+from tests.engine.models.gguf_form import GgufForm, stacked_experts
 
 EXPERTS: dict[str, Any] = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
 SHARING: dict[str, Any] = {**EXPERTS, "shared_expert_intermediate_size": 56}

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.cases.latent_attention import LATENT
+from tests.engine.models.cases.llama import llama3_factors
+from tests.engine.models.cases.mixture import GROUPS
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.latent_cases import LATENT
-from tests.engine.models.llama_cases import llama3_factors
-from tests.engine.models.mixture_cases import GROUPS
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 
@@ -195,7 +195,7 @@ def norm_inside(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     }
 
 
-OWN_CASES = (
+MIMO_STEP_CASES = (
     Case(
         "MiMo-V2-Flash", "windows with sinks in most layers, values shorter than keys, experts",
         "mimo_v2_flash", MIMO,

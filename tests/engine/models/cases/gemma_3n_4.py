@@ -148,7 +148,7 @@ def gemma_3n_tensors(config: Config, tensors: Tensors) -> Tensors:
 
 GEMMA_3N_FORM = GgufForm("gemma3n", keys=gemma_3n_keys, change=gemma_3n_tensors)
 
-GEMMA_CASES = (
+GEMMA_3N_4_CASES = (
     Case(
         "Gemma 3n", "versions of each row, a second embedding, sparse gates, shared layers", "gemma3n_text",
         GEMMA_3N, GEMMA_3N_FORM, older={"rope_parameters": GEMMA_3N["rope_parameters"]},

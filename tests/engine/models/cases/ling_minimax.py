@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.cases.latent_attention import GLM, LATENT, SPARSE, YARN, absorbed, absorbed_keys
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.latent_cases import GLM, LATENT, SPARSE, YARN, absorbed, absorbed_keys
 from tests.engine.models.qwen_4_form import QWEN_4_FORM
 
 LINEAR, FULL = "linear_attention", "full_attention"
@@ -126,7 +126,7 @@ def m3_tensors(config: Config, tensors: Tensors) -> Tensors:
 M3_FORM = GgufForm(
     "minimax-m3", offset=1.0, keys=m3_keys, change=m3_tensors, alike=("minimax-m2", "deepseek2")
 )
-LATE_CASES = (
+LING_MINIMAX_CASES = (
     Case(
         "Ling 3", "delta attention whose decays are bounded, latent attention with a gate, experts",
         "bailing_hybrid", LING,

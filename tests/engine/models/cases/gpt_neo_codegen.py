@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.engine.models.architectures import ABSENT, ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.cases.expert_routing import from_granite
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.sparse_cases import from_granite
 
 PLAIN = {"rope_type": "default", "rope_theta": 700.0}
 OUTER = {"vocab_size": 307, "bos_token_id": 0, "eos_token_id": 2}
@@ -96,7 +96,7 @@ DBRX: dict[str, Any] = {
 }  # fmt: skip
 COHERE_FORM = GgufForm("cohere2moe", keys=cohere_keys, alike=("cohere2", "qwen2moe", "deepseek"))
 
-LESSER_CASES = (
+GPT_NEO_CODEGEN_CASES = (
     Case("GPT-Neo", "windows in every other layer, scores without a scale", "gpt_neo", NEO),
     Case(
         "GPT-Neo", "", "gpt_neo",

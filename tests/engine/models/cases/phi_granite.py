@@ -194,7 +194,7 @@ def minicpm_keys(config: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-OTHER_CASES = (
+PHI_GRANITE_CASES = (
     Case("Phi-3, Phi-4", "fused projections, partial longrope, window", "phi3", longrope(72), PHI, length=60),
     Case("Phi-3, Phi-4", "", "phi3", longrope(72), PHI, "within its first context", 40),
     Case("Phi-3, Phi-4", "", "phi3", {**SMALL, "sliding_window": 9}, PHI, "window"),

@@ -104,7 +104,7 @@ def orion(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
 
 
 ALL_HEADS = {**SMALL, "num_key_value_heads": 4, ROPE: PLAIN}
-EARLY_CASES = (
+FAMILIES_OF_2023_CASES = (
     Case(
         "Qwen 1", "biases of queries, keys and values", "qwen2", ALL_HEADS, GgufForm("qwen", keys=qwen_keys),
         publish=qwen,

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.cases.ling_minimax import LINEAR
 from tests.engine.models.gguf_form import GgufForm, stacked_experts
-from tests.engine.models.late_cases import LINEAR
 
 SLIDING, CHOSEN, WHOLE, INDEXED = (
     "sliding_attention",
@@ -168,7 +168,7 @@ def in_memory(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return config, out
 
 
-COMPRESSED_CASES = (
+DEEPSEEK_V4_CASES = (
     Case(
         "DeepSeek V4",
         "attention to a window and keys of blocks, experts by token, mixed hyper-connections",

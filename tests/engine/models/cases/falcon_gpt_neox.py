@@ -206,7 +206,7 @@ def apertus_keys(config: Config) -> dict[str, Any]:
     return {f"xielu.{name}": values for name, values in config.get("xielu", {}).items()}
 
 
-DENSE_CASES = (
+FALCON_GPT_NEOX_CASES = (
     Case(
         "Hunyuan", "qk norm after rope", "hunyuan_v1_dense", HUNYUAN,
         GgufForm("hunyuan-dense", keys=hunyuan_keys),

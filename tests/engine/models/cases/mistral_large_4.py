@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ROPE, Case, Config, Tensors, ids
-from tests.engine.models.autumn_cases import PICTURES
+from tests.engine.models.cases.latent_attention import LATENT, YARN
+from tests.engine.models.cases.ling_minimax import CHOOSING, QWEN_4
+from tests.engine.models.cases.mixture import NEMOTRON_3, nemotron_h_moe_keys, nemotron_h_moe_tensors
+from tests.engine.models.cases.muse_apertus import PICTURES
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.late_cases import CHOOSING, QWEN_4
-from tests.engine.models.latent_cases import LATENT, YARN
-from tests.engine.models.mixture_cases import NEMOTRON_3, nemotron_h_moe_keys, nemotron_h_moe_tensors
 from tests.engine.models.qwen_4_form import QWEN_4_FORM
 
 LARGE: dict[str, Any] = {
@@ -66,7 +66,7 @@ def in_memory(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return config, out
 
 
-DECEMBER_CASES = (
+MISTRAL_LARGE_4_CASES = (
     Case(
         "Mistral Large 4",
         "latent attention to chosen positions, with learned rope, layers without it and shared latents",
