@@ -7,7 +7,7 @@ from __future__ import annotations
 from desktop.store.conversations.messages import read_messages, read_nodes, read_shown_root, read_tree
 from desktop.store.conversations.records import StoredMessage
 from desktop.store.conversations.tree import Tree
-from desktop.store.database.database import Database
+from desktop.store.database.database import Database, StoreError
 from desktop.store.database.row_changes import RowChanges
 
 __all__ = ["PathCache"]
@@ -42,7 +42,10 @@ class PathCache:
     def _changed(self) -> frozenset[int] | None:
         if self._changes is None:
             changes = RowChanges("messages")
-            self._database.watch(changes)
+            try:
+                self._database.watch(changes)
+            except StoreError:  # a connection that may not write can still read
+                return None
             self._changes = changes
         return self._changes.take(self._database.execute("PRAGMA data_version").fetchone()[0])
 

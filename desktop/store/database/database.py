@@ -26,6 +26,7 @@ from desktop.store.database.integrity_marker import (
     remove_copy,
     request_check,
 )
+from desktop.store.database.lock_wait import LockWait
 from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.row_changes import RowChanges
 from desktop.store.database.write_lock import is_write, write_lock_of
@@ -123,8 +124,10 @@ class Database:
         self.set_aside: Path | None = None
         self.write_lock = write_lock_of(path)
         self._watched: list[RowChanges] = []
+        self._lock_wait = LockWait()
         self._identity: tuple[int, int] | None = None
         self._connection, self._intact = _open(path, migrations)
+        self._lock_wait.begin(self._connection)
         self._identity = _identity(path)
 
     @classmethod
@@ -136,7 +139,7 @@ class Database:
         found = cls.__new__(cls)
         found.path, found.write_lock = path, write_lock_of(path)
         found.notices, found.set_aside, found._intact = (), None, False
-        found._watched = []
+        found._watched, found._lock_wait = [], LockWait()  # which leaves the timeout as it is
         found._identity = _identity(path)
         with translated(path):
             found._connection = connect_existing(path)
@@ -145,11 +148,9 @@ class Database:
         return found
 
     def reopen(self) -> None:
-        """Open the file again, after `close` and the replacement of the file; references to this object stay
-        valid.
-        """
+        """Open the file again, after `close` and its replacement; references to this object stay valid."""
         self._connection, self._intact = _open(self.path, MIGRATIONS)
-        self._watch_again()
+        self._begin_again()
         self._identity = _identity(self.path)
         self.notices, self.set_aside = (), None
 
@@ -196,7 +197,7 @@ class Database:
             self._connection.close()
         self.path, self.write_lock, self._identity = path, write_lock_of(path), _identity(path)
         self._connection, self._intact = connection, intact
-        self._watch_again()
+        self._begin_again()
         self.notices, self.set_aside = (), None
 
     def watch(self, changes: RowChanges) -> None:
@@ -205,7 +206,8 @@ class Database:
             changes.watch(self._connection)
         self._watched.append(changes)
 
-    def _watch_again(self) -> None:
+    def _begin_again(self) -> None:
+        self._lock_wait.begin(self._connection)
         for changes in self._watched:
             with translated(self.path):
                 changes.watch(self._connection)
@@ -223,7 +225,7 @@ class Database:
                 return rows.execute(sql, values)
         if not self.in_place:
             raise Gone(self.path)
-        with translated(self.path), self.write_lock:
+        with translated(self.path), self.write_lock, self._lock_wait:
             return rows.execute(sql, values)
 
     @contextlib.contextmanager
@@ -235,7 +237,8 @@ class Database:
         """
         try:
             with self.write_lock:
-                self.execute("BEGIN IMMEDIATE")
+                with self._lock_wait:
+                    self.execute("BEGIN IMMEDIATE")
                 yield
             self.execute("COMMIT")
         except BaseException:

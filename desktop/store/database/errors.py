@@ -13,7 +13,17 @@ from desktop.store.database.integrity_marker import request_check
 from engine.printable import one_line
 from engine.words import _, translate
 
-__all__ = ["Damaged", "DiskFull", "Gone", "Rows", "StoreError", "is_damage", "missing", "translated"]
+__all__ = [
+    "Damaged",
+    "DiskFull",
+    "Gone",
+    "Rows",
+    "StoreError",
+    "is_damage",
+    "is_locked",
+    "missing",
+    "translated",
+]
 
 ROOM = 1 << 20
 """With fewer free bytes than this, a failed write is attributed to a full disk."""
@@ -103,6 +113,12 @@ def is_damage(error: BaseException | None) -> bool:
     return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
+def is_locked(error: BaseException | None) -> bool:
+    """Whether another connection holds the file; of a `StoreError`, whether that is its cause."""
+    cause = error.__cause__ if isinstance(error, StoreError) else error
+    return _code(cause) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def _translation(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     if isinstance(error, sqlite3.IntegrityError):
         return StoreError(
@@ -134,7 +150,7 @@ def _translation(error: sqlite3.DatabaseError, path: Path) -> StoreError:
                 path=path,
             )
         )
-    if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if is_locked(error):
         return StoreError(
             _(
                 "Another program has locked the chats in {path}, so they cannot be read or saved. Close that "

@@ -37,7 +37,7 @@ class RowChanges:
         connection.create_function(name, 1, self._ids.add)
         for event, row in _EVENTS:
             connection.execute(
-                f"CREATE TEMP TRIGGER {name}_{event} AFTER {event} ON main.{self._table} "
+                f"CREATE TEMP TRIGGER IF NOT EXISTS {name}_{event} AFTER {event} ON main.{self._table} "
                 f"BEGIN SELECT {name}({row}.id); END"
             )
 

@@ -10,7 +10,7 @@ import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database import database as database_module
-from desktop.store.database.database import StoreError, data_folder
+from desktop.store.database.database import Database, StoreError, data_folder
 from desktop.store.database.errors import Damaged
 from desktop.store.database.migrations import MIGRATIONS, conversations_and_messages
 from desktop.store.database.open import open_conversations
@@ -46,7 +46,7 @@ def test_pragmas(tmp_path: Path) -> None:
     names = ("journal_mode", "foreign_keys", "synchronous", "busy_timeout")
     found = {name: database.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
     database.close()
-    assert found == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 1, "busy_timeout": 5000}
+    assert found == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 1, "busy_timeout": 80}
 
 
 def test_migrations_run_once_and_in_order(tmp_path: Path) -> None:
@@ -176,18 +176,39 @@ def test_a_move_goes_nowhere_if_the_copy_is_damaged(tmp_path: Path, monkeypatch:
     database.close()
 
 
-def test_a_database_locked_by_another_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("desktop.store.database.database.BUSY_TIMEOUT_S", 0.05)
+def waits(database: Database) -> int:
+    """Milliseconds that a connection waits for a lock."""
+    return int(database.execute("PRAGMA busy_timeout").fetchone()[0])
+
+
+def test_a_database_locked_by_another_program(tmp_path: Path) -> None:
+    """The window stood still for five seconds, and in a reply again five times a second."""
     path = tmp_path / "a.sqlite3"
     database = open_conversations(path)
     store = ConversationStore(database)
+    chat = store.create("before").id
+    reply = store.add_message(chat, None, "assistant", "", "running").id
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreError, match="locked"):
-        store.create("now")
+    began = time.monotonic()
+    for again in range(3):
+        with pytest.raises(StoreError, match="locked"):
+            store.create("now")
+        with pytest.raises(StoreError, match="locked"):
+            store.checkpoint(reply, "so far")
+        assert store.get(chat).title == "before"
+        assert waits(database) == 0, again
+    assert time.monotonic() - began < 2
+    second = Database.second(path)
+    assert waits(second) == 5000
+    second.close()
     other.execute("ROLLBACK")
     other.close()
     assert store.create("then").title == "then"
+    assert waits(database) == 80
+    database.close()
+    database.reopen()
+    assert waits(database) == 80
     database.close()
 
 
