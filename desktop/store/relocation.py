@@ -221,7 +221,7 @@ def _listed(target: Path) -> list[str]:
     """What an interrupted move was copying to a folder: plain names only."""
     try:
         found = json.loads((target / LIST_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
     names = found if isinstance(found, list) else []
     return [name for name in names if isinstance(name, str) and Path(name).name == name]

@@ -37,7 +37,7 @@ def read_moved(usual: Path) -> Moved | None:
         return Moved(folder, Path(before) if before else None)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         why = _("it should name the folder that the data was moved to; write that into it, or delete it")
         raise OSError(errno.EINVAL, why, str(path)) from error
 

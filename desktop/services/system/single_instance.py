@@ -77,7 +77,7 @@ class Request(NamedTuple):
         """The request in such a line; None if it is not valid."""
         try:
             fields = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if not isinstance(fields, dict) or not isinstance(fields.get("paths"), list):
             return None

@@ -67,7 +67,7 @@ class FileHashes:
     def _all(self) -> dict[str, str]:
         if self._known is None:
             self._known = {}
-            with contextlib.suppress(OSError, ValueError, AttributeError):
+            with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
                 data = json.loads(self._path.read_text(encoding="utf-8"))
                 self._known = {str(key): str(value) for key, value in data.items()}
         return self._known

@@ -293,7 +293,7 @@ class Preferences:
                     strerror=error.strerror,
                 )
             ) from error
-        except ValueError:  # not JSON, or not UTF-8
+        except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested without an end
             data = None
         if isinstance(data, dict):
             return data

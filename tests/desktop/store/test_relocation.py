@@ -284,7 +284,9 @@ def test_a_missing_disk_is_named_and_nothing_is_created(usual, tmp_path) -> None
     assert data_folder(tmp_path / "new").is_dir()  # whoever names it wants it to be there
 
 
-@pytest.mark.parametrize("note", ["{", "[]", '{"folder": "near", "before": null}', '{"folder": 3}'])
+@pytest.mark.parametrize(
+    "note", ["{", "[]", '{"folder": "near", "before": null}', '{"folder": 3}', "[" * 9999]
+)
 def test_a_note_that_cannot_be_read_is_named(usual, note) -> None:
     (usual / NOTE_NAME).write_text(note, encoding="utf-8")
     with pytest.raises(StoreError, match=r"moved-to.json cannot be used: it should name the folder"):

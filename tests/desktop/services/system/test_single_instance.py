@@ -167,7 +167,7 @@ def test_the_lock_names_its_holder(tmp_path, qapp) -> None:
 def test_invalid_requests_are_refused(first, tmp_path, qtbot) -> None:
     heard: list[Request] = []
     first.asked.connect(heard.append)
-    for line in (b"GET / HTTP/1.1\n", b"[]\n", b'{"paths": "x"}\n', b"\xff\xfe\n"):
+    for line in (b"GET / HTTP/1.1\n", b"[]\n", b'{"paths": "x"}\n', b"\xff\xfe\n", b"[" * 9999 + b"\n"):
         assert Request.read(line) is None
         with socket.socket(socket.AF_UNIX) as stranger:
             stranger.connect(socket_name(tmp_path))

@@ -84,3 +84,12 @@ def test_hashes_are_those_of_one_file_or_of_the_lines_of_several(
     answers = iter([True, False])
     assert list(computed(weights, lambda: next(answers))) == [(8, 17, "")]
     assert list(computed(tmp_path / "none.gguf", lambda: True)) == []
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "[" * 100_000])
+def test_a_file_of_hashes_that_cannot_be_read_is_begun_again(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE_NAME).write_text(content)
+    hashes = FileHashes(tmp_path / FILE_NAME)
+    assert hashes.get("a") == ""
+    hashes.put("a", "1")
+    assert FileHashes(tmp_path / FILE_NAME).get("a") == "1"

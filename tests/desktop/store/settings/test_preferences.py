@@ -97,7 +97,7 @@ def test_unknown_keys_are_kept_and_bad_values_replaced(tmp_path: Path) -> None:
     assert data["settings"] == {"SamplerSettings": {"quantum": True, "top_k": 3}, "Tomorrow": {"x": 1}}
 
 
-@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff\xfe", b"", b"null"])
+@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff\xfe", b"", b"null", b"[" * 100_000])
 def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "preferences.json"
     path.write_bytes(content)
