@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
@@ -9,6 +10,7 @@ from PySide6.QtGui import QIcon, QImage, QPainter, QPalette, QPixmap, QResizeEve
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QToolButton, QWidget
 
 from desktop.services.composer.attachments import Held
+from desktop.services.system.debounce import debounce
 from desktop.store.attachments.message_format import Attachment, kind_of, note_text
 from desktop.store.attachments.picture_marks import ADDRESS
 from desktop.views.layout.fill import fill
@@ -29,6 +31,10 @@ _AROUND = 12
 """Pixels of a chip that are between its parts and around them."""
 _MOST_LINES = 9
 """Lines of text that the chips are as high as, at most."""
+_AT_ONCE = 6
+"""Chips that are made in one turn of the event loop: each takes some milliseconds, and hundreds of files may
+be dropped.
+"""
 _GAP = 8
 """Pixels beside a picture that is as wide as high, half of them before the name."""
 
@@ -62,6 +68,7 @@ class AttachmentChips(DialogBody):
         fill(QHBoxLayout(self._reading), words, self.stop, margins=(8, 1, 2, 1), spacing=4)
         self._reading.hide()
         self.chips: list[_Chip] = []
+        self._further = debounce(self, self._show_further)
         self._shown: tuple[Sequence[Held], int] = ((), 0)
         self._pictures: ImageLoader | None = None
         self.hide()
@@ -84,24 +91,45 @@ class AttachmentChips(DialogBody):
                 chip.show_picture(self._pictures)
 
     def show_held(self, all_held: Sequence[Held], reading: int = 0) -> None:
-        """Show these chips, and that `reading` more files are being read."""
+        """Show these chips, and that `reading` more files are being read. Chips of files that are shown
+        already stay; of more than a few new ones, the rest follow soon.
+        """
         self._shown = (tuple(all_held), reading)
-        while self._flow.takeAt(0) is not None:
-            pass
+        present = {held.key: held for held in all_held}
+        self._remove([chip for chip in self.chips if chip.key not in present])
         for chip in self.chips:
-            chip.hide()
-            chip.deleteLater()
-        self.chips = [_Chip(held) for held in all_held]
-        for chip in self.chips:
+            chip.show_count(present[chip.key])
+        if not self._further.isActive():
+            self._show_further()
+        self._reading.setVisible(reading > 0)
+        self.setVisible(bool(all_held) or reading > 0)
+        self.updateGeometry()
+
+    def _show_further(self) -> None:
+        """Make the next chips."""
+        known = {chip.key for chip in self.chips}
+        waiting = (held for held in self._shown[0] if held.key not in known)
+        new = [_Chip(held) for held in itertools.islice(waiting, _AT_ONCE)]
+        if not new:
+            return
+        self._flow.removeWidget(self._reading)
+        for chip in new:
             self._flow.addWidget(chip)
             chip.opened.connect(self.opened)
             chip.removed.connect(self.removed)
             chip.show()
-        self._show_pictures()
+            if self._pictures is not None:
+                chip.show_picture(self._pictures)
         self._flow.addWidget(self._reading)
-        self._reading.setVisible(reading > 0)
-        self.setVisible(bool(self.chips) or reading > 0)
-        self.updateGeometry()
+        self.chips += new
+        self._further.start()
+
+    def _remove(self, chips: Sequence[_Chip]) -> None:
+        for chip in chips:
+            self.chips.remove(chip)
+            self._flow.removeWidget(chip)
+            chip.hide()
+            chip.deleteLater()
 
     def changeEvent(self, event: QEvent) -> None:
         """Follow the theme and the text size."""
@@ -109,6 +137,7 @@ class AttachmentChips(DialogBody):
         if event.type() in (QEvent.Type.PaletteChange, QEvent.Type.FontChange) and getattr(
             self, "chips", None
         ):
+            self._remove(tuple(self.chips))
             self.show_held(*self._shown)
 
 
@@ -132,23 +161,33 @@ class _Chip(QFrame):
             if self._mark is None
             else _("{name}\nClick to open it", name=held.attachment.name)
         )
-        self.face.setAccessibleName(
-            _("Preview of {attachment}, {size}", attachment=held.attachment.name, size=count_words(held))
-            if self._mark is None
-            else picture_name(self._mark)
-        )
         colour = self.palette().color(QPalette.ColorGroup.Active, QPalette.ColorRole.WindowText).name()
         side = round(self.face.fontMetrics().height() * 1.05)
         self.face.setIconSize(QSize(side, side))
         kind = kind_of(held.attachment.name) if self._mark is None else "picture"
         self.face.setIcon(tinted(kind, colour, colour))
-        words = count_words(held) + (f", {note_text(held.attachment.note)}" if held.attachment.note else "")
-        self.count = text_label(words, "muted")
+        self.count = text_label("", "muted")
         self.close_button = IconButton("close", _("Remove {attachment}", attachment=held.attachment.name))
         fill(QHBoxLayout(self), self.face, self.count, self.close_button, margins=(2, 1, 2, 1), spacing=4)
         self.setMinimumWidth(1)
+        self._held: Held | None = None
+        self.show_count(held)
         self.face.clicked.connect(lambda: self.opened.emit(self.key))
         self.close_button.clicked.connect(lambda: self.removed.emit(self.key))
+
+    def show_count(self, held: Held) -> None:
+        """Show the number of tokens, as it is known now."""
+        if held is self._held:
+            return
+        self._held = held
+        self.count.setText(
+            count_words(held) + (f", {note_text(held.attachment.note)}" if held.attachment.note else "")
+        )
+        self.face.setAccessibleName(
+            _("Preview of {attachment}, {size}", attachment=held.attachment.name, size=count_words(held))
+            if self._mark is None
+            else picture_name(self._mark)
+        )
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Shorten the name, which the tip has whole, where there is no room for it."""

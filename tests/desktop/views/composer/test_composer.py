@@ -1,5 +1,7 @@
 """The composer: which keys send, what is never lost."""
 
+from dataclasses import replace
+
 import pytest
 from PySide6.QtCore import QMimeData, Qt, QUrl
 from PySide6.QtGui import QInputMethodEvent
@@ -8,6 +10,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from desktop.services.composer.attachments import Held
 from desktop.store.attachments.message_format import Attachment
+from desktop.views.composer import attachment_chips
 from desktop.views.composer.attachment_chips import AttachmentChips
 from desktop.views.composer.composer import Composer
 
@@ -219,10 +222,15 @@ def test_up_in_an_empty_box_asks_for_the_previous_message(composer, qtbot) -> No
         qtbot.keyClick(composer.box, Qt.Key.Key_Up)
 
 
-def test_many_files_scroll_and_leave_the_text_its_place(composer) -> None:
+def notes(count: int) -> list[Held]:
+    return [Held(n, Attachment(f"a file of notes {n}.md", "text"), 10) for n in range(count)]
+
+
+def test_many_files_scroll_and_leave_the_text_its_place(composer, qtbot) -> None:
     chips = AttachmentChips()
     composer.add_inside(chips)
-    chips.show_held([Held(n, Attachment(f"a file of notes {n}.md", "text"), 10, True) for n in range(30)])
+    chips.show_held(notes(30))
+    qtbot.waitUntil(lambda: len(chips.chips) == 30)
     composer.set_text("one\ntwo\nthree")
     for height in (400, 200):
         composer.resize(500, height)
@@ -231,3 +239,37 @@ def test_many_files_scroll_and_leave_the_text_its_place(composer) -> None:
         assert composer.box.geometry().bottom() < composer.attach.geometry().top()
         assert chips.height() >= chips.chips[0].height(), "one line is whole"
         assert chips.verticalScrollBar().maximum() > 0
+
+
+def test_hundreds_of_files_get_one_chip_each_a_few_at_a_time(composer, qtbot, monkeypatch) -> None:
+    """200 dropped files stopped the window for half a minute: each made all chips again, twice."""
+    made: list[int] = []
+    begin = attachment_chips._Chip.__init__
+
+    def counting(chip, held) -> None:
+        made.append(held.key)
+        begin(chip, held)
+
+    monkeypatch.setattr(attachment_chips._Chip, "__init__", counting)
+    chips = AttachmentChips()
+    composer.add_inside(chips)
+    held = notes(60)
+    for count in range(1, 61):  # as files are read
+        chips.show_held(held[:count], 1)
+    assert 1 <= len(made) <= 6
+    qtbot.waitUntil(lambda: len(chips.chips) == 60)
+    for number in range(60):  # and counted
+        held[number] = replace(held[number], tokens=7, exact=True)
+        chips.show_held(held)
+    assert made == list(range(60))
+    assert [chip.count.text() for chip in chips.chips] == ["7 tokens"] * 60
+    assert chips.chips[5].face.accessibleName() == "Preview of a file of notes 5.md, 7 tokens"
+    first = chips.chips[0]
+    del held[1]
+    chips.show_held(held)
+    assert [chip.key for chip in chips.chips] == [0, *range(2, 60)]
+    assert chips.chips[0] is first
+    assert made == list(range(60))
+    chips.show_held(())
+    assert chips.chips == []
+    assert chips.isHidden()
