@@ -171,8 +171,8 @@ class SequenceRunner:
         """Rows of the next pass over a prompt from `begun` to `last`, which is at `start`.
 
         Passes of `chunk` rows divide those of the cache's rows so that every row gets the same bits: no piece
-        of a large batch is a small one. Routed experts are the exception: of a shorter pass, an expert's rows
-        may be a small batch.
+        of a large batch is a small one. Routed experts that are not quantised to integers are the exception:
+        of a shorter pass, an expert's rows may be a small batch.
         """
         if start == last:
             return 1

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CpuBackend
+from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
 from engine.kv_cache.lease import Lease
 from engine.models.base import Model
 from engine.models.paged import PagedCache
@@ -187,6 +188,21 @@ def everything_equals_the_text_alone(model: Model, tmp_path: Path, dtype: str, v
                 assert lease.length == len(more) - 1 or (cache.recurrent and lease.length >= 200)
     cache.close()
     fresh.close()
+
+
+@pytest.mark.skipif(not PAIRS, reason="without pairs long steps take activations in float32")
+def test_texts_of_quantised_models_have_the_same_logits_in_short_and_long_steps(model: Model) -> None:
+    """While keys and values fill one page: short steps join those of several in another order."""
+    cache, ids = new_cache(model, "auto", "same"), np.random.default_rng(4).integers(3, 307, 250).tolist()
+    found = []
+    for rows in (250, 31, 7, 1):
+        cache.table.forget()
+        with cache.open(ids) as lease:
+            steps = [ids[at : at + rows] for at in range(0, len(ids), rows)]
+            found.append(np.concatenate([cache.run(lease, s, logit_rows=len(s)).copy() for s in steps]))
+    for rows in found[1:]:
+        np.testing.assert_array_equal(rows, found[0])
+    cache.close()
 
 
 @pytest.mark.slow

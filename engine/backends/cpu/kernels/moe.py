@@ -3,7 +3,9 @@
 `route` chooses experts for each row; `sort_routes` gives every choice a place, so that an expert's rows are
 adjacent, in step order; `spread` copies rows to their places and `gather` adds up the results. The matrix
 products are those of `linear.py`. A step of up to eight rows gives no expert more than eight, so a row's
-result does not depend on the other rows. Only the chosen experts are read.
+result does not depend on the other rows. In longer steps an expert may get more or fewer than eight: with
+integers and pairs of int16 both have the same sums, with others the last bits may differ. Only the chosen
+experts are read.
 Source: Mixtral, arXiv 2401.04088.
 """
 

@@ -196,6 +196,20 @@ def test_rows_of_a_short_step_are_those_of_steps_of_one(kind: str) -> None:
             assert np.abs(many - alone).max() <= (1e-4 if rounded else 1e-5) * np.abs(alone).max()
 
 
+@pytest.mark.skipif(not PAIRS, reason="without pairs long steps take activations in float32")
+@pytest.mark.parametrize(
+    "kind", ["Q4_1", *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHERS[:-1])]
+)
+def test_long_steps_give_the_same_rows_however_they_are_cut(kind: str) -> None:
+    """Experts of integers with biases get more than eight rows of one step and fewer of another."""
+    ids = np.random.default_rng(2).integers(0, 97, MOST_ROWS)
+    with recorded(CpuBackend(2), Mixture(kind, Routing(16, 3), 600, 520)) as program:
+        whole = program.run(step(ids)).copy()
+        for cut in (9, 20, 35):
+            parts = [program.run(step(part)).copy() for part in (ids[:cut], ids[cut:])]
+            assert np.array_equal(np.concatenate(parts), whole), cut
+
+
 def test_experts_of_several_layouts() -> None:
     """A file may keep some experts with more bits."""
     mixture = Mixture("Q4_1", Routing(6, 3))

@@ -5,7 +5,8 @@ all rows. Each row is summed in the same order whatever the other rows are, so a
 the logits that it would get alone. Large batch (prefill): blocks are unpacked into a packed panel, of
 integers or float32, that stays in the first-level cache, and register tiles run over all rows (`direct`: a
 few rows without a panel of integers). Layouts of plain numbers take float32 activations; integer layouts
-take them in 16 bits (`packed_activations`), or, in large batches and if the settings ask for it, in 8.
+take them in 16 bits (`packed_activations`), or, in large batches and if the settings ask for it, in 8. With
+16 bits a row's sums are the same in both batches: each is one chain that begins with bias and residual.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from engine.backends.cpu.kernels.linear.integer_gemm import ROW_STEPS as INTEGER
 from engine.backends.cpu.kernels.packed_activations import FEATURES as PACKED_FEATURES
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES, quantise_row
 from engine.backends.cpu.layouts.interleave import MOST_INTERLEAVED, PANEL
-from engine.backends.cpu.layouts.layout import IntegerLayout, WeightLayout
+from engine.backends.cpu.layouts.layout import CHAINS, IntegerLayout, WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 PAIR_BYTES = INT16_ACTIVATIONS.activation_bytes
@@ -106,6 +107,8 @@ dots: Any = None
 unpack: Any = None
 small_batch: Any = None
 large_batch: Any = None
+start_row: Any = None
+end_row: Any = None
 finish_row: Any = None
 wide_rows: Any = None
 thin_rows: Any = None
@@ -113,7 +116,7 @@ few_rows: Any = None
 tile_big: Any = None
 tile_small: Any = None
 UNIT = BLOCK_BYTES = PANEL_BYTES = X_BYTES = X_UNIT = WIDE_VECTORS = STEP_BIG = STEP_SMALL = FEW_ROWS = 0
-INTEGER = INTEGER_PANEL = False
+INTEGER = INTEGER_PANEL = ONE_CHAIN = False
 
 
 def _template(args: int, step: int, tile: int, scratch: int) -> None:
@@ -173,6 +176,10 @@ def _small_batch_template(args: int, number: int, rows: int, first: int, last: i
         count = min(interleaved, last - first)
         for i in range(count * SMALL_BATCH):
             clear(out + 64 * i)
+        if ONE_CHAIN:
+            for j in range(count):
+                for r in range(rows):
+                    start_row(args, first + j, r, out + OUT_BYTES * j + 64 * r)
         here = weight + first * tile_bytes
         for at in range(0, blocks, part):
             length = min(part, blocks - at)
@@ -181,8 +188,21 @@ def _small_batch_template(args: int, number: int, rows: int, first: int, last: i
                 here += length * BLOCK_BYTES
         for j in range(count):
             for r in range(rows):
-                finish_row(args, first + j, r, out + OUT_BYTES * j + 64 * r)
+                end_row(args, first + j, r, out + OUT_BYTES * j + 64 * r)
         first += count
+
+
+def _start_row(args: int, j: int, r: int, out: int) -> None:
+    """out += bias + residual of the 16 columns from 16 j on of row r."""
+    bias, residual = ld_i64(args + 8 * A_BIAS), ld_i64(args + 8 * A_RESIDUAL)
+    if bias or residual:
+        column = r * ld_i64(args + 8 * A_Y_STRIDE) + 64 * j
+        finish(out, bias + 64 * j if bias else 0, residual + column if residual else 0, out)
+
+
+def _write_row(args: int, j: int, r: int, value: int) -> None:
+    """y[r, 16 j .. 16 j + 15] = value."""
+    finish(value, 0, 0, ld_i64(args + 8 * A_Y) + r * ld_i64(args + 8 * A_Y_STRIDE) + 64 * j)
 
 
 def _finish_row(args: int, j: int, r: int, value: int) -> None:
@@ -286,9 +306,13 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
         kernel = direct.few_rows_kernel(weight_layout, panel_format_of(weight_layout, each))
         if kernel is not None and (each == bits or weight_layout.integer):
             few[each] = jit(kernel, words(7))
+    one_chain, finish_row = weight_layout.integer or CHAINS == 1, constants["finish_row"]
     small = specialise(
         _small_batch_template,
         f"small_batch_{weight_layout.name}",
+        ONE_CHAIN=one_chain,
+        start_row=jit(_start_row, words(4)) if one_chain else finish_row,
+        end_row=jit(_write_row, words(4)) if one_chain else finish_row,
         dots=jit(dots_kernel(weight_layout, few.get(16) if weight_layout.integer else None), words(6)),
         **constants,
     )
