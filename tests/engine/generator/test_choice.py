@@ -5,6 +5,7 @@ in time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from engine.constraint.filter_set import FilterSet
+from engine.constraint.filter_set import Busy, FilterSet
 from engine.constraint.vocabulary import Mask, vocabulary_of
 from engine.errors import BadSetting, NothingAllowed
 from engine.generator.choice import Where, check_budget, choose_token, drawable_tokens
@@ -89,6 +90,36 @@ def test_another_token_is_drawn_where_the_reply_could_not_end_then_the_way_is_fo
     filters, mask = Late(fitting, range(SIZE)), mask_of(range(SIZE))
     assert (chosen(filters, mask).id, filters.tried) == (token, tried)
     assert allowed_ids(mask).tolist() == [*range(SIZE)], "the filters' own mask is not changed"
+
+
+def learning() -> Sampler:
+    """A sampler that keeps the likeliest token alone, and learns from each that is chosen."""
+    return Sampler(SamplerSettings(mirostat=True, mirostat_tau=0.2, mirostat_eta=0.5), 1)
+
+
+@pytest.mark.parametrize(("fitting", "token"), [([63], 63), ([32], 32), ([95], 95), ([], 7)])
+def test_the_sampler_learns_from_the_token_that_stays_alone(fitting: list[int], token: int) -> None:
+    """Not from those that were drawn before it at the same place."""
+    sampler, alone, mask = learning(), learning(), mask_of(range(SIZE))
+    filters = cast(FilterSet, Late(fitting, range(SIZE)))
+    where = Where(LOGITS, [1, 2], None, frozenset(), 0)
+    assert choose_token(sampler, where, ReturnOptions(), mask, filters).id == token
+    choose_token(alone, where, ReturnOptions(), mask_of([token]), None)
+    assert sampler.snapshot() == alone.snapshot() != learning().snapshot()
+
+
+def test_the_sampler_learns_nothing_while_the_filters_need_longer() -> None:
+    """The same call then chooses what it would have."""
+
+    class Slow(Late):
+        def fits(self, token: int) -> bool:
+            raise Busy(Future())
+
+    sampler, where = learning(), Where(LOGITS, [1, 2], None, frozenset(), 0)
+    slow = cast(FilterSet, Slow([], range(SIZE)))
+    with pytest.raises(Busy):
+        choose_token(sampler, where, ReturnOptions(), mask_of(range(SIZE)), slow)
+    assert sampler.snapshot() == learning().snapshot()
 
 
 def test_a_mask_counts_beside_other_rules() -> None:
