@@ -33,8 +33,9 @@ _BITS = np.arange(8, dtype=np.uint8).reshape(8, 1)
 
 @dataclass(frozen=True)
 class Parts:
-    """B blocks: codes uint8 (B, values); d (B, 1), fp16 as uint16 or e8m0 as uint8, or (B, groups) ue4m3;
-    dmin (or m) (B, 1), fp16 as uint16; scales and mins uint8 (B, groups), signed scales in two's complement.
+    """B blocks: codes uint8 (B, values); d (B, 1), fp16 as uint16, float32 or e8m0 as uint8, or (B, groups)
+    ue4m3; dmin (or m) (B, 1), fp16 as uint16; scales and mins uint8 (B, groups), signed scales in two's
+    complement.
     """
 
     codes: Bytes
@@ -49,8 +50,8 @@ class BlockType:
     """One type: `values` values in `nbytes` bytes; `number` is the type's number in a GGUF file.
 
     `bits` is the width of a code, `scale_bits` that of a scale and of a min (0: the type has none). `d` is
-    "fp16", "e8m0" (2^(e - 128)) or "ue4m3" (half of an unsigned E4M3). If `signed`, scales are int8. `mins`
-    says whether there are mins, or an m if there are no scales.
+    "fp16", "fp32", "e8m0" (2^(e - 128)) or "ue4m3" (half of an unsigned E4M3). If `signed`, scales are int8,
+    if `floats` E4M3. `mins` says whether there are mins, or an m if there are no scales.
     """
 
     name: str
@@ -65,6 +66,7 @@ class BlockType:
     d: str = "fp16"
     scale_bits: int = 0
     signed: bool = False
+    floats: bool = False
     mins: bool = False
 
     def decode(self, blocks: Bytes) -> Floats:
@@ -78,7 +80,7 @@ class BlockType:
                 codes -= np.float32(self.zero)
         step = self._factor(parts.d)
         if parts.scales is not None:
-            step = step * parts.scales.view(np.int8 if self.signed else np.uint8).astype(np.float32)
+            step = step * self.scales(parts.scales)
         out = step[:, :, None] * codes.reshape(len(blocks), step.shape[1], -1)
         if parts.dmin is not None:
             low = parts.dmin.view(np.float16).astype(np.float32)
@@ -88,9 +90,15 @@ class BlockType:
                 out -= (low * parts.mins.astype(np.float32))[:, :, None]
         return out.reshape(len(blocks), self.values)
 
+    def scales(self, stored: Bytes) -> Floats:
+        """The numbers of stored scales, float32."""
+        if self.floats:
+            return E4M3[stored]
+        return stored.view(np.int8 if self.signed else np.uint8).astype(np.float32)
+
     def _factor(self, d: npt.NDArray[Any]) -> Floats:
-        if self.d == "fp16":
-            return d.view(np.float16).astype(np.float32)
+        if self.d in ("fp16", "fp32"):
+            return d.view(np.float16 if self.d == "fp16" else np.float32).astype(np.float32)
         values: Floats = (_HALF_E8M0 if self.d == "e8m0" else _HALF_UE4M3)[d]
         return values
 
@@ -106,6 +114,17 @@ def _half_ue4m3() -> Floats:
 
 _HALF_E8M0: Floats = np.ldexp(np.float32(1), np.arange(256) - 128).astype(np.float32)
 _HALF_UE4M3 = _half_ue4m3()
+
+
+def _e4m3() -> Floats:
+    """Each byte's E4M3 value, float32 (256,); 480 and -480 for 127 and 255, which are no numbers."""
+    code = np.arange(128)
+    exponent, mantissa = code >> 3, code & 7
+    values = np.where(exponent == 0, mantissa / 512, (8 + mantissa) * np.exp2(exponent - 10.0))
+    return np.concatenate([values, -values]).astype(np.float32)
+
+
+E4M3 = _e4m3()
 
 
 # --- pieces of blocks ---------------------------------------------------------------------------------------
@@ -261,7 +280,23 @@ GGUF_BLOCKS = (
 )
 """All block types except the codebook types (`engine.weights.gguf.iquants`)."""
 
-PACKED_BLOCKS = tuple(block for block in GGUF_BLOCKS if block.d != "ue4m3")
+
+def _nvfp4_pairs(blocks: Bytes) -> Parts:
+    """A float32 d, four 8-bit float scales, 32 bytes of two neighbours."""
+    packed = blocks[:, 8:]
+    codes = np.stack([packed & 15, packed >> 4], axis=2).reshape(len(blocks), -1)
+    d = np.ascontiguousarray(blocks[:, :4]).view(np.float32)
+    return Parts(codes, d, scales=np.ascontiguousarray(blocks[:, 4:8]))
+
+
+NVFP4_PAIRS = BlockType(
+    "NVFP4_64", -1, 64, 40, 4, _nvfp4_pairs, levels=FP4_LEVELS, groups=4, d="fp32", scale_bits=8, floats=True,
+)  # fmt: skip
+"""NVFP4 as folders have it, made of separate tensors (`engine.weights.packed.float4`); no type of GGUF files.
+d is half of the matrix's factor.
+"""
+
+PACKED_BLOCKS = tuple(block for block in GGUF_BLOCKS if block.d != "ue4m3") + (NVFP4_PAIRS,)
 """The types that both backends pack directly; the others are dequantised first."""
 
 TWO_BIT_BLOCKS = (

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cuda.weight import ExpertTable, WeightSpec
+from engine.backends.gguf_blocks import NVFP4_PAIRS
 from engine.backends.packing.pieces import KINDS, affine_type
 from engine.models.proof.random_tensors import builder
 from engine.tensors import RawTensor
@@ -18,6 +19,7 @@ from tests.tiny_quants import quantise
 Array = np.ndarray[Any, Any]
 
 BLOCKS_OF_32 = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4")
+NVFP4 = NVFP4_PAIRS.name
 BLOCKS_OF_256 = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "TQ1_0", "TQ2_0")
 GROUPED = tuple(
     f"GROUPED{bits}_{unit}{end}" for bits in (2, 3, 4, 5, 6, 8) for unit in (32, 64, 128) for end in ("",
@@ -60,7 +62,7 @@ def columns_of(type_name: str) -> int:
         return 256
     if type_name.startswith(("GROUPED", "AFFINE")):
         return {32: 96, 64: 192, 128: 128}[int(type_name.split("_")[1])]
-    return 160
+    return 192 if type_name == NVFP4 else 160
 
 
 def tensor(type_name: str, rows: int, columns: int, seed: int = 0) -> RawTensor:
@@ -69,7 +71,7 @@ def tensor(type_name: str, rows: int, columns: int, seed: int = 0) -> RawTensor:
         bits, unit = type_name.removeprefix("GROUPED").split("_")[:2]
         return Drawn(rows, columns, int(bits), int(unit), not type_name.endswith("_F32"), seed).tensor
     rng = np.random.default_rng(seed)
-    if type_name.startswith("AFFINE"):
+    if type_name.startswith("AFFINE") or type_name == NVFP4:
         build = builder(type_name)
         assert build is not None
         return build(rng, rows, columns)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.backends.gguf_blocks import NVFP4_PAIRS
 from engine.backends.packing.composite import PERMUTED
 from engine.backends.packing.pieces import affine_type
 from engine.tensors import RawTensor
@@ -19,6 +20,7 @@ from engine.weights.packed.affine import affine_matrix
 from engine.weights.packed.awq import wrap_awq
 from engine.weights.packed.compressed_tensors import wrap_compressed
 from engine.weights.packed.exl2 import wrap_exl2
+from engine.weights.packed.float4 import wrap_floats
 from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.packed.gptq import wrap_gptq
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Run, Zeros
@@ -242,6 +244,17 @@ def _fp8(kind: str, unit: int, rng: Random, rows: int, columns: int) -> RawTenso
     )[_NAME]
 
 
+def _nvfp4(rng: Random, rows: int, columns: int) -> RawTensor:
+    codes = rng.integers(0, 256, (rows, columns // 2), dtype=np.uint8)
+    scale = rng.integers(0x30, 0x48, (rows, columns // 16), dtype=np.uint8)  # 0.5 to 3.75
+    tensors = {
+        _NAME: FileTensor(_NAME, "U8", codes.shape, codes.reshape(-1)),
+        _NAME + "_scale": file_tensor(_NAME + "_scale", scale),
+        _NAME + "_scale_2": file_tensor(_NAME + "_scale_2", np.full(1, 0.01, np.float32)),
+    }
+    return wrap_floats(tensors, {"quant_method": "modelopt"})[_NAME]
+
+
 def _while_loading(kind: str, rng: Random, rows: int, columns: int) -> RawTensor:
     return quantise(
         file_tensor(_NAME, (rng.standard_normal((rows, columns)) * 0.05).astype(np.float32)), kind
@@ -268,6 +281,7 @@ PACKED: dict[str, Builder] = {
     "FP8 E4M3 in blocks": partial(_fp8, "F8_E4M3", 128),
     "FP8 E4M3": partial(_fp8, "F8_E4M3", 0),
     "FP8 E5M2": partial(_fp8, "F8_E5M2", 0),
+    "NVFP4": _nvfp4,
     **{f"{kind} while loading": partial(_while_loading, kind) for kind in ("q8", "q6", "q4")},
 }
 """Builders by common name: the formats of folders, and those of quantising while loading."""
@@ -279,6 +293,8 @@ def builder(kind: str) -> Builder | None:
     """
     if kind.startswith("FP8_"):
         return partial(_fp8, "F8_E4M3", int(kind.removeprefix("FP8_")))
+    if kind == NVFP4_PAIRS.name:
+        return _nvfp4
     if kind.startswith("AFFINE"):
         return partial(_affine, kind)
     return partial(_grouped, kind) if kind.startswith(("GROUPED", PERMUTED)) else BLOCKS.get(kind)

@@ -7,7 +7,8 @@ NVFP4 has an F8_E4M3 `X.weight_scale` (N, K / 16) for 16 inputs and one float32 
 `X.weight_global_scale`, by which they are divided (compressed-tensors). ModelOpt's AWQ multiplies the
 inputs of some matrices by `X.pre_quant_scale` (K,), which is as good as multiplying the matrix's columns.
 Stacks of experts `X` have `X_weight_scale` and `X_weight_scale_2`, of one number or one for each expert.
-Sources: transformers, `integrations/finegrained_fp8.py`; the compressed-tensors package's `nvfp4` and `mxfp4`
+Matrices of whole blocks of 64 inputs and without such factors become types that backends pack. Sources:
+transformers, `integrations/finegrained_fp8.py`; the compressed-tensors package's `nvfp4` and `mxfp4`
 compressors; ModelOpt's `nvfp4_tensor.py` (facts only).
 """
 
@@ -19,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.gguf_blocks import NVFP4_PAIRS
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
-from engine.weights.format import Floats
+from engine.weights.format import Bytes, Floats
 from engine.weights.packed.decoded import DecodedMatrix, PackedStack
 from engine.weights.packed.fp8 import scale_of, wrap_fp8
 from engine.weights.packed.grouped import Indices, Recent
@@ -152,7 +154,22 @@ def nvfp4_matrix(name: str, numbers: RawTensor, scale: RawTensor, matrix: Matrix
             values *= matrix.floats(_INPUTS)
         return values
 
-    return DecodedMatrix(name, "NVFP4", shape, nbytes, decode)
+    if shape[1] % NVFP4_PAIRS.values or (matrix is not None and matrix.find(_INPUTS) is not None):
+        return DecodedMatrix(name, "NVFP4", shape, nbytes, decode)
+
+    def blocks(outputs: Indices) -> Bytes:
+        halves = np.full((outputs.size, 1), 0.5, np.float32)
+        if matrix is not None:
+            factor = matrix.floats(_GLOBAL[divided]).reshape(-1)[:, None]
+            factor = factor[outputs * len(factor) // shape[0]]
+            halves = halves / factor if divided else halves * factor
+        out = np.empty((outputs.size, shape[1] // NVFP4_PAIRS.values, NVFP4_PAIRS.nbytes), np.uint8)
+        out[:, :, :4] = halves.view(np.uint8)[:, None]
+        out[:, :, 4:8] = scale.take(outputs).data.reshape(outputs.size, -1, 4)
+        out[:, :, 8:] = numbers.take(outputs).data.reshape(outputs.size, -1, 32)
+        return out.reshape(-1)
+
+    return DecodedMatrix(name, NVFP4_PAIRS.name, shape, nbytes, decode, blocks)
 
 
 def _check_factors(matrix: Matrix, part: str, shape: tuple[int, int]) -> None:

@@ -22,14 +22,15 @@ from tests.simt.linear_cases import (
     BLOCKS_OF_32,
     BLOCKS_OF_256,
     GROUPED,
+    NVFP4,
     columns_of,
     packed_rows,
     tensor,
     unpacked,
 )
 
-ALL = (*BLOCKS_OF_32, *BLOCKS_OF_256, *GROUPED, *AFFINE)
-QUICK = {"Q4_0", "Q4_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4", "GROUPED3_64", "AFFINE5_64_BF16"}
+ALL = (*BLOCKS_OF_32, *BLOCKS_OF_256, NVFP4, *GROUPED, *AFFINE)
+QUICK = {"Q4_0", "Q4_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4", NVFP4, "GROUPED3_64", "AFFINE5_64_BF16"}
 EVERY = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in ALL]
 PAD = 32
 

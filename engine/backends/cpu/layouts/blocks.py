@@ -1,9 +1,10 @@
 """The quantised block types of GGUF: codes, scales of groups, and a d (and perhaps dmin) for each block.
 
 One class serves them all; `engine.backends.gguf_blocks` describes the types. A block begins with 16 fp16 d
-and, with minimums, 16 fp16 dmin (MXFP4: 16 exponent bytes instead). Groups of 32 features x 16 rows follow:
-for each part of `part` features 16 scale bytes, then, if the type has minimums, 16 minimum bytes for each
-(Q2_K: both in one byte), then the group's codes (`codes`). A weight is d * scale * code - dmin * minimum.
+and, with minimums, 16 fp16 dmin (MXFP4: 16 exponent bytes instead; NVFP4: 16 float32 d). Groups of 32
+features x 16 rows follow: for each part of `part` features 16 scale bytes, then, if the type has minimums, 16
+minimum bytes for each (Q2_K: both in one byte), then the group's codes (`codes`). A weight is d * scale *
+code - dmin * minimum.
 Products are summed as integers and scaled afterwards.
 """
 
@@ -27,6 +28,7 @@ from engine.backends.cpu.codegen.simd import (
     counted_loop,
     fma,
     load,
+    load_e4m3,
     load_half,
     store,
 )
@@ -88,6 +90,11 @@ class BlockLayout:
         return self.block.d == "e8m0"
 
     @property
+    def _wide(self) -> bool:
+        """Whether d is float32."""
+        return self.block.d == "fp32"
+
+    @property
     def unit(self) -> int:
         return self.block.values
 
@@ -104,7 +111,7 @@ class BlockLayout:
     @property
     def _numbers_bytes(self) -> int:
         """Bytes of d and dmin."""
-        return LANES if self._exponent else 4 * LANES if self.block.mins else 2 * LANES
+        return LANES if self._exponent else 4 * LANES if self.block.mins or self._wide else 2 * LANES
 
     @property
     def block_bytes(self) -> int:
@@ -140,6 +147,8 @@ class BlockLayout:
         """d and dmin of the 16 rows, float32; None for a type without minimums."""
         if self._exponent:
             return _power(b, b.zext(load(b, block, _VI8), VI32)), None
+        if self._wide:
+            return load(b, block, VF32), None
         return load_half(b, block), load_half(b, block, 2 * LANES) if self.block.mins else None
 
     def _scale(
@@ -149,6 +158,8 @@ class BlockLayout:
         if not self.block.scale_bits:
             return d, m
         at = part * LANES
+        if self.block.floats:
+            return b.fmul(d, load_e4m3(b, group, at)), None
         byte = load(b, group, _VI8, at)
         if self.block.signed:
             return b.fmul(d, b.sitofp(b.sext(byte, VI32), VF32)), None

@@ -153,7 +153,8 @@ class CodeLayout:
                 word = add(part, word, each_lane=True)
         word, apart = _NUMBERS, self.span > 1 and self.scales in WIDTH_OF
         if self.scales != "one":
-            word = add(self.scale_words, word, header=apart)
+            for words in [4, 4] if self.scale_words == 8 else [self.scale_words]:
+                word = add(words, word, header=apart)
         if self.mins in (*WIDTH_OF, "zero"):
             word = add(WIDTH_OF.get(self.mins, 1) * self.groups, word, header=apart)
         if self.scales in ("signed", "unsigned", "nibbles", "one"):
@@ -264,11 +265,10 @@ class CodeLayout:
             scales = by_row(taken.scales, whole)
             if self.scales == "signed":
                 scales = scales ^ np.uint8(0x80)
-            out.append(
-                np.concatenate([scales, by_row(taken.mins, whole)], axis=4)
-                if self.scales == "unsigned"
-                else scales
-            )
+            if self.scales == "unsigned":
+                scales = np.concatenate([scales, by_row(taken.mins, whole)], axis=4)
+            # Eight words are two regions, one for each row.
+            out += [scales[..., row, :] for row in range(2)] if self.scale_words == 8 else [scales]
         if self.mins in (*WIDTH_OF, "zero"):
             out.append(by_row(taken.mins, whole))
         out += [

@@ -18,6 +18,10 @@ def _taken(block: BlockType, raw: Bytes, rows: int, columns: int) -> CodeParts:
     parts = block.split(raw.reshape(rows * (columns // block.values), block.nbytes))
     codes, d = parts.codes.reshape(rows, columns), parts.d.reshape(rows, -1)
     dmin = None if parts.dmin is None else parts.dmin.reshape(rows, -1)
+    if block.floats and parts.scales is not None:
+        # Numbers of fp4 are half of the levels.
+        steps = 2 * parts.d.reshape(-1, 1) * block.scales(parts.scales)
+        return CodeParts(codes, steps.astype(np.float32).reshape(rows, -1))
     if parts.scales is None:
         return CodeParts(codes, d=d) if _scales(block) == "one" else CodeParts(codes, d, dmin)
     scales = parts.scales.reshape(rows, -1)
@@ -31,6 +35,8 @@ def _taken(block: BlockType, raw: Bytes, rows: int, columns: int) -> CodeParts:
 
 def _scales(block: BlockType) -> str:
     """The kind of scales, as in `CodeLayout`."""
+    if block.floats:
+        return "float"
     if not block.scale_bits:
         return "power" if block.d == "e8m0" else "half" if block.values == 32 else "one"
     if block.signed:
@@ -55,4 +61,6 @@ def _layout(block: BlockType) -> CodeLayout:
 
 
 GGUF_WEIGHT_LAYOUTS = tuple(_layout(block) for block in PACKED_BLOCKS)
-"""TQ1_0 takes more bytes than in the file: its base-3 digits become codes of two bits."""
+"""TQ1_0 takes more bytes than in the file: its base-3 digits become codes of two bits; so does NVFP4, whose
+scales become float32 numbers.
+"""

@@ -14,9 +14,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from engine.backends.cpu.weight import CpuWeight
+from engine.backends.cuda.layouts.table import weight_layout_for
 from engine.errors import BadCheckpoint
 from engine.tensors import RawTensor
 from engine.weights import open_checkpoint
+from tests.engine.backends.cpu.test_weight_types import unpacked
 
 GENERATOR = torch.Generator().manual_seed(8)
 N, K = 12, 96
@@ -103,6 +106,38 @@ def test_values(
     used = [each for name, each in tensors.items() if not name.endswith(("input_scale", "k_scale"))]
     own = sum(each.nbytes for each in used) - (4 if "a.input_global_scale" in tensors else 0)
     assert tensor.nbytes == own
+
+
+@pytest.mark.parametrize("divided", [False, True])
+@pytest.mark.parametrize("factor", [WHOLE, torch.tensor([[0.3], [0.0123]])], ids=["one", "halves"])
+def test_nvfp4_is_held_packed(tmp_path: Path, factor: torch.Tensor, divided: bool) -> None:
+    """In 5 bits on a CPU, to the last bit where the matrix's number multiplies. Where it divides, scales are
+    multiplied by its inverse: one rounding more.
+    """
+    codes = torch.randint(0, 256, (20, 96), dtype=torch.uint8, generator=GENERATOR)
+    small = torch.randint(0, 256, (20, 12), dtype=torch.uint8, generator=GENERATOR)
+    small[(small & 127) == 127] = 0x05  # NaN; the other is subnormal
+    values = LEVELS[torch.stack([codes & 15, codes >> 4], dim=-1).reshape(20, 192).long()]
+    scale = small.view(torch.float8_e4m3fn)
+    of_rows = factor.reshape(-1).repeat_interleave(20 // factor.numel())[:, None]
+    scales = scale.float() / of_rows if divided else scale.float() * of_rows
+    tensors = {"a.weight_scale": scale} | (
+        {"a.weight_packed": codes, "a.weight_global_scale": factor}
+        if divided
+        else {"a.weight": codes, "a.weight_scale_2": factor}
+    )
+    settings = compressed("nvfp4-pack-quantized") if divided else MODELOPT
+    tensor, expected = (
+        opened(tmp_path, tensors, settings)["a.weight"],
+        values * scales.repeat_interleave(16, 1),
+    )
+    assert (tensor.type, tensor.shape) == ("NVFP4_64", (20, 192))
+    np.testing.assert_array_equal(tensor.dequantise(), expected.numpy())
+    held = CpuWeight(tensor.take(np.arange(20)[::-1]))
+    assert held.nbytes == 32 * 192 * 5 // 8
+    np.testing.assert_allclose(unpacked(held)[::-1], expected.numpy(), rtol=2**-22 if divided else 0)
+    layout = weight_layout_for(tensor.type)
+    assert layout.types == (tensor.type,), "CUDA holds it packed, too"
 
 
 FACTORS = {

@@ -40,6 +40,7 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
     scale_words, groups = weight_layout.scale_words, weight_layout.groups
     places = [_place(weight_layout, row, group) for row in range(2) for group in range(groups)]
     d = first_number + (0 if weight_layout.scales == "one" else scale_words)
+    d = min(d, WORDS - 2)  # with eight words of scales there are no d and dmin, which are not used then
     mins = _places_of_mins(weight_layout, first_number)
     plain = by_table or weight_layout.bits == 8
     offset = 0x8000 | weight_layout.zero

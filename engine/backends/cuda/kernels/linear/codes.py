@@ -65,7 +65,7 @@ def _tile_rounds(kernel: Kernel, each: int, tiles: int, sm_count: int) -> int:
     return -(-tiles // (each * kernel.blocks * sm_count)) * each * kernel.blocks
 
 
-_CHECKED = ("q40", "q4k", "q6k", "q80", "mxfp4", "grouped4u128", "q2k", "grouped8u32f32")
+_CHECKED = ("q40", "q4k", "q6k", "q80", "mxfp4", "nvfp464", "grouped4u128", "q2k", "grouped8u32f32")
 
 
 def variants() -> Iterator[Kernel]:
@@ -77,11 +77,11 @@ def variants() -> Iterator[Kernel]:
                 yield kernel(weight_layout, 1, _MOST_WARPS[weight_layout.name][0])
             if _light(weight_layout):
                 yield kernel(weight_layout, 2, 4)
-            if weight_layout.name in ("q4k", "q6k", "mxfp4"):
+            if weight_layout.name in ("q4k", "q6k", "mxfp4", "nvfp464"):
                 yield unpack_codes.unpack_kernel(weight_layout)
             if weight_layout.name == "q6k":
                 yield unpack_codes.embed_kernel(weight_layout)
-            if weight_layout.name == "mxfp4":
+            if weight_layout.name in ("mxfp4", "nvfp464"):
                 yield kernel(weight_layout, 1, 8, experts=True)
 
 
