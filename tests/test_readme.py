@@ -35,7 +35,7 @@ def named_files() -> set[str]:
 
 def test_named_files_exist() -> None:
     names = named_files()
-    assert {"tests/conftest.py", ".ci/run", "engine/chat.py"} <= names
+    assert {"tests/conftest.py", ".ci/run", "engine/chat/local.py"} <= names
     assert [name for name in sorted(names) if not (ROOT / name).exists()] == []
 
 

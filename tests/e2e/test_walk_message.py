@@ -21,7 +21,7 @@ def test_stations_from_enter_to_paint(qtbot, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_frames_from_stream_to_replay(tmp_path: Path) -> None:
     frames = walk_engine(write_gguf(tmp_path / "tiny.gguf"))
-    assert frames[0].module == "engine.chat"
+    assert frames[0].module == "engine.chat.local"
     assert len(frames) <= PROMISED["stream() to replay, frames"], frames
     assert len({frame.module for frame in frames}) <= PROMISED["files"], frames
 

@@ -195,7 +195,7 @@ def test_closing_after_a_lost_device(
     """Keeping the cache on disk has to read it; a device that is gone is no reason to fail at the end."""
     machine(gpu(0, 1 << 30))
     monkeypatch.setenv("INGLENOOK_CACHE", str(tmp_path))
-    monkeypatch.setattr("engine.chat.cache_dir", lambda: tmp_path)
+    monkeypatch.setattr("engine.chat.local.cache_dir", lambda: tmp_path)
     chat = finished(
         open_chat(
             path, LoadSettings(), CacheSettings(context_length=512, memory=1, dtype="fp32", keep_on_disk=True)

@@ -320,7 +320,7 @@ def test_pages_go_to_the_disk_and_come_back_with_torch(
     machine: FakeMachine, path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     machine.devices[0].broken["attend"] = zeros
-    monkeypatch.setattr("engine.chat.cache_dir", lambda: tmp_path)
+    monkeypatch.setattr("engine.chat.local.cache_dir", lambda: tmp_path)
     kept = replace(CACHE, keep_on_disk=True)
     messages = (Message("user", "the dog and the fox " * 70),)
     reported = []

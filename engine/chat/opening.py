@@ -1,0 +1,117 @@
+"""Opens chats: from a model's path to a `LocalChat`."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.chat.local import LocalChat, kept_caches, log_notice
+from engine.core import Loading
+from engine.drain import drain, mapped
+from engine.errors import Cancelled
+from engine.platform.garbage import few_collections
+from engine.settings import CacheSettings, LoadSettings
+from engine.words import _
+
+if TYPE_CHECKING:
+    from engine.models.memory.placement import Replaced
+
+
+def open_chat(
+    path: str | Path,
+    load: LoadSettings = LoadSettings(),
+    cache: CacheSettings = CacheSettings(),
+    stop: threading.Event | None = None,
+    replaces: Replaced | None = None,
+) -> Generator[Loading, None, LocalChat]:
+    """Load a model for chatting: yields progress and returns the chat (`chat = yield from open_chat(path)`).
+
+    Setting `stop` raises `Cancelled` at the next progress. `replaces` is closed once the new model's headers,
+    tokenizer and template are valid and its memory suffices, before any weight is read; a failure until then
+    leaves it as it is. Raises `ModelNotFound`, `BadCheckpoint`, `UnsupportedModel`, `BadTemplate`,
+    `NotEnoughMemory`, `BadSetting`.
+    """
+    with few_collections():
+        return (yield from _watched(_load(path, load, cache, replaces), Path(path).name, stop))
+
+
+def _watched(
+    loading: Generator[Loading, None, LocalChat], name: str, stop: threading.Event | None
+) -> Generator[Loading, None, LocalChat]:
+    """`loading`, ended by `stop`."""
+    from engine.backends.trim import give_memory_back
+
+    def check() -> None:
+        if stop is not None and stop.is_set():
+            raise Cancelled(_("Loading {name} was stopped.", name=name))
+
+    try:
+        return (yield from mapped(loading, lambda progress: progress, check))
+    except Cancelled:
+        give_memory_back()
+        raise
+
+
+def _load(
+    path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None
+) -> Generator[Loading, None, LocalChat]:
+    # Imported here, so that importing this module does not import Numba and torch.
+    from engine.backends.choice import settled
+    from engine.backends.cpu.runtime.cores import default_threads
+    from engine.backends.trim import give_memory_back
+    from engine.generator.dynamic import DynamicGenerator
+    from engine.models.dense import dense_layers
+    from engine.models.describe import describe_checkpoint
+    from engine.models.load import read_config
+    from engine.models.memory.estimate import chosen_context
+    from engine.models.memory.placement import on_a_device
+    from engine.models.open_text import open_text
+    from engine.models.saved import fingerprint, restore_cache
+    from engine.weights.checkpoint import open_checkpoint
+
+    yield Loading(_("Reading the model's headers"), 0, 1)
+    checkpoint = open_checkpoint(path)
+    try:
+        info = describe_checkpoint(checkpoint)
+        # an impossible context is reported before the weights are read
+        chosen_context(cache, info.context_length)
+        width = read_config(checkpoint).width  # which refuses an assistant
+        tokenizer, template = open_text(checkpoint, load.chat_template)
+        dense = dense_layers(checkpoint, width) if info.embedding else ()
+        found = yield from on_a_device(checkpoint, info, load, cache, replaces)
+    finally:
+        checkpoint.close()
+    paged, target = found.paged, found.target
+    give_memory_back()
+    kept = ""
+    if cache.keep_on_disk:
+        kept = fingerprint(path)
+        if kept and (load.quantise, load.quantise_head, load.prompt_bits) != ("none", "same", "16"):
+            # other weights or arithmetic give other keys and values
+            kept += f" {load.quantise} {load.quantise_head} {load.prompt_bits}"
+        log_notice(restore_cache(paged, kept, kept_caches()))
+    thinking = template.thinking(tokenizer)[0]
+    threads = (load.threads or default_threads()) if target.backend == "cpu" else 0
+    info = dataclasses.replace(
+        info, backend=target.backend, where=target.where, threads=threads, thinking=thinking,
+        opens_thought=template.opens(thinking), notice=" ".join([found.notice, *info.remarks]).strip(),
+        report=found.report,
+        thinking_levels=tuple((level, template.opens(thinking, level)) for level in template.switch.levels),
+        thinking_default=template.switch.default,
+    )  # fmt: skip
+    if found.on_disk:
+        resident = paged.model.resident_bytes - found.on_disk
+        info = dataclasses.replace(info, resident_bytes=resident, offloaded_bytes=found.on_disk)
+    if target.where:
+        info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)
+    return LocalChat(
+        info, DynamicGenerator(paged.model, paged, tokenizer), template, settled(load, target), kept, dense
+    )
+
+
+def finished(loading: Generator[Loading, None, LocalChat]) -> LocalChat:
+    """Run `open_chat` to its end, ignoring the progress."""
+    return drain(loading)
