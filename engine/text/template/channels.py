@@ -159,7 +159,7 @@ class Channels:
         if now.calling and format.closes:
             return self._in_section(text)
         body = text in format.bodies
-        called = CALL_END if now.calling and format.named and not body else ""
+        called = CALL_END if now.calling and format.named else ""
         if text in format.begins:
             # a recipient may stand before the channel
             again = text != format.begins[0] and now.header is not None

@@ -222,14 +222,26 @@ def test_experts_of_several_layouts() -> None:
             assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max(), rows
 
 
-def test_equal_logits_go_to_the_first_experts() -> None:
-    mixture = Mixture("F32", Routing(20, 4))
+@pytest.mark.parametrize(
+    "routing", [Routing(20, 4), Routing(20, 4, scale=2.5), Routing(20, 4, False, groups=5, used_groups=3)]
+)
+def test_equal_logits_go_to_the_first_experts(routing: Routing) -> None:
+    mixture = Mixture("F32", routing)
     mixture.router.values[:] = 0
     mixture.router.values[7], mixture.router.values[18] = mixture.table.values[3], mixture.table.values[3]
     with recorded(CpuBackend(1), mixture) as cpu, recorded(ReferenceBackend(), mixture) as reference:
         ids = np.array([3, 50, 3])
         found, expected = cpu.run(step(ids)), reference.run(step(ids))
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_scores_that_are_all_zero_weigh_nothing() -> None:
+    mixture = Mixture("F32", Routing(4, 2, True, "sigmoid", 2.5))
+    mixture.router.values[:] = -1000 * mixture.table.values[3]
+    with recorded(CpuBackend(1), mixture) as cpu, recorded(ReferenceBackend(), mixture) as reference:
+        found, expected = cpu.run(step(np.array([3]))), reference.run(step(np.array([3])))
+    assert np.abs(found - expected).max() <= 1e-6
+    assert np.abs(found[0] - mixture.table.values[3] * 0.1).max() <= 1e-6  # the residual alone
 
 
 @pytest.mark.parametrize("routing", [Routing(7, 3, True, ROOT, 1.5), Routing(5, 2, False)])
