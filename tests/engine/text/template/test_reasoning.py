@@ -122,6 +122,19 @@ def test_tags_with_a_bar_inside_are_found() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("<|deep_thought|>", "<|/deep_thought|>"), ("<|deep_thought|>", "</|deep_thought|>"),
+        ("[my_thought]", "[/my_thought]"), ("◁mythought▷", "◁/mythought▷"), ("<mythought>", "</mythought>"),
+        ("<|begin_of_thought2|>", "<|end_of_thought2|>"),
+    ],
+)  # fmt: skip
+def test_pairs_that_nobody_listed_are_found(begin: str, end: str) -> None:
+    assert tags_in(f"a {begin} b {end} c")[0] == (begin, end)
+    assert (begin, end) not in tags_in(f"a {begin} b {end[1:]} c")
+
+
 def test_sentences_are_tags_where_the_template_has_them() -> None:
     steps = ("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
     assert steps not in tags_in("")
@@ -149,6 +162,7 @@ def test_only_closed_thoughts_before_an_answer_are_left_out() -> None:
     tags = (("[THINK]", "[/THINK]"),)
     assert without_thoughts("[THINK]a[/THINK]\n\n[THINK]b[/THINK]c", tags) == "c"
     assert without_thoughts("[THINK]a", tags) == "[THINK]a"
+    assert without_thoughts("[THINK]a[/THINK]\n[THINK]b", tags) == "[THINK]b"
     assert without_thoughts("[THINK]a[/THINK]\n", tags) == "[THINK]a[/THINK]\n"
     assert without_thoughts("say [THINK]a[/THINK]", tags) == "say [THINK]a[/THINK]"
     assert without_thoughts("a[/THINK]b", tags, "[/THINK]") == "b"
