@@ -25,7 +25,7 @@ INDEXED = replace(
     HF_NAMES, indexer=IndexerNames(_AT + "wq_b", _AT + "wk", _AT + "k_norm", _AT + "weights_proj")
 )
 """The names in folders."""
-_GGUF_INDEXED = replace(
+GGUF_INDEXED = replace(
     GGUF_NAMES, indexer=IndexerNames("indexer.attn_q_b", "indexer.attn_k", "indexer.k_norm", "indexer.proj")
 )
 _DEFAULTS = {
@@ -94,6 +94,6 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 DEEPSEEK_3_2 = Architecture(
-    ("deepseek32",), ("DeepseekV32ForCausalLM",), from_hf, from_gguf_3_2, INDEXED, _GGUF_INDEXED
+    ("deepseek32",), ("DeepseekV32ForCausalLM",), from_hf, from_gguf_3_2, INDEXED, GGUF_INDEXED
 )
-GLM_5 = Architecture(("glm-dsa",), ("GlmMoeDsaForCausalLM",), from_hf_glm, from_gguf, INDEXED, _GGUF_INDEXED)
+GLM_5 = Architecture(("glm-dsa",), ("GlmMoeDsaForCausalLM",), from_hf_glm, from_gguf, INDEXED, GGUF_INDEXED)

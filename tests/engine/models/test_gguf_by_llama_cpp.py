@@ -70,6 +70,16 @@ def test_qwen_4(name: str, tmp_path: Path) -> None:
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+def test_hunyuan_4(tmp_path: Path) -> None:
+    case = BY_NAME["Hunyuan 4"]
+    case = replace(case, settings={**case.settings, "hc_mult": 4})
+    file = write_case_gguf(case, write_checkpoint(case, tmp_path / "m"), tmp_path / "m.gguf")
+    expected = by_llama_cpp(file, ids(case.length))
+    assert expected.std() > 0.5
+    found = logits(load(file), ids(case.length), context=CONTEXT)
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
 @pytest.mark.parametrize(("name", "layers"), [("Baichuan", 32), ("Baichuan", 40), ("EXAONE 4", 64)])
 def test_kinds_of_layers_by_their_count(name: str, layers: int, tmp_path: Path) -> None:
     """llama.cpp knows from the number of layers alone whether they have rope, slopes or windows."""

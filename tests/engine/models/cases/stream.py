@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
-from tests.engine.models.cases.latent_attention import LATENT, PLAIN, YARN
-from tests.engine.models.cases.ling_minimax import CHOOSING, FULL
+from tests.engine.models.cases.latent_attention import LATENT, PLAIN, YARN, absorbed
+from tests.engine.models.cases.ling_minimax import CHOOSING, FULL, chosen_keys
 from tests.engine.models.cases.muse_apertus import MUSE, SLIDING, with_pictures
 from tests.engine.models.gguf_form import GgufForm
 
@@ -119,10 +119,54 @@ def in_memory(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return config, out
 
 
+def interleaved(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """Hunyuan 4 with the makers' order of rows, where rope rotates neighbours instead of halves."""
+    rope, nope, dim = (config[key] for key in ("qk_rope_head_dim", "qk_nope_head_dim", "index_head_dim"))
+    mixed = np.arange(rope).reshape(2, -1).T.reshape(-1)
+    out: Tensors = {}
+    for name, values in tensors.items():
+        size = {
+            "q_b_proj": nope + rope, "kv_a_proj_with_mqa": config["kv_lora_rank"] + rope, "wq_b": dim,
+            "wk": dim, "k_norm": dim,
+        }.get(name.split(".")[-2])  # fmt: skip
+        if size and ".self_attn." in name:
+            order = np.append(np.arange(size - rope), size - rope + mixed)
+            heads = values.reshape(-1, size, *values.shape[1:])
+            values = np.ascontiguousarray(heads[:, order].reshape(values.shape))
+        out[name] = values
+    return config, out
+
+
+def hunyuan_4_keys(config: Config) -> dict[str, Any]:
+    return chosen_keys(config) | {
+        "attention.indexer.types": [kind == "full" for kind in config["indexer_types"]],
+        "hyper_connection.count": config["hc_mult"], "hyper_connection.epsilon": config["hc_eps"],
+        "hyper_connection.magnitude": config["hc_magnitude"], "expert_gating_func": 2,
+        "swiglu_clamp_exp": [config["swiglu_limit"]] * config["num_hidden_layers"],
+    }  # fmt: skip
+
+
+def hunyuan_4_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """Under the names of GGUF where these are Hunyuan's own."""
+    out: Tensors = {}
+    for name, values in absorbed(config, in_memory(config, tensors)[1]).items():
+        name = name.replace("model.hc_head.hc_", "output_hc_")
+        name = re.sub(r"^model\.layers\.(\d+)\.(attn|ffn)_hc\.", r"blk.\1.hc_\2_", name)
+        name = re.sub(r"^model\.layers\.(\d+)\.self_attn\.sinks", r"blk.\1.attn_sinks", name)
+        name = re.sub(r"^model\.layers\.(\d+)\.self_attn\.gate_proj", r"blk.\1.attn_gate", name)
+        if name.endswith("gate_up_proj"):
+            for part, rows in zip(("gate", "up"), np.split(values, 2, axis=1), strict=True):
+                out[name.replace("gate_up", part) + ".weight"] = rows
+            continue
+        out[name if name.endswith((".weight", ".bias")) else name + ".weight"] = values
+    return out
+
+
+HUNYUAN_4_FORM = GgufForm("hy_v4", keys=hunyuan_4_keys, change=hunyuan_4_tensors, alike=("glm-dsa",))
 STREAM_CASES = (
     Case(
         "Hunyuan 4", "hyper-connections, latent attention with sinks to chosen positions", "hy_v4",
-        HUNYUAN_4,
+        HUNYUAN_4, HUNYUAN_4_FORM, publish=interleaved,
     ),
     Case(
         "Hunyuan 4", "", "hy_v4",
@@ -130,7 +174,8 @@ STREAM_CASES = (
             **HUNYUAN_4, "hc_magnitude": 1.3, "hc_eps": 0.02, "swiglu_limit": 3.0, "n_group": 4,
             "topk_group": 2, "norm_topk_prob": False, "attention_bias": True, "index_topk": 2048,
             "hc_mult": 4, "mlp_layer_types": ["sparse", "dense", "sparse"], ROPE: YARN,
-        }, variant="groups, biases, yarn", publish=in_memory,
+        }, variant="groups, biases, yarn",
+        publish=lambda config, tensors: in_memory(*interleaved(config, tensors)),
     ),
     Case(
         "Muse Spark", "experts on a projection, gates of what layers add to and add", "muse_spark",
