@@ -4,74 +4,33 @@ versions that exist already.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.items.models.local_models import model_name
-from desktop.services.engine.reply_record import LABEL
+from desktop.services.comparison.columns import (
+    FEWEST,
+    MOST,
+    Column,
+    Comparison,
+    model_of,
+    seeds,
+    version_label,
+)
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.several import ColumnSettings
 from desktop.store.conversations.participants import UNNAMED, Author
-from desktop.store.conversations.records import StoredMessage
 from desktop.store.database.database import StoreError
 from engine.core import ModelInfo
 from engine.remote import split_address
 from engine.settings import SamplerSettings
-from engine.words import N_, _, dotted, translate
+from engine.words import N_, _, translate
 
-__all__ = ["FEWEST", "MOST", "Column", "Comparison", "ComparisonService", "seeds"]
-
-FEWEST, MOST = 2, 8
-"""How many replies can be compared."""
-_SEEDS = 1 << 63
-_DRAWN_BITS = 31
 _OTHER_MODEL = N_("Not generated: another model was loaded.")
 _NO_MODEL = N_("Not generated: the model was unloaded.")
-
-
-@dataclass(eq=False)
-class Column:
-    """One of the replies that are compared. It has a `message` once it has been begun; before, and if it
-    could not be begun, `words` say why.
-    """
-
-    settings: ColumnSettings
-    message: int = 0
-    words: str = ""
-    waits: bool = False
-
-    @property
-    def label(self) -> str:
-        """How it differs from the others, in a few words."""
-        return self.settings.label
-
-
-@dataclass(eq=False)
-class Comparison:
-    """Replies to the message `answered` of a conversation, side by side. Where several take part, `author`
-    writes them, unnamed for whose turn it is.
-    """
-
-    conversation: int
-    answered: int
-    author: Author = UNNAMED
-    columns: list[Column] = field(default_factory=list)
-
-    @property
-    def waiting(self) -> list[Column]:
-        """The columns that still wait for their model."""
-        return [column for column in self.columns if column.waits]
-
-
-def seeds(first: int | None, count: int) -> list[int]:
-    """As many different seeds: those from `first` on, or drawn ones."""
-    if first is not None:
-        return [(first + place) % _SEEDS for place in range(count)]
-    return random.SystemRandom().sample(range(1 << _DRAWN_BITS), count)
 
 
 class ComparisonService(QObject):
@@ -186,8 +145,8 @@ class ComparisonService(QObject):
         if len(replies) < FEWEST:
             session.notice.emit(_("This reply has only one version."), "info")
             return False
-        named = len({_model_of(each) for each in replies}) > 1
-        columns = [Column(ColumnSettings(label=_label_of(each, named)), each.id) for each in replies]
+        named = len({model_of(each) for each in replies}) > 1
+        columns = [Column(ColumnSettings(label=version_label(each, named)), each.id) for each in replies]
         self._open[session.conversation] = Comparison(session.conversation, answered, author, columns)
         self.opened.emit(session.conversation)
         return True
@@ -388,13 +347,3 @@ class ComparisonService(QObject):
         if path == self._loading:
             self._loading = ""
             self._give_up(_("Not generated: {sentence}", sentence=sentence), path)
-
-
-def _model_of(message: StoredMessage) -> str:
-    return str(message.stats.get("model", ""))
-
-
-def _label_of(message: StoredMessage, named: bool) -> str:
-    """How a version that exists already differs from others; its model is `named` only where they differ."""
-    label, model = str(message.stats.get(LABEL, "")), _model_of(message) if named else ""
-    return dotted(_("Version {variant_index}", variant_index=message.variant_index + 1), label, model)

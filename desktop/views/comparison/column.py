@@ -7,7 +7,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout
 
 from desktop.items.chats.messages import MessageItem, MessagesModel
-from desktop.services.comparison.comparison import Column
+from desktop.services.comparison.columns import Column
 from desktop.services.engine.reply_record import spoken
 from desktop.views.layout.fill import fill
 from desktop.views.transcript import TranscriptView

@@ -10,7 +10,8 @@ from PySide6.QtCore import QObject, Signal, Slot
 from desktop.blocks import THINKING_TAGS
 from desktop.items.chats.messages import MessageItem
 from desktop.items.models.local_models import model_name
-from desktop.services.comparison.comparison import Column, ComparisonService
+from desktop.services.comparison.columns import Column
+from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.several import ColumnSettings

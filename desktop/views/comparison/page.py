@@ -18,7 +18,8 @@ from PySide6.QtWidgets import (
 
 from desktop.blocks import Tag
 from desktop.items.models.local_models import model_name
-from desktop.services.comparison.comparison import MOST, Column, Comparison, ComparisonService
+from desktop.services.comparison.columns import MOST, Column, Comparison
+from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.engine.reply_record import LABEL, footer, notice, spoken
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.debounce import debounce

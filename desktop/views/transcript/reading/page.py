@@ -8,10 +8,8 @@ from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, Qt, Signal, 
 from PySide6.QtGui import QContextMenuEvent, QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import QFrame, QListWidget, QTextEdit, QVBoxLayout, QWidget
 
-from desktop.blocks import THINKING_TAGS, BlockSplitter, Tag
-from desktop.blocks.spoken_text import spoken_reply
+from desktop.blocks import THINKING_TAGS, Tag
 from desktop.items.chats.messages import MessageItem, author_label
-from desktop.services.engine.reply_record import spoken
 from desktop.views.layout.fill import fill
 from desktop.views.transcript.commands import copy_text
 from desktop.views.transcript.links import LinkDialog
@@ -25,6 +23,7 @@ from desktop.views.transcript.reading.document import (
     table_at,
     write_message,
 )
+from desktop.views.transcript.reading.list_lines import message_beginning, message_words
 from desktop.views.transcript.reading.table_dialog import TableDialog
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
 from desktop.views.transcript.rows import RowKind
@@ -33,10 +32,9 @@ from desktop.views.widgets.banner import announce
 from desktop.views.widgets.text_label import text_label
 from engine.words import N_, _, translate
 
-__all__ = ["KEYS", "ReadingPage", "message_beginning", "message_words"]
+__all__ = ["KEYS", "ReadingPage"]
 
 _LINES = 4
-_LONGEST, _FURTHEST = 80, 20_000
 _ENDS = {
     "heading": (N_("No more headings"), N_("No headings in this message")),
     "code": (N_("No more code blocks"), N_("No code blocks in this message")),
@@ -56,40 +54,6 @@ _HINT = N_(
     "previous. N, P: next, previous message. Ctrl+C: copy what is at the caret. Menu key: message menu. "
     "Esc: back to the chat."
 )
-
-
-def message_beginning(item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS) -> str:
-    """The first words of a message, without thoughts and marks."""
-    if item.role == "user":
-        return item.text[: 4 * _LONGEST]
-    splitter = BlockSplitter(tags, item.opened)
-    for start in range(0, min(len(item.text), _FURTHEST), 4 * _LONGEST):
-        splitter.feed(item.text[start : start + 4 * _LONGEST])
-        words = spoken_reply([*splitter.closed, *splitter.tail()])
-        if len(words) > _LONGEST:
-            break
-    return spoken_reply([*splitter.closed, *splitter.tail(ended=True)])
-
-
-def message_words(item: MessageItem, place: int, count: int, beginning: str) -> str:
-    """Author, place, state and beginning of a message, as a screen reader says them."""
-    parts = [author_label(item), _("{place} of {count}", place=place + 1, count=count)]
-    if item.variant_count > 1:
-        parts.append(
-            _(
-                "version {variant_index} of {variant_count}",
-                variant_index=item.variant_index + 1,
-                variant_count=item.variant_count,
-            )
-        )
-    if item.running:
-        parts.append(_("being written"))
-    elif item.notice:
-        parts.append(item.notice)
-    elif item.footer:
-        parts.append(spoken(item.footer).replace(" · ", ", "))
-    line = " ".join(beginning.split())
-    return f"{', '.join(parts)}: {line if len(line) <= _LONGEST else line[:_LONGEST] + '…'}"
 
 
 class _MessageText(QTextEdit):

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from desktop.services.comparison.comparison import FEWEST, MOST, Column, Comparison, ComparisonService, seeds
+from desktop.services.comparison.columns import FEWEST, MOST, Column, Comparison, seeds
+from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.composer.queue import MessageQueue
 from desktop.services.models.file_hashes import HashService
 from desktop.services.provenance.provenance import ProvenanceService

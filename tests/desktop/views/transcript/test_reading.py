@@ -16,7 +16,8 @@ from desktop.services.engine.reply_record import spoken
 from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.links import LinkDialog
 from desktop.views.transcript.reading import page as module
-from desktop.views.transcript.reading.page import ReadingPage, message_beginning, message_words
+from desktop.views.transcript.reading.list_lines import message_beginning, message_words
+from desktop.views.transcript.reading.page import ReadingPage
 from desktop.views.transcript.reading.table_dialog import TableDialog
 from tests.desktop.views.transcript.conftest import Show
 
