@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from desktop import preflight
-from desktop.version import version
 from engine.platform.language import argparse_speaks, speak
 from engine.platform.terminal import HelpFormatter
+from engine.platform.version import version
 from engine.words import _, set_language
 
 __all__ = ["main"]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from desktop.version import version
+from engine.platform.version import version
 
 __all__ = ["build_report", "facts", "last_lines", "shortened"]
 

@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     """The argument parser of `inglenook-engine`, with the help in the language in use."""
     # These take a second, in which Ctrl+C must end the program without a traceback.
     from engine.cli import COMMANDS
-    from engine.cli.info import version
+    from engine.platform.version import version
 
     result = argparse.ArgumentParser(
         prog="inglenook-engine",

@@ -10,7 +10,7 @@ from typing import Any
 
 from desktop.menu_entry.kinds import KINDS, EntryError, write_picture
 from desktop.menu_entry.starting import Starting
-from desktop.version import version
+from engine.platform.version import version
 from engine.words import _
 
 __all__ = ["IDENTIFIER", "bundle", "information", "install", "script", "uninstall"]

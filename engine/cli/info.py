@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import platform
-import tomllib
 from pathlib import Path
 
 from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import model_path
 from engine.platform.terminal import padded, width_of
+from engine.platform.version import version
 from engine.printable import one_line
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import number_text
@@ -33,15 +33,6 @@ _LABELS = (
 """The keys of the answer, as people read them."""
 _VERDICTS = (N_("fits"), N_("tight"), N_("too large"), N_("on disk"))
 _PACKAGES = ("numba", "llvmlite", "numpy", "torch", "tokenizers", "safetensors", "llama-cpp-python")
-
-
-def version() -> str:
-    """The version of the installed distribution, or that in pyproject.toml when run from a clone."""
-    try:
-        return importlib.metadata.version("inglenook")
-    except importlib.metadata.PackageNotFoundError:
-        project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
-        return str(project["project"]["version"])
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

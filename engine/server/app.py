@@ -16,6 +16,7 @@ from engine.server.http.security import Security
 from engine.server.llama_cpp import metrics, slots, tokens
 from engine.server.lm_studio import chat as studio_chat
 from engine.server.lm_studio import models as studio_models
+from engine.server.lm_studio import replies as studio_replies
 from engine.server.ollama import models as ollama_models
 from engine.server.ollama import replies as ollama_replies
 from engine.server.openai import chat, models
@@ -48,9 +49,10 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/models/unload", models.unload), ("/api/chat", ollama_replies.chat),
     ("/api/generate", ollama_replies.generate), ("/api/embed", ollama_models.embed),
     ("/api/embeddings", ollama_models.embeddings), ("/api/show", ollama_models.show),
+    ("/api/pull", ollama_models.pull),
     ("/v1/fim/completions", fim.fim), ("/infill", completion.infill), ("/embedding", embeddings.embedding),
-    ("/embeddings", embeddings.embedding), ("/api/v0/chat/completions", chat.chat_completions),
-    ("/api/v0/completions", completions.completions), ("/api/v0/embeddings", embeddings.embeddings),
+    ("/embeddings", embeddings.embedding), ("/api/v0/chat/completions", studio_replies.chat_completions),
+    ("/api/v0/completions", studio_replies.completions), ("/api/v0/embeddings", embeddings.embeddings),
     ("/api/v1/generate", kobold.generate), ("/api/extra/generate/stream", kobold.stream),
     ("/api/extra/tokencount", kobold.token_count), ("/api/v1/chat", studio_chat.chat),
     ("/api/v1/models/load", studio_models.load), ("/api/v1/models/unload", studio_models.unload),
@@ -84,7 +86,9 @@ def _hint(path: str) -> str:
     if path.endswith("/rerank"):
         return " Models that rank texts are not served; compare vectors of /v1/embeddings instead."
     if path.startswith(OLLAMA_PATH):
-        return " Of Ollama's API there are chat, generate, embed, embeddings, show, tags, ps and version."
+        return (
+            " Of Ollama's API there are chat, generate, embed, embeddings, show, pull, tags, ps and version."
+        )
     return ""
 
 

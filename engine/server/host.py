@@ -26,6 +26,7 @@ class ServedModel:
     """A model that clients may name. `context_length` is 0 unless it is `loaded`; `created` is in seconds
     since 1970. `thinking` and `opens_thought` are as in `ModelInfo`; `defaults` are the sampler settings of
     requests that do not say otherwise, `adapters` the (path, strength) of the LoRA adapters of all of them.
+    `architecture`, `format` and `quantisation` are as in `ModelInfo`, and empty until it is loaded.
     """
 
     id: str
@@ -36,6 +37,9 @@ class ServedModel:
     opens_thought: str = ""
     defaults: tuple[tuple[str, float], ...] = ()
     adapters: tuple[tuple[str, float], ...] = ()
+    architecture: str = ""
+    format: str = ""
+    quantisation: str = ""
 
 
 class Outlet(Protocol):

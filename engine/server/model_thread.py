@@ -166,7 +166,7 @@ class ModelThread:
         info = chat.info
         self._loaded = ServedModel(
             model, True, chat.context_length, self._created, info.thinking, info.opens_thought, info.defaults,
-            chat.adapters.usual,
+            chat.adapters.usual, info.architecture, info.format, info.quantisation,
         )  # fmt: skip
 
     def _release(self) -> Generator[Loading, None, None]:

@@ -121,6 +121,7 @@ class Service:
                 if isinstance(event, Ended):
                     ended.add(number)
                     self.totals.add(event.stats)
+                    exchange.ends.append(event)
                 if (event is None and number not in ended) or (
                     isinstance(event, Ended) and event.reason == "cancelled"
                 ):

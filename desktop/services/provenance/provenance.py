@@ -18,8 +18,8 @@ from desktop.store.conversations.records import StoredMessage
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.database.database import StoreError
 from desktop.store.provenance.provenance import Provenance
-from desktop.version import version
 from engine.core import ChatRequest, ModelInfo, Rendered
+from engine.platform.version import version
 from engine.settings import Settings
 
 __all__ = ["FACTS", "ProvenanceService", "ReplyProvenance"]

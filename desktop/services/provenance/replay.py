@@ -16,9 +16,9 @@ from desktop.services.engine.reply_record import stats_of
 from desktop.services.engine.stream_thread import Job
 from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.session.chat_session import ChatSession
-from desktop.version import version
 from engine.core import ChatRequest, ChatSource, Loading, ModelInfo, Prefill, Text, TokenInfo
 from engine.errors import BadSetting
+from engine.platform.version import version
 from engine.settings import (
     AdapterSettings,
     CacheSettings,

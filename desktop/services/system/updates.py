@@ -17,9 +17,9 @@ from desktop.services.engine.stream_thread import Job
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.relaunch import relaunch
 from desktop.settings import Behaviour
-from desktop.version import version
 from engine.core import Downloaded, Downloading
 from engine.platform.program import app_image
+from engine.platform.version import version
 from engine.words import _
 
 if TYPE_CHECKING:

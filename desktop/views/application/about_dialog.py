@@ -19,11 +19,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from desktop.version import version
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.text_label import text_label
+from engine.platform.version import version
 from engine.words import N_, _, translate
 
 __all__ = ["AboutDialog", "about_text", "components", "licence"]

@@ -25,8 +25,9 @@ async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 def _card(model: ServedModel) -> dict[str, Any]:
     card: dict[str, Any] = {
-        "id": model.id, "object": "model", "type": "llm", "publisher": "", "arch": "",
-        "compatibility_type": "", "quantization": "", "state": "loaded" if model.loaded else "not-loaded",
+        "id": model.id, "object": "model", "type": "llm", "publisher": "", "arch": model.architecture,
+        "compatibility_type": model.format, "quantization": model.quantisation,
+        "state": "loaded" if model.loaded else "not-loaded",
     }  # fmt: skip
     if model.loaded:
         card["max_context_length"] = card["loaded_context_length"] = model.context_length
@@ -41,8 +42,9 @@ async def models_v1(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 def _card_v1(model: ServedModel) -> dict[str, Any]:
     instance = {"id": model.id, "config": {"context_length": model.context_length}}
     return {
-        "type": "llm", "publisher": "", "key": model.id, "display_name": model.id, "architecture": None,
-        "quantization": None, "size_bytes": 0, "params_string": None, "format": None, "description": None,
+        "type": "llm", "publisher": "", "key": model.id, "display_name": model.id,
+        "architecture": model.architecture or None, "quantization": None, "size_bytes": 0,
+        "params_string": None, "format": model.format or None, "description": None,
         "loaded_instances": [instance] if model.loaded else [], "max_context_length": model.context_length,
         "capabilities": {"vision": False, "trained_for_tool_use": True},
     }  # fmt: skip

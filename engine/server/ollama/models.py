@@ -1,4 +1,4 @@
-"""GET /api/tags, /api/ps and /api/version; POST /api/show, /api/embed and /api/embeddings."""
+"""GET /api/tags, /api/ps and /api/version; POST /api/show, /api/pull, /api/embed and /api/embeddings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from engine.chat import LocalChat
+from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.http.exchange import Exchange
 from engine.server.llama_cpp.tokens import asked
+from engine.server.model_thread import unknown_model
 from engine.server.service import Service
 from engine.server.texts.completions import Prompt, prompts_of
 from engine.server.texts.embedding import embeddings_of
@@ -45,7 +47,10 @@ def _card(model: ServedModel) -> dict[str, Any]:
     return {
         "name": model.id, "model": model.id, "modified_at": created, "size": 0,
         "digest": hashlib.sha256(model.id.encode()).hexdigest(),
-        "details": {"format": "", "family": "", "parameter_size": "", "quantization_level": ""},
+        "details": {
+            "format": model.format, "family": model.architecture, "parameter_size": "",
+            "quantization_level": model.quantisation,
+        },
     }  # fmt: skip
 
 
@@ -78,6 +83,20 @@ async def show(service: Service, exchange: Exchange) -> Mapping[str, Any]:
         }  # fmt: skip
 
     return await asked(service, exchange, answer)
+
+
+async def pull(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
+    """Many clients download a model before they use it: those of the list are there. Raises `ApiError`."""
+    fields = Fields(await exchange.read())
+    name = fields.text("model") or fields.text("name")
+    if all(name.removesuffix(":latest") != found.id for found in service.host.models()):
+        raise ApiError(unknown_model(name))
+    if not fields.flag("stream", True):
+        return {"status": "success"}
+    await exchange.start_stream(lines=True)
+    await exchange.send_event({"status": "success"})
+    await exchange.end_stream(done=False)
+    return None
 
 
 async def embed(service: Service, exchange: Exchange) -> Mapping[str, Any]:

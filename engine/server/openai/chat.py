@@ -20,7 +20,7 @@ from engine.server.openai.tools import call_deltas, called, offer_of, whole_call
 from engine.server.replies import Begun, Delta, Ended, Score, Writer, chat_work, usage
 from engine.server.service import Service
 
-_MISTRALS = "mistral-client-"
+MISTRALS = "mistral-client-"
 """How Mistral's own clients begin their name. They read each delta of a call as a whole call, as Mistral's
 servers send it; others join deltas, and repeated names would be joined, too.
 """
@@ -160,7 +160,7 @@ def _reasoning(text: str) -> dict[str, str]:
 async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Mapping[str, Any]) -> None:
     """The answer as events."""
     writers = call.writers()
-    calls_whole = exchange.program.startswith(_MISTRALS)
+    calls_whole = exchange.program.startswith(MISTRALS)
     pieces: list[list[CallPiece]] = [[] for _ in writers]
     more = {"usage": None} if call.include_usage else {}
     progress = Progress(call.progress)

@@ -19,6 +19,8 @@ _OLD = {
 }  # fmt: skip
 """Fields of a request (the last is llama.cpp's): that of `structured_outputs` of each."""
 _KINDS = ("json", "json_object", "regex", "choice", "grammar")
+_TGI = ("json", "regex")
+"""Types of `response_format` of Hugging Face's Text Generation Inference, with a `value`."""
 _OBJECT = '{"type": "object"}'
 """The schema of any object: what programs that ask for JSON read the reply as."""
 Format = tuple[str, str]
@@ -52,6 +54,8 @@ def _response_format(requested: Fields) -> Format:
         return "none", ""
     if kind == "json_object":  # llama.cpp's server and others take a schema there
         return "json_schema", _schema(requested, "schema", _OBJECT)
+    if kind in _TGI and requested.get("value") is not None:
+        return _structured(requested, "value", kind)
     if kind != "json_schema":
         raise requested.wrong("type", '"text", "json_object" or "json_schema"')
     return "json_schema", _schema(requested.part("json_schema") or requested, "schema")

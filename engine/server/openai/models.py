@@ -13,6 +13,7 @@ from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.http.exchange import Exchange
 from engine.server.model_thread import unknown_model
+from engine.server.openai.chat import MISTRALS
 from engine.server.service import Service
 
 
@@ -24,14 +25,14 @@ async def health(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 async def models(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """All models; the loaded one first. Anthropic's clients read such a list page by page."""
-    cards = [_card(model) for model in service.host.models()]
+    cards = [_card(model, exchange) for model in service.host.models()]
     ends = {"first_id": cards[0]["id"], "last_id": cards[-1]["id"]} if cards else {}
     return {"object": "list", "data": cards, "has_more": False, "first_id": None, "last_id": None, **ends}
 
 
 async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """One model."""
-    return _card(asked_for(service, exchange))
+    return _card(asked_for(service, exchange), exchange)
 
 
 def asked_for(service: Service, exchange: Exchange) -> ServedModel:
@@ -77,8 +78,10 @@ async def unload_named(service: Service, exchange: Exchange, name: str) -> str:
     return name or loaded
 
 
-def _card(model: ServedModel) -> dict[str, Any]:
-    """A model in OpenAI's form and, at the same time, in Anthropic's."""
+def _card(model: ServedModel, exchange: Exchange) -> dict[str, Any]:
+    """A model in OpenAI's form and, at the same time, in Anthropic's; for Mistral's clients in theirs, which
+    has another meaning of `type`.
+    """
     card: dict[str, Any] = {
         "id": model.id,
         "object": "model",
@@ -90,5 +93,8 @@ def _card(model: ServedModel) -> dict[str, Any]:
         "loaded": model.loaded,
     }
     if model.loaded:
-        card["max_model_len"] = model.context_length
+        card["max_model_len"] = card["max_input_tokens"] = model.context_length
+    if exchange.program.startswith(MISTRALS):
+        able = {"completion_chat": True, "function_calling": True, "completion_fim": True}
+        card |= {"type": "base", "capabilities": able}
     return card

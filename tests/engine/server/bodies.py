@@ -26,6 +26,7 @@ VALID: dict[str, dict[str, Any]] = {
     "/api/embed": {"input": "Hello"},
     "/api/embeddings": {"prompt": "Hello"},
     "/api/show": {"model": "tiny"},
+    "/api/pull": {"model": "tiny"},
     "/api/v1/generate": {"prompt": "Hello", "max_length": 2},
     "/api/extra/tokencount": {"prompt": "Hello"},
     "/api/v1/chat": {"input": "Hello", "max_output_tokens": 2},

@@ -11,7 +11,7 @@ import pytest
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.kobold import _request
-from tests.engine.server.served import HELLO, Served, ask
+from tests.engine.server.served import HELLO, NUMBERS, Served, ask
 
 pytestmark = pytest.mark.loopback
 GREEDY = {"prompt": "The quick", "max_length": 6, "temperature": 0, "rep_pen": 1}
@@ -105,6 +105,38 @@ def test_lm_studio(served: Served) -> None:
         for path in ("/api/v0/chat/completions", "/v1/chat/completions")
     ]
     assert texts[0] == texts[1]
+    assert cards[0]["arch"] == "LlamaForCausalLM"
+    assert cards[0]["compatibility_type"] == "safetensors"
+
+
+def test_lm_studio_s_statistics(served: Served) -> None:
+    chat = {"messages": HELLO, "max_tokens": 4, "temperature": 0, "ignore_eos": True}
+    text = {"prompt": "Hello", "max_tokens": 40, "temperature": 0}
+    found = ask(served, "/api/v0/chat/completions", chat).json
+    assert found["stats"]["stop_reason"] == "maxPredictedTokensReached"
+    assert found["stats"]["tokens_per_second"] > 0
+    assert found["stats"]["generation_time"] > 0
+    assert found["stats"]["time_to_first_token"] > 0
+    info = found["model_info"]
+    assert (info["arch"], info["format"], info["context_length"]) == ("LlamaForCausalLM", "safetensors", 1024)
+    assert found["runtime"]["supported_formats"] == ["gguf", "safetensors"]
+    first = ask(served, "/v1/completions", text).json["choices"][0]["text"]
+    stopped = ask(served, "/api/v0/completions", {**text, "stop": first[:2]}).json
+    assert stopped["stats"]["stop_reason"] == "stopStringFound"
+    tool = {"type": "function", "function": {"name": "count", "parameters": NUMBERS}}
+    more = {"tools": [tool], "tool_choice": "required", "max_tokens": 200, "ignore_eos": False, "seed": 1}
+    called = ask(served, "/api/v0/chat/completions", {**chat, **more, "parallel_tool_calls": False}).json
+    assert called["choices"][0]["finish_reason"] == "tool_calls"
+    assert called["stats"]["stop_reason"] == "toolCalls"
+    assert "stats" not in ask(served, "/v1/chat/completions", chat).json
+    assert ask(served, "/api/v0/chat/completions", {**chat, "stream": True}).events[-1] == "[DONE]"
+
+
+def test_mistral_s_clients_get_their_own_form_of_models(served: Served) -> None:
+    mistral = ask(served, "/v1/models", headers={"User-Agent": "mistral-client-python/1.9"}).json["data"][0]
+    other = ask(served, "/v1/models").json["data"][0]
+    assert (mistral["type"], mistral["capabilities"]["completion_chat"]) == ("base", True)
+    assert (other["type"], other["max_input_tokens"]) == ("model", 1024)
 
 
 def test_llama_cpp_s_vectors_slots_and_adapters(served: Served) -> None:

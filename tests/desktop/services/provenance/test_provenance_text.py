@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from desktop.services.provenance.provenance_text import facts_rows
-from desktop.version import version
 from engine.core import Stats
+from engine.platform.version import version
 from tests.desktop.services.provenance.test_replay import reply
 
 HEAD = [("Model", "Owl"), ("Adapters", "none"), ("Ran on", "the processor (CPU), 2 threads")]

@@ -14,9 +14,9 @@ from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.provenance.replay import Compared, Replay, doubts, replay_request, why_not
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.provenance.provenance import Provenance
-from desktop.version import version
 from engine.core import ModelInfo, Prefill, Rendered, Stats, Text, TokenInfo
 from engine.drain import drain
+from engine.platform.version import version
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, SpeculationSettings, StopSettings
 
 MODEL = ModelInfo(

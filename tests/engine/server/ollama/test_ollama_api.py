@@ -58,6 +58,14 @@ def test_without_a_prompt_the_model_is_there(served: Served) -> None:
         assert (found["done"], found["done_reason"]) == (True, "load")
 
 
+def test_a_model_of_the_list_need_not_be_downloaded(served: Served) -> None:
+    assert ask(served, "/api/pull", {"model": "tiny"}).lines == [{"status": "success"}]
+    assert ask(served, "/api/pull", {"name": "other:latest", "stream": False}).json == {"status": "success"}
+    answer = ask(served, "/api/pull", {"model": "llama3"})
+    assert answer.status == 404
+    assert "'llama3'" in answer.json["error"]
+
+
 def test_formats_are_json_or_a_schema(served: Served) -> None:
     options = {"num_predict": 200, "seed": 1}
     found = chat(served, format=NUMBERS, options=options, stream=False).json["message"]["content"]
@@ -123,7 +131,7 @@ def test_a_prompt_that_is_too_long_loses_its_oldest_messages_unless_forbidden(se
         ("/api/generate", {"prompt": "a", "template": "{{ .Prompt }}"}, "template"),
         ("/api/chat", {"messages": HELLO, "options": {"top_k": "many"}}, r"options\.top_k"),
         ("/api/chat", {"messages": HELLO, "think": "hard"}, "think"),
-        ("/api/pull", {"model": "tiny"}, "no such endpoint.*chat, generate"),
+        ("/api/copy", {"model": "tiny"}, "no such endpoint.*chat, generate"),
     ],
 )
 def test_what_is_not_there_is_named(served: Served, path: str, fields: dict[str, Any], named: str) -> None:

@@ -38,6 +38,8 @@ def found(**body: Any) -> tuple[str, str]:
         ({"structured_outputs": {"choice": ["yes", "no"]}}, ("choices", "yes\nno")),
         ({"structured_outputs": {"grammar": 'start: "a"'}}, ("grammar", 'start: "a"')),
         ({"structured_outputs": {}, "response_format": {"type": "json_object"}}, OBJECT),
+        ({"response_format": {"type": "json", "value": NUMBER}}, SCHEMA),
+        ({"response_format": {"type": "regex", "value": "a+"}}, ("regex", "a+")),
         ({"guided_json": NUMBER}, SCHEMA), ({"json_schema": NUMBER}, SCHEMA),
         ({"grammar": 'root ::= "a"'}, ("grammar", 'root ::= "a"')), ({"grammar": ""}, ("none", "")),
         ({"guided_regex": "a+"}, ("regex", "a+")), ({"guided_choice": ["a"]}, ("choices", "a")),

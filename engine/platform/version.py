@@ -17,5 +17,5 @@ def version() -> str:
     try:
         return importlib.metadata.version("inglenook")
     except importlib.metadata.PackageNotFoundError:
-        project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
+        project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
         return str(project["project"]["version"])
