@@ -1,4 +1,4 @@
-"""Names and modules of ExLlamaV2 that are not here: importing one says so in a sentence."""
+"""Names and modules of ExLlamaV2 that are not here: using one says so in a sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from engine.errors import NotSupportedYet
+from engine.compat.absent import absent_name
 
 _INNER = "it is an inner part of ExLlamaV2, which this engine does not have"
 MODULES = dict.fromkeys(
@@ -37,13 +37,13 @@ LAYERS = dict.fromkeys(
 
 
 class _Absent(ModuleType):
-    """A module that is not here; any name imported from it raises `NotSupportedYet`."""
+    """A module that is not here; any name can be imported from it, and none used (`absent_name`)."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         module = self.__name__.removeprefix(__package__ + ".")
-        raise NotSupportedYet(f"`{name}` of `{module}` is not supported here: {MODULES[module]}.")
+        return absent_name(f"`{name}` of `{module}`", MODULES[module])
 
 
 def absent_modules(package: str) -> None:

@@ -150,8 +150,8 @@ def test_an_abandoned_turn_can_be_gone_on_from():
 def test_generators_for_pictures_are_refused_by_name():
     for name in ("LlavaStreamGenerator", "NVILAStreamGenerator", "InternVLStreamGenerator"):
         with pytest.raises(NotSupportedYet, match=f"`{name}` is not supported here: pictures"):
-            getattr(tinychat, name)
+            getattr(tinychat, name)(None)
     with pytest.raises(NotSupportedYet, match="gen_params"):
-        _ = tinychat.prepare_logits_processor
+        tinychat.prepare_logits_processor(1.0, 1.0, 1.0, 1)
     with pytest.raises(AttributeError, match="no_such"):
         _ = tinychat.no_such

@@ -148,15 +148,34 @@ def test_what_a_cache_cannot_be_given(model, name):
         ExLlamaV2Cache(model, **{name: 1})
 
 
-def test_names_that_are_not_here():
-    for name in ("ExLlamaV2VisionTower", "ExLlamaV2MultimodalProjector", "SeqTensor", "Intervention"):
-        with pytest.raises(NotSupportedYet, match=name):
-            getattr(exllamav2, name)
-    with pytest.raises(NotSupportedYet, match="pictures"):
-        _ = generators.ExLlamaV2MMEmbedding
-    for module, name in (("attn", "ExLlamaV2Attention"), ("util", "get_all_gpu_memory")):
-        with pytest.raises(NotSupportedYet, match=f"`{name}`"):
-            getattr(importlib.import_module(f"{exllamav2.__name__}.{module}"), name)
+ABSENT = [
+    *((exllamav2, name) for name in ("ExLlamaV2VisionTower", "ExLlamaV2MultimodalProjector", "SeqTensor")),
+    (exllamav2, "Intervention"), (generators, "ExLlamaV2MMEmbedding"),
+    (importlib.import_module(f"{exllamav2.__name__}.attn"), "ExLlamaV2Attention"),
+    (importlib.import_module(f"{exllamav2.__name__}.util"), "get_all_gpu_memory"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "name"), ABSENT)
+def test_names_that_are_not_here_can_be_imported_but_not_used(module, name):
+    """tabbyAPI imports those for pictures, and ExUI a layer, without using them for text."""
+    absent = getattr(module, name)
+    assert absent is getattr(module, name)
+    assert not isinstance(3, absent)
+    assert not hasattr(absent, "__wrapped__"), "what inspection asks of anything is answered"
+    uses = (
+        lambda: absent(),
+        lambda: absent("a", b=1),
+        lambda: absent.some_method,
+        lambda: type("A", (absent,), {}),
+    )
+    for use in uses:
+        with pytest.raises(NotSupportedYet, match=f"`{name}`.* is not supported here: ") as refusal:
+            use()
+        assert str(refusal.value).endswith(".")
+
+
+def test_other_names():
     for module in (exllamav2, generators):
         with pytest.raises(AttributeError, match="no_such"):
             _ = module.no_such
