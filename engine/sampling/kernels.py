@@ -103,10 +103,7 @@ class Pick:
         # Views of the block as other types are made here: a kernel that makes them holds the errors that they
         # can raise, whose text names the folder of Numba, so that its bytes would differ from place to place.
         self._block, self._ids, self._maxima, self._lanes = room.block, room.ids, room.maxima, room.lanes
-        block = room.block
-        block[passes.HEAD], block[passes.STEPS] = head, -1 if steps is None else len(steps)
-        flat = [number for step in steps or () for number in step]
-        block[passes.PROGRAM : passes.PROGRAM + len(flat)] = flat
+        set_steps(room.block, head, steps)
 
     def __call__(self, logits: npt.NDArray[np.float32], uniform: float, alternatives: int) -> PickedToken:
         """Sample from logits (V,), float32 and contiguous, with the random number `uniform`.
@@ -121,6 +118,13 @@ class Pick:
         if reported != self._reported:
             self._reported, self._some = reported, self._whole[: 3 * reported]
         return token, final, raw, entropy, self._some.tolist() if reported else []
+
+
+def set_steps(block: npt.NDArray[np.float64], head: int, steps: Sequence[tuple[int, float]] | None) -> None:
+    """Write to the block (ROOM,) of `passes` what `Pick` is given."""
+    block[passes.HEAD], block[passes.STEPS] = head, -1 if steps is None else len(steps)
+    flat = [number for step in steps or () for number in step]
+    block[passes.PROGRAM : passes.PROGRAM + len(flat)] = flat
 
 
 def softmax_sums(logits: npt.NDArray[np.float32], largest: np.float32) -> tuple[float, float]:
@@ -166,27 +170,25 @@ def prepare(vocabulary: int) -> None:
 
 @functools.cache
 def _scan_kernel() -> Any:
-    from numba import types
-
-    f32, f64 = types.float32[::1], types.float64[::1]
-    signature = types.int64(_read(types.float32), types.int64, f32, types.int64[::1], f64, f64, f32)
-    return _compiled(passes._scan, signature, _SCALED, _softmax_sums=_softmax_part, _bound=_bound_part)
+    return _compiled(passes._scan, _scan_signature(), _SCALED)
 
 
 @functools.cache
 def _softmax_kernel() -> Any:
-    return _compiled(passes._softmax_sums, _softmax_signature(), _SCALED, _exponential=_exponential_part)
+    return _compiled(passes._softmax_sums, _softmax_signature(), _SCALED)
 
 
-def _softmax_part() -> Any:
-    return _part(passes._softmax_sums, _softmax_signature(), _SCALED, _exponential=_exponential_part())
+@functools.cache
+def _pick_kernel() -> Any:
+    # No contraction or reordering of sums: the results must equal those of the Python steps.
+    return _compiled(passes._pick, _pick_signature(), ())
 
 
-def _exponential_part() -> Any:
+def _scan_signature() -> Any:
     from numba import types
 
-    f32 = types.float32
-    return _part(passes._exponential, types.UniTuple(f32, 2)(f32, f32), _SCALED, _from_bits=_bits_to_float())
+    f32, f64 = types.float32[::1], types.float64[::1]
+    return types.int64(_read(types.float32), types.int64, f32, types.int64[::1], f64, f64, f32)
 
 
 def _softmax_signature() -> Any:
@@ -195,24 +197,46 @@ def _softmax_signature() -> Any:
     return types.UniTuple(types.float64, 2)(_read(types.float32), types.float32, types.float32[::1])
 
 
-def _bound_part() -> Any:
+def _pick_signature() -> Any:
     from numba import types
 
-    f32 = types.float32[::1]
-    reaching = _part(passes._reaching, types.int64(f32, types.float32), _SCALED)
-    return _part(passes._bound, types.float64(f32, types.float32, types.int64), _SCALED, _reaching=reaching)
+    f64, whole = types.float64, types.int64
+    parts = types.float64[::1], types.int64[::1], types.float32[::1], types.float32[::1]
+    return types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), f64, whole, *parts)
 
 
-@functools.cache
-def _pick_kernel() -> Any:
+def parts_by(jit: Callable[[Any, Any, tuple[str, ...]], Any]) -> dict[str, Any]:
+    """The functions that those of `passes` call, under the names by which they call them.
+
+    `jit(function, signature, flags)` makes a function for others to call, with these flags for its arithmetic
+    with floats. `_survey_pick` is `_pick` with `_finish_scan` in place of `_scan`.
+    """
     from numba import types
 
-    f64, whole, block = types.float64, types.int64, types.float64[::1]
-    parts = block, types.int64[::1], types.float32[::1], types.float32[::1]
-    signature = types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), f64, whole, *parts)
-    # No contraction or reordering of sums: the results must equal those of the Python steps.
-    weigh = functools.partial(_part, passes._weigh, f64(block, whole, block), ())
-    return _compiled(passes._pick, signature, (), _scan=_scan_kernel, _weigh=weigh)
+    f32, f64, whole, row = types.float32, types.float64, types.int64, types.float32[::1]
+    logits, void, pair = _read(f32), types.void, types.UniTuple
+    scores = types.float64[::1]
+    found = logits, whole, f32, row, types.int64[::1], scores
+    made: dict[str, Any] = {"_from_bits": _bits_to_float()}
+
+    def add(template: Any, signature: Any, flags: tuple[str, ...] = _SCALED) -> None:
+        made[template.__name__] = jit(_with_names(template, made), signature, flags)
+
+    add(passes._exponential, pair(f32, 2)(f32, f32))
+    add(passes._softmax_lanes, void(logits, f32, row))
+    add(passes._add_lanes, pair(f64, 2)(row, f64, f64))
+    add(passes._softmax_sums, _softmax_signature())
+    add(passes._column_maxima, void(logits, whole, whole, row))
+    add(passes._largest, f32(row, row))
+    add(passes._reaching, whole(row, f32))
+    add(passes._bound, f64(row, f32, whole))
+    add(passes._likeliest, whole(*found))
+    add(passes._scan, _scan_signature())
+    add(passes._finish_scan, _scan_signature())
+    add(passes._weigh, f64(scores, whole, scores), ())
+    surveyed = {**made, "_scan": made["_finish_scan"]}
+    made["_survey_pick"] = jit(_with_names(passes._pick, surveyed), _pick_signature(), ())
+    return made
 
 
 def _bits_to_float() -> Any:
@@ -264,11 +288,8 @@ def _sources_hash() -> str:
     return compiled.sources_hash(sorted(Path(__file__).parent.glob("*.py")))
 
 
-def _compiled(function: Any, signature: Any, flags: tuple[str, ...], **called: Callable[[], Any]) -> Any:
-    """The compiled function, brought by the program or kept in the user's cache if that is writable.
-
-    `called` maps names that the function calls to builders of the compiled functions.
-    """
+def _compiled(function: Any, signature: Any, flags: tuple[str, ...]) -> Any:
+    """The compiled function, brought by the program or kept in the user's cache if that is writable."""
     from engine.platform import compiled
 
     name, options = f"sampling-{_sources_hash()}", {"nogil": True, **_options(flags)}
@@ -278,9 +299,16 @@ def _compiled(function: Any, signature: Any, flags: tuple[str, ...], **called: C
             found = compiled.cached_function(function, signature, options) if folder is not None else None
         if found is not None:
             return found
-    made = _with_names(function, {name: make() for name, make in called.items()})
+    made = _with_names(function, _parts())
     with compiled.cached_in(folder):
         return compiled.function(made, signature, options, cache=folder is not None)
+
+
+@functools.cache
+def _parts() -> dict[str, Any]:
+    from engine.platform import compiled
+
+    return parts_by(lambda function, signature, flags: compiled.part(function, signature, _options(flags)))
 
 
 def _folders(name: str) -> Iterator[Path | None]:
@@ -289,13 +317,6 @@ def _folders(name: str) -> Iterator[Path | None]:
 
     yield levels.prebuilt(name)
     yield code_folder(name)
-
-
-def _part(function: Any, signature: Any, flags: tuple[str, ...], **called: Any) -> Any:
-    """A function for other compiled functions to call; `called` are those that it calls."""
-    from engine.platform import compiled
-
-    return compiled.part(_with_names(function, called), signature, _options(flags))
 
 
 def _options(flags: tuple[str, ...]) -> dict[str, Any]:

@@ -105,30 +105,65 @@ def _exponential(logit: Any, largest: Any) -> tuple[Any, Any]:
     return (value * r * r + r + FLOAT(1)) * _from_bits(exponent << INT(23)), depth
 
 
-def _softmax_sums(logits: Any, largest: Any, lanes: Any) -> tuple[float, float]:
-    # `lanes` (2 * SUM_LANES,) are overwritten. Each has an order of its own, the same in all that call this:
-    # left to a compiler, the order of a sum depends on what it is compiled into, and on the processor.
-    total: Any = 0.0
-    inner: Any = 0.0
+def _softmax_lanes(part: Any, largest: Any, lanes: Any) -> None:
+    # The sums of one block into `lanes` (2 * SUM_LANES,). Each has an order of its own, the same in all that
+    # call this: left to a compiler, it would depend on what it is compiled into, and on the processor.
     weights, products = lanes[:SUM_LANES], lanes[SUM_LANES : 2 * SUM_LANES]
-    for start in range(0, logits.shape[0], BLOCK):
-        lanes[:] = FLOAT(0)
-        part = logits[start : start + BLOCK]
-        whole = part.shape[0] // SUM_LANES * SUM_LANES
-        for at in range(0, whole, SUM_LANES):
-            some = part[at : at + SUM_LANES]
-            for j in range(SUM_LANES):
-                weight, depth = _exponential(some[j], largest)
-                weights[j] += weight
-                products[j] += weight * depth
-        for j in range(part.shape[0] - whole):
-            weight, depth = _exponential(part[whole + j], largest)
+    weights[:] = FLOAT(0)
+    products[:] = FLOAT(0)
+    whole = part.shape[0] // SUM_LANES * SUM_LANES
+    for at in range(0, whole, SUM_LANES):
+        some = part[at : at + SUM_LANES]
+        for j in range(SUM_LANES):
+            weight, depth = _exponential(some[j], largest)
             weights[j] += weight
             products[j] += weight * depth
-        for j in range(SUM_LANES):
-            total += weights[j]
-            inner += products[j]
+    for j in range(part.shape[0] - whole):
+        weight, depth = _exponential(part[whole + j], largest)
+        weights[j] += weight
+        products[j] += weight * depth
+
+
+def _add_lanes(lanes: Any, total: float, inner: float) -> tuple[float, float]:
+    # One block's lanes added to the sums so far.
+    for j in range(SUM_LANES):
+        total += lanes[j]
+        inner += lanes[SUM_LANES + j]
     return total, inner
+
+
+def _softmax_sums(logits: Any, largest: Any, lanes: Any) -> tuple[float, float]:
+    # `lanes` (2 * SUM_LANES,) are overwritten.
+    total: Any = 0.0
+    inner: Any = 0.0
+    for start in range(0, logits.shape[0], BLOCK):
+        _softmax_lanes(logits[start : start + BLOCK], largest, lanes)
+        total, inner = _add_lanes(lanes, total, inner)
+    return total, inner
+
+
+def _column_maxima(logits: Any, first: int, last: int, maxima: Any) -> None:
+    # Those of the columns from `first` to `last`.
+    some = maxima[first:last]
+    some[:] = -np.inf
+    for start in range(0, logits.shape[0], BLOCK):
+        part = logits[start + first : min(start + last, logits.shape[0])]
+        for j in range(part.shape[0]):
+            some[j] = max(part[j], some[j])
+
+
+def _largest(maxima: Any, lanes: Any) -> Any:
+    # The largest of the maxima (BLOCK,); the first SUM_LANES of `lanes` are overwritten.
+    some = lanes[:SUM_LANES]
+    some[:] = -np.inf
+    for start in range(0, BLOCK, SUM_LANES):
+        part = maxima[start : start + SUM_LANES]
+        for j in range(SUM_LANES):
+            some[j] = max(part[j], some[j])
+    largest = FLOAT(-np.inf)
+    for j in range(SUM_LANES):
+        largest = max(some[j], largest)
+    return largest
 
 
 def _bound(maxima: Any, largest: Any, count: Any) -> float:
@@ -162,20 +197,32 @@ def _reaching(maxima: Any, bound: Any) -> int:
 
 def _scan(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any, lanes: Any) -> int:
     # Returns how many of the likeliest were found; -1 if the logits hold NaN or +inf or are all -inf.
-    maxima[:] = -np.inf
-    for start in range(0, logits.shape[0], BLOCK):
-        part = logits[start : start + BLOCK]
-        for j in range(part.shape[0]):
-            maxima[j] = max(part[j], maxima[j])
-    largest = FLOAT(-np.inf)
-    for j in range(BLOCK):
-        largest = max(maxima[j], largest)
+    _column_maxima(logits, 0, BLOCK, maxima)
+    largest = _largest(maxima, lanes)
     if not (largest > -np.inf and largest < np.inf):
         return -1
     sums[0] = largest
     sums[1], sums[2] = _softmax_sums(logits, largest, lanes)
-    if math.isnan(sums[1]):
+    return -1 if math.isnan(sums[1]) else _likeliest(logits, count, largest, maxima, ids, scores)
+
+
+def _finish_scan(logits: Any, count: Any, maxima: Any, ids: Any, scores: Any, sums: Any, lanes: Any) -> int:
+    # As `_scan`, after others have written the maxima, and each block's sums to a row of its own in `lanes`,
+    # which has one row more.
+    blocks = (logits.shape[0] + BLOCK - 1) // BLOCK
+    largest = _largest(maxima, lanes[2 * SUM_LANES * blocks :])
+    if not (largest > -np.inf and largest < np.inf):
         return -1
+    total: Any = 0.0
+    inner: Any = 0.0
+    for block in range(blocks):
+        total, inner = _add_lanes(lanes[2 * SUM_LANES * block : 2 * SUM_LANES * (block + 1)], total, inner)
+    sums[0], sums[1], sums[2] = largest, total, inner
+    return -1 if math.isnan(total) else _likeliest(logits, count, largest, maxima, ids, scores)
+
+
+def _likeliest(logits: Any, count: Any, largest: Any, maxima: Any, ids: Any, scores: Any) -> int:
+    # Returns how many were found.
     if count <= 0:
         return 0
     # At least `count` column maxima reach the bound, so a logit below it is not among the likeliest.

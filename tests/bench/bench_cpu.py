@@ -26,7 +26,7 @@ measured.
     batch        1 to 16 replies at once, compared with llama.cpp's batched passes and with one reply
     together     guidance in one pass and in two; a chat's first token while 8 others are written
     thread       one thread, compared with llama.cpp's and the bandwidth of one thread
-    host         microseconds between two recorded calls of a real reply
+    host         microseconds of the host for each token of a real reply, between two calls that run steps
     start        a new process up to its first token, with cached kernels; its memory
     right        log-probabilities and greedy choices compared with the exact F32 model (see `cpu_right`)
     speculation  n-gram drafting and a draft model compared with plain replies (see `bench_speculation`)

@@ -8,13 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 from unittest import mock
 
 from engine.backends.cpu.runtime.thread_pool import ThreadPool
 from engine.chat import finished, open_chat
-from engine.core import Message
+from engine.core import Message, Text
 from engine.generator.request import GenerationRequest
 from engine.settings import CacheSettings, LoadSettings, OutputSettings, SamplerSettings, StopSettings
 from engine.text.template.template import encode_chat
@@ -52,10 +52,10 @@ class Watch:
 
 
 def host(options: Options, work: str) -> Iterator[Line]:
-    """The time between two recorded calls in real replies: deciding, detokenising, events, arguments.
-    "greedy" takes the likeliest token, "sampled" uses the default settings. Both wall time, which is judged,
-    and CPU time are shown, since on a busy machine the thread waits, too; they are means, since several
-    tokens are handled at a time.
+    """What the host does for a token of real replies, between two calls that run steps: detokenising, events,
+    arguments; the token is sampled as the last part of a step. "greedy" takes the likeliest token, "sampled"
+    uses the default settings. Both wall time, which is judged, and CPU time are shown, since on a busy
+    machine the thread waits, too; they are means, since several tokens are handled at a time.
     """
     name, _, way = work.partition(" ")
     sampler = SamplerSettings(seed=1, temperature=0.0) if way == "greedy" else SamplerSettings(seed=1)
@@ -63,22 +63,23 @@ def host(options: Options, work: str) -> Iterator[Line]:
     with closing(
         finished(open_chat(options.model(name), settings, CacheSettings(context_length=1024)))
     ) as chat:
-        gaps, worked, passes = list[float](), list[float](), list[float]()
+        gaps, worked, passes, tokens = list[float](), list[float](), list[float](), 0
         for turn in range(options.repeat + 1):
             watch = Watch()
             _, ids = encode_chat(chat.tokenizer, chat.template, [Message("user", CHAT[turn % len(CHAT)])])
             with mock.patch.object(ThreadPool, "replay", watch.method()):
                 stops, output = StopSettings(max_tokens=128), OutputSettings()
-                for _ in chat.generator.stream(GenerationRequest(ids, sampler, stops, output=output)):
-                    pass
+                request = GenerationRequest(ids, sampler, stops, output=output)
+                found = [event for event in chat.generator.stream(request) if isinstance(event, Text)]
             if turn:  # the first one warms up
+                tokens += sum(len(event.tokens) for event in found) - 1  # the first is of the prefill
                 clock, cpu = watch.between()
                 gaps, worked = gaps + clock, worked + cpu
                 passes += [call[1] - call[0] for call in watch.calls[1:]]
     if not gaps:
         raise RuntimeError("the model ended every reply at once")
-    cost = 1e6 * fmean(gaps)
-    steps = f"{work}, {len(gaps)} steps"
+    cost = 1e6 * sum(gaps) / tokens
+    steps = f"{work}, {tokens} steps"
     yield Line(
         "host",
         steps,
@@ -88,10 +89,11 @@ def host(options: Options, work: str) -> Iterator[Line]:
         "us",
         60.0,
         at_most=True,
-        rival="recorded call, us",
-        theirs=1e6 * median(passes),
+        rival="step, us",
+        theirs=1e6 * sum(passes) / tokens,
     )
-    yield Line("host", f"{steps}, CPU", 1e6 * fmean(worked), "us", 1e6 * fmean(worked), "us")
+    cost = 1e6 * sum(worked) / tokens
+    yield Line("host", f"{steps}, CPU", cost, "us", cost, "us")
 
 
 def start(options: Options, work: str) -> Iterator[Line]:

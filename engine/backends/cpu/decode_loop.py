@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Protocol
 
+from engine.backends.cpu.runtime.sampling_block import MOST_STEPS, SamplingBlock
 from engine.backends.decode_loop import SamplingPlan
 from engine.sampling import passes
-from engine.sampling.kernels import LONGEST_HEAD, MIN_SCANNED, Pick, PickedToken, ScanBuffers
+from engine.sampling.kernels import LONGEST_HEAD, PickedToken
 from engine.sampling.sampler import SHORT_HEAD, Sampled, sampled_by
 from engine.tensors import Floats, Ints
 
-_MOST_AHEAD = 8
+_TOKEN = itemgetter(0)
 _LONGEST_S = 0.032
 """Steps run in a row for at most so many seconds, two frames of a screen: a reply stops no later."""
 
@@ -29,6 +31,12 @@ class RowRunner(Protocol):
         """Logits (V,) float32 after a token at a place; the next pass may overwrite them."""
         ...
 
+    def decode(self, token: int, place: int, steps: int, vocabulary: int) -> None:
+        """Run the steps that the program's sampling block asks for, at most `steps`, from a token at a place
+        on; tokens are sampled from the first `vocabulary` ids.
+        """
+        ...
+
 
 class CpuDecodeLoop:
     """A `DecodeLoop` of a program on a CPU.
@@ -37,8 +45,9 @@ class CpuDecodeLoop:
     a token takes 0.2 ms then, and a fraction of it for each further token that it takes at the same time.
     """
 
-    def __init__(self, rows: RowRunner, plan: SamplingPlan, pick: Pick) -> None:
-        self._rows, self._plan, self._pick = rows, plan, pick
+    def __init__(self, rows: RowRunner, sampling: SamplingBlock, plan: SamplingPlan, head: int) -> None:
+        self._rows, self._sampling, self._plan = rows, sampling, plan
+        self._head = head  # the likeliest tokens that are looked at
         self._uniform: Callable[[int], float] = lambda place: 0.0
         self._begun = 0  # steps that may run, and have not; at most one where no token waits
         self._drawn: deque[PickedToken] = deque()  # of steps that have run
@@ -58,6 +67,8 @@ class CpuDecodeLoop:
         self._drawn.clear()
         self._text, self._first, self._begun = [ids[-1]], len(ids) - 1, 1
         self._uniform = uniform
+        plan = self._plan
+        self._sampling.plan(self._head, None if plan.greedy else plan.steps, plan.alternatives, plan.ends)
         self._rows.set_pages(pages)
 
     def set_pages(self, pages: Ints) -> None:
@@ -92,23 +103,21 @@ class CpuDecodeLoop:
 
     def _run(self, steps: int) -> None:
         """Run so many steps; no more after one with which the text is likely to end."""
-        plan, text, drawn = self._plan, self._text, self._drawn
-        inside, alternatives, ends = plan.vocabulary, plan.alternatives, plan.ends
-        place, token = self._first + len(text) - 1, text[-1]
-        places = range(place, place + steps)
-        numbers = [0.0] * steps if plan.greedy else [self._uniform(place + 1) for place in places]
+        plan, text = self._plan, self._text
+        place = self._first + len(text) - 1
+        count = steps if steps < MOST_STEPS else MOST_STEPS
         began = time.perf_counter()
-        for place, number in zip(places, numbers, strict=True):
-            found = self._pick(self._rows.run_row(token, place)[:inside], number, alternatives)
-            token = found[0]
-            drawn.append(found)
-            text.append(token)
-            if token < 0 or token in ends:
-                break
+        self._sampling.begin(
+            [0.0] * count if plan.greedy else [*map(self._uniform, range(place + 1, place + 1 + count))]
+        )
+        self._rows.decode(text[-1], place, count, plan.vocabulary)
+        drawn = self._sampling.drawn()
+        self._drawn += drawn
+        text += map(_TOKEN, drawn)
         ran = len(drawn)
         self._begun = int(self._begun > ran)
         most = _LONGEST_S * ran / (time.perf_counter() - began)
-        self._most = _MOST_AHEAD if most > _MOST_AHEAD else int(most) or 1
+        self._most = MOST_STEPS if most > MOST_STEPS else int(most) or 1
 
     def logits(self, place: int) -> Floats:
         """As in the protocol: the step is run again, which writes the same keys and values. Raises
@@ -124,7 +133,9 @@ class CpuDecodeLoop:
         self._begun = 0
 
 
-def decode_loop_of(rows: RowRunner, plan: SamplingPlan, width: int) -> CpuDecodeLoop | None:
+def decode_loop_of(
+    rows: RowRunner, sampling: SamplingBlock, plan: SamplingPlan, width: int
+) -> CpuDecodeLoop | None:
     """A decode loop that samples by a plan from logits of `width` tokens, as `Sampler.sample` does in one
     compiled call; None where it cannot.
     """
@@ -134,6 +145,6 @@ def decode_loop_of(rows: RowRunner, plan: SamplingPlan, width: int) -> CpuDecode
     else:
         head = int(kept[1]) if kept is not None and kept[0] == passes.KEEP_TOP else 0
     unusual = plan.top or plan.penalises or plan.bias is not None or plan.vocabulary > width
-    if unusual or plan.vocabulary < MIN_SCANNED or not plan.alternatives <= head <= LONGEST_HEAD or not head:
+    if unusual or not plan.alternatives <= head <= LONGEST_HEAD or not head:
         return None
-    return CpuDecodeLoop(rows, plan, Pick(ScanBuffers(), head, None if plan.greedy else plan.steps))
+    return CpuDecodeLoop(rows, sampling, plan, head)

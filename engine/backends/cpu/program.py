@@ -33,6 +33,7 @@ from engine.backends.cpu.runtime.step_block import (
     RUN_TO,
     RUN_WORDS,
     RUNS,
+    SAMPLED,
     SERIAL,
     SMALL_BATCH,
     TOKENS,
@@ -79,7 +80,8 @@ class CpuProgram:
         self._first: Floats = self._values[:1]
         self._row: Floats = self._values[0]
         self._words, self._serial = self._step.data, 0
-        self._recurrent = bool(cache.states.shapes)
+        # a recurrent model's surplus steps would do harm
+        self._sampling = None if cache.states.shapes else lowered.sampling
         self._pool = ThreadPool(KERNELS.pool, threads, lowered.scratch)
         weakref.finalize(self, self._pool.end).atexit = False  # of a model that nobody closes
         self.stamps: Words | None = None
@@ -145,8 +147,8 @@ class CpuProgram:
     # -- decoding ahead (`engine.backends.cpu.decode_loop`)
 
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
-        """As `HasDecodeLoop.decode_loop`; None for a recurrent model, whose surplus steps would do harm."""
-        return None if self._recurrent else decode_loop_of(self, plan, self._logits.width)
+        """As `HasDecodeLoop.decode_loop`; None for a recurrent model or a small vocabulary."""
+        return decode_loop_of(self, self._sampling, plan, self._logits.width) if self._sampling else None
 
     def set_pages(self, pages: Ints) -> None:
         """As in `RowRunner`."""
@@ -156,12 +158,26 @@ class CpuProgram:
 
     def run_row(self, token: int, place: int) -> Floats:
         """As in `RowRunner`."""
-        assert place < self._positions, "a position past the end of a table"
-        self._tokens[0], self._places[0] = token, place
-        self._words[RUNS] = self._words[RUN_TABLE + RUN_ROWS] = 1
-        self._set_rows(1, 1, 0)
+        self._set_row(token, place, 1)
         self._pool.replay(self._captured, self.stamps)
         return self._row
+
+    def decode(self, token: int, place: int, steps: int, vocabulary: int) -> None:
+        """As in `RowRunner`."""
+        assert self._sampling is not None
+        self._set_row(token, place, steps)
+        self._words[SAMPLED] = vocabulary
+        self._pool.replay(self._captured, self.stamps, self._sampling.address)
+        self._words[SAMPLED], self._serial = 0, self._words[SERIAL]
+
+    def _set_row(self, token: int, place: int, steps: int) -> None:
+        """Write a step of one row to the step block, which so many steps in a row begin with."""
+        assert place + steps <= self._positions, "a position past the end of a table"
+        self._tokens[0], self._places[0] = token, place
+        words = self._words
+        self._serial += 1
+        words[ROWS] = words[LOGIT_ROWS] = words[RUNS] = words[RUN_TABLE + RUN_ROWS] = 1
+        words[SERIAL], words[KEPT] = self._serial, 0
 
     def _set_rows(self, rows: int, logit_rows: int, kept: int) -> None:
         """Write a step's numbers of rows, and where they are kept, to the step block."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from engine.backends.cpu import decode_loop as cpu_loop
 from engine.generator.dynamic import DynamicGenerator, Job
 from engine.generator.job import ACTIVE
 from engine.models.paged import PagedCache
@@ -111,9 +110,8 @@ def test_three_jobs_that_begin_together() -> None:
 
 
 @pytest.mark.parametrize("turn", range(10, 19))
-def test_a_cpu_that_has_run_ahead_when_another_job_begins(turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_that_has_run_ahead_when_another_job_begins(turn: int) -> None:
     """Wherever in its row of steps: what is left of it runs before any pass over the other's pages."""
-    monkeypatch.setattr(cpu_loop, "MIN_SCANNED", 1)
     model: Any = RunningModel(random_logits)
     cache = PagedCache(model, CacheSettings(context_length=2048))
     generator, program = DynamicGenerator(model, cache, tokenizer()), model.program

@@ -34,6 +34,7 @@ from engine.settings import (
     StopSettings,
 )
 from engine.tensors import Floats, Ints
+from tests.engine.backends.cpu.host_sampling import HostSampling
 from tests.engine.generator.fakes import (
     FakeModel,
     FakeProgram,
@@ -111,7 +112,7 @@ class WalkingModel(FakeModel):
         return self.program
 
 
-class Running(FakeProgram):
+class Running(HostSampling, FakeProgram):
     """A fake that runs steps in a row over the block table of its latest pass, as a CPU's program does.
     `starts` are the lengths at which its loops started, `places` those of the steps.
     """
@@ -134,7 +135,7 @@ class Running(FakeProgram):
         return self.run(Step(np.array([token], np.int32), np.array([place], np.int32), self._pages))[0]
 
     def decode_loop(self, params: SamplingPlan) -> Any:
-        loop = cpu_loop.decode_loop_of(self, params, tokenizer().vocab_size)
+        loop = cpu_loop.decode_loop_of(self, self.sampling, params, tokenizer().vocab_size)
         return None if loop is None else _Watched(loop, self)
 
 
@@ -142,11 +143,6 @@ class RunningModel(FakeModel):
     def record(self, cache: FakeStore, max_rows: int, context: int = 0) -> FakeProgram:
         self.program = Running(self, cache, max_rows)
         return self.program
-
-
-@pytest.fixture(autouse=True)
-def _small_vocabularies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_loop, "MIN_SCANNED", 1)
 
 
 def pair(answering: Any = random_logits, context: int = 1024) -> list[StreamingGenerator]:

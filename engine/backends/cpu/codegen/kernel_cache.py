@@ -11,7 +11,7 @@ packaged program brings such a folder for some CPUs (`engine.platform.levels`).
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from engine.backends.cpu.kernels import (
     recurrent,
     rope,
     rows,
+    sample,
     weighted_mean,
 )
 from engine.backends.cpu.kernels.attention import attention, combine, indexer
@@ -50,6 +51,8 @@ from engine.core import Loading
 from engine.platform import compiled, levels
 from engine.platform.folders import code_folder
 from engine.platform.worker_pool import WorkerPool
+from engine.sampling import kernels as sampling_kernels
+from engine.sampling import passes
 
 SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
 _OPTIONS: dict[str, Any] = {"error_model": "numpy"}
@@ -60,7 +63,8 @@ _CALLED_OPTIONS: dict[str, Any] = {"nogil": True, **_OPTIONS}
 def folder_name() -> str:
     """The name of a folder of compiled kernels: a hash of all that they depend on."""
     sources = sorted(Path(__file__).parents[1].rglob("*.py"))
-    sources += [Path(kv_formats.__file__), Path(gguf_blocks.__file__)]
+    outside = (kv_formats, gguf_blocks, sampling_kernels, passes)
+    sources += [Path(module.__file__ or "") for module in outside]
     host = llvm.get_host_cpu_name() if config.CPU_NAME is None else ""
     machine = [host, *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]
     return f"kernels-{compiled.sources_hash(sources, *machine)}"
@@ -191,8 +195,8 @@ def _compile_here(name: str, folder: Path | None) -> Any:
         return compiled.callback(_source(name, _part), SIGNATURE, _OPTIONS, cache=folder is not None)
 
 
-def _part(function: Any, signature: Any) -> Any:
-    return compiled.part(function, signature, _OPTIONS)
+def _part(function: Any, signature: Any, flags: Collection[str] = ()) -> Any:
+    return compiled.part(function, signature, {**_OPTIONS, "fastmath": set(flags)} if flags else _OPTIONS)
 
 
 def _function(folder: Path | None) -> Jit:
@@ -238,7 +242,7 @@ _SIMPLE: dict[str, Any] = {
 }
 
 
-def _plain(function: Any, signature: Any) -> Any:
+def _plain(function: Any, signature: Any, flags: Collection[str] = ()) -> Any:
     """A `Jit` that compiles nothing, for sources of which only the names matter."""
     return function
 
@@ -258,6 +262,8 @@ def _source(name: str, jit: Jit) -> Any:
         return selective_kernel(name, jit)
     if name.startswith("generalised_"):
         return generalised_delta_kernel(name.removeprefix("generalised_"), jit)
+    if name in sample.SAMPLE:
+        return sample.sample_kernel(name, jit)
     if name in ("rms_norm", "layer_norm"):
         return norm.norm_kernel(name)
     operation, *kind = name.split("_")

@@ -1,4 +1,4 @@
-"""Scalar memory access, atomics and pauses as intrinsics for Numba code. All addresses are int64."""
+"""Access to memory, atomics and pauses as intrinsics for Numba code. All addresses are int64."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 from engine.backends.cpu.codegen.simd import (
     ARM64,
@@ -40,6 +41,7 @@ ld_f64 = _loader("ld_f64", F64, types.float64)
 ld_i64 = _loader("ld_i64", I64, types.int64)
 ld_i32 = _loader("ld_i32", I32, types.int32)
 st_f32 = _storer("st_f32", types.float32)
+st_f64 = _storer("st_f64", types.float64)
 ld_i8 = _loader("ld_i8", I8, types.int8)
 st_i8 = _storer("st_i8", types.int8)
 st_i64 = _storer("st_i64", types.int64)
@@ -141,3 +143,33 @@ def _emit_call(b: ir.IRBuilder, function: ir.Value, *arguments: ir.Value) -> Non
 
 call_kernel = intrinsic_function("call_kernel", types.void, (types.int64,) * 5, _emit_call)
 """call_kernel(function, arguments, step, tile, scratch): call a kernel of a program by its address."""
+
+
+# --- arrays -------------------------------------------------------------------------------------------------
+
+
+def _array_at(name: str, kind: Any, size: int) -> Any:
+    array = types.Array(kind, 1, "C")
+
+    def codegen(
+        context: Any, builder: ir.IRBuilder, signature: Any, values: tuple[ir.Value, ir.Value]
+    ) -> Any:
+        from numba.np.arrayobj import make_array, populate_array  # which loads half of Numba
+
+        address, count = values
+        made, each = make_array(array)(context, builder), context.get_constant(types.intp, size)
+        data = builder.inttoptr(address, context.get_data_type(kind).as_pointer())
+        populate_array(made, data=data, shape=[count], strides=[each], itemsize=each, meminfo=None)
+        return made._getvalue()
+
+    def typed(context: Any, address: Any, count: Any) -> Any:
+        return array(types.int64, types.int64), codegen
+
+    typed.__name__ = name
+    return intrinsic(typed)
+
+
+f32_array = _array_at("f32_array", types.float32, 4)
+f64_array = _array_at("f64_array", types.float64, 8)
+i64_array = _array_at("i64_array", types.int64, 8)
+"""x_array(address, count): a one-dimensional array of what is there, which nothing keeps alive."""

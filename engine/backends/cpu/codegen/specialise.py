@@ -8,8 +8,8 @@ from typing import Any
 
 from numba.core import types
 
-Jit = Callable[[Any, Any], Any]
-"""Compiles a function for a signature."""
+Jit = Callable[..., Any]
+"""Compiles a function for a signature; a third argument are flags for its arithmetic with floats."""
 
 
 def words(count: int) -> Any:

@@ -17,6 +17,7 @@ from engine.backends.cpu.kernels import (
     weighted_mean,
 )
 from engine.backends.cpu.kernels.linear import heads
+from engine.backends.cpu.kernels.sample import add_sampling
 from engine.backends.cpu.lowering import attention, linear
 from engine.backends.cpu.lowering.call import Calls, Table
 from engine.backends.cpu.lowering.constants import Constants
@@ -48,7 +49,9 @@ LOWER: Table = {
 
 
 class LoweredPass:
-    """A pass as kernel calls: `operations`, the buffer of the logits, and the positions of its tables."""
+    """A pass as kernel calls: `operations`, the buffer of the logits, the positions of its tables, and the
+    block by which it samples, or None.
+    """
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class LoweredPass:
         calls = Calls(cache, prompt_bits, constants or Constants(), threads)
         for node in graph:
             LOWER[type(node)](calls, node)
+        self.sampling = add_sampling(calls, self.logits)
         self.operations, self.scratch, self.constants = calls.operations, calls.scratch, calls.constants
         self.constants.kept.append(graph)  # calls hold addresses of its weights
 

@@ -40,7 +40,9 @@ class ThreadPool:
 
     def __init__(self, functions: dict[str, Any], threads: int, scratch_bytes: int) -> None:
         # The machine code: Numba's dispatcher would check the type of every argument at each call.
-        self._replay = next(iter(functions["replay"].overloads.values())).entry_point
+        self._replay, self._decode = (
+            next(iter(functions[name].overloads.values())).entry_point for name in ("replay", "decode")
+        )
         self._help = functions["help"]
         self._latest: CapturedProgram | None = None
         self._control = aligned(8 * (PARKED + LINE * threads))
@@ -68,8 +70,9 @@ class ThreadPool:
         while (seen := self._help(address, helper, seen, scratch)) >= 0:
             self._wake[helper].acquire()
 
-    def replay(self, program: CapturedProgram, stamps: Words | None = None) -> None:
-        """Run every operation of the program once; returns when all are done.
+    def replay(self, program: CapturedProgram, stamps: Words | None = None, block: int = 0) -> None:
+        """Run every operation of the program once; returns when all are done. With the address of the
+        program's sampling block, do so for each step that the block asks for.
 
         A thread that lost its core may read the program's counters later: the pool keeps its latest program,
         earlier ones must outlive it. `stamps` (stages + 1,) is filled with the time at the start and at the
@@ -77,12 +80,15 @@ class ThreadPool:
         """
         self._latest = program
         note = 0 if stamps is None else stamps.ctypes.data
-        call = self._address, *program.addresses, self._helpers, note, self._own_scratch
-        if asleep := self._replay(*call, 0):
+        call = [self._address, *program.addresses, self._helpers, note, self._own_scratch]
+        if block:
+            call.append(block)
+        function, published = self._decode if block else self._replay, 0
+        while asleep := function(*call, published):
+            published = 1
             for helper, lock in enumerate(self._wake):
                 if asleep >> helper & 1:
                     lock.release()
-            self._replay(*call, 1)
 
     def end(self) -> None:
         """Let the helper threads end, without waiting for them: the garbage collector may call it on one."""

@@ -31,15 +31,18 @@ from engine.backends.cpu.codegen.memory_ops import (
     atomic_store,
     call_kernel,
     compare_exchange,
+    ld_i32,
     ld_i64,
     pause,
+    st_i32,
     st_i64,
 )
 from engine.backends.cpu.codegen.specialise import Jit, specialise
 from engine.backends.cpu.runtime.clock import clock_functions, ticks
 from engine.backends.cpu.runtime.contention import ACTIVE, GRAIN, SHORTEST_STALL, contention_functions
 from engine.backends.cpu.runtime.contention import WORDS as CONTENTION_WORDS
-from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SMALL_BATCH
+from engine.backends.cpu.runtime.sampling_block import DONE, END, ENDS, RESULT, RESULTS, STEPS
+from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, POSITIONS, ROWS, SERIAL, SMALL_BATCH, TOKENS
 
 LINE = 8
 """int64 words of a cache line; words that different threads write are on different lines."""
@@ -281,6 +284,37 @@ def _replay(
     return 0
 
 
+def _decode(
+    control: int, program: int, stages: int, stage_count: int, step: int, counters: int, helpers: int,
+    stamps: int, scratch: int, block: int, published: int,
+) -> int:  # fmt: skip
+    """Run the steps that a sampling block asks for, each with the token that the one before it sampled.
+
+    The step block has the first one's token and place. Returns as `_replay` does; a call that goes on is told
+    that the program is `published`.
+    """
+    tokens, places = ld_i64(step + 8 * TOKENS), ld_i64(step + 8 * POSITIONS)
+    while ld_i64(block + 8 * DONE) < ld_i64(block + 8 * STEPS):
+        asleep = replay(
+            control, program, stages, stage_count, step, counters, helpers, stamps, scratch, published
+        )
+        if asleep:
+            return int(asleep)
+        published = 0
+        done = ld_i64(block + 8 * DONE)
+        token = ld_i64(block + 8 * (RESULTS + RESULT * done))
+        st_i64(block + 8 * DONE, done + 1)
+        if token < 0:
+            return 0
+        for i in range(ld_i64(block + 8 * ENDS)):
+            if token == ld_i64(block + 8 * (END + i)):
+                return 0
+        st_i32(tokens, token)
+        st_i32(places, ld_i32(places) + 1)
+        st_i64(step + 8 * SERIAL, ld_i64(step + 8 * SERIAL) + 1)
+    return 0
+
+
 def _help(control: int, helper: int, seen: int, scratch: int) -> int:
     """A helper thread's loop over epochs. Returns the last epoch seen (then sleep) or -1 (then end)."""
     parked = control + 8 * (PARKED + LINE * helper)
@@ -322,14 +356,15 @@ take: Any = _take
 work: Any = _work
 join: Any = _join
 publish: Any = _publish
+replay: Any = _replay
 stalled: Any = None
 admit: Any = None
 present: Any = None
 
 
 def pool_functions(jit: Jit, part: Jit) -> dict[str, Any]:
-    """The functions of a thread pool: `jit` compiles `ticks`, `replay` and `help`, which Python calls, and
-    `part` the others.
+    """The functions of a thread pool: `jit` compiles `ticks`, `replay`, `decode` and `help`, which Python
+    calls, and `part` the others.
     """
     word, void = types.int64, types.void
     parts: dict[str, Any] = {
@@ -349,6 +384,8 @@ def pool_functions(jit: Jit, part: Jit) -> dict[str, Any]:
     made(_work, "work", void, 13)
     made(_join, "join", void, 5)
     made(_publish, "publish", word, 7)
+    made(_replay, "replay", word, 10)
+    made(_decode, "decode", word, 11, jit)
     made(_replay, "replay", word, 10, jit)
     made(_help, "help", word, 4, jit)
     return {**parts, **clock_functions(jit)}

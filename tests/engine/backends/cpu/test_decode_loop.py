@@ -14,6 +14,7 @@ import pytest
 from engine.backends.cpu import decode_loop as ahead
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.decode_loop import CpuDecodeLoop, decode_loop_of
+from engine.backends.cpu.kernels import sample
 from engine.backends.decode_loop import KEPT_LOGITS, SamplingPlan
 from engine.core import PAGE_TOKENS
 from engine.models.base import Model
@@ -22,6 +23,7 @@ from engine.sampling import passes
 from engine.sampling.sampler import Sampler
 from engine.settings import CacheSettings, SamplerSettings
 from engine.tensors import Floats, Ints
+from tests.engine.backends.cpu.host_sampling import HostSampling
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.cases.recurrent import RECURRENT_CASES
 from tests.engine.models.oracle import load
@@ -33,10 +35,11 @@ WARM = SamplingPlan(SIZE, ((passes.KEEP_TOP, 40.0), (passes.SCALE, 0.8)))
 PAGES = np.arange(3, dtype=np.int32)
 
 
-class Rows:
+class Rows(HostSampling):
     """Answers as a function of the token and its place, after `seconds` of a clock that stands else."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.ran: list[tuple[int, int]] = []
         self.now, self.seconds, self.broken = 0.0, 0.001, -1
         self.pages: Any = None
@@ -53,11 +56,6 @@ class Rows:
         return logits
 
 
-@pytest.fixture(autouse=True)
-def _small_vocabularies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "MIN_SCANNED", 1)
-
-
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
     rows = Rows()
@@ -66,7 +64,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
 
 
 def begun(rows: Rows, plan: SamplingPlan = GREEDY, ids: tuple[int, ...] = (3, 4)) -> CpuDecodeLoop:
-    loop = decode_loop_of(rows, plan, SIZE)
+    loop = decode_loop_of(rows, rows.sampling, plan, SIZE)
     assert loop is not None
     loop.start(ids, PAGES, lambda place: place % 7 / 7)
     return loop
@@ -195,18 +193,28 @@ def test_what_was_drawn_is_forgotten_with_a_new_start(rows: Rows) -> None:
     ],
 )
 def test_plans(rows: Rows, plan: SamplingPlan, taken: bool) -> None:
-    assert (decode_loop_of(rows, plan, SIZE) is not None) == taken
-
-
-def test_small_vocabularies_are_the_hosts(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "MIN_SCANNED", SIZE + 1)
-    assert decode_loop_of(rows, GREEDY, SIZE) is None
+    assert (decode_loop_of(rows, rows.sampling, plan, SIZE) is not None) == taken
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    model = load(write_gguf(tmp_path_factory.mktemp("cpu") / "m.gguf", TINY, "Q8_0"), CpuBackend(threads=2))
-    yield model
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_gguf(tmp_path_factory.mktemp("cpu") / "m.gguf", TINY, "Q8_0")
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> Iterator[Model]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sample, "MIN_SCANNED", 1)
+        model = load(path, CpuBackend(threads=2))
+        yield model
+    model.close()
+
+
+def test_small_vocabularies_are_the_hosts(path: Path) -> None:
+    model = load(path, CpuBackend(threads=1))
+    cache = PagedCache(model, CacheSettings(context_length=64, memory=1))
+    assert cache.decode_loop(SamplingPlan(TINY.vocab_size, greedy=True)) is None
+    cache.close()
     model.close()
 
 
@@ -237,7 +245,8 @@ def test_a_models_tokens_and_scores_are_those_of_its_passes(model: Model) -> Non
     fresh.close()
 
 
-def test_a_recurrent_model_has_none(tmp_path: Path) -> None:
+def test_a_recurrent_model_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample, "MIN_SCANNED", 1)
     model = load(write_checkpoint(RECURRENT_CASES[0], tmp_path / "m"), CpuBackend(threads=1))
     cache = PagedCache(model, CacheSettings(context_length=64, memory=1))
     assert cache.recurrent
