@@ -55,13 +55,13 @@ def _user() -> str:
         return ""
 
 
-def last_lines(path: Path, count: int = _LOG_LINES) -> list[str]:
+def last_lines(path: Path) -> list[str]:
     """The last lines of a file, of which only the end is read; empty if there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _LOG_BYTES))
-            return file.read().decode("utf-8", "replace").splitlines()[-count:]
+            return file.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
     except OSError:
         return []
 

@@ -71,9 +71,9 @@ class ApiError(Exception):
         self.failure = failure
 
 
-def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+def bad_request(message: str, param: str | None = None) -> ApiError:
     """An error of status 400."""
-    return ApiError(Failure(400, message, param=param, code=code))
+    return ApiError(Failure(400, message, param=param))
 
 
 def busy(message: str) -> ApiError:

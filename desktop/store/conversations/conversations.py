@@ -366,13 +366,11 @@ class ConversationStore:
         """
         return self._search.find(query, limit, before)
 
-    def search_rest(
-        self, query: str, found: Collection[int] = (), before: int | None = None
-    ) -> Iterator[tuple[SearchHit, ...]]:
+    def search_rest(self, query: str, found: Collection[int] = ()) -> Iterator[tuple[SearchHit, ...]]:
         """All hits except the ids in `found`, likeliest messages first; yields a tuple, often empty, every
         few ms.
         """
-        return self._search.scan(query, found, before)
+        return self._search.scan(query, found)
 
     def _set(self, conversation_id: int, assignment: str, *values: object) -> None:
         changed = self._database.execute(

@@ -99,9 +99,7 @@ class Search:
                 cost += _cost(rows)
         return tuple(hits[:limit])
 
-    def scan(
-        self, query: str, found: Collection[int] = (), before: int | None = None
-    ) -> Iterator[tuple[SearchHit, ...]]:
+    def scan(self, query: str, found: Collection[int] = ()) -> Iterator[tuple[SearchHit, ...]]:
         """All hits that are not in `found`: yields a tuple, often empty, every few milliseconds.
 
         First what the index offers, latest first, then every message, latest first. Nothing is locked between
@@ -110,13 +108,13 @@ class Search:
         words, known = query_words(query), set(found)
         if not words:
             return
-        for rows in self._everything(words, _END if before is None else before):
+        for rows in self._everything(words):
             hits = self._hits((row for row in rows if row[0] not in known), words)
             known.update(hit.message_id for hit in hits)
             yield tuple(hits)
 
-    def _everything(self, words: tuple[str, ...], end: int) -> Iterator[list[Row]]:
-        expression = self._expression(words)
+    def _everything(self, words: tuple[str, ...]) -> Iterator[list[Row]]:
+        expression, end = self._expression(words), _END
         for ids in self._listed(expression, end) if expression else ():
             for place in range(0, len(ids), _READ):
                 yield self._database.execute(_OF_IDS, (json.dumps(ids[place : place + _READ]),)).fetchall()

@@ -66,7 +66,6 @@ _GOOD_BITS = 3.5
 def model_choices(
     model_id: str,
     *,
-    revision: str = "main",
     target_folder: Path | None = None,
     load: LoadSettings = LoadSettings(),
     stop: threading.Event | None = None,
@@ -78,8 +77,8 @@ def model_choices(
     `DownloadError`, also if nothing in the repository can be run.
     """
     memories, disk = free_memories(load), free_disk(target_folder or models_dir())
-    listing = model_files(model_id, revision, stop=stop)
-    if revision != "main" or any(_is_weights(file) for file in listing.files):
+    listing = model_files(model_id, stop=stop)
+    if any(_is_weights(file) for file in listing.files):
         return choices_of(listing, memories, disk)
     found: list[HubChoice] = []
     for branch in model_branches(model_id, stop=stop):

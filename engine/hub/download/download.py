@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import urllib.error
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from engine.core import Downloaded, Downloading
@@ -244,13 +244,11 @@ def _only_one(target: Path, choice: HubChoice) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def _throttled(
-    events: Iterator[Downloading | Downloaded], clock: Callable[[], float] = time.monotonic
-) -> Iterator[Downloading | Downloaded]:
+def _throttled(events: Iterator[Downloading | Downloaded]) -> Iterator[Downloading | Downloaded]:
     """Drop progress events that follow too soon, except for a new stage and the last byte."""
     stage, last = "", -EVENT_SECONDS
     for event in events:
-        now = clock()
+        now = time.monotonic()
         if (
             not isinstance(event, Downloading)
             or event.stage != stage

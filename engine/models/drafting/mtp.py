@@ -158,10 +158,7 @@ class MtpModel(Model):
 
 
 def read_head(
-    checkpoint: Checkpoint,
-    main: Model,
-    prepare: Callable[[RawTensor], RawTensor] | None = None,
-    cache_dtype: str = "auto",
+    checkpoint: Checkpoint, main: Model, prepare: Callable[[RawTensor], RawTensor] | None = None
 ) -> Generator[Loading, None, MtpModel]:
     """Load the head that a file has for `main`, the model of the same file.
 
@@ -186,5 +183,5 @@ def read_head(
     made = _build(loader, *form)
     slots: dict[str, Any] = {}
     model = MtpModel(main, form[0], made, Weights(seen.parameters, loader.bytes, loader.expert_bytes, slots))
-    yield from model.prepare(cache_dtype)
+    yield from model.prepare()
     return model

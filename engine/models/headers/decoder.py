@@ -227,9 +227,9 @@ def hf_architecture(config: Mapping[str, Any]) -> str:
     return names[0]
 
 
-def hf_windows(keys: Keys, layers: int, name: str = "sliding_window", default: int = 0) -> tuple[int, ...]:
+def hf_windows(keys: Keys, layers: int, name: str = "sliding_window") -> tuple[int, ...]:
     """One sliding window for every layer, read from the key `name` (null: none); () when there is none."""
-    window = keys.integer(name, 0, MAX_CONTEXT, 0 if keys.has(name) else default)
+    window = keys.integer(name, 0, MAX_CONTEXT, 0)
     return (window,) * layers if window else ()
 
 

@@ -157,23 +157,17 @@ class StopRules:
         )
 
     @classmethod
-    def from_conditions(
-        cls,
-        conditions: Sequence[int | str | StopCondition],
-        own_ids: Iterable[int] = (),
-        *,
-        keep_stop: bool = False,
-    ) -> Self:
+    def from_conditions(cls, conditions: Sequence[int | str | StopCondition]) -> Self:
         """The rules that `conditions` combine to: ints are token ids, strings are stop strings.
 
-        Only `own_ids` and the given ids end the reply. The strictest of several limits counts. Raises
+        Only the given ids end the reply. The strictest of several limits counts. Raises
         ValueError for anything else, including booleans, negative ints and empty strings.
         """
         objects = [_as_object(condition) for condition in conditions]
         counts = [condition.count for condition in objects if isinstance(condition, MaxTokens)]
         seconds = [condition.seconds for condition in objects if isinstance(condition, TimeLimit)]
         return cls(
-            token_ids=frozenset(own_ids).union(
+            token_ids=frozenset[int]().union(
                 *(condition.ids for condition in objects if isinstance(condition, StopTokens))
             ),
             strings=tuple(
@@ -189,7 +183,6 @@ class StopRules:
             ),
             time_limit=min(seconds, default=0.0),
             loops=tuple(condition for condition in objects if isinstance(condition, Loop)),
-            keep_stop=keep_stop,
         )
 
 

@@ -39,17 +39,16 @@ def test_rules_of_a_list_of_conditions() -> None:
     rules = StopRules.from_conditions(
         [7, "###", StopTokens(frozenset((1, 2))), StopStrings(("x", "y")), StopRegex("a+"), MaxTokens(9),
         MaxTokens(5), MinTokens(1),
-         MinTokens(2), TimeLimit(3), TimeLimit(2.5), Loop(8, 2), Loop(64, 4)],
-        keep_stop=True,
+         MinTokens(2), TimeLimit(3), TimeLimit(2.5), Loop(8, 2), Loop(64, 4)]
     )  # fmt: skip
     assert rules == StopRules(
-        frozenset((1, 2, 7)), ("###", "x", "y"), ("a+",), 5, 2, 2.5, (Loop(8, 2), Loop(64, 4)), True
+        frozenset((1, 2, 7)), ("###", "x", "y"), ("a+",), 5, 2, 2.5, (Loop(8, 2), Loop(64, 4))
     )
     assert StopRules.from_conditions([]) == StopRules(frozenset())
     assert StopRules.from_conditions([0, MaxTokens(1), MinTokens(0)]) == StopRules(
         frozenset((0,)), max_tokens=1
     )
-    assert StopRules.from_conditions(["x"], own_ids=[2]) == StopRules(frozenset((2,)), ("x",))
+    assert StopRules.from_conditions(["x", 2]) == StopRules(frozenset((2,)), ("x",))
 
 
 @pytest.mark.parametrize("condition", [True, False, "", -1, 1.5, None, b"x", ("x",), [3]])
