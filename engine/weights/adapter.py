@@ -41,7 +41,8 @@ class LowRank:
 class Adapter:
     """An adapter's low-rank updates by module name, as in the model that it was trained on.
 
-    `whole` are matrices (N, K) and `biases` vectors (N,) that take the place of the module's own.
+    `whole` are matrices (N, K) and `biases` vectors (N,) that take the place of the module's own; so do the
+    rows of `tokens`, (n, K), that of n tokens each, of which the numbers come first.
     `architecture` is the general.architecture of the GGUF files whose names and orders of rows it has; "": it
     has those of a Hugging Face folder.
     """
@@ -50,6 +51,7 @@ class Adapter:
     modules: Mapping[str, LowRank]
     whole: Mapping[str, RawTensor] = field(default_factory=dict)
     biases: Mapping[str, RawTensor] = field(default_factory=dict)
+    tokens: Mapping[str, tuple[tuple[int, ...], RawTensor]] = field(default_factory=dict)
     architecture: str = ""
 
 

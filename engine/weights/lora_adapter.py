@@ -16,7 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.errors import ModelNotFound, UnsupportedModel
+from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
+from engine.printable import one_line
+from engine.tensors import RawTensor
 from engine.weights.adapter import (
     Adapter,
     LowRank,
@@ -39,10 +41,11 @@ _NAME = re.compile(
     r"(?:base_model\.model\.)?(?P<module>.+?)\."
     r"(?:lora_(?P<side>[AB])(?:\.[^.]+)?\.(?P<what>weight|bias)"
     r"|(?P<magnitude>lora_magnitude_vector)(?:\.[^.]+)*"
+    r"|(?P<tokens>token_adapter\.trainable_tokens_delta)(?:\.[^.]+)*"
     r"|(?:base_layer\.|modules_to_save\.(?:[^.]+\.)?)?(?P<whole>weight|bias))"
 )
 _REFUSED = (
-    "trainable_token_indices", "layer_replication", "alora_invocation_tokens", "use_qalora", "use_bdlora",
+    "layer_replication", "alora_invocation_tokens", "use_qalora", "use_bdlora",
     "arrow_config", "kasa_config", "target_parameters",
 )  # fmt: skip
 """Fields of PEFT's LoraConfig that give an adapter another meaning."""
@@ -104,9 +107,44 @@ def _read_folder(folder: Path) -> Adapter:
         if magnitude is not None and bias is not None:
             raise unsupported(folder.name, "use_dora, lora_bias")
         modules[module] = LowRank(down, up, scale, magnitude, bias)
-    if not modules:
+    tokens = _tokens(folder, config, found["tokens"])
+    if not modules and not tokens:
         raise no_matrices(folder.name, file.name)
-    return Adapter(folder, modules, found["weight"], found["bias"])
+    return Adapter(folder, modules, found["weight"], found["bias"], tokens=tokens)
+
+
+def _tokens(
+    folder: Path, config: Mapping[str, Any], found: Mapping[str, FileTensor]
+) -> dict[str, tuple[tuple[int, ...], RawTensor]]:
+    """The tokens of `trainable_token_indices` (a list, or one for each module) with their rows, by module.
+
+    Raises `BadCheckpoint` where one is missing.
+    """
+    said = config.get("trainable_token_indices")
+    out: dict[str, tuple[tuple[int, ...], RawTensor]] = {}
+    for module, rows in found.items():
+        numbers = said
+        if isinstance(said, dict):
+            numbers = next((said[key] for key in said if f".{module}".endswith(f".{key}")), None)
+        chosen = tuple(numbers) if isinstance(numbers, list) else ()
+        valid = all(type(each) is int and each >= 0 for each in chosen)
+        if not valid or not len(set(chosen)) == len(chosen) == rows.shape[0] > 0:
+            raise _no_tokens(folder, module)
+        out[module] = chosen, rows
+    if said and not out:
+        raise _no_tokens(folder, next(iter(said)) if isinstance(said, dict) else "embed_tokens")
+    return out
+
+
+def _no_tokens(folder: Path, module: str) -> BadCheckpoint:
+    return BadCheckpoint(
+        _(
+            "{folder}: the tokens of trainable_token_indices and the rows of {module} do not belong "
+            "together; download the adapter again.",
+            folder=folder.name,
+            module=one_line(str(module))[:100],
+        )
+    )
 
 
 def _check_kind(folder: Path, config: Mapping[str, Any]) -> None:
@@ -135,9 +173,9 @@ def _check_kind(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _found(folder: Path, tensors: list[FileTensor]) -> dict[str, dict[str, FileTensor]]:
-    """{"A", "B", "B bias", "magnitude", "weight" or "bias": {module: tensor}}."""
+    """{"A", "B", "B bias", "magnitude", "tokens", "weight" or "bias": {module: tensor}}."""
     found: dict[str, dict[str, FileTensor]] = {
-        kind: {} for kind in ("A", "B", "B bias", "magnitude", "weight", "bias")
+        kind: {} for kind in ("A", "B", "B bias", "magnitude", "tokens", "weight", "bias")
     }
     for tensor in tensors:
         match = _NAME.fullmatch(tensor.name)
@@ -146,8 +184,8 @@ def _found(folder: Path, tensors: list[FileTensor]) -> dict[str, dict[str, FileT
         if match["side"]:
             kind = match["side"] + (" bias" if match["what"] == "bias" else "")
         else:
-            kind = "magnitude" if match["magnitude"] else match["whole"]
-        dimensions = 2 if kind in ("A", "B", "weight") else 1
+            kind = "magnitude" if match["magnitude"] else "tokens" if match["tokens"] else match["whole"]
+        dimensions = 2 if kind in ("A", "B", "tokens", "weight") else 1
         if kind not in found or len(tensor.shape) != dimensions or match["module"] in found[kind]:
             raise not_lora(folder.name, tensor)
         found[kind][match["module"]] = tensor

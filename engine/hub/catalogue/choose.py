@@ -57,6 +57,10 @@ WORK_BYTES = 512 << 20
 """
 _UNPACKED = re.compile(r"(?:UD-)?(?:IQ([123])_|NVFP(4))")
 """Types that loading unpacks to 16 bits, so that they need more memory than their files."""
+_EXL3_GROWTH = 4
+"""About how much larger EXL3 becomes in memory, as F16: most folders have 3 to 5 bits a weight, and the hub's
+number of parameters counts packed ones.
+"""
 _LOSSLESS_BITS = 8.8
 """Bits of 8-bit types with their scales; more bits cost memory and speed without a visible gain."""
 _GOOD_BITS = 3.5
@@ -121,9 +125,10 @@ def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[Hu
                     id=listing.model.id,
                 )
             )
-        needed = _memory(
-            title, sum(file.size for file in files if _is_weights(file)), listing.model.parameters
-        )
+        weights = sum(file.size for file in files if _is_weights(file))
+        if listing.model.quantisation == "exl3" and form != "gguf":
+            weights *= _EXL3_GROWTH
+        needed = _memory(title, weights, listing.model.parameters)
         total = sum(file.size for file in files)
         choice = HubChoice(listing.model.id, listing.revision, title, form, files, total, needed)
         found.append(

@@ -73,6 +73,8 @@ def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> N
                 mine = bias if order is None else bias[order]
                 old = np.float32(0) if linear.bias is None else linear.bias
                 _of(sums, linear).add_bias(np.float32(strength) * (mine - old))
+        for module, (numbers, tensor) in adapter.tokens.items():
+            _add_tokens(model, slots[module], numbers, tensor.dequantise(), strength, sums)
     for made in sums.values():
         _finish(model, made)
     for old_changes in model.adapted:
@@ -134,6 +136,29 @@ def _add_to_table(model: Model, slot: Slot, change: LowRank, strength: float, su
         made.whole = product if made.whole is None else made.whole + product
 
 
+def _add_tokens(
+    model: Model, slot: Slot, numbers: Sequence[int], rows: Floats, strength: float, sums: dict[int, _Sum]
+) -> None:
+    """Put `rows` in the place of those of the tokens `numbers`; with tied tables in the head, too, as PEFT
+    does. Of a head, that is a product of low rank: for each token, where it is and what is added there.
+    """
+    ((table, _order),) = slot.linears
+    added = np.float32(strength) * (rows - model.stored(table.weight)[list(numbers)])
+    heads = [] if slot.is_embedding else [table]
+    if slot.is_embedding:
+        made = _of(sums, table)
+        made.scale(np.float32(1))
+        if made.whole is None:
+            made.whole = np.zeros(table.weight.shape, np.float32)
+        made.whole[list(numbers)] += added
+        heads = [model.parts.head] if model.config.tied else []
+    for head in heads:
+        places = np.zeros((head.weight.shape[0], len(numbers)), np.float32)
+        places[list(numbers), np.arange(len(numbers))] = 1
+        pair = _load(model, "tokens", added), _load(model, "tokens", places)
+        _of(sums, head).changes.pairs.append(pair)
+
+
 def _rows(matrix: Floats, order: Order) -> Floats:
     """The rows `order` of a matrix (N, K); zeros for -1."""
     rows = matrix[order]
@@ -181,6 +206,11 @@ def _checked(model: Model, adapter: Adapter) -> Mapping[str, Slot]:
         if slot.is_embedding:
             raise _missing(adapter, module)
         _check_shape(adapter, module, slot, tensor.shape[0], slot.columns)
+    for module, (numbers, tensor) in adapter.tokens.items():
+        slot = _slot(model, slots, adapter, module)
+        if not slot.is_embedding and slot.linears[0][0] is not model.parts.head:
+            raise _missing(adapter, module)
+        _check_shape(adapter, module, slot, max(slot.rows, *(n + 1 for n in numbers)), tensor.shape[1])
     return slots
 
 

@@ -367,3 +367,12 @@ def test_folders_of_different_choices_differ(kinds: set[tuple[str, str]]) -> Non
 
 def test_free_disk_of_a_missing_folder(tmp_path: Path) -> None:
     assert free_disk(tmp_path / "not" / "there") == pytest.approx(free_disk(tmp_path), rel=0.2)
+
+
+def test_memory_of_exl3() -> None:
+    """Its matrices are held as F16."""
+    files = ["config.json", ("model.safetensors", 3 * GIB)]
+    (packed,), (plain,) = choices(files, quantisation="exl3"), choices(files, quantisation="exl2")
+    assert packed.bytes == plain.bytes
+    assert 12 * GIB < packed.memory_bytes < 15 * GIB
+    assert plain.memory_bytes < 4 * GIB

@@ -115,7 +115,11 @@ def test_patterns_and_names(tmp_path: Path) -> None:
 BAD: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
     "kind": ({"peft_type": "PROMPT_TUNING"}, UnsupportedModel, "only LoRA"),
     "dora": ({"use_dora": True}, UnsupportedModel, "use_dora"),
-    "tokens": ({"trainable_token_indices": [5]}, UnsupportedModel, "trainable_token_indices"),
+    "tokens": (
+        {"trainable_token_indices": [5]},
+        BadCheckpoint,
+        "trainable_token_indices and the rows of emb",
+    ),
     "alpha": ({"lora_alpha": "much"}, BadCheckpoint, "lora_alpha"),
     "pattern": ({"alpha_pattern": {"(a+)+": 4}}, UnsupportedModel, "sets alpha_pattern '"),
     "broken pattern": ({"alpha_pattern": {"(": 4}}, UnsupportedModel, "sets alpha_pattern '"),

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from engine.backends.cpu.backend import CpuBackend
-from engine.errors import BadSetting, EngineError, UnsupportedModel
+from engine.errors import BadCheckpoint, BadSetting, EngineError, UnsupportedModel
 from engine.models.lora.apply import apply_adapters
 from engine.weights.lora_adapter import open_adapter
 from tests.engine.models.oracle import load, logits
@@ -173,4 +173,73 @@ def test_no_place(tmp_path: Path, tensors: dict[str, Floats]) -> None:
     error: type[EngineError] = BadSetting
     with pytest.raises(error, match=next(iter(tensors)).split(".")[0]):
         apply_adapters(model, [(adapter, 1.0)])
+    np.testing.assert_array_equal(logits(model, IDS), plain)
+
+
+TOKENS = [77, 5, 300]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("form", ["folder", "gguf"])
+@pytest.mark.parametrize("modules", ["list", "dict"])
+def test_trained_tokens(tmp_path: Path, form: str, tied: bool, modules: str) -> None:
+    """`trainable_token_indices`: rows of some tokens take the place of the table's, and with tied tables of
+    the head's, too; PEFT 0.21.2's own logits of such adapters were the same.
+    """
+    tiny, rng = TINY.but(tied=tied), np.random.default_rng(4)
+    weights = dict(tiny_weights(tiny))
+    path = (
+        write_folder(tmp_path / "m", tiny)
+        if form == "folder"
+        else write_gguf(tmp_path / "m.gguf", tiny, "F32")
+    )
+    rows = {"model.embed_tokens": rng.standard_normal((3, tiny.width), np.float32)}
+    indices: Any = TOKENS if modules == "list" else {"embed_tokens": TOKENS}
+    if modules == "dict" and not tied:
+        rows["lm_head"], indices["lm_head"] = rng.standard_normal((3, tiny.width), np.float32), TOKENS
+    query = LAYER + "self_attn.q_proj"
+    low = {f"{query}.lora_A.weight": rng.standard_normal((2, tiny.width), np.float32)}
+    low[f"{query}.lora_B.weight"] = rng.standard_normal((tiny.heads * tiny.head_dim, 2), np.float32)
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "trainable_token_indices": indices}
+    delta = ".token_adapter.trainable_tokens_delta"
+    write(tmp_path / "a", {module + delta: values for module, values in rows.items()} | low, config)
+    for module, values in rows.items():
+        changed = weights[module + ".weight"].copy()
+        changed[TOKENS] += np.float32(0.5) * (values - changed[TOKENS])
+        weights[module + ".weight"] = changed
+    product = low[f"{query}.lora_B.weight"] @ low[f"{query}.lora_A.weight"]
+    weights[query + ".weight"] = weights[query + ".weight"] + np.float32(0.5) * product
+    save_file(weights, write_folder(tmp_path / "merged", tiny) / "model.safetensors")
+    model, ids = load(path), [5, 1, 77, 77, 300, *IDS]
+    plain = logits(model, ids)
+    apply_adapters(model, [(open_adapter(tmp_path / "a"), 0.5)])
+    found = logits(model, ids)
+    np.testing.assert_allclose(found, logits(load(tmp_path / "merged"), ids), atol=2e-4)
+    assert np.abs(found - plain)[:, TOKENS].max() > 0.1
+    apply_adapters(model, [])
+    np.testing.assert_array_equal(logits(model, ids), plain)
+
+
+@pytest.mark.parametrize(
+    ("indices", "module", "rows", "kind", "message"),
+    [
+        ([5, 6, 7], "model.embed_tokens", 2, BadCheckpoint, "rows of model.embed_tokens do not belong"),
+        ([5, 5], "model.embed_tokens", 2, BadCheckpoint, "do not belong together"),
+        ([5, -1], "model.embed_tokens", 2, BadCheckpoint, "do not belong together"),
+        ({"lm_head": [5, 6]}, "model.embed_tokens", 2, BadCheckpoint, "do not belong together"),
+        (None, "model.embed_tokens", 2, BadCheckpoint, "do not belong together"),
+        ([5, 307], "model.embed_tokens", 2, BadSetting, "a matrix of 308 x 96, but it has 307 x 96"),
+        ([5, 6], LAYER + "self_attn.q_proj", 2, BadSetting, "self_attn.q_proj"),
+    ],
+)  # fmt: skip
+def test_tokens_that_do_not_fit(
+    tmp_path: Path, indices: Any, module: str, rows: int, kind: type[EngineError], message: str
+) -> None:
+    model = load(write_folder(tmp_path / "m", TINY))
+    plain = logits(model, IDS)
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "trainable_token_indices": indices}
+    name = module + ".token_adapter.trainable_tokens_delta"
+    write(tmp_path / "a", {name: np.ones((rows, 96), np.float32)}, config)
+    with pytest.raises(kind, match=message):
+        apply_adapters(model, [(open_adapter(tmp_path / "a"), 1.0)])
     np.testing.assert_array_equal(logits(model, IDS), plain)
