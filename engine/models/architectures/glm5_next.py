@@ -5,6 +5,7 @@ rows as in DeepSeek V4. Vision is left out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,16 +15,29 @@ from engine.models.architecture import Architecture
 from engine.models.architectures.deepseek import by_sigmoid
 from engine.models.architectures.deepseek_sparse import INDEXED
 from engine.models.architectures.deepseek_v4 import hyper_connections
+from engine.models.architectures.hunyuan_4 import MOST_STREAMS
+from engine.models.architectures.kimi_linear import GGUF_NAMES as KIMI_GGUF
+from engine.models.architectures.kimi_linear import adapted
 from engine.models.config import ModelConfig
-from engine.models.config.experts import Experts
-from engine.models.config.indexer import Indexer
+from engine.models.config.experts import Experts, Limits
+from engine.models.config.hyper import HyperConnections
+from engine.models.config.indexer import Indexer, IndexerNames
 from engine.models.config.recurrent import SeparateDelta
-from engine.models.headers.decoder import MAX_CONTEXT, hf_layer_types, refuse_other, refuse_other_than_silu
-from engine.models.headers.experts import gate_limits, hf_experts, hf_groups
+from engine.models.headers.decoder import (
+    MAX_CONTEXT,
+    MAX_LAYERS,
+    all_layers,
+    gguf_decoder,
+    hf_layer_types,
+    refuse_other,
+    refuse_other_than_silu,
+)
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gate_limits, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
-from engine.models.headers.latent import hf_latent_decoder
+from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_decoder
 from engine.models.headers.sparse import full_layers, indexers
 from engine.models.names import RecurrentNames
+from engine.tensors import RawTensor
 from engine.words import _
 
 _AT, _LINEAR, _INDEXED = "self_attn.", "linear_attention", "indexed_attention"
@@ -40,6 +54,15 @@ HF_NAMES = replace(
         key=_AT + "k_proj", value=_AT + "v_proj", decay_up=_AT + "f_b_proj", gate_up=_AT + "g_b_proj",
         convolutions=(_AT + "q_conv1d", _AT + "k_conv1d", _AT + "v_conv1d"),
     ),
+)  # fmt: skip
+assert KIMI_GGUF.recurrent is not None
+GGUF_NAMES = replace(
+    KIMI_GGUF, hyper_attention="hc_attn_{}.weight", hyper_mlp="hc_ffn_{}.weight",
+    indexer=IndexerNames(
+        "indexer.attn_q_b", "indexer.attn_k", "indexer.k_norm", "indexer.proj",
+        gates="indexer_compressor_gate.weight", bias="indexer_compressor_ape.weight",
+    ),
+    recurrent=replace(KIMI_GGUF.recurrent, rate_dims=1),
 )  # fmt: skip
 _DEFAULTS = {
     "n_routed_experts": 288, "n_shared_experts": 1, "moe_intermediate_size": 2048, "num_experts_per_tok": 8,
@@ -65,8 +88,60 @@ def from_hf(keys: Keys) -> ModelConfig:
         recurrent_layers=frozenset(range(layers)) - frozenset(indexed),
         hyper=hyper_connections(keys, mean=True), experts=_experts(keys, layers),
         mlp_limits=(limits,) * layers, expert_limits=(limits,) * layers,
-        indexer=_indexer(keys, shape, indexed),
+        indexer=_indexer(keys, shape["context_length"], indexed, full_layers(keys, layers)),
     )  # fmt: skip
+
+
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`glm5-next`, with a list of key/value heads, 0 where there is delta attention."""
+    layers = keys.integer("block_count", 1, MAX_LAYERS)
+    layers -= keys.integer("nextn_predict_layers", 0, layers - 1, 0)
+    counts = all_layers(keys.integers("attention.head_count_kv", 0, _MOST), "attention.head_count_kv", layers)
+    indexed = [layer for layer, count in enumerate(counts) if count]
+    keys = keys.replaced("block_count", layers).replaced("attention.head_count_kv", 1)
+    dim, taps = keys.integer("kda.head_dim", 1, _MOST), keys.integer("ssm.conv_kernel", 2, 64)
+    bound = -keys.number("kda.gate_lower_bound", -1e6, 0.0, 0.0)
+    keys, kind = gguf_latent(keys, rotated=False)
+    shape: dict[str, Any] = gguf_decoder(
+        keys.replaced("rope.dimension_count", 2), tensors, "glm5-next", handled=GGUF_EXPERT_KEYS
+    )
+    heads, eps = shape["heads"], shape["norm_eps"]
+    delta = SeparateDelta(heads, heads, dim, dim, taps, eps, "sigmoid", decays="key", rank=dim, bound=bound)
+    experts = gguf_experts(keys, shape, scores="sigmoid")
+    config = ModelConfig(
+        **shape | cache_shape(kind) | {"rope": None, "latent": replace(kind, norm_eps=eps)},
+        attention_scale=kind.query_dim**-0.5, recurrent=delta, experts=experts,
+        recurrent_layers=frozenset(range(layers)) - frozenset(indexed),
+        mlp_limits=_limits(keys, "swiglu_clamp_shexp", layers),
+        expert_limits=_limits(keys, "swiglu_clamp_exp", layers),
+        hyper=HyperConnections(
+            keys.integer("hyper_connection.count", 1, MOST_STREAMS), 2.0,
+            keys.number("hyper_connection.epsilon", 0.0, 1.0),
+            keys.integer("hyper_connection.sinkhorn_iterations", 1, 1 << 10), mean=True,
+        ),
+    )  # fmt: skip
+    return replace(config, indexer=_gguf_indexer(keys, config, indexed))
+
+
+def _limits(keys: Keys, name: str, layers: int) -> tuple[Limits | None, ...]:
+    """The limits of each layer; () if the file has none."""
+    found = keys.numbers(name, 0.0, 1e6)
+    limits = all_layers(found, name, layers) if found else ()
+    return tuple(gate_limits(name, limit) if limit else None for limit in limits)
+
+
+def _gguf_indexer(keys: Keys, config: ModelConfig, indexed: list[int]) -> Indexer | None:
+    """The indexer of these layers, of which those that share a choice have none of their own."""
+    if not indexed:
+        return None
+    at = "attention.indexer."
+    own = keys.renamed(
+        index_topk=at + "top_k", index_kpool=at + "kpool", index_n_heads=at + "head_count",
+        index_head_dim=at + "key_length",
+    )  # fmt: skip
+    flags = keys.flags(at + "types", config.layers)
+    full = [layer for layer in range(config.layers) if not flags or flags[layer]]
+    return _indexer(own, config.context_length, indexed, full)
 
 
 def _delta(keys: Keys, eps: float) -> SeparateDelta:
@@ -100,8 +175,8 @@ def _bound(keys: Keys, own: Keys) -> float:
     return bound
 
 
-def _indexer(keys: Keys, shape: dict[str, Any], indexed: list[int]) -> Indexer | None:
-    """The indexer, whose keys are pooled over blocks."""
+def _indexer(keys: Keys, context: int, indexed: list[int], full: list[int]) -> Indexer | None:
+    """The indexer, whose keys are pooled over blocks; those of the layers `full` are their own."""
     if not indexed:
         return None
     budget, block = keys.integer("index_topk", 1, MAX_CONTEXT, 2048), keys.integer("index_kpool", 1, 64, 16)
@@ -117,7 +192,7 @@ def _indexer(keys: Keys, shape: dict[str, Any], indexed: list[int]) -> Indexer |
         keys.integer("index_n_heads", 1, 1 << 10, 32), keys.integer("index_head_dim", 1, 1 << 12, 128),
         budget // block, block, pooled=True,
     )  # fmt: skip
-    made = indexers(own, shape["context_length"], full_layers(keys, shape["layers"]), indexed)
+    made = indexers(own, context, full, indexed)
     return replace(made, pooling="gates")
 
 
@@ -133,6 +208,6 @@ def _experts(keys: Keys, layers: int) -> Experts | None:
 
 
 GLM_5_NEXT = Architecture(
-    (), ("Glm5NextForConditionalGeneration",), from_hf, None, HF_NAMES, None,
-    prefixes=("-model.language_model.", "", "-language_model.", "-"),
+    ("glm5-next",), ("Glm5NextForConditionalGeneration",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES,
+    prefixes=("-model.language_model.", "", "-language_model.", "-"), adapt=adapted,
 )  # fmt: skip

@@ -88,15 +88,15 @@ def gguf_scale(keys: Keys, rope: RopeConfig) -> tuple[RopeConfig, float]:
     return replace(rope, magnitude=1.0), yarn_magnitude(factor, weight) ** 2
 
 
-def gguf_latent(keys: Keys, value_dim: int = 0) -> tuple[Keys, LatentAttention]:
+def gguf_latent(keys: Keys, value_dim: int = 0, *, rotated: bool = True) -> tuple[Keys, LatentAttention]:
     """The latent attention of a GGUF file, and the keys with the shape of its cache in place of their own.
 
-    Newer files have the sizes of heads under keys of their own. `value_dim` stands for an absent one. Raises
-    `BadCheckpoint`.
+    Newer files have the sizes of heads under keys of their own. `value_dim` stands for an absent one. Unless
+    it is `rotated`, no part of a key need have rope. Raises `BadCheckpoint`.
     """
     newer = keys.raw("attention.key_length_mla") is not None
     ends = ("_mla", "_mla") if newer else ("", "")
-    rope_dim = keys.integer("rope.dimension_count", 2, _MOST)
+    rope_dim = keys.integer("rope.dimension_count", 2 if rotated else 0, _MOST)
     query_dim = keys.integer("attention.key_length" + ends[0], rope_dim + 1, 2 * _MOST)
     kind = LatentAttention(
         keys.integer("attention.kv_lora_rank", 1, _MOST),

@@ -137,7 +137,7 @@ def text_only(tensors: Tensors) -> Tensors:
     """The text model alone, without the vision encoder and without its prefix."""
     out = {}
     for name, values in tensors.items():
-        if not re.match(r"(model\.)?(vision_tower|multi_modal_projector)\.", name):
+        if not re.match(r"(model\.)?(vision_tower|visual|multi_modal_projector)\.", name):
             plain = re.sub(r"^model\.language_model\.", "model.", name)
             out[re.sub(r"^language_model\.", "", plain)] = values
     return out

@@ -70,6 +70,15 @@ def test_qwen_4(name: str, tmp_path: Path) -> None:
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+def test_glm_5_next(tmp_path: Path) -> None:
+    case = BY_NAME["GLM-5 next, sizes of GGUF files"]
+    file = write_case_gguf(case, write_checkpoint(case, tmp_path / "m"), tmp_path / "m.gguf")
+    expected = by_llama_cpp(file, ids(case.length))
+    assert expected.std() > 0.5
+    found = logits(load(file), ids(case.length), context=CONTEXT)
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
 def test_hunyuan_4(tmp_path: Path) -> None:
     case = BY_NAME["Hunyuan 4"]
     case = replace(case, settings={**case.settings, "hc_mult": 4})

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
+
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
+from tests.engine.models.cases.latent_attention import absorbed
 from tests.engine.models.cases.ling_minimax import LINEAR
 from tests.engine.models.gguf_form import GgufForm, stacked_experts
 
@@ -168,6 +171,66 @@ def in_memory(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return config, out
 
 
+GLM_AS_GGUF: dict[str, Any] = {
+    **GLM, "linear_num_heads": 4, "hc_mult": 4, "mlp_layer_types": ["dense", *["sparse"] * 3],
+    "n_shared_experts": 2,
+}  # fmt: skip
+
+
+def glm_keys(config: Config) -> dict[str, Any]:
+    rank, layers = config["kv_lora_rank"], config["num_hidden_layers"]
+    return {
+        "attention.head_count_kv": [int(kind != LINEAR) for kind in config["layer_types"]],
+        "attention.layer_norm_epsilon": 1e-6, "ssm.conv_kernel": config["linear_conv_kernel_dim"],
+        "kda.head_dim": config["linear_head_dim"], "kda.gate_lower_bound": config["linear_lower_bound"],
+        "attention.q_lora_rank": config["q_lora_rank"], "attention.kv_lora_rank": rank,
+        "rope.dimension_count": 0, "attention.key_length": rank, "attention.value_length": rank,
+        "attention.key_length_mla": config["qk_nope_head_dim"],
+        "attention.value_length_mla": config["v_head_dim"],
+        "attention.indexer.head_count": config["index_n_heads"],
+        "attention.indexer.key_length": config["index_head_dim"],
+        "attention.indexer.top_k": config["index_topk"], "attention.indexer.kpool": config["index_kpool"],
+        "attention.indexer.kpool_select_tail": True,
+        "attention.indexer.types": [kind == "full" for kind in config["indexer_types"]],
+        "hyper_connection.count": config["hc_mult"], "hyper_connection.epsilon": config["hc_eps"],
+        "hyper_connection.sinkhorn_iterations": config["hc_sinkhorn_iters"],
+        "leading_dense_block_count": 1, "expert_feed_forward_length": config["moe_intermediate_size"],
+        "expert_count": config["n_routed_experts"], "expert_shared_count": config["n_shared_experts"],
+        "expert_weights_scale": config["routed_scaling_factor"],
+        "expert_weights_norm": config["norm_topk_prob"],
+        "swiglu_clamp_exp": [config["swiglu_limit"]] * layers,
+        "swiglu_clamp_shexp": [config["swiglu_limit"]] * layers,
+    }  # fmt: skip
+
+
+def glm_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """The tensors of GLM-5 next under the names of GGUF where these are its own."""
+    own = {
+        "hc_attn_fn": "hc_attn_fn", "hc_attn_base": "hc_attn_base", "hc_attn_scale": "hc_attn_scale",
+        "hc_ffn_fn": "hc_ffn_fn", "hc_ffn_base": "hc_ffn_base", "hc_ffn_scale": "hc_ffn_scale",
+        "self_attn.indexer.index_kpool_compress_gate": "indexer_compressor_gate",
+        "self_attn.indexer.index_kpool_compress_ape": "indexer_compressor_ape",
+        "self_attn.indexer.wq_b.weight": "indexer.attn_q_b", "self_attn.indexer.wk.weight": "indexer.attn_k",
+        "self_attn.indexer.k_norm.weight": "indexer.k_norm",
+        "self_attn.indexer.weights_proj.weight": "indexer.proj",
+    }  # fmt: skip
+    out: Tensors = {}
+    for name, values in absorbed(config, tensors).items():
+        match = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", name)
+        part = match[2] if match else ""
+        if match and part in own:
+            out[f"blk.{match[1]}.{own[part]}.weight"] = values
+        elif match and part == "self_attn.indexer.k_norm.bias":
+            out[f"blk.{match[1]}.indexer.k_norm.bias"] = values
+        elif "_conv1d" in name:
+            out[name] = values[None]
+        elif name.endswith(".A_log"):
+            out[name] = -np.exp(values.reshape(-1))
+        else:
+            out[name.replace("dt_bias", "dt_proj.bias")] = values
+    return out
+
+
 DEEPSEEK_V4_CASES = (
     Case(
         "DeepSeek V4",
@@ -205,5 +268,10 @@ DEEPSEEK_V4_CASES = (
             },
             "vision_config": GLM_VISION,
         }, variant="groups, biases, decays without bounds", gpu=False,
+    ),
+    Case(
+        "GLM-5 next", "", "glm5_next", {"text_config": GLM_AS_GGUF, "vision_config": GLM_VISION},
+        GgufForm("glm5-next", keys=glm_keys, change=glm_tensors, alike=("kimi-linear",)),
+        variant="sizes of GGUF files", gpu=False,
     ),
 )  # fmt: skip
