@@ -57,6 +57,7 @@ class PreferencesWindow(QDialog):
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.box = ComboBox()
         self.box.setAccessibleName(_("Page"))
+        self.box.setPlaceholderText(_("Search results"))
         self.sections = [PreferenceSection(page, labels) for page in PREFERENCES]
         self._nothing = text_label(_("No matching preferences."), "muted", wraps=True)
         self.shut = QPushButton(_("Close"))
@@ -101,16 +102,15 @@ class PreferencesWindow(QDialog):
 
     @property
     def page(self) -> int:
-        """The number of the chosen page."""
-        return self.list.currentRow()
+        """The number of the chosen page; during a search, that of the one before it."""
+        return self._page
 
     def show_page(self, number: int) -> None:
         """Show a page, and end a search."""
+        self._page = number
         with QSignalBlocker(self.query):
             self.query.clear()
-        with QSignalBlocker(self.list):
-            self.list.setCurrentRow(number)
-        self.box.setCurrentIndex(number)
+        self._mark(number)
         self._nothing.hide()
         for place, section in enumerate(self.sections):
             section.show_found(())
@@ -118,11 +118,18 @@ class PreferencesWindow(QDialog):
         self._scroll.verticalScrollBar().setValue(0)
         self._tabs.renew()
 
+    def _mark(self, number: int) -> None:
+        """Mark a page as the one that is shown; -1: what is shown is of several pages."""
+        with QSignalBlocker(self.list):
+            self.list.setCurrentRow(number)
+        self.box.setCurrentIndex(number)
+
     def _search(self, text: str) -> None:
         words = query_words(text)
         if not words:
-            self.show_page(max(self.page, 0))
+            self.show_page(self.page)
             return
+        self._mark(-1)  # so that each page can be chosen, also the last one
         found = [section.show_found(words) for section in self.sections]
         for section, shown in zip(self.sections, found, strict=True):
             section.setVisible(shown)

@@ -168,6 +168,24 @@ def test_search_finds_settings_pages_and_buttons(hand: Hand) -> None:
     assert "<span" not in window.section(Behaviour, "trash_days").form.row("trash_days").explained.text()
 
 
+def test_a_search_marks_no_page_and_any_page_ends_it(hand: Hand) -> None:
+    """The page before the search stayed marked above what was found, and a click on it did nothing."""
+    window = opened(hand)
+    window.show_page(TITLES.index("Models"))
+    QTest.keyClicks(window.query, "dark")
+    assert (window.list.currentRow(), window.box.currentIndex(), window.list.selectedItems()) == (-1, -1, [])
+    assert window.box.placeholderText() == "Search results"
+    row = window.list.visualItemRect(window.list.item(TITLES.index("Models")))
+    QTest.mouseClick(window.list.viewport(), Qt.MouseButton.LeftButton, pos=row.center())
+    assert pages_shown(window) == ["Models"]
+    assert window.query.text() == ""
+    assert window.box.currentText() == "Models"
+    QTest.keyClicks(window.query, "dark")
+    window.query.clear()
+    assert pages_shown(window) == ["Models"]
+    assert window.list.currentRow() == TITLES.index("Models") == window.page
+
+
 def test_buttons_run_commands(hand: Hand) -> None:
     window = opened(hand)
     window.show_page(TITLES.index("Local server"))
