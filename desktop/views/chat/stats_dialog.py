@@ -28,7 +28,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
-from engine.units import number_text, percent_text, seconds_text
+from engine.units import percent_text, rate_text, seconds_text
 from engine.words import N_, _, dotted, ngettext, translate
 
 __all__ = ["StatsDialog", "StatsPlot", "nice_top"]
@@ -43,7 +43,7 @@ class _Curve:
 
 
 _CURVES = (
-    _Curve(N_("Tokens per second"), lambda reply: reply.speed or None, partial(number_text, spec=",.1f")),
+    _Curve(N_("Tokens per second"), lambda reply: reply.speed or None, rate_text),
     _Curve(
         N_("Time to the first token"), lambda reply: reply.first or None, partial(seconds_text, spec=".2f")
     ),

@@ -84,6 +84,9 @@ class EmojiPicker(QDialog):
             item.setToolTip(emoji.name)
             item.setData(Qt.ItemDataRole.AccessibleTextRole, emoji.name)
             item.setTextAlignment(Qt.AlignmentFlag.AlignCenter)
+            item.setSizeHint(
+                self.grid.gridSize()
+            )  # else all are as wide as the last one, and wider ones are empty
             self.grid.addItem(item)
         self.grid.setCurrentRow(0)
         self._show_name()

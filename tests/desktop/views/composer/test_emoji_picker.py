@@ -80,3 +80,16 @@ def test_a_name_that_no_emoji_has(hand: Hand) -> None:
     assert picker.name.text() == "No emoji has this name."
     QTest.keyClick(picker.query, Key.Key_Return)
     assert picker.isVisible()
+
+
+def test_every_cell_has_room_for_its_emoji(hand: Hand) -> None:
+    """All were as wide as the last one: without a font for that flag, most cells were empty."""
+    picker = opened(hand)
+    for query in ("", "fox", "face"):
+        picker.query.setText(query)
+        QApplication.processEvents()
+        for number in (0, 1, picker.grid.count() - 1):
+            item = picker.grid.item(number)
+            if item is not None:
+                area = picker.grid.visualItemRect(item)
+                assert area.size() == picker.grid.gridSize()
