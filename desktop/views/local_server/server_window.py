@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer
-from PySide6.QtGui import QGuiApplication, QHideEvent, QShowEvent
+from PySide6.QtGui import QGuiApplication, QHideEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
@@ -29,7 +29,7 @@ from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import set_styled, text_label
 from desktop.views.widgets.wrapping_text import WrappingCheckBox
-from engine.units import number_text, seconds_text
+from engine.units import number_text, rate_text, seconds_text
 from engine.words import N_, _, ngettext, translate
 
 __all__ = ["LocalServerWindow"]
@@ -44,6 +44,11 @@ _OPEN = N_(
     "computer's name or address. Requests and replies are not encrypted."
 )
 _COLUMNS = (N_("Program"), N_("Request"), N_("Since"), N_("Tokens"), N_("Tokens/s"))
+_REQUEST = 1
+_BY_IMPORTANCE = (0, 4, 2, 3)
+"""The other columns: the last ones are left out where there is no room for them."""
+_LEAST_REQUEST = 14
+"""Characters of a request that are shown at least; the rest is in its tip."""
 
 
 class LocalServerWindow(QDialog):
@@ -70,7 +75,7 @@ class LocalServerWindow(QDialog):
         self.renew.setToolTip(_("Replace the token. Programs that use the old one lose access."))
         self.state = text_label(wraps=True, plain=True)
         self.warning = text_label(translate(_OPEN), tone="warning", wraps=True, plain=True)
-        self.visits = _table()
+        self.visits = _Visits()
         self.end = QPushButton(_("End request"))
         self.shut = QPushButton(_("Close"))
         for button in (self.copy_address, self.copy_token, self.renew, self.end, self.shut):
@@ -117,6 +122,8 @@ class LocalServerWindow(QDialog):
         self.warning.setVisible(settings.network)
         self.address.setText(server.url)
         self.token.setText(settings.token)
+        for line in (self.address, self.token):
+            line.setCursorPosition(0)  # where it does not fit, its beginning is shown
         for widget in (self.copy_address, self.address):
             widget.setEnabled(bool(server.url))
         for widget in (self.copy_token, self.token, self.renew):
@@ -131,7 +138,7 @@ class LocalServerWindow(QDialog):
         for row, visit in enumerate(visits):
             texts = (
                 visit.address, isolated(visit.path), seconds_text(visit.seconds), number_text(visit.tokens),
-                number_text(visit.speed, ".1f") if visit.tokens else _("waiting"),
+                rate_text(visit.speed) if visit.tokens else _("waiting"),
             )  # fmt: skip
             for column, text in enumerate(texts):
                 item = self.visits.item(row, column)
@@ -141,7 +148,9 @@ class LocalServerWindow(QDialog):
                         item.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
                     self.visits.setItem(row, column, item)
                 item.setText(text)
+                item.setToolTip(text)
                 item.setData(Qt.ItemDataRole.UserRole, visit.number)
+        self.visits.fit_columns()
         rows = [visit.number for visit in visits]
         self.visits.setCurrentCell(rows.index(chosen) if chosen in rows else -1, 0)
         self._show_end()
@@ -203,17 +212,33 @@ def _copy(line: QLineEdit) -> None:
     QGuiApplication.clipboard().setText(line.text())
 
 
-def _table() -> QTableWidget:
-    table = QTableWidget(0, len(_COLUMNS))
-    table.setHorizontalHeaderLabels([translate(title) for title in _COLUMNS])
-    table.setAccessibleName(_("Requests being answered"))
-    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-    table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-    table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-    table.setTabKeyNavigation(False)
-    table.verticalHeader().hide()
-    header = table.horizontalHeader()
-    header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-    header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
-    header.setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
-    return table
+class _Visits(QTableWidget):
+    """The requests that are being answered; nothing scrolls sideways."""
+
+    def __init__(self) -> None:
+        super().__init__(0, len(_COLUMNS))
+        self.setHorizontalHeaderLabels([translate(title) for title in _COLUMNS])
+        self.setAccessibleName(_("Requests being answered"))
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setTabKeyNavigation(False)
+        self.setWordWrap(False)
+        self.verticalHeader().hide()
+        header = self.horizontalHeader()
+        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        header.setSectionResizeMode(_REQUEST, QHeaderView.ResizeMode.Stretch)
+
+    def fit_columns(self) -> None:
+        """Show the columns that fit beside the request, which gets the rest."""
+        letters = self.horizontalHeader().fontMetrics()
+        room = self.viewport().width() - _LEAST_REQUEST * self.fontMetrics().averageCharWidth()
+        for column in _BY_IMPORTANCE:
+            title = letters.horizontalAdvance(translate(_COLUMNS[column])) + 2 * letters.height()
+            room -= max(title, self.sizeHintForColumn(column))
+            self.setColumnHidden(column, room < 0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.fit_columns()

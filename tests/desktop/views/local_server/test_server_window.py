@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QApplication, QWidget
 
 from desktop.settings import LocalServerSettings
 from desktop.views.local_server.server_window import LocalServerWindow
@@ -123,3 +123,30 @@ def test_who_uses_it_and_ending_one(window: LocalServerWindow, server: Server) -
     server.who = ()
     window.look()
     assert not window.end.isEnabled()
+
+
+def test_columns_that_do_not_fit_are_left_out_and_the_request_stays_legible(
+    window: LocalServerWindow, server: Server
+) -> None:
+    """In a narrow window the last column was cut off, and the request was three points."""
+    server.change(LocalServerSettings(on=True, token="token" * 20))
+    server.who = (Visit(7, "192.168.178.24", "/v1/chat/completions", 3.4, 1234, 156.78),)
+    window.look()
+    table = window.visits
+
+    def hidden(width: int) -> list[int]:
+        window.resize(width, 500)
+        QApplication.processEvents()
+        assert table.horizontalHeader().length() <= table.viewport().width()
+        assert table.columnWidth(1) >= 14 * table.fontMetrics().averageCharWidth()
+        return [column for column in range(5) if table.isColumnHidden(column)]
+
+    assert hidden(760) == []
+    assert (window.address.cursorPosition(), window.token.cursorPosition()) == (0, 0)
+    assert table.item(0, 4).text() == "157"
+    assert table.item(0, 1).toolTip() == "/v1/chat/completions"
+    narrower = [hidden(width) for width in range(720, 240, -20)]
+    assert all(each in ([], [3], [2, 3], [2, 3, 4]) for each in narrower)
+    assert narrower == sorted(narrower, key=len)
+    assert [2, 3] in narrower
+    assert hidden(760) == []
