@@ -7,7 +7,9 @@ import re
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from engine.hub.local.stores import StoredModel, hugging_face_models, ollama_models, title_of
@@ -245,17 +247,13 @@ def _listing(folder: Path) -> tuple[list[Path], list[Path]]:
     folders: list[Path] = []
     try:
         with os.scandir(folder) as entries:
-            for count, entry in enumerate(entries):
-                if count >= MOST_ENTRIES:
-                    break
-                try:
+            for entry in islice(entries, MOST_ENTRIES):
+                with suppress(OSError):  # a link to itself
                     if entry.is_dir():
                         if not entry.name.startswith("."):
                             folders.append(Path(entry.path))
                     elif entry.is_file():
                         files.append(Path(entry.path))
-                except OSError:  # a link to itself
-                    continue
     except OSError:
         pass
     by_name = lambda path: path.name.lower()  # noqa: E731

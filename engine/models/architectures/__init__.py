@@ -4,7 +4,7 @@ To add one, write a file like `llama.py` and add a line to `ARCHITECTURES`. The 
 read config.json and the GGUF metadata into a `ModelConfig` (`engine.models.headers.decoder` reads what is
 common), the names of the tensors where they differ from `HF` and `GGUF` of `engine.models.names`, and an
 `Architecture`. The parts are built by `engine.models.building.decoder`, so a new file is enough unless the
-arithmetic is new. The test is one `Case` in `tests/engine/models`, which compares logits with those of
+arithmetic is new. The test is one `Case` in `tests/engine/models/cases`, which compares logits with those of
 transformers.
 """
 

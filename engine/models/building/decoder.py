@@ -18,7 +18,7 @@ from engine.models.building.attention import (
     SeparateQkv,
     qk_norm,
 )
-from engine.models.building.feed_forward import FeedForwards, experts_of
+from engine.models.building.feed_forward import FeedForwards, experts_of, with_bias_of_sum
 from engine.models.building.source import WHOLE, View, WeightSource, linear, linear_parts, norm, vector_if
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import Loops
@@ -32,7 +32,7 @@ from engine.models.layers.cycles import cyclic_blocks, looped_blocks
 from engine.models.layers.gated_norm import norm_before
 from engine.models.layers.parts import Block, Changes, FeedForward, Linear, Mixer, Norm, bare_norm
 from engine.models.layers.positions.distances import by_distance
-from engine.models.layers.positions.embedded import positions_table, with_bias_of_sum
+from engine.models.layers.positions.embedded import positions_table
 from engine.models.layers.recurrent.mixers import recurrent_mixer
 from engine.models.layers.recurrent.parts import RecurrentSource
 from engine.models.layers.recurrent.rwkv4 import rwkv_4_mixing

@@ -100,3 +100,14 @@ class FeedForwards:
 
     def _has(self, name: str) -> bool:
         return bool(name) and self.source.has(name + ".weight")
+
+
+def with_bias_of_sum(
+    source: WeightSource, config: ModelConfig, names: TensorNames, layer: int, post: Norm | None
+) -> Norm | None:
+    """The norm `post` with the bias that the sum of the experts' results has, where there is one."""
+    experts = config.experts
+    if post is None or experts is None or not experts.sum_bias or layer not in experts.layers:
+        return None
+    bias = source.vector(names.layer.format(layer) + names.expert_sum_bias, config.width)
+    return replace(post, bias=bias if post.bias is None else post.bias + bias)

@@ -1,14 +1,11 @@
-"""What a layer or the embedding adds that is not of a token: positions, token types, the bias of a sum."""
+"""What is added to the embeddings of tokens: positions, and token types."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
 from engine.models.building.source import WeightSource
 from engine.models.config import ModelConfig
-from engine.models.layers.parts import Norm
 from engine.models.layers.positions.sinusoids import sinusoids
 from engine.models.names import TensorNames
 from engine.tensors import Floats
@@ -30,14 +27,3 @@ def positions_table(
         every = np.broadcast_to(row, (config.context_length, width))
         positions = every if positions is None else positions + row
     return positions
-
-
-def with_bias_of_sum(
-    source: WeightSource, config: ModelConfig, names: TensorNames, layer: int, post: Norm | None
-) -> Norm | None:
-    """The norm `post` with the bias that the sum of the experts' results has, where there is one."""
-    experts = config.experts
-    if post is None or experts is None or not experts.sum_bias or layer not in experts.layers:
-        return None
-    bias = source.vector(names.layer.format(layer) + names.expert_sum_bias, config.width)
-    return replace(post, bias=bias if post.bias is None else post.bias + bias)
