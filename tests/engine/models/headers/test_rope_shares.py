@@ -14,8 +14,8 @@ from engine.models.architectures import ARCHITECTURES
 from engine.models.config import ModelConfig
 from engine.models.headers.keys import Keys
 from engine.models.layers.positions.rope import RopeConfig
-from tests.engine.models.all_cases import BY_NAME
 from tests.engine.models.architectures import ROPE
+from tests.engine.models.cases.table import BY_NAME
 
 HALF = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
 LAYERS = {"full_attention": HALF, "sliding_attention": {**HALF, "rope_theta": 60.0}}
