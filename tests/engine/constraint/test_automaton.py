@@ -76,3 +76,5 @@ def test_the_shortest_way_to_the_end_of_a_text() -> None:
         state = found.step(found.start, written)
         assert state is not None
         assert found.shortest(state) == rest
+    found = automaton([b"a", b"b"], [b"aaa", b"b"])
+    assert found.shortest(found.start) == b"b"
