@@ -133,7 +133,6 @@ class TokenTrace:
     def part(self, first: int, last: int) -> TokenTrace:
         """A new trace of the tokens from `first` up to, but not including, `last`."""
         copy = TokenTrace(self.model)
-        last = min(last, len(self))
         begin, stop = self._start(first), self._start(last)
         copy.ids = self.ids[first:last]
         copy.starts = (

@@ -33,6 +33,15 @@ TOKENS = st.lists(
 )  # fmt: skip
 
 
+KEPT = (
+    "017801758e3b0e8240144567063f21b2000a0b36226e840685a1b2b7641976d6ee82840db904cf9d910489bce4ccfbcfbbd6"
+    "18733bf0d4d7f1f57e3efaa6f539a90507096c600b3b504fa6bef8d33b539e532a8f7b3df10f27e5b137b023b41b3ce1f0dd"
+    "230c36d56356e0a42103699d6bd9934b6f018b9b4b0d659c31d2b98afee29a4bc2afce72cc1e5581b5fb535f333279699417"
+    "29d497a6ba7befbb0fc1bb1ee4"
+)
+"""The `sample` as version 1 of the file form has it."""
+
+
 def traced(*tokens: TokenInfo, model: str = "m") -> TokenTrace:
     trace = TokenTrace(model)
     trace.extend(tokens)
@@ -57,6 +66,48 @@ def test_packing_and_unpacking_change_nothing(tokens: list[TokenInfo]) -> None:
     assert found.model == "m"
     assert all_tokens(found) == all_tokens(trace) == tokens
     assert found.text == trace.text == "".join(token.text for token in tokens)
+
+
+def sample() -> list[TokenInfo]:
+    """Tokens with different numbers of alternatives, without any, and without text."""
+    return [
+        word(1, "a", (12, "b")),
+        word(2, ""),
+        TokenInfo(3, "cé😀", 0.5, 0.25, entropy=0.5, drafted=True, seconds=1.5),
+        word(4, "d", (5, "\\xff"), (6, "f"), (7, "g"), healed=True),
+        TokenInfo(5, "e", 0.125, 0.0625, drafted=True, healed=True),
+        word(6, "f"),
+    ]
+
+
+def test_parts_are_packed_and_joined_without_a_change() -> None:
+    tokens = sample()
+    whole = traced(*tokens)
+    assert all_tokens(whole) == tokens
+    assert [whole.at(place) for place in range(-1, 9)] == [-1, 0, 2, 2, 2, 3, 4, 5, -1, -1]
+    for first in range(len(tokens) + 1):
+        for last in range(first, len(tokens) + 2):
+            part = whole.part(first, last)
+            assert all_tokens(part) == tokens[first:last]
+            assert part.length == len(part.text) == sum(len(token.text) for token in tokens[first:last])
+            found = TokenTrace.unpack(part.pack())
+            assert found is not None
+            assert (all_tokens(found), found.text, found.model) == (tokens[first:last], part.text, "m")
+        made = whole.part(0, first)
+        made.join(whole.part(first, len(tokens)))
+        assert (all_tokens(made), made.text, made.length) == (tokens, whole.text, whole.length)
+        assert made.piece(7) == "g"
+    made.append(word(8, "h", (9, "i")))
+    assert made.token(6) == word(8, "h", (9, "i"))
+
+
+def test_the_file_form_of_a_trace_does_not_change() -> None:
+    """What earlier versions of the program have kept is still read."""
+    kept = bytes.fromhex(KEPT)
+    found = TokenTrace.unpack(kept)
+    assert found is not None
+    assert all_tokens(found) == sample()
+    assert TokenTrace.unpack(b"\2" + kept[1:]) is None
 
 
 @pytest.mark.slow
