@@ -105,7 +105,10 @@ class ChatTitles(QObject):
             return None
         store = session.stores.of(message)
         reply = store.message(message)
-        users = [each for each in store.path_to(message) if each.role == "user"]
+        shown = store.path(conversation)  # which is known already, unless another version is shown by now
+        ids = [each.id for each in shown]
+        above = shown[: ids.index(message)] if message in ids else store.path_to(message)
+        users = [each for each in above if each.role == "user"]
         if reply.state != "complete" or not reply.text.strip() or len(users) != 1:
             return None
         asked = title_request(request, reply.text)

@@ -16,6 +16,7 @@ from desktop.services.conversations.titles import ChatTitles, DueTitle, ask_titl
 from desktop.services.session import conversations
 from desktop.services.session.several import ColumnSettings
 from desktop.settings import Behaviour
+from desktop.store.conversations import messages
 from desktop.store.database.database import StoreError
 from engine.core import ChatRequest, Message
 from engine.drain import drain
@@ -203,6 +204,28 @@ def test_without_a_usable_answer_the_first_words_stay(titled: Titled) -> None:
     titled.settled()
     assert len(titled.asked) == 1
     assert titled.title() == "tell me about apples"
+
+
+def test_a_long_chat_without_a_title_is_not_read_again_with_each_reply(
+    titled: Titled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    titled.answer = "Something else entirely"
+    titled.harness.ask("tell me about apples")
+    titled.settled()
+    store, chat = titled.harness.store, titled.session.conversation
+    last = store.path(chat)[-1].id
+    for number in range(200):
+        last = store.add_message(chat, last, "assistant" if number % 2 else "user", f"text {number}").id
+    assert titled.session.open_conversation(chat)
+    read: list[int] = []
+    one = messages._message
+    monkeypatch.setattr(
+        messages, "_message", lambda row, variants: (read.append(row[0]), one(row, variants))[1]
+    )
+    titled.harness.ask("and pears")
+    titled.settled()
+    assert len(titled.asked) == 1
+    assert 0 < len(read) <= 25
 
 
 def test_a_title_of_the_users_own_stays(titled: Titled) -> None:
