@@ -54,6 +54,7 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/embeddings", embeddings.embedding), ("/api/v0/chat/completions", studio_replies.chat_completions),
     ("/api/v0/completions", studio_replies.completions), ("/api/v0/embeddings", embeddings.embeddings),
     ("/api/v1/generate", kobold.generate), ("/api/extra/generate/stream", kobold.stream),
+    ("/api/extra/generate/check", kobold.check), ("/api/extra/abort", kobold.abort),
     ("/api/extra/tokencount", kobold.token_count), ("/api/v1/chat", studio_chat.chat),
     ("/api/v1/models/load", studio_models.load), ("/api/v1/models/unload", studio_models.unload),
 )  # fmt: skip
@@ -85,6 +86,8 @@ def _hint(path: str) -> str:
         return " Remove /v1 from the address of the server: this client adds it."
     if path.endswith("/rerank"):
         return " Models that rank texts are not served; compare vectors of /v1/embeddings instead."
+    if path.startswith("/api/extra/"):
+        return " Of KoboldCpp's API there are texts, which can be aborted, and counts of tokens."
     if path.startswith(OLLAMA_PATH):
         return (
             " Of Ollama's API there are chat, generate, embed, embeddings, show, pull, tags, ps and version."

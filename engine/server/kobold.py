@@ -5,19 +5,19 @@ Source: KoboldCpp's API documentation (lite.koboldai.net/koboldcpp_api).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from engine.chat import LocalChat
 from engine.core import ChatRequest
-from engine.server.failure import bad_request
+from engine.server.failure import ENDED, ApiError, bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.http.exchange import Exchange
 from engine.server.llama_cpp.tokens import asked
 from engine.server.openai import parameters
-from engine.server.replies import Begun, Ended, Written
-from engine.server.service import Service
+from engine.server.replies import Begun, Ended, ReplyEvent, Written
+from engine.server.service import KoboldText, Service
 from engine.server.texts.cut import Cut
 from engine.server.texts.scoring import completion_work
 
@@ -41,7 +41,8 @@ async def generate(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     async for _, event in _events(service, exchange, Fields(await exchange.read())):
         text += event.text if isinstance(event, Written) else ""
         ended = event if isinstance(event, Ended) else ended
-    assert ended is not None
+    if ended is None:  # aborted
+        return {"results": [{"text": text, "finish_reason": "stop"}]}
     counts = {"prompt_tokens": ended.stats.prompt_tokens, "completion_tokens": ended.stats.new_tokens}
     return {"results": [{"text": text, "finish_reason": _reason(ended), **counts}]}
 
@@ -58,8 +59,43 @@ async def stream(service: Service, exchange: Exchange) -> None:
     await exchange.end_stream(done=False)
 
 
-def _events(service: Service, exchange: Exchange, fields: Fields) -> Any:
-    """What happens to the reply that a body asks for. Raises `ApiError`."""
+async def abort(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """End the texts with the `genkey` of the request, or those without one. Their answer is what there is."""
+    for one in _texts(service, Fields(await exchange.read(optional=True))):
+        one.aborted = True
+        one.exchange.channel.cancel()
+    return {"success": True}
+
+
+async def check(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """What has been written of the text with the `genkey` of the request, or of that without one."""
+    texts = _texts(service, Fields(await exchange.read(optional=True)))
+    return {"results": [{"text": texts[-1].text if texts else ""}]}
+
+
+def _texts(service: Service, fields: Fields) -> list[KoboldText]:
+    key = fields.text("genkey")
+    return [one for one in service.kobold if one.key == key]
+
+
+async def _events(
+    service: Service, exchange: Exchange, fields: Fields
+) -> AsyncIterator[tuple[int, ReplyEvent]]:
+    """What happens to the reply that a body asks for; there is no end if it is aborted. Raises `ApiError`."""
+    text = KoboldText(fields.text("genkey"), exchange)
+    service.kobold.append(text)
+    try:
+        async for number, event in _begun(service, exchange, fields):
+            text.text += event.text if isinstance(event, Written) else ""
+            yield number, event
+    except ApiError as error:
+        if not (text.aborted and error.failure is ENDED):
+            raise
+    finally:
+        service.kobold.remove(text)
+
+
+def _begun(service: Service, exchange: Exchange, fields: Fields) -> AsyncIterator[tuple[int, ReplyEvent]]:
     model = service.model(fields)
     most = fields.whole("max_context_length", 1, _LONGEST) or 0
     prompt, request = Cut(fields.text("memory"), fields.text("prompt"), most), _request(fields, model)

@@ -41,6 +41,16 @@ class Visit:
     speed: float
 
 
+@dataclass(eq=False, slots=True)
+class KoboldText:
+    """A text while it is written for a client of KoboldCpp's, which knows it by its `key` ("" for none)."""
+
+    key: str
+    exchange: Exchange
+    text: str = ""
+    aborted: bool = False
+
+
 @dataclass(slots=True)
 class Totals:
     """What all replies had together: tokens that were read and written, and the seconds this took."""
@@ -74,6 +84,8 @@ class Service:
         self.responses = StoredResponses()
         self.conversations = StoredResponses()
         """Those of LM Studio's API."""
+        self.kobold: list[KoboldText] = []
+        """Texts that are written for KoboldCpp's clients."""
         self.memory = Memory(options.bounds.memory)
         self.totals = Totals()
         self._open: dict[Exchange, _Replies] = {}

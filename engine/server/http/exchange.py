@@ -58,8 +58,10 @@ class Exchange:
         self.writing_since = 0.0
         """When the first of them came; 0 before."""
 
-    async def read(self) -> dict[str, Any]:
-        """The JSON object in the body; from then on the client's leaving is noticed. Raises `ApiError`."""
+    async def read(self, *, optional: bool = False) -> dict[str, Any]:
+        """The JSON object in the body, which may be missing if it is `optional`; from then on the client's
+        leaving is noticed. Raises `ApiError`.
+        """
         try:
             async with asyncio.timeout(self._bounds.body_seconds):
                 body = await self._body()
@@ -67,7 +69,7 @@ class Exchange:
             raise ApiError(Failure(408, "The body of the request did not arrive in time.")) from None
         self.watch()
         self.memory.take(_BYTES_A_VALUE * values_in(body))
-        return parsed(body)
+        return {} if optional and not body else parsed(body)
 
     async def _body(self) -> bytes:
         body, more = bytearray(), True

@@ -38,7 +38,7 @@ def format_of(fields: Fields, requested: Fields | None) -> Format:
             if structured.get(kind) not in (None, False):
                 found[structured.place(kind)] = _structured(structured, kind, kind)
     for name, kind in _OLD.items():
-        if fields.get(name) is not None:
+        if fields.get(name) not in (None, ""):
             found[name] = _structured(fields, name, kind)
     if fields.text("grammar"):  # llama.cpp's and KoboldCpp's, GBNF or Lark
         found["grammar"] = "grammar", fields.text("grammar")

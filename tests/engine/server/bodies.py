@@ -29,6 +29,8 @@ VALID: dict[str, dict[str, Any]] = {
     "/api/pull": {"model": "tiny"},
     "/api/v1/generate": {"prompt": "Hello", "max_length": 2},
     "/api/extra/tokencount": {"prompt": "Hello"},
+    "/api/extra/generate/check": {"genkey": "none"},
+    "/api/extra/abort": {"genkey": "none"},
     "/api/v1/chat": {"input": "Hello", "max_output_tokens": 2},
     "/api/v1/models/unload": {"instance_id": "none"},
     "/embedding": {"content": "Hello"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.kobold import _request
-from tests.engine.server.served import HELLO, NUMBERS, Served, ask
+from tests.engine.server.served import HELLO, NUMBERS, Gate, Served, ask, opened, read_until
 
 pytestmark = pytest.mark.loopback
+JSON = {"Content-Type": "application/json"}
 GREEDY = {"prompt": "The quick", "max_length": 6, "temperature": 0, "rep_pen": 1}
 
 
@@ -56,6 +58,41 @@ def test_kobold_cuts_the_beginning_of_a_long_prompt(served: Served) -> None:
     assert (found["text"], found["prompt_tokens"]) == (expected["choices"][0]["text"], 58)
     sent["memory"] = memory * 60
     assert ask(served, "/api/v1/generate", sent).json["results"][0]["prompt_tokens"] == 58
+
+
+@pytest.mark.parametrize("path", ["/api/v1/generate", "/api/extra/generate/stream"])
+def test_kobold_s_texts_are_aborted_by_their_key(
+    served: Served, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(**body: str) -> str:
+        return str(ask(served, "/api/extra/generate/check", body).json["results"][0]["text"])
+
+    sent = {**GREEDY, "max_length": 900, "ignore_eos": True, "genkey": "KCPP1"}
+    gate = Gate(served.chat, monkeypatch)
+    with opened(served, path, sent) as connection:
+        gate.wait()
+        gate.let(12)
+        while not (begun := check(genkey="KCPP1")):
+            time.sleep(0.01)
+        assert check(genkey="KCPP2") == check() == ""
+        for body in ({"genkey": "KCPP2"}, b""):
+            assert ask(served, "/api/extra/abort", body, method="POST", headers=JSON).json == {
+                "success": True
+            }
+        assert check(genkey="KCPP1").startswith(begun)
+        assert ask(served, "/api/extra/abort", {"genkey": "KCPP1"}).json == {"success": True}
+        gate.open()
+        if path.endswith("stream"):
+            answer = read_until(connection, b"\r\n0\r\n")
+        else:
+            answer = read_until(connection, b"]}")
+        assert b"error" not in answer
+        if not path.endswith("stream"):
+            (found,) = json.loads(answer.split(b"\r\n\r\n", 1)[1])["results"]
+            assert found["text"].startswith(begun)
+            assert found["finish_reason"] == "stop"
+    assert check(genkey="KCPP1") == ""
+    assert served.idle()
 
 
 def test_the_names_of_kobold() -> None:

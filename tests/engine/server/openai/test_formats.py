@@ -42,6 +42,7 @@ def found(**body: Any) -> tuple[str, str]:
         ({"response_format": {"type": "regex", "value": "a+"}}, ("regex", "a+")),
         ({"guided_json": NUMBER}, SCHEMA), ({"json_schema": NUMBER}, SCHEMA),
         ({"grammar": 'root ::= "a"'}, ("grammar", 'root ::= "a"')), ({"grammar": ""}, ("none", "")),
+        ({"guided_regex": "", "guided_grammar": "", "guided_json": ""}, ("none", "")),
         ({"guided_regex": "a+"}, ("regex", "a+")), ({"guided_choice": ["a"]}, ("choices", "a")),
         ({"guided_grammar": 'start: "a"', "response_format": {"type": "text"}}, ("grammar", 'start: "a"')),
     ],
