@@ -97,13 +97,14 @@ def test_kobold_s_texts_are_aborted_by_their_key(
 
 def test_the_names_of_kobold() -> None:
     sent = {
-        "rep_pen": 1.2, "rep_pen_range": 64, "typical": 0.9, "tfs": 0.8, "sampler_seed": 5,
+        "rep_pen": 1.2, "rep_pen_range": 64, "typical": 0.9, "tfs": 0.8, "nsigma": 1.5, "sampler_seed": 5,
         "stop_sequence": ["You:"], "max_length": 7,
     }  # fmt: skip
     request = _request(Fields(sent), ServedModel("tiny", defaults=(("top_k", 3),)))
     sampler, stops = request.sampler, request.stops
     assert (sampler.repetition_penalty, sampler.repetition_range, sampler.typical) == (1.2, 64, 0.9)
-    assert (sampler.tail_free, sampler.seed, sampler.top_k, sampler.top_p) == (0.8, 5, 3, 0.92)
+    assert (sampler.tail_free, sampler.top_n_sigma, sampler.seed) == (0.8, 1.5, 5)
+    assert (sampler.top_k, sampler.top_p) == (3, 0.92)
     assert (stops.stop_strings, stops.max_tokens) == (("You:",), 7)
     plain = _request(Fields({}), ServedModel("tiny"))
     usual, most = plain.sampler, plain.stops.max_tokens
