@@ -250,11 +250,13 @@ def write_gguf(
     tiny: Tiny = TINY,
     type_name: str = "Q4_1",
     types: Mapping[str, str] | None = None,
+    scales: Mapping[str, float] | None = None,
     **metadata: Any,
 ) -> Path:
     """Write a GGUF file with matrices of `type_name`, or of `types[part]` for a part such as "token_embd" or
-    "ffn_down". Norms and biases are F32, as in real files. `metadata` has further keys with "__" for ".",
-    such as `llama__expert_count=8`; None leaves a standard key out. Returns `path`.
+    "ffn_down"; `scales[part]` is written beside them. Norms and biases are F32, as in real files. `metadata`
+    has further keys with "__" for ".", such as `llama__expert_count=8`; None leaves a standard key out.
+    Returns `path`.
     """
     import gguf
 
@@ -272,7 +274,11 @@ def write_gguf(
         if values.ndim == 1:
             writer.add_tensor(gguf_name, values)
             continue
-        kind = (types or {}).get(gguf_name.split(".")[-2], type_name)
+        part = gguf_name.split(".")[-2]
+        kind = (types or {}).get(part, type_name)
+        if scales and part in scales:
+            number = np.array([scales[part]], np.float32)
+            writer.add_tensor(gguf_name.removesuffix("weight") + "scale", number)
         writer.add_tensor(gguf_name, quantise(values, kind), raw_dtype=gguf.GGMLQuantizationType[kind])
     if tiny.rope_scaling and tiny.rope_scaling["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", _llama3_factors(tiny))

@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from engine.backends.gguf_blocks import NVFP4_PAIRS
 from engine.errors import BadCheckpoint, ModelNotFound
 from engine.printable import one_line
 from engine.weights.checkpoint import Checkpoint
@@ -88,6 +89,8 @@ def _main_type(checkpoint: Checkpoint) -> str:
         if len(tensor.shape) > 1:
             counts[tensor.type] += prod(tensor.shape)
     name = counts.most_common(1)[0][0] if counts else ""
+    if name == NVFP4_PAIRS.name:
+        return "NVFP4"
     return "FP8" if name.startswith("F8_") else name
 
 

@@ -17,6 +17,7 @@ from engine.tensors import RawTensor
 from engine.weights.file import ModelFile
 from engine.weights.format import Format
 from engine.weights.gguf.metadata import Cursor, GgufMetadata
+from engine.weights.gguf.nvfp4 import with_scales
 from engine.weights.gguf.table import GGUF_FORMATS, GGUF_TYPE_NAMES, TWO_BIT_FORMATS
 from engine.weights.gguf.two_bits import in_groups
 from engine.weights.tensor import FileTensor, check_overlap, find_format
@@ -46,7 +47,7 @@ class GgufFile:
         _add(table, tensors, parts[0])
         for part in parts[1:]:
             _add(table, _read_part(part)[1], part)
-        self.tensors: Mapping[str, RawTensor] = table
+        self.tensors: Mapping[str, RawTensor] = with_scales(table)
 
     def close(self) -> None:
         """Forget the tensors."""
