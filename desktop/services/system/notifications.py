@@ -121,7 +121,7 @@ def _notify(title: str, text: str) -> int | None:
     hints = {"desktop-entry": "inglenook", "category": "im.received"}
     arguments = (
         Q_ARG("QString", "Inglenook"), Q_ARG("uint", 0), Q_ARG("QString", "inglenook"),
-        Q_ARG("QString", title), Q_ARG("QString", text), Q_ARG("QStringList", ["default", "Show the reply"]),
+        Q_ARG("QString", title), Q_ARG("QString", text), Q_ARG("QStringList", ["default", _("Show the reply")]),
         Q_ARG("QVariantMap", hints), Q_ARG("int", -1),
     )  # fmt: skip
     try:
