@@ -121,8 +121,8 @@ def _notify(title: str, text: str) -> int | None:
     hints = {"desktop-entry": "inglenook", "category": "im.received"}
     arguments = (
         Q_ARG("QString", "Inglenook"), Q_ARG("uint", 0), Q_ARG("QString", "inglenook"),
-        Q_ARG("QString", title), Q_ARG("QString", text), Q_ARG("QStringList", ["default", _("Show the reply")]),
-        Q_ARG("QVariantMap", hints), Q_ARG("int", -1),
+        Q_ARG("QString", title), Q_ARG("QString", text),
+        Q_ARG("QStringList", ["default", _("Show the reply")]), Q_ARG("QVariantMap", hints), Q_ARG("int", -1),
     )  # fmt: skip
     try:
         number = QMetaObject.invokeMethod(service, "Notify", Q_RETURN_ARG("uint"), *arguments)
