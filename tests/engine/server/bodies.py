@@ -37,6 +37,8 @@ VALID: dict[str, dict[str, Any]] = {
     "/v1/models/load": {"model": "tiny"},
     "/v1/models/unload": {"model": "none"},
 }
+WITHOUT_BODY = ("/api/extra/generate/check", "/api/extra/abort")
+"""Endpoints that also answer a request without a body."""
 """All endpoints that take a body, with one that each accepts (the last names no model)."""
 SHORT = {"max_tokens": 2, "max_output_tokens": 2, "max_completion_tokens": 2}
 _SCALARS = (

@@ -24,7 +24,10 @@ class FakeChat:
 
     context_length = 64
     adapters = SimpleNamespace(usual=(("a", 0.5),))
-    info = SimpleNamespace(thinking=(("<t>", "</t>"),), opens_thought="</t>", defaults=(("top_k", 3.0),))
+    info = SimpleNamespace(
+        thinking=(("<t>", "</t>"),), opens_thought="</t>", defaults=(("top_k", 3.0),), architecture="llama",
+        format="gguf", quantisation="Q8_0",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.closed = False

@@ -68,7 +68,11 @@ def _codes_and_scales(weight_layout: CodeLayout, tiles: torch.Tensor) -> torch.T
     columns = number.shape[1]
     scale, low = torch.ones((), device=tiles.device), torch.zeros((), device=tiles.device)
     if weight_layout.scales in _NUMBERS:
-        scale = _spread(_by_row(next(rest), _NUMBERS[weight_layout.scales]), columns)
+        raw = next(rest)
+        if weight_layout.scale_words == 8:  # two regions, one for each row
+            rows = [each.view(count, each.shape[1], 8, -1) for each in (raw, next(rest))]
+            raw = torch.stack(rows, 3).view(count, raw.shape[1], -1)
+        scale = _spread(_by_row(raw, _NUMBERS[weight_layout.scales]), columns)
     elif weight_layout.scales != "one":
         each = _by_row(next(rest), torch.uint8)
         if weight_layout.scales == "unsigned":

@@ -259,7 +259,7 @@ BAD: list[tuple[dict[str, Any], str | None]] = [
     ({"logit_bias": {"99999": 1}}, None),
     ({"response_format": {"type": "xml"}}, "response_format.type"),
     ({"response_format": {"type": "json_schema"}}, "response_format.schema"),
-    ({"guided_regex": ""}, "guided_regex"),
+    ({"guided_regex": 5}, "guided_regex"),
     ({"continue_final_message": True}, "messages"),
     ({"model": 5}, "model"),
 ]
