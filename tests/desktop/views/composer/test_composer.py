@@ -250,9 +250,12 @@ def test_hundreds_of_files_get_one_chip_each_a_few_at_a_time(composer, qtbot, mo
         made.append(held.key)
         begin(chip, held)
 
-    monkeypatch.setattr(attachment_chips._Chip, "__init__", counting)
     chips = AttachmentChips()
     composer.add_inside(chips)
+    for some in (notes(1), ()):  # the first time that it is shown, it gets its fonts and colours
+        chips.show_held(some)
+        QApplication.processEvents()
+    monkeypatch.setattr(attachment_chips._Chip, "__init__", counting)
     held = notes(60)
     for count in range(1, 61):  # as files are read
         chips.show_held(held[:count], 1)
