@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.core import PAGE_TOKENS as P
-from engine.generator.admission import fits
+from engine.generator.admission import fits, waits_for_a_reader
 from engine.kv_cache.pages import PageTable
 from tests.engine.kv_cache.test_pages import ids, write
 
@@ -60,3 +60,47 @@ def test_pages_that_others_hold_already_are_shared() -> None:
             True,
             False,
         ]
+
+
+def reader(length: int, read: int = 0, *, start: int = 0, priority: int = 0, reads: bool = True) -> Any:
+    """A job with a prompt of `length` tokens, the same ones for an equal `start`, `read` of them read."""
+    return SimpleNamespace(
+        ids=ids(length, start), left=length - read, reads=reads, priority=priority, skips=0, max_skips=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "waits"),
+    [
+        (reader(4 * P, start=5000), False),  # four times as much is left to read
+        (reader(4 * P, 1, start=5000), True),
+        (reader(9 * P), True),  # it begins with the same page
+        (reader(9 * P, start=5000, reads=False), False),
+        (reader(2 * P, start=5000, reads=False), False),  # it writes its reply
+        (reader(2 * P, start=5000, priority=-1), False),  # it reads only while nobody else would
+        (reader(2 * P, start=5000, priority=1), True),
+        (reader(2 * P, start=5000), True),
+    ],
+)
+def test_a_prompt_waits_for_one_that_is_the_same_or_nearly_read(other: Any, waits: bool) -> None:
+    cache: Any = SimpleNamespace(found=lambda ids: 0)
+    assert waits_for_a_reader(reader(P), [other], cache) is waits
+
+
+def test_a_long_prompt_is_overtaken_only_so_often() -> None:
+    cache: Any = SimpleNamespace(found=lambda ids: 0)
+    long, behind = reader(40 * P, start=5000), reader(40 * P, start=9000, priority=-1)
+    assert [waits_for_a_reader(reader(P), [long, behind], cache) for _ in range(4)] == [
+        False, False, True, True,
+    ]  # fmt: skip
+    assert (long.skips, behind.skips) == (2, 0)
+
+
+def test_what_is_cached_of_a_prompt_does_not_count() -> None:
+    """It is neither left to read nor the beginning that both share."""
+    for found, waits in ((0, True), (P, False)):
+        cache: Any = SimpleNamespace(found=lambda ids, found=found: found)
+        assert waits_for_a_reader(reader(P + 100), [reader(4 * 100, start=5000)], cache) is waits
+    cache = SimpleNamespace(found=lambda ids: P)
+    assert not waits_for_a_reader(reader(P + 100), [reader(9 * P)], cache)
+    assert waits_for_a_reader(reader(2 * P), [reader(9 * P)], cache)

@@ -17,6 +17,7 @@ from engine.core import PAGE_TOKENS, Done, Loading, Prefill, Priority, Text, Wai
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.dynamic import DynamicGenerator, Failed, Job, Setup, Started
 from engine.generator.request import GenerationRequest, Guidance
+from engine.generator.runner import SequenceRunner
 from engine.generator.streaming import StreamingGenerator
 from engine.kv_cache.readings import planned
 from engine.models.paged import PagedCache
@@ -216,6 +217,18 @@ def test_passes_run_together() -> None:
     model.program.run = counting  # type: ignore[method-assign]
     run(generator, jobs)
     assert 29 <= passes <= 40
+
+
+def test_sequences_draft_no_more_than_what_still_runs_in_one_pass() -> None:
+    generator, _ = dynamic()
+    runner, rows = SequenceRunner(generator.cache, [20]), generator.cache.program.batch_rows
+    assert runner.most_drafts is None
+    for sharing in range(1, rows + 3):
+        runner.sharing = sharing
+        most = runner.most_drafts
+        assert most is not None
+        assert most == 0 or sharing * (most + 1) <= rows
+        assert sharing * (most + 2) > rows
 
 
 def test_one_prompt_of_eight_jobs_is_read_once() -> None:
