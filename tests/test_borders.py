@@ -222,7 +222,7 @@ sys.exit(pytest.main(sys.argv[1:]))
     parts = (
         "test_chat.py", "compat/test_tinychat.py", "generator/test_streaming.py",
         "speculation/test_draft_model.py", "models/test_llama.py", "weights/gguf/test_file.py",
-        "kv_cache/test_pages.py", "backends/test_reference.py", "constraint/test_closing.py",
+        "kv_cache/test_pages.py", "backends/reference/test_reference.py", "constraint/test_closing.py",
         "text/stops/test_matcher.py", "sampling/test_steps.py",
     )  # fmt: skip
     arguments += [

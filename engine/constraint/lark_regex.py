@@ -31,8 +31,12 @@ _TOKEN = re.compile(
 )
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$/&~#-]")
 _CLASSES = re.compile(r"\\[^bBAZ1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]")
-_ANCHORS = re.compile(r"[\^$]|\\|\(\?(?!:|[is]+[:)])|[*+?}]\?")
-"""What no automaton follows: ends of lines and words, references, looking around, and what is lazy."""
+_SETS = re.compile(r"\[|&&|--|~~|\|\|")
+"""What is an operator on sets in the classes of other dialects."""
+_ANCHORS = re.compile(r"[\^$]|\\|\(\?(?!:|[is]+[:)])|[*+?}][?+]")
+"""What no automaton follows: ends of lines and words, references, looking around, and what is lazy or
+possessive.
+"""
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "0": "\0"}
 _FLOAT = r"(?:[0-9]+[eE][+-]?[0-9]+|(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
 _COMMON = {
@@ -159,7 +163,8 @@ class _Reader:
                 names += self._all("name")
             if not self._sign(")"):
                 raise _NotRegular
-        if path != "common" or not set(names) <= set(_COMMON):
+        known = {given or name for name in names} & set(self._grammar.definitions)
+        if path != "common" or not set(names) <= set(_COMMON) or known:
             raise _NotRegular
         for name in names:
             self._grammar.definitions[given or name] = _Part("regex", _COMMON[name])
@@ -246,11 +251,14 @@ def _between(written: str) -> _Part:
 
 def _written(written: str) -> _Part:
     body, flags = written[1:].rsplit("/", 1)
+    classes = (found for found in _CLASSES.findall(body) if found.startswith("["))
+    if any(_SETS.search(re.sub(r"\\.", "", found[1:])) for found in classes):
+        raise _NotRegular
     try:
         re.compile(body)
     except (re.error, OverflowError):
         raise _NotRegular from None
-    if "x" in flags or _ANCHORS.search(_CLASSES.sub("", body)):
+    if "x" in flags or _ANCHORS.search(_CLASSES.sub("x", body)):
         raise _NotRegular
     kept = "".join(dict.fromkeys(one for one in flags if one in "is"))
     return _Part("regex", f"(?{kept}:{body})")

@@ -167,8 +167,10 @@ class CpuProgram:
         assert self._sampling is not None
         self._set_row(token, place, steps)
         self._words[SAMPLED] = vocabulary
-        self._pool.replay(self._captured, self.stamps, self._sampling.address)
-        self._words[SAMPLED], self._serial = 0, self._words[SERIAL]
+        try:
+            self._pool.replay(self._captured, self.stamps, self._sampling.address)
+        finally:
+            self._words[SAMPLED], self._serial = 0, self._words[SERIAL]
 
     def _set_row(self, token: int, place: int, steps: int) -> None:
         """Write a step of one row to the step block, which so many steps in a row begin with."""

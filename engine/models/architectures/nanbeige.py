@@ -35,9 +35,9 @@ def from_hf(keys: Keys) -> ModelConfig:
     for name in _UNUSED:
         refuse_other(keys, name, False)
     refuse_other(keys, "emb_neighbor_num", None)
+    if weights := keys.numbers("loop_loss_weights", 0.0, 1e6):
+        keys = keys.replaced("num_loops", len(weights) + 1)
     times = keys.integer("num_loops", 1, _MOST_RUNS, 1)
-    weights = keys.numbers("loop_loss_weights", 0.0, 1e6)
-    times = len(weights) + 1 if weights else times
     bias, mlp_bias = keys.flag("attention_bias", False), keys.flag("mlp_bias", False)
     shape = hf_decoder(keys, bias=bias, mlp_bias=mlp_bias)
     return ModelConfig(**shape, cycles=_loops(times, not keys.flag("skip_loop_final_norm", False)))

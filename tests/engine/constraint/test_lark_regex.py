@@ -55,6 +55,7 @@ NUMBER: "1".."9" DIGIT~0..2
         (SUM, ["12", " 1 + 234 *Pi", "- PI ", "+e*\te"], ["", "0", "1234", "1 2", "1+", "--1", "p i"]),
         (r'start: "a\"\\\n\x41[" /b\/\d{2}/i /./s', ['a"\\\nA[B/12\n'], ["a", 'a"\\\nA[B/1x\n']),
         ('start: "a"{2} "b"{1,} ("c")?', ["aab", "aabbc"], ["ab", "aa", "aabcc"]),
+        (r"start: /[a-z]+[0-9]?/ /\w+\d?/ /([a-z]?)x/ /[*]+[+]/", ["a1b2cx*+", "ab3x**+"], ["1x*+", "abx*"]),
         ("start: ESCAPED_STRING\n%import common.ESCAPED_STRING", [r'"a\"b"'], ['"a', '"a"b"']),
     ],
 )  # fmt: skip
@@ -75,7 +76,8 @@ def test_the_texts_of_a_grammar(grammar: str, good: list[str], bad: list[str]) -
         "start: /a$|b/", "start: /a*?b/", "start: /(a/", r"start: /(a)\1/", "start: pair{A}\npair{x}: x x",
         'start: "a"\nstart: "b"', "%declare A\nstart: A", "%import common.NOTHING\nstart: NOTHING",
         "%import python.NAME\nstart: NAME", 'start: "b".."a"', 'start: "a" ? ?', "start: @inner",
-        "start: <[5]>",
+        "start: <[5]>", "start: /a*+b/", "start: /a++a/", "start: /a{2}+a/", "start: /[[a]/",
+        "start: /[a&&b]/", 'start: "a"\n%import common.INT -> start',
     ],
 )  # fmt: skip
 def test_other_grammars_have_no_expression(grammar: str) -> None:

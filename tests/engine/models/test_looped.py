@@ -14,7 +14,7 @@ import torch
 from safetensors.numpy import save_file
 
 from engine.backends.cpu.backend import CpuBackend
-from engine.errors import UnsupportedModel
+from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import Config, Floats, Tensors, ids
@@ -160,4 +160,13 @@ def test_what_is_not_supported(config: Config, key: str, value: object, tmp_path
     (tmp_path / "config.json").write_text(json.dumps({**config, key: value}), "utf-8")
     save_file({"x": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
     with pytest.raises(UnsupportedModel, match=f"sets {key} to"):
+        read_config(open_checkpoint(tmp_path))
+
+
+def test_runs_without_number(tmp_path: Path) -> None:
+    """Each costs a cache of its own."""
+    config = {**NANBEIGE, "loop_loss_weights": [0.1] * 64}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    save_file({"x": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
+    with pytest.raises(BadCheckpoint, match="num_loops"):
         read_config(open_checkpoint(tmp_path))

@@ -106,7 +106,7 @@ def check(path: str, answer: Answer) -> None:
     elif answer.headers["content-type"].startswith("text/event-stream"):
         _check_stream(path, answer)
     elif answer.headers["content-type"] == "application/x-ndjson":
-        assert {"done", "error"} & set(answer.lines[-1])
+        assert {"done", "error", "status"} & set(answer.lines[-1])
     else:
         assert isinstance(answer.json, dict | list)
 

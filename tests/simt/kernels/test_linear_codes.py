@@ -57,7 +57,7 @@ def test_products(type_name: str) -> None:
 REGISTERED = {
     "Q4_0": ((1, 8), (1, 14), (2, 4)), "Q4_K": ((1, 8), (1, 14)), "Q2_K": ((1, 8), (1, 14)),
     "Q6_K": ((1, 8), (1, 16)), "Q8_0": ((1, 8),), "MXFP4": ((1, 8), (1, 16)),
-    "GROUPED4_128": ((1, 8), (1, 16)), "GROUPED8_32_F32": ((1, 8),),
+    NVFP4: ((1, 8),), "GROUPED4_128": ((1, 8), (1, 16)), "GROUPED8_32_F32": ((1, 8),),
 }  # fmt: skip
 
 
@@ -117,7 +117,8 @@ def products(type_name: str, each: int, warps: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_name", "warps"), [("Q4_0", 2), pytest.param("MXFP4", 8, marks=pytest.mark.slow)]
+    ("type_name", "warps"),
+    [("Q4_0", 2), *(pytest.param(name, 8, marks=pytest.mark.slow) for name in ("MXFP4", NVFP4))],
 )
 def test_experts(type_name: str, warps: int) -> None:
     """Each row's own matrix and bias; rows of an expert of another layout are left alone."""
