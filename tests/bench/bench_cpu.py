@@ -27,6 +27,7 @@ measured.
     together     guidance in one pass and in two; a chat's first token while 8 others are written
     thread       one thread, compared with llama.cpp's and the bandwidth of one thread
     host         microseconds of the host for each token of a real reply, between two calls that run steps
+    busy         a reply while another thread of the process keeps Python busy, relative to one alone
     start        a new process up to its first token, with cached kernels; its memory
     right        log-probabilities and greedy choices compared with the exact F32 model (see `cpu_right`)
     speculation  n-gram drafting and a draft model compared with plain replies (see `bench_speculation`)
@@ -47,7 +48,7 @@ from pathlib import Path
 
 from engine.errors import EngineError
 from tests.bench.cpu_batch import batch, together
-from tests.bench.cpu_host import host, speculation, start
+from tests.bench.cpu_host import busy, host, speculation, start
 from tests.bench.cpu_kit import NEWER, SHAPES, Line, Options
 from tests.bench.cpu_right import right
 from tests.bench.cpu_speed import decode, depth, newer, prefill
@@ -70,6 +71,7 @@ ROWS: dict[str, tuple[Row, tuple[str, ...]]] = {
     "together": (together, ("starter", "Q4_K_M")),
     "thread": (thread, ("starter", "Q4_0", "Q4_K_M")),
     "host": (host, ("starter greedy", "starter sampled")),
+    "busy": (busy, MODELS),
     "start": (start, ("starter",)),
     "right": (right, MODELS),
     "speculation": (speculation, ("itself", "twin")),

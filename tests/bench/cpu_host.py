@@ -1,13 +1,14 @@
-"""Rows of `tests.bench.bench_cpu`: host, start, speculation."""
+"""Rows of `tests.bench.bench_cpu`: host, busy, start, speculation."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from statistics import median
 from typing import Any
 from unittest import mock
@@ -94,6 +95,54 @@ def host(options: Options, work: str) -> Iterator[Line]:
     )
     cost = 1e6 * sum(worked) / tokens
     yield Line("host", f"{steps}, CPU", cost, "us", cost, "us")
+
+
+@contextmanager
+def _computing() -> Iterator[None]:
+    """A thread of this process computes in Python, as a window does that is busy."""
+    over = threading.Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def busy(options: Options, work: str) -> Iterator[Line]:
+    """Replies while another thread of the process keeps Python busy, as a share of the speed of replies
+    alone, in turns.
+    """
+    settings = LoadSettings(backend="cpu", threads=options.threads)
+    with closing(
+        finished(open_chat(options.model(work), settings, CacheSettings(context_length=1024)))
+    ) as chat:
+        _, ids = encode_chat(chat.tokenizer, chat.template, [Message("user", CHAT[0])])
+        request = GenerationRequest(ids, SamplerSettings(seed=1), StopSettings(max_tokens=65))
+
+        def speed() -> float:
+            times, tokens = list[float](), 0
+            for event in chat.generator.stream(request):
+                if isinstance(event, Text):
+                    times.append(time.perf_counter())
+                    tokens += len(event.tokens)
+            return (tokens - 1) / (times[-1] - times[0])
+
+        alone, beside = list[float](), list[float]()
+        for _ in range(options.repeat + 1):
+            alone.append(speed())
+            with _computing():
+                beside.append(speed())
+    share = median(b / a for a, b in zip(alone[1:], beside[1:], strict=True))
+    yield Line(
+        "busy", work, median(beside[1:]), "tok/s", share, rival="alone, tok/s", theirs=median(alone[1:])
+    )
 
 
 def start(options: Options, work: str) -> Iterator[Line]:

@@ -163,7 +163,7 @@ def test_a_shape_has_a_text_for_each_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", ["decode", "neighbour", "verify", "thread", "host"])
+@pytest.mark.parametrize("row", ["decode", "neighbour", "verify", "thread", "host", "busy"])
 def test_a_row_measures_us_without_rivals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str) -> None:
     """On a tiny model; the figures are not judged."""
     for module in (cpu_speed, cpu_threads):
