@@ -107,6 +107,16 @@ def test_a_call_that_the_limit_cuts_off_stays_incomplete() -> None:
     assert calls[0][1] != '{"city": "Oslo"}'
 
 
+def test_the_opening_of_a_call_that_the_limit_cuts_off_is_no_text() -> None:
+    reply = f"Let me look. {CALL}"
+    for end in ("<tool_call>", '{"name": "wea'):
+        limit = len(tokenizer().encode(reply[: reply.index(end) + len(end)]))
+        text, calls, events = ask(fake_chat(reply), stops=StopSettings(max_tokens=limit))
+        assert (text.strip(), calls, events[-1].reason) == ("Let me look.", [], "max_tokens")
+    text, calls, _ = ask(fake_chat("Let me look. <tool_call>"))  # the model ends it so
+    assert (text, calls) == ("Let me look. <tool_call>", [])
+
+
 def test_a_stop_string_inside_arguments_ends_the_reply() -> None:
     _, calls, events = ask(fake_chat(CALL), stops=StopSettings(stop_strings=("slo",)))
     assert events[-1].reason == "stop_string"

@@ -198,6 +198,10 @@ _TAG_TOKENS = 32
 """The most tokens that a tag may have."""
 
 
+_CUT = ("max_tokens", "time_limit", "context_full", "cancelled")
+"""Ends of replies that the model did not choose, nor a text of them."""
+
+
 def divided(events: Generator[ChatEvent, None, None], parser: ToolParser) -> Iterator[ChatEvent]:
     """The events of a reply, whose calls are pieces of their own instead of text."""
     with closing(events):
@@ -206,7 +210,7 @@ def divided(events: Generator[ChatEvent, None, None], parser: ToolParser) -> Ite
                 yield from _pieces(parser.feed(event.text), event)
                 continue
             if isinstance(event, Done):
-                yield from _pieces(parser.finish(), None)
+                yield from _pieces(parser.finish(cut=event.reason in _CUT), None)
             yield event
 
 

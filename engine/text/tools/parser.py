@@ -115,7 +115,8 @@ class ToolParser:
     A call may lack the first tag of its opening (`CallForm.bare`).
 
     The arguments of a call that the end of the reply cuts off stay incomplete, so that nobody takes them for
-    whole. Those that turn out not to be JSON are closed, and what is left of them is text.
+    whole; of one that is cut off before its name is certain nothing comes out. Those that turn out not to be
+    JSON are closed, and what is left of them is text.
 
     With `in_thoughts`, a marker that is a control token ends a thought. With `begun`, the prompt ended with
     `form.begun`.
@@ -163,8 +164,10 @@ class ToolParser:
         self._take(text)
         return self._sink.taken()
 
-    def finish(self) -> list[Piece]:
-        """The rest, once the reply has ended."""
+    def finish(self, *, cut: bool = False) -> list[Piece]:
+        """The rest, once the reply has ended. If it was `cut`, the opening of a call after a marker, or two
+        characters or more of a marker, are no text (vLLM, SGLang and llama.cpp's server keep them back, too).
+        """
         if self._last is not None:
             self._sink.take_over(self._last.finish())
             return self._sink.taken()
@@ -172,8 +175,11 @@ class ToolParser:
             self._reading = None
             if self._sink.begun:
                 self._sink.cut()
-            elif self._sink.count == self._before:  # else it is what closes calls, or begins another one
-                self._rescan()
+            elif self._sink.count == self._before and not (cut and self._starts):
+                self._rescan()  # else it is what closes calls, or begins another one
+        held = self._held.lstrip(BLANKS)
+        if cut and not self._closing and any(len(held) > 1 and one.startswith(held) for one in self._starts):
+            self._held = ""
         if self._sink.count and not self._held.strip():
             self._held = ""
         self._sink.text(self._held)

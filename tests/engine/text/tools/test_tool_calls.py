@@ -30,11 +30,11 @@ ARGUMENTS: tuple[dict[str, Any], ...] = ({"city": "Köln, a < b", "days": 2}, {}
 THINK = ("<think>", "</think>")
 
 
-def read(form: CallForm, pieces: list[str]) -> tuple[str, list[tuple[str, str]]]:
+def read(form: CallForm, pieces: list[str], *, cut: bool = False) -> tuple[str, list[tuple[str, str]]]:
     """The text of a reply, and the names and arguments of its calls."""
     parser = ToolParser(form, TOOLS, (THINK,))
     text, calls = "", list[tuple[str, str]]()
-    for piece in [one for part in pieces for one in parser.feed(part)] + parser.finish():
+    for piece in [one for part in pieces for one in parser.feed(part)] + parser.finish(cut=cut):
         if isinstance(piece, str):
             text += piece
         elif piece.name:
@@ -102,6 +102,24 @@ def test_arguments_cut_off_anywhere_are_left_incomplete(end: int) -> None:
         assert name == expected[0]
         assert expected[1].startswith(arguments)
     assert all(found == expected for found, expected in zip(cut[:-1], whole, strict=False))
+
+
+def test_the_opening_of_a_call_that_is_cut_off_is_no_text() -> None:
+    call = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
+    begun = call.index(": {}")  # the arguments
+    for end in range(len(call) + 1):
+        text, calls = read(HERMES, ["So ", call[:end]], cut=True)
+        assert text.rstrip() == ("So <" if end == 1 else "So")  # a lone < may be a text's
+        assert [name for name, _ in calls] == ["clock"] * (end >= begun + 3)
+        assert read(HERMES, ["So ", call[:end]])[0].rstrip() == f"So {'' if calls else call[:end]}".rstrip()
+    two = f"{call}\n{call}"
+    for end in range(len(call) + 2, len(two)):
+        text, calls = read(HERMES, list(two[:end]), cut=True)
+        assert text in ("", "\n<" if end == len(call) + 2 else "")
+        assert len(calls) == 1 + (end - len(call) - 1 >= begun + 3)
+    assert read(HERMES, ["a <b"], cut=True) == ("a <b", [])
+    assert read(HERMES, ["<tool_call>{no"], cut=True) == ("<tool_call>{no", [])
+    assert read(CallForm("object"), ['{"name": "Ann'], cut=True) == ('{"name": "Ann', [])
 
 
 @pytest.mark.parametrize(
