@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from desktop.items.chats.messages import MessageItem, MessagesModel
-from desktop.services.session.pictures import sent
+from desktop.services.session.pictures import SentMessages
 from desktop.store.conversations.records import HIDDEN, StoredMessage
 from engine.core import Message
 
@@ -13,13 +13,15 @@ __all__ = ["find_item", "request_messages", "show_items"]
 
 
 def request_messages(
-    system_prompt: str, path: Sequence[StoredMessage], last: int | None
+    system_prompt: str, path: Sequence[StoredMessage], last: int | None, made: SentMessages
 ) -> tuple[Message, ...]:
-    """The system prompt (unless empty) and the messages of `path` up to `last`, included; None for none."""
+    """The system prompt (unless empty) and the messages of `path` up to `last`, included; None for none.
+    `made` makes them.
+    """
     found = [Message("system", system_prompt)] if system_prompt.strip() else []
     if last is not None:
         end = [message.id for message in path].index(last) + 1
-        found += [sent(message.role, message.text) for message in path[:end] if message.role != HIDDEN]
+        found += made.of((message.role, message.text) for message in path[:end] if message.role != HIDDEN)
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ from desktop.store.attachments.pictures import StoredPicture
 from engine.core import ChatRequest, Message, ModelInfo, Picture
 from engine.words import ngettext
 
-__all__ = ["not_sent", "sent", "with_data"]
+__all__ = ["SentMessages", "not_sent", "sent", "with_data"]
 
 
 def sent(role: str, text: str) -> Message:
@@ -22,6 +22,25 @@ def sent(role: str, text: str) -> Message:
         return Message(role, text)
     pictures = tuple(Picture(mark.name, mark.key, mark.width, mark.height) for mark in found)
     return Message(role, in_words(text), pictures=pictures if role == "user" else ())
+
+
+class SentMessages:
+    """What `sent` makes of the texts of a chat. Those of the last call are kept: making 10,000 again after
+    each reply would stop the window for a tenth of a second.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], Message] = {}
+
+    def of(self, texts: Iterable[tuple[str, str]]) -> list[Message]:
+        """The messages for these pairs of role and text."""
+        before, kept, found = self._kept, dict[tuple[str, str], Message](), list[Message]()
+        for each in texts:
+            message = before.get(each)
+            kept[each] = message = sent(*each) if message is None else message
+            found.append(message)
+        self._kept = kept
+        return found
 
 
 def with_data(request: ChatRequest, read: Callable[[str], StoredPicture | None]) -> ChatRequest:

@@ -159,7 +159,7 @@ class Turns:
             written += [AuthoredMessage("assistant", opening, participant.author)] if goes_on else []
             return context.scene_request(written, participant, self._engine.model, goes_on)[0]
         new = (sent("user", text), *([Message("assistant", opening)] if goes_on else []))
-        above = request_messages(context.prompt.text, path, path[-1].id if path else None)
+        above = request_messages(context.prompt.text, path, path[-1].id if path else None, self._visible.made)
         return context.request((*above, *new), goes_on)
 
     @reports_store_errors
@@ -370,7 +370,7 @@ class Turns:
             who = context.next_author(above) or next_in_order(context.participants, authored(above)).author
         participant = context.participant_for(who)
         if participant is None:
-            messages = request_messages(context.prompt.text, path, last)
+            messages = request_messages(context.prompt.text, path, last, self._visible.made)
             return Asked(who, context.request(messages, goes_on, ids))
         who = participant.author if continued is None else who
         return Asked(

@@ -11,7 +11,7 @@ from desktop.services.engine.reply_runner import ReplyRunner
 from desktop.services.engine.running_reply import RunningReply
 from desktop.services.session.context import ConversationContext, is_temporary, read_context
 from desktop.services.session.paths import find_item, show_items
-from desktop.services.session.pictures import sent
+from desktop.services.session.pictures import SentMessages
 from desktop.services.session.scene import AuthoredMessage, next_participant
 from desktop.services.session.signals import SessionSignals, reports_store_errors
 from desktop.services.settings.layered_settings import LayeredSettings, ModelLayer
@@ -50,6 +50,7 @@ class VisibleChat:
         self.model_layer = ModelLayer(preferences)
         self.context = self._nothing()
         self._shown: dict[int, tuple[StoredMessage, MessageItem]] = {}
+        self.made = SentMessages()
 
     def _nothing(self) -> ConversationContext:
         layers = LayeredSettings(self._preferences, self.model_layer)
@@ -196,19 +197,20 @@ class VisibleChat:
         """
         context = self.context
         shown = [item for item in self.messages.items() if not item.running and item.role != HIDDEN]
-        messages = [
-            AuthoredMessage(item.role, item.text, Author(item.author, item.persona)) for item in shown
-        ]
-        messages.append(AuthoredMessage("user", draft, context.user))
         if context.participants:
+            messages = [
+                AuthoredMessage(item.role, item.text, Author(item.author, item.persona)) for item in shown
+            ]
+            messages.append(AuthoredMessage("user", draft, context.user))
             participant = (
                 next_participant(context.cast, context.participants, messages) or context.participants[0]
             )
             found = context.scene(participant, self._runner.engine.model).messages(messages, begun=False)
         else:
             system = (Message("system", context.prompt.text),) if context.prompt.text.strip() else ()
-            found = (*system, *(sent(each.role, each.text) for each in messages))
-        return found, [*[0] * (len(found) - len(messages)), *(item.id for item in shown)]
+            texts = [(item.role, item.text) for item in shown]
+            found = (*system, *self.made.of([*texts, ("user", draft)]))
+        return found, [*[0] * (len(found) - len(shown) - 1), *(item.id for item in shown)]
 
     # -- its messages
 

@@ -22,6 +22,7 @@ class PathCache:
         self._conversation = 0
         self._tree = Tree()
         self._found: dict[int, StoredMessage] = {}
+        self._path: tuple[StoredMessage, ...] | None = None
 
     def path(self, conversation_id: int) -> tuple[StoredMessage, ...]:
         """The messages on the shown path, first to last. A message that has not changed is the same object
@@ -30,14 +31,16 @@ class PathCache:
         changed = self._changed()
         known, self._conversation = self._conversation, 0  # nothing is known if reading fails
         if changed is None or known != conversation_id:
-            self._tree, self._found = read_tree(self._database, conversation_id), {}
+            self._tree, self._found, self._path = read_tree(self._database, conversation_id), {}, None
         else:
             self._take(conversation_id, changed)
-        ids = self._tree.path()
-        new = [number for number in ids if number not in self._found]
-        self._found.update((each.id, each) for each in read_messages(self._database, new, self._tree))
+        if self._path is None:
+            ids = self._tree.path()
+            new = [number for number in ids if number not in self._found]
+            self._found.update((each.id, each) for each in read_messages(self._database, new, self._tree))
+            self._path = tuple(map(self._found.__getitem__, ids))
         self._conversation = conversation_id
-        return tuple(map(self._found.__getitem__, ids))
+        return self._path
 
     def _changed(self) -> frozenset[int] | None:
         if self._changes is None:
@@ -52,7 +55,10 @@ class PathCache:
     def _take(self, conversation_id: int, changed: frozenset[int]) -> None:
         """Bring the tree up to date; forget the changed messages and their siblings, whose counts differ."""
         tree = self._tree
-        tree.shown_root = read_shown_root(self._database, conversation_id)
+        root = read_shown_root(self._database, conversation_id)
+        if not changed and root == tree.shown_root:
+            return
+        tree.shown_root, self._path = root, None
         present = {node.id: node for node in read_nodes(self._database, conversation_id, sorted(changed))}
         for number in changed:
             self._found.pop(number, None)

@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.services.engine.reply_record import footer, message_item, notice, reason_text, record, stats_of
 from desktop.services.session.paths import find_item, request_messages, show_items
+from desktop.services.session.pictures import SentMessages
 from desktop.services.session.undo import UndoStack
 from desktop.store.conversations.records import StoredMessage
 from engine.core import STOP_REASONS, Done, Message, Stats
@@ -100,10 +101,22 @@ def test_saved_figures_of_another_version_are_read() -> None:
 
 
 def test_request_messages() -> None:
-    path = [stored(1, "user", "a"), stored(2, "assistant", "b"), stored(3, "user", "c")]
-    assert [m.content for m in request_messages("", path, 2)] == ["a", "b"]
-    assert request_messages("Be brief.", path, 3)[0] == Message("system", "Be brief.")
-    assert request_messages("  \n", path, None) == ()
+    path, made = [stored(1, "user", "a"), stored(2, "assistant", "b"), stored(3, "user", "c")], SentMessages()
+    first = request_messages("", path, 2, made)
+    assert [m.content for m in first] == ["a", "b"]
+    whole = request_messages("Be brief.", path, 3, made)
+    assert whole[0] == Message("system", "Be brief.")
+    assert all(now is before for now, before in zip(whole[1:3], first, strict=True))
+    assert request_messages("  \n", path, None, made) == ()
+
+
+def test_messages_to_a_model_are_kept_until_others_are_asked_for() -> None:
+    made = SentMessages()
+    (own,) = made.of([("user", "words")])
+    assert made.of([("assistant", "words"), ("user", "words"), ("user", "words")])[1:] == [own, own]
+    assert made.of([("user", "words")])[0] is own
+    made.of([("user", "of another chat")])
+    assert made.of([("user", "words")])[0] is not own
 
 
 @pytest.mark.parametrize("seed", range(20))

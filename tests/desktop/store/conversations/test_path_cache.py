@@ -117,3 +117,12 @@ def test_a_change_of_one_message_reads_one(store: ConversationStore) -> None:
     assert [message.id for message in cut] == [*ids[:150], other.id]
     assert all(old is new for old, new in zip(before[:149], cut[:149], strict=True))
     assert cut[150].variant_count == 2
+
+
+def test_a_path_without_a_change_is_the_same_object(store: ConversationStore) -> None:
+    """It is asked for several times at each end of a reply, and walking 10,000 messages takes a while."""
+    conversation, ids = long_talk(store, 6)
+    before = store.path(conversation)
+    assert store.path(conversation) is before
+    store.resume(ids[-1])
+    assert store.path(conversation) is not before

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from desktop.services.session.paths import request_messages
+from desktop.services.session.pictures import SentMessages
 from desktop.store.attachments.message_format import split
 from desktop.store.conversations.bulk_insert import read_whole
 from desktop.store.conversations.conversations import ConversationStore
@@ -340,7 +341,7 @@ def test_silly_tavern(database: Database, store: ConversationStore, tmp_path: Pa
     assert path[1].author.name == "Bo (hidden)"
     # one character: nobody joined it by being hidden
     assert store.get(event.conversation_id).cast.participants == ()
-    asked = request_messages("", path, path[-1].id)
+    asked = request_messages("", path, path[-1].id, SentMessages())
     assert [message.role for message in asked] == ["assistant", "user", "system"]
     record = read_whole(database, event.conversation_id)
     assert record.messages[0].raw["token_count"] == 7
