@@ -25,6 +25,9 @@ def test_kobold_writes_what_completions_write(served: Served) -> None:
     (found,) = ask(served, "/api/v1/generate", GREEDY).json["results"]
     assert (found["text"], found["finish_reason"]) == (expected["choices"][0]["text"], "length")
     assert found["prompt_tokens"] == expected["usage"]["prompt_tokens"]
+    assert found["completion_tokens"] == 6
+    stopped = ask(served, "/api/v1/generate", {**GREEDY, "stop_sequence": [found["text"][2:4]]}).json
+    assert stopped["results"][0]["finish_reason"] == "stop"
     split = {**GREEDY, "memory": "The ", "prompt": "quick"}
     assert ask(served, "/api/v1/generate", split).json["results"][0]["text"] == found["text"]
     blocks = ask(served, "/api/extra/generate/stream", GREEDY).body.decode()[:-2].split("\n\n")
@@ -124,6 +127,17 @@ def test_what_kobold_asks_first(served: Served) -> None:
     answer = ask(served, "/api/v1/generate", {**GREEDY, "images": "x"})
     assert answer.status == 400
     assert "images is not supported" in answer.json["error"]
+
+
+def test_kobold_counts_the_bos_of_a_model_that_has_one(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served.chat.tokenizer, "add_bos", True)
+    monkeypatch.setattr(served.chat.tokenizer, "bos_token_id", 7)
+    plain = ask(served, "/tokenize", {"content": "The quick"}).json["tokens"]
+    for more, begin in (({}, [7]), ({"special": True}, [7]), ({"special": False}, [])):
+        found = ask(served, "/api/extra/tokencount", {"prompt": "The quick", **more}).json
+        assert found["ids"] == [*begin, *plain]
 
 
 def test_kobold_follows_gbnf(served: Served) -> None:

@@ -43,6 +43,7 @@ def test_what_a_header_states() -> None:
     assert (found.width, found.shared_width, found.scale, found.normalise) == (24, 48, 2.5, False)
     assert (found.groups, found.used_groups) == (4, 2)
     assert experts(expert_group_count=4).used_groups == 4
+    assert experts(expert_group_count=4, expert_group_used_count=0).used_groups == 4
     assert experts(expert_shared_count=2, expert_shared_feed_forward_length=40).shared_width == 40
     assert experts(expert_weights_scale=0.0).scale == 1.0
     assert [experts(expert_gating_func=kind).scores for kind in (1, 2)] == list(SCORES[:2])
