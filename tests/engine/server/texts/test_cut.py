@@ -23,7 +23,7 @@ class Letters:
 @pytest.mark.parametrize(
     ("memory", "text", "most", "reply", "kept"),
     [
-        ("", "abcdef", 0, 3, "\0abcdef"), ("", "abcdef", 0, 4, "\0bcdef"), 
+        ("", "abcdef", 0, 3, "\0abcdef"), ("", "abcdef", 0, 4, "\0bcdef"),
         ("", "abcdefghijk", 0, 9, "\0hijk"),
         ("", "abcdef", 6, 2, "\0def"), ("", "abcdef", 99, 4, "\0bcdef"), ("xy", "abcdef", 8, 3, "\0xyef"),
         ("xy", "ab", 8, 3, "\0xyab"), ("uvwxyz", "ab", 6, 3, "\0yz"), ("", "abcd", 2, 9, "\0"),
