@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from engine.backends.gguf_blocks import NVFP4_PAIRS
+from engine.backends.gguf_blocks.quants import NVFP4_PAIRS
 from engine.errors import BadCheckpoint, ModelNotFound
 from engine.printable import one_line
 from engine.weights.checkpoint import Checkpoint

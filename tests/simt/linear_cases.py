@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cuda.weight import ExpertTable, WeightSpec
-from engine.backends.gguf_blocks import NVFP4_PAIRS
+from engine.backends.gguf_blocks.quants import NVFP4_PAIRS
 from engine.backends.packing.pieces import KINDS, affine_type
 from engine.models.proof.random_tensors import builder
 from engine.tensors import RawTensor
@@ -20,7 +20,10 @@ Array = np.ndarray[Any, Any]
 
 BLOCKS_OF_32 = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4")
 NVFP4 = NVFP4_PAIRS.name
-BLOCKS_OF_256 = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "TQ1_0", "TQ2_0")
+BLOCKS_OF_256 = (
+    "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "TQ1_0", "TQ2_0", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS",
+    "IQ2_XXS", "IQ1_M", "IQ1_S",
+)  # fmt: skip
 GROUPED = tuple(
     f"GROUPED{bits}_{unit}{end}" for bits in (2, 3, 4, 5, 6, 8) for unit in (32, 64, 128) for end in ("",
     "_F32")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.backends.gguf_blocks import NVFP4_PAIRS
+from engine.backends.gguf_blocks.quants import NVFP4_PAIRS
 from engine.backends.packing.composite import PERMUTED
 from engine.backends.packing.pieces import affine_type
 from engine.tensors import RawTensor

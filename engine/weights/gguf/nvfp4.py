@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from engine.backends.gguf_blocks import GGUF_BLOCKS, NVFP4_PAIRS
+from engine.backends.gguf_blocks.quants import NVFP4_PAIRS, QUANTS
 from engine.errors import BadCheckpoint
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
@@ -20,7 +20,7 @@ from engine.weights.packed.grouped import Indices
 from engine.weights.tensor import FileTensor
 from engine.words import _
 
-_NVFP4 = next(block for block in GGUF_BLOCKS if block.name == "NVFP4")
+_NVFP4 = next(block for block in QUANTS if block.name == "NVFP4")
 _ENDS = (".scale", ".weight.scale")
 _WITHOUT_USE = (".input_scale", ".weight.input_scale")
 

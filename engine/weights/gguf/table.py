@@ -5,15 +5,14 @@ Source: the ggml project's `docs/gguf.md`.
 
 from __future__ import annotations
 
-from engine.backends.gguf_blocks import GGUF_BLOCKS, TWO_BIT_BLOCKS
+from engine.backends.gguf_blocks.quants import TWO_BIT_BLOCKS
+from engine.backends.gguf_blocks.table import GGUF_BLOCKS
 from engine.weights.format import Format
-from engine.weights.gguf.iquants import IQ_FORMATS
 from engine.weights.plain import FLOAT_FORMATS, FOLDER_FORMATS, NUMBER_FORMATS
 
 GGUF_FORMATS: tuple[Format, ...] = (
     *FLOAT_FORMATS,
     *(Format(block.name, block.values, block.nbytes, block.decode) for block in GGUF_BLOCKS),
-    *IQ_FORMATS,
 )
 """The types of weights in GGUF files."""
 
@@ -25,7 +24,7 @@ ALL_FORMATS: tuple[Format, ...] = (*GGUF_FORMATS, *TWO_BIT_FORMATS, *NUMBER_FORM
 """Every type that can be read, in GGUF and safetensors files."""
 
 GGUF_TYPE_NAMES = {block.number: block.name for block in (*GGUF_BLOCKS, *TWO_BIT_BLOCKS)} | {
-    0: "F32", 1: "F16", 9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
-    21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16",
+    0: "F32", 1: "F16", 9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
+    30: "BF16",
 }  # fmt: skip
 """The type numbers of GGUF files, including types that cannot be read, so that messages can name them."""

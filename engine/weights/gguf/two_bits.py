@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.backends.gguf_blocks import TWO_BIT_BLOCKS, Parts
+from engine.backends.gguf_blocks.block_type import Parts
+from engine.backends.gguf_blocks.quants import TWO_BIT_BLOCKS
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.decoded import PackedStack

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.gguf_blocks import NVFP4_PAIRS
+from engine.backends.gguf_blocks.quants import NVFP4_PAIRS
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats

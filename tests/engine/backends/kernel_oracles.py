@@ -20,26 +20,25 @@ from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 NUMBERS_AT = {
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "IQ4_NL": (0,), "MXFP4": (),
     "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_XS": (0,),
-    "TQ1_0": (52,), "TQ2_0": (64,), "IQ3_S": (0,),
+    "TQ1_0": (52,), "TQ2_0": (64,), "IQ3_S": (0,), "IQ3_XXS": (0,), "IQ2_S": (0,), "IQ2_XS": (0,),
+    "IQ2_XXS": (0,), "IQ1_M": (), "IQ1_S": (0,), "NVFP4": (),
 }  # fmt: skip
 """Where the fp16 numbers of each block type are in its block; all other bytes may be anything."""
-FALLBACK_TYPES = ("IQ3_S",)
-"""One of the types that are dequantised to F16 at load."""
+FALLBACK_TYPES = ("NVFP4",)
+"""Types that are dequantised to F16 when nothing has made another type of them before."""
 WEIGHT_TYPES = (*NUMBERS_AT, "F32", "F16", "BF16")
 """Every type with a layout of its own, and one that is dequantised at load."""
 
+SLOW_TYPES = (
+    "Q4_0", "Q5_1", "Q3_K", "Q5_K", "IQ4_NL", "TQ1_0", "TQ2_0", "IQ3_XXS", "IQ2_XS", "IQ2_XXS", "IQ1_M",
+    "IQ1_S",
+)  # fmt: skip
+"""Those that share their code with others."""
+
 WEIGHT_CASES = [
-    pytest.param(
-        kind,
-        marks=[pytest.mark.slow]
-        if kind in ("Q4_0", "Q5_1", "Q3_K", "Q5_K", "IQ4_NL", "TQ1_0", "TQ2_0")
-        else [],
-    )
-    for kind in WEIGHT_TYPES
+    pytest.param(kind, marks=[pytest.mark.slow] if kind in SLOW_TYPES else []) for kind in WEIGHT_TYPES
 ]
-"""The same as cases of tests that compile all of a type's kernels; those that share their code with others
-are slow ones.
-"""
+"""The same as cases of tests that compile all of a type's kernels."""
 
 OTHER_CPUS = {
     "generic": "",
@@ -133,6 +132,13 @@ class Matrix:
                     rng.uniform(np.log(self.low), np.log(self.high), packed.shape[:2])
                 ) * rng.choice([-1, 1], packed.shape[:2])
                 packed[:, :, at : at + 2] = numbers.astype(np.float16)[..., None].view(np.uint8)
+            if self.type == "IQ1_M":  # the four 4 bits of d are the highest of the last eight bytes' pairs
+                numbers = np.exp(rng.uniform(np.log(self.low), np.log(self.high), packed.shape[:2]))
+                bits = numbers.astype(np.float16).view(np.uint16)[..., None] >> np.array(
+                    [0, 4, 8, 12], np.uint16
+                )
+                at = slice(49, None, 2)
+                packed[:, :, at] = packed[:, :, at] & 15 | (bits.astype(np.uint8) & 15) << 4
             if self.type == "MXFP4":
                 first, last = (round(np.log2(v)) + 128 for v in (self.low, self.high))
                 packed[:, :, 0] = rng.integers(first, last, packed.shape[:2], endpoint=True)

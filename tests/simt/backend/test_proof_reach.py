@@ -48,6 +48,7 @@ LARGE: tuple[Large, ...] = (
     Large("Llama 3.1 8B", all_of("NVFP4_64")),
     Large("Llama 3.1 8B", all_of("NVFP4_64"), sm_count=20),
     Large("Qwen 3 30B A3B", mixed("NVFP4_64")),
+    Large("Qwen 3 30B A3B", mixed("IQ2_S")),
     Large("Llama 3.1 8B", all_of("GROUPED4_128")),
     Large("Llama 3.1 8B", all_of("GROUPED8_32_F32")),
     Large("Llama 3.1 8B", all_of("PERMUTED+GROUPED5_32+GROUPED4_32")),

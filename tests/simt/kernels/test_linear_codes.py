@@ -30,7 +30,10 @@ from tests.simt.linear_cases import (
 )
 
 ALL = (*BLOCKS_OF_32, *BLOCKS_OF_256, NVFP4, *GROUPED, *AFFINE)
-QUICK = {"Q4_0", "Q4_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4", NVFP4, "GROUPED3_64", "AFFINE5_64_BF16"}
+QUICK = {
+    "Q4_0", "Q4_K", "Q6_K", "Q8_0", "IQ4_XS", "IQ3_S", "IQ2_S", "MXFP4", NVFP4, "GROUPED3_64",
+    "AFFINE5_64_BF16",
+}  # fmt: skip
 EVERY = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in ALL]
 PAD = 32
 
@@ -58,6 +61,7 @@ REGISTERED = {
     "Q4_0": ((1, 8), (1, 14), (2, 4)), "Q4_K": ((1, 8), (1, 14)), "Q2_K": ((1, 8), (1, 14)),
     "Q6_K": ((1, 8), (1, 16)), "Q8_0": ((1, 8),), "MXFP4": ((1, 8), (1, 16)),
     NVFP4: ((1, 8),), "GROUPED4_128": ((1, 8), (1, 16)), "GROUPED8_32_F32": ((1, 8),),
+    "IQ3_S": ((1, 8),), "IQ2_S": ((1, 8),),
 }  # fmt: skip
 
 
@@ -118,11 +122,11 @@ def products(type_name: str, each: int, warps: int) -> None:
 
 @pytest.mark.parametrize(
     ("type_name", "warps"),
-    [("Q4_0", 2), *(pytest.param(name, 8, marks=pytest.mark.slow) for name in ("MXFP4", NVFP4))],
+    [("Q4_0", 2), *(pytest.param(name, 8, marks=pytest.mark.slow) for name in ("MXFP4", NVFP4, "IQ2_S"))],
 )
 def test_experts(type_name: str, warps: int) -> None:
     """Each row's own matrix and bias; rows of an expert of another layout are left alone."""
-    outputs, columns, used = 20, 64, 2
+    outputs, columns, used = 20, 256 if type_name in BLOCKS_OF_256 else 64, 2
     matrices = [packed(type_name, outputs, columns, seed) for seed in range(2)]
     x = np.random.default_rng(2).standard_normal((4, columns)).astype(np.float32)
     packed_x, ids = packed_rows(x), np.array([[1, 2, 0], [0, 1, 0]], np.int32)

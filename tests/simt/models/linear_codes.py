@@ -9,8 +9,20 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cuda.kernels.linear.interface import PARTS
-from engine.backends.gguf_blocks import FP4_LEVELS, IQ4_LEVELS
+from engine.backends.gguf_blocks.quants import FP4_LEVELS
 from tests.simt.interpreter import Memory
+
+_INDEX = np.array([0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15])
+"""The place in a table of each code of "int8", and the code of each place."""
+
+
+def _levels(c: dict[str, Any]) -> Any:
+    """The numbers of the codes of "int8": the second eight bytes of a table are inverted where the top bit of
+    the first eight is set.
+    """
+    entries = np.array([c[f"TABLE_{i}"] for i in range(4)], "<u4").view(np.uint8)
+    entries[8:] ^= 255 * (entries[:8] >> 7)
+    return entries[_INDEX] - 128.0
 
 
 def _columns(paired: int, lane: Any, slot: Any) -> Any:
@@ -32,7 +44,7 @@ def _codes(words: Any, c: dict[str, Any]) -> Any:
                     code = (word >> (bits + 16 * e) & 7) + 8 * (word >> (sign + 16 * e) & 1)
                 elif c["TABLE"]:
                     index = word >> (right + 4 * row + 8 * e) & 15
-                    code = np.array([0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15])[index]
+                    code = _INDEX[index]
                 elif c["BITS"] == 8:
                     code = word >> (8 * row + 16 * e) & 255
                 else:
@@ -69,7 +81,7 @@ def _scale(c: dict[str, Any], word: Any, place: int, d: Any, row: int) -> Any:
         return np.ldexp(np.float64(1), _byte(word, place).astype(np.int64) - 127)
     byte = _byte(word, place)
     if kind == "signed":
-        byte = byte - np.float32(128)
+        byte = (byte - np.float32(128)) * np.float32(c["UNIT"])
     return _half(d, row) * (byte % 16 if kind == "nibbles" else byte)
 
 
@@ -91,7 +103,7 @@ def values(raw: Any, c: dict[str, Any], columns: int) -> Any:
             words[block, :, first : first + words_each] = found[lanes if each_lane else lanes // 4]
     codes = _codes(words, c)
     if c["TABLE"]:
-        meaning = np.array(IQ4_LEVELS) * 1.0 if c["TABLE"] == "iq4" else np.array(FP4_LEVELS) / 2
+        meaning = np.array(FP4_LEVELS) / 2 if c["TABLE"] == "fp4" else _levels(c)
         numbers = meaning[codes]
     else:
         numbers = (codes - c["ZERO"]).astype(np.float64)

@@ -63,8 +63,9 @@ _CALLED_OPTIONS: dict[str, Any] = {"nogil": True, **_OPTIONS}
 def folder_name() -> str:
     """The name of a folder of compiled kernels: a hash of all that they depend on."""
     sources = sorted(Path(__file__).parents[1].rglob("*.py"))
-    outside = (kv_formats, gguf_blocks, sampling_kernels, passes)
+    outside = (kv_formats, sampling_kernels, passes)
     sources += [Path(module.__file__ or "") for module in outside]
+    sources += sorted(Path(gguf_blocks.__file__).parent.glob("*.py"))
     host = llvm.get_host_cpu_name() if config.CPU_NAME is None else ""
     machine = [host, *sorted(FEATURES), str(config.CPU_NAME), str(config.CPU_FEATURES)]
     return f"kernels-{compiled.sources_hash(sources, *machine)}"

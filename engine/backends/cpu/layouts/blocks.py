@@ -43,7 +43,7 @@ from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, Unpacke
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
-from engine.backends.gguf_blocks import BlockType
+from engine.backends.gguf_blocks.block_type import BlockType
 
 _VI8 = ir.VectorType(I8, LANES)
 
@@ -149,7 +149,10 @@ class BlockLayout:
             return _power(b, b.zext(load(b, block, _VI8), VI32)), None
         if self._wide:
             return load(b, block, VF32), None
-        return load_half(b, block), load_half(b, block, 2 * LANES) if self.block.mins else None
+        d = load_half(b, block)
+        if self.block.unit != 1:
+            d = b.fmul(d, const_vector(self.block.unit))
+        return d, load_half(b, block, 2 * LANES) if self.block.mins else None
 
     def _scale(
         self, b: ir.IRBuilder, group: ir.Value, part: int, d: ir.Value, m: ir.Value | None

@@ -41,14 +41,14 @@ _PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2)}
 class Codes:
     """Codes of `bits` bits and the integers they stand for.
 
-    Code q means q - `offset`, or `values[q]` if a table of 16 values from -128 to 127 is given (4 bits only).
+    Code q means q - `offset`, or `values[q]` if a table of values from -128 to 127 is given (3 or 4 bits).
     `left` is what must still be subtracted from a vector of `CodeReader`, `zero` from its operands, the
     largest of which is `largest`, 0 if they are signed.
     """
 
     def __init__(self, bits: int, offset: int = 0, values: Sequence[int] | None = None) -> None:
         assert bits in _PLANES
-        assert values is None or bits == 4
+        assert values is None or (bits in (3, 4) and len(values) == 1 << bits)
         self.bits = bits
         self.offset = offset
         self.values = None if values is None else tuple(values)
@@ -124,7 +124,9 @@ class CodeReader:
         """Features 4 q .. 4 q + 3 for `byte_products`: the codes' meaning plus `codes.zero`."""
         b, codes = self._b, self._codes
         quad = b.bitcast(self._quad(q), V64I8)
-        return quad if codes.values is None else look_up_bytes(b, [v + BIAS for v in codes.values], quad)
+        if codes.values is None:
+            return quad
+        return look_up_bytes(b, [v + BIAS for v in codes.values], quad)
 
     def numbers(self, q: int, form: UnpackedWeights) -> tuple[ir.Value, ...]:
         """Quad q as `form` takes it."""
@@ -176,9 +178,9 @@ def look_up(b: ir.IRBuilder, table: list[float], index: ir.Value) -> ir.Value:
 
 
 def look_up_bytes(b: ir.IRBuilder, table: list[int], index: ir.Value) -> ir.Value:
-    """table[index] for 64 bytes below 16, by the CPU's byte permutation or else a tree of selections.
+    """table[index] for 64 bytes, by the CPU's byte permutation or else a tree of selections.
 
-    Table entries are from -128 to 255.
+    Tables have 8 or 16 entries from -128 to 255.
     """
     for feature, width, name in (
         ("avx512bw", 64, "llvm.x86.avx512.pshuf.b.512"),
@@ -201,7 +203,7 @@ def look_up_bytes(b: ir.IRBuilder, table: list[int], index: ir.Value) -> ir.Valu
 def _permute_bytes(b: ir.IRBuilder, table: list[int], index: ir.Value, width: int, name: str) -> ir.Value:
     kind = ir.VectorType(I8, width)
     function = cgutils.get_or_insert_function(b.module, ir.FunctionType(kind, [kind, kind]), name)
-    entries = ir.Constant(kind, [ir.Constant(I8, v) for v in table] * (width // 16))
+    entries = ir.Constant(kind, [ir.Constant(I8, v) for v in table] * (width // len(table)))
     parts = []
     for start in range(0, 64, width):
         mask = ir.Constant(

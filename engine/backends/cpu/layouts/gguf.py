@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.cpu.layouts.blocks import BlockLayout
-from engine.backends.gguf_blocks import PACKED_BLOCKS
+from engine.backends.gguf_blocks.table import PACKED_BLOCKS
 
 GGUF_WEIGHT_LAYOUTS = tuple(BlockLayout(block) for block in PACKED_BLOCKS if block.bits < 8)
 """The types below 8 bits; `q8` holds Q8_0, `plain` the plain numbers."""

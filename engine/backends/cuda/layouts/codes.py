@@ -11,8 +11,8 @@ words 2 (j % 2) and 2 (j % 2) + 1). The first of the two columns is
 A plane of w bits (4, 2, 1) has 128 w bytes: `w` words a lane. In each half of a word (low: the first column)
 a slot's row g starts at some bit, and row g + 8 four bits above. A masked code is a subnormal fp16 number, n
 2^-24, in row g + 8 times 16: it needs no conversion, and the factors are applied at the end. Codes of 8 bits
-are one plane of bytes, two loads of four words. Codes of "iq4" take half a word for a slot, whose nibbles are
-looked up. The bits of "fp4" codes are placed so that shifts make fp16 of them.
+are one plane of bytes, two loads of four words. Codes of "int8" take half a word for a slot, whose nibbles
+are looked up. The bits of "fp4" codes are placed so that shifts make fp16 of them.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ their three bits, and their sign bit.
 Numbers = npt.NDArray[Any]
 
 
-def iq4_index(codes: Any) -> Any:
-    """The table index of "iq4" codes 0 .. 15 (one, or two in two bytes).
+def table_index(codes: Any) -> Any:
+    """The table index of "int8" codes 0 .. 15 (one, or two in two bytes).
 
     Bits 2 and 3 are swapped, so that entries i and i + 8 have the same sign.
     """
@@ -102,8 +102,9 @@ class CodeLayout:
     each group; "signed", "unsigned" and "nibbles", a byte for each group, times the span's d; "power", a
     byte e: 2^(e - 127); "one", the span's d alone. `mins`: "" none; "half", "bfloat" or "float", a number
     that is added; "zero", fp16, subtracted from the codes; "sub", bytes times the span's dmin, subtracted.
-    `zero`: a code n stands for n - `zero`. `table`: "iq4" or "fp4", the numbers that codes of 4 bits stand
-    for (`zero` is then that of the table's numbers).
+    `zero`: a code n stands for n - `zero`. `table`: the numbers that codes of 4 bits stand for, "fp4" or
+    "int8", which are `levels` (8 or 16; `zero` is then 128, that of the table's bytes). `unit`: a power of
+    two by which d of "signed" scales is multiplied.
     """
 
     name: str
@@ -116,6 +117,8 @@ class CodeLayout:
     zero: int = 0
     span: int = 1
     table: str = ""
+    levels: tuple[int, ...] = ()
+    unit: float = 1.0
 
     @property
     def activations(self) -> str:
@@ -225,14 +228,14 @@ class CodeLayout:
         else:
             slots = pairs.reshape(height, 2, 8, blocks, 4, 4, 2).transpose(4, 6, 1, 0, 3, 2, 5)
         both = np.ascontiguousarray(slots).reshape(8, 2, height, blocks, 32).astype(np.uint32)
-        if self.table == "iq4":
-            both = iq4_index(both & np.uint32(0x0F0F))
+        if self.table == "int8":
+            both = table_index(both & np.uint32(0x0F0F))
         else:
             both = (both | both << np.uint32(8)) & np.uint32(0xFF00FF)
         out: list[Bytes] = []
         for width, first in self.planes:
             words = np.zeros((height, blocks, 32, max(1, width)), np.uint32)
-            mask = np.uint32(((1 << width) - 1) * (0x0101 if self.table == "iq4" else 0x10001))
+            mask = np.uint32(((1 << width) - 1) * (0x0101 if self.table == "int8" else 0x10001))
             for slot in range(8):
                 for row in range(2):
                     word, bit = self.place(width, slot, row)

@@ -8,9 +8,9 @@ import numpy as np
 
 from engine.backends.cuda.layouts.codes import CodeLayout, CodeParts
 from engine.backends.cuda.layouts.layout import Bytes
-from engine.backends.gguf_blocks import FP4_LEVELS, IQ4_LEVELS, PACKED_BLOCKS, BlockType
-
-_TABLES = {IQ4_LEVELS: "iq4", FP4_LEVELS: "fp4", (): ""}
+from engine.backends.gguf_blocks.block_type import BlockType
+from engine.backends.gguf_blocks.quants import FP4_LEVELS
+from engine.backends.gguf_blocks.table import PACKED_BLOCKS
 
 
 def _taken(block: BlockType, raw: Bytes, rows: int, columns: int) -> CodeParts:
@@ -45,22 +45,24 @@ def _scales(block: BlockType) -> str:
 
 
 def _layout(block: BlockType) -> CodeLayout:
-    table = _TABLES[block.levels]
+    table = "fp4" if block.levels == FP4_LEVELS else "int8" if block.levels else ""
     return CodeLayout(
         block.name.replace("_", "").lower(),
         (block.name,),
-        block.bits,
+        4 if table else block.bits,
         partial(_taken, block),
         min(64, block.values // block.groups),
         _scales(block),
         ("sub" if block.scale_bits else "half") if block.mins else "",
-        128 if table == "iq4" else block.zero,
+        128 if table == "int8" else block.zero,
         4 if block.values == 256 else 1,
         table,
+        block.levels if table == "int8" else (),
+        block.unit,
     )
 
 
 GGUF_WEIGHT_LAYOUTS = tuple(_layout(block) for block in PACKED_BLOCKS)
-"""TQ1_0 takes more bytes than in the file: its base-3 digits become codes of two bits; so does NVFP4, whose
-scales become float32 numbers.
+"""Some take more bytes than in the file: the base-3 digits of TQ1_0 become codes of two bits, groups of IQ1
+to IQ3 a code of four bits for each value, and the scales of NVFP4 float32 numbers.
 """

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from engine.backends.cuda.layouts.codes import BLOCK, FP4_BITS, FP4_SIGNS, CodeLayout, Region, iq4_index
+from engine.backends.cuda.layouts.codes import BLOCK, FP4_BITS, FP4_SIGNS, CodeLayout, Region, table_index
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.layouts.plain import Fp8, Plain
 from engine.backends.cuda.weight import CudaWeight
-from engine.backends.gguf_blocks import FP4_LEVELS, IQ4_LEVELS
+from engine.backends.gguf_blocks.quants import FP4_LEVELS
 
 _PLAIN = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _NUMBERS = {"half": torch.float16, "bfloat": torch.bfloat16, "float": torch.float32}
@@ -84,7 +84,7 @@ def _codes_and_scales(weight_layout: CodeLayout, tiles: torch.Tensor) -> torch.T
     if weight_layout.scales == "nibbles":
         scale, low = torch.remainder(scale, 16), torch.floor(scale / 16)
     if weight_layout.scales == "signed":
-        scale = scale - 128
+        scale = (scale - 128) * weight_layout.unit
     if weight_layout.scales == "power":
         return (number.double() * torch.exp2(scale.double() - 127)).float()
     if weight_layout.scales in ("signed", "unsigned", "nibbles", "one"):
@@ -128,23 +128,24 @@ def _code(
     """The code of a slot's column `e` in a word of a plane."""
     if weight_layout.table == "fp4":
         return word >> (FP4_BITS[which] + 16 * e) & 7 | (word >> (FP4_SIGNS[which] + 16 * e) & 1) << 3
-    return word >> (bit + (8 if weight_layout.table == "iq4" else 16) * e) & ((1 << width) - 1)
+    return word >> (bit + (8 if weight_layout.table == "int8" else 16) * e) & ((1 << width) - 1)
 
 
 def _numbers(weight_layout: CodeLayout, codes: torch.Tensor) -> torch.Tensor:
     """The numbers that codes stand for, float32, before any scale."""
     if not weight_layout.table:
         return (codes - weight_layout.zero).float()
-    return _table(weight_layout.table).to(codes.device)[codes.long()]
+    return _table(weight_layout.levels).to(codes.device)[codes.long()]
 
 
 @cache
-def _table(name: str) -> torch.Tensor:
-    if name == "fp4":
+def _table(levels: tuple[int, ...]) -> torch.Tensor:
+    """The numbers of "int8" by their index, or of "fp4", which has no `levels`."""
+    if not levels:
         return torch.tensor(FP4_LEVELS, dtype=torch.float32) / 2
     out = torch.empty(16)
-    for code, value in enumerate(IQ4_LEVELS):
-        out[int(iq4_index(code))] = float(value)
+    for code in range(16):
+        out[int(table_index(code))] = float(levels[code % len(levels)])
     return out
 
 

@@ -149,10 +149,10 @@ def test_products_of_grouped_codes(bits: int, unit: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["F32", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("F16", "IQ3_S"))]
+    "kind", ["F32", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("F16", "NVFP4"))]
 )
 def test_weights_that_are_no_whole_numbers_keep_their_products(kind: str) -> None:
-    matrix: RawTensor = Matrix(kind, (37, 2 * unit_of(kind) if kind == "IQ3_S" else 96), 5)
+    matrix: RawTensor = Matrix(kind, (37, 2 * unit_of(kind) if kind == "NVFP4" else 96), 5)
     x = activations(matrix.shape[1])
     assert panel_format_of(weight_layout_for(kind), 8) is None
     with product(matrix, x, 8) as fast, product(matrix, x, 16) as plain:

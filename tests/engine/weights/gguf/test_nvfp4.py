@@ -11,7 +11,7 @@ import pytest
 
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.weight import CpuWeight
-from engine.backends.gguf_blocks import NVFP4_PAIRS
+from engine.backends.gguf_blocks.quants import NVFP4_PAIRS
 from engine.backends.reference.backend import ReferenceBackend
 from engine.errors import BadCheckpoint
 from engine.weights import open_checkpoint

@@ -7,21 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.cuda.layouts.codes import WIDTH_OF, WORDS, CodeLayout, iq4_index
-from engine.backends.gguf_blocks import IQ4_LEVELS
+from engine.backends.cuda.layouts.codes import WIDTH_OF, WORDS, CodeLayout, table_index
 
 WAYS = 5
 """The maximum number of ways (`_ways`) of a layout."""
 
 
-def _table(name: str) -> tuple[int, ...]:
-    """The lookup table of "iq4": four words with one byte, level + 128, for each index.
+def _table(levels: tuple[int, ...]) -> tuple[int, ...]:
+    """The lookup table of "int8": four words with one byte, level + 128, for each index.
 
     See `looked_up` for the bytes that are inverted.
     """
     entries = np.zeros(16, np.uint8)
-    if name == "iq4":
-        entries[iq4_index(np.arange(16))] = np.array(IQ4_LEVELS) + 128
+    if levels:
+        entries[table_index(np.arange(16))] = np.resize(levels, 16) + 128
         assert (entries[:8] >> 7 == entries[8:] >> 7).all()
         entries[8:] ^= np.where(entries[:8] >> 7, np.uint8(255), np.uint8(0))
     return tuple(entries.view("<u4").tolist())
@@ -56,14 +55,15 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
         "HEADER_BYTES": weight_layout.header_bytes, "BLOCK_BYTES": weight_layout.block_bytes,
         "BITS": weight_layout.bits, "TABLE": weight_layout.table, "GROUPS": groups, "STEPS": 4 // groups,
         "PAIRED": int(weight_layout.paired),
-        "SCALES": weight_layout.scales, "MINS": weight_layout.mins, "ZERO": weight_layout.zero,
+        "SCALES": weight_layout.scales, "UNIT": weight_layout.unit, "MINS": weight_layout.mins,
+        "ZERO": weight_layout.zero,
         "SUMS": int(weight_layout.zero > 0 or weight_layout.mins in ("bfloat", "float")),
         "C_WORD": tuple(w for w, _ in slots), "C_RIGHT": tuple(0 if weight_layout.bits == 8 else bit for _,
         bit in slots),
         "C_MORE": tuple((4 if width == 4 else 2) + w for w, _ in others),
         "C_MORE_RIGHT": tuple(bit - more[1] for _, bit in others),
         "MASK": low * 0x10001, "SECOND": ((1 << more[0]) - 1) * 0x10001 << more[1],
-        **{f"TABLE_{i}": word for i, word in enumerate(_table(weight_layout.table))},
+        **{f"TABLE_{i}": word for i, word in enumerate(_table(weight_layout.levels))},
         "S_WORD": tuple(first_number + w for w, _ in places), "S_PLACE": tuple(p for _, p in places),
         "L_WORD": tuple(w for w, _ in mins), "L_PLACE": tuple(p for _, p in mins), "D_WORD": d,
         "M_WORD": d + 1,

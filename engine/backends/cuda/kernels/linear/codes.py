@@ -30,6 +30,8 @@ _WIDE = {
     "q5k": 128, "grouped4u64": 128, "grouped8u32": 168,
 }  # fmt: skip
 """The register limits of layouts that need more than 80 with eight warps."""
+_WIDE_EXPERTS = ("iq2s", "iq2xs", "iq1m")
+"""Layouts whose kernels of experts need 128."""
 _TWO_TILES_COST = 0.8
 """A tile's time with two tiles a warp, relative to one (measured on an H200)."""
 
@@ -65,7 +67,9 @@ def _tile_rounds(kernel: Kernel, each: int, tiles: int, sm_count: int) -> int:
     return -(-tiles // (each * kernel.blocks * sm_count)) * each * kernel.blocks
 
 
-_CHECKED = ("q40", "q4k", "q6k", "q80", "mxfp4", "nvfp464", "grouped4u128", "q2k", "grouped8u32f32")
+_CHECKED = (
+    "q40", "q4k", "q6k", "q80", "mxfp4", "nvfp464", "grouped4u128", "q2k", "grouped8u32f32", "iq3s", "iq2s",
+)  # fmt: skip
 
 
 def variants() -> Iterator[Kernel]:
@@ -81,7 +85,7 @@ def variants() -> Iterator[Kernel]:
                 yield unpack_codes.unpack_kernel(weight_layout)
             if weight_layout.name == "q6k":
                 yield unpack_codes.embed_kernel(weight_layout)
-            if weight_layout.name in ("mxfp4", "nvfp464"):
+            if weight_layout.name in ("mxfp4", "nvfp464", "iq2s"):
                 yield kernel(weight_layout, 1, 8, experts=True)
 
 
@@ -95,6 +99,8 @@ def kernel(weight_layout: CodeLayout, tiles: int, warps: int, experts: bool = Fa
     words = sum(region.words for region in weight_layout.regions if not region.header)
     limit = 96 if tiles == 2 else _WIDE.get(weight_layout.name, 128 if words > 12 else 80)
     most, narrow = _MOST_WARPS.get(weight_layout.name, (0, 0))
+    if experts and weight_layout.name in _WIDE_EXPERTS:
+        limit = 128
     limit = narrow if warps == most else limit
     return Kernel(
         f"{'experts' if experts else 'linear'}_{weight_layout.name}_{tiles}x{warps}",

@@ -34,6 +34,7 @@ SCALES = MINS = TABLE = ""
 BITS = GROUPS = 1
 MASK, SECOND, MAGIC = 0, 0, 0x4B000000
 Z_ONES = (0,)
+UNIT = 1.0
 TABLE_0 = TABLE_1 = TABLE_2 = TABLE_3 = 0
 SPAN = 1
 SPAN_SHIFT = SPAN_BYTES = HEADER_BYTES = BLOCK_BYTES = 0
@@ -103,7 +104,7 @@ def fixed_words(nothing: int) -> Any:
     `nothing` is 0, but the compiler must not know it: it would load such a register again for each use, since
     an instruction takes only one immediate constant.
     """
-    if TABLE == "iq4":
+    if TABLE == "int8":
         return (
             uint32(nothing ^ uint32(MAGIC)), uint32(nothing ^ uint32(TABLE_0)),
             uint32(nothing ^ uint32(TABLE_1)), uint32(nothing ^ uint32(TABLE_2)),
@@ -160,13 +161,13 @@ def bfloat_at(word: int, place: int) -> Any:
 
 
 def of_byte(d: float, word: int, place: int, less: int, magic: int) -> Any:
-    """d times (a byte of a word - `less`), rounded once; `less` is 0 or 128, and `place` a constant.
+    """UNIT d times (a byte of a word - `less`), rounded once; `less` is 0 or 128, and `place` a constant.
 
     With the byte in the bits of 2^23 (`magic`), the number is 2^23 + 256 n. The correction, d / 256 times
     2^23 + 256 less, is exact: it is 11 bits times 1 or 257.
     """
     number = bits_float(permute_bytes(word, magic, uint32(0x7404 + 16 * place)))
-    part = float32(d * float32(0.00390625))
+    part = float32(d * float32(0.00390625 * UNIT))
     return fma(part, number, float32(part * float32(-8388608.0 - 256 * less)))
 
 

@@ -1,27 +1,13 @@
-"""GGUF's block types: how a block's bytes split into named parts, and what the parts mean. NumPy only.
-
-This is the only description of these types: files are decoded by it, and both backends pack by it. A block
-holds 32, 64, 128 or 256 values of a row, split into groups of equal size:
-
-    value = d * scale * code - dmin * min
-
-where `code` is a small unsigned integer minus `BlockType.zero`, or an index into `BlockType.levels`; scale
-and min belong to a group. Types without scales have a d and perhaps an m: value = d * code + m. Sources: the
-GGUF format page (docs/gguf.md) and ggml's `ggml-common.h`; for MXFP4's scales the OCP Microscaling Formats
-specification 1.0.
-"""
+"""GGUF's types with a code for each value: Q1_0 to Q8_0, K-quants, IQ4, ternary types, 4-bit floats."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float32]
+from engine.backends.gguf_blocks.block_type import BlockType, Bytes, Parts
 
 IQ4_LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The value of each code of IQ4_NL and IQ4_XS."""
@@ -29,102 +15,6 @@ FP4_LEVELS = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 """Twice the value of each 4-bit float (E2M1); the scales are halved in return."""
 _PAIRS = np.array([0, 2, 4, 6], np.uint8).reshape(4, 1)
 _BITS = np.arange(8, dtype=np.uint8).reshape(8, 1)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """B blocks: codes uint8 (B, values); d (B, 1), fp16 as uint16, float32 or e8m0 as uint8, or (B, groups)
-    ue4m3; dmin (or m) (B, 1), fp16 as uint16; scales and mins uint8 (B, groups), signed scales in two's
-    complement.
-    """
-
-    codes: Bytes
-    d: npt.NDArray[Any]
-    dmin: npt.NDArray[np.uint16] | None = None
-    scales: Bytes | None = None
-    mins: Bytes | None = None
-
-
-@dataclass(frozen=True)
-class BlockType:
-    """One type: `values` values in `nbytes` bytes; `number` is the type's number in a GGUF file.
-
-    `bits` is the width of a code, `scale_bits` that of a scale and of a min (0: the type has none). `d` is
-    "fp16", "fp32", "e8m0" (2^(e - 128)) or "ue4m3" (half of an unsigned E4M3). If `signed`, scales are int8,
-    if `floats` E4M3. `mins` says whether there are mins, or an m if there are no scales.
-    """
-
-    name: str
-    number: int
-    values: int
-    nbytes: int
-    bits: int
-    split: Callable[[Bytes], Parts]
-    zero: int = 0
-    levels: tuple[int, ...] = ()
-    groups: int = 1
-    d: str = "fp16"
-    scale_bits: int = 0
-    signed: bool = False
-    floats: bool = False
-    mins: bool = False
-
-    def decode(self, blocks: Bytes) -> Floats:
-        """(B, nbytes) to float32 (B, values), rounded in the order of the formula."""
-        parts = self.split(blocks)
-        if self.levels:
-            codes: Floats = np.array(self.levels, np.float32)[parts.codes]
-        else:
-            codes = parts.codes.astype(np.float32)
-            if self.zero:
-                codes -= np.float32(self.zero)
-        step = self._factor(parts.d)
-        if parts.scales is not None:
-            step = step * self.scales(parts.scales)
-        out = step[:, :, None] * codes.reshape(len(blocks), step.shape[1], -1)
-        if parts.dmin is not None:
-            low = parts.dmin.view(np.float16).astype(np.float32)
-            if parts.mins is None:
-                out += low[:, :, None]
-            else:
-                out -= (low * parts.mins.astype(np.float32))[:, :, None]
-        return out.reshape(len(blocks), self.values)
-
-    def scales(self, stored: Bytes) -> Floats:
-        """The numbers of stored scales, float32."""
-        if self.floats:
-            return E4M3[stored]
-        return stored.view(np.int8 if self.signed else np.uint8).astype(np.float32)
-
-    def _factor(self, d: npt.NDArray[Any]) -> Floats:
-        if self.d in ("fp16", "fp32"):
-            return d.view(np.float16 if self.d == "fp16" else np.float32).astype(np.float32)
-        values: Floats = (_HALF_E8M0 if self.d == "e8m0" else _HALF_UE4M3)[d]
-        return values
-
-
-def _half_ue4m3() -> Floats:
-    """Half of each byte's unsigned E4M3 value, float32 (256,). The top bit is ignored; 0 and 127 are 0."""
-    code = np.arange(256)
-    exponent, mantissa = code >> 3 & 15, code & 7
-    values = np.where(exponent == 0, mantissa / 1024, (8 + mantissa) * np.exp2(exponent - 11.0))
-    values[[0, 127]] = 0
-    return values.astype(np.float32)
-
-
-_HALF_E8M0: Floats = np.ldexp(np.float32(1), np.arange(256) - 128).astype(np.float32)
-_HALF_UE4M3 = _half_ue4m3()
-
-
-def _e4m3() -> Floats:
-    """Each byte's E4M3 value, float32 (256,); 480 and -480 for 127 and 255, which are no numbers."""
-    code = np.arange(128)
-    exponent, mantissa = code >> 3, code & 7
-    values = np.where(exponent == 0, mantissa / 512, (8 + mantissa) * np.exp2(exponent - 10.0))
-    return np.concatenate([values, -values]).astype(np.float32)
-
-
-E4M3 = _e4m3()
 
 
 # --- pieces of blocks ---------------------------------------------------------------------------------------
@@ -260,7 +150,7 @@ def _q2_0(blocks: Bytes) -> Parts:
     return Parts(pairs.reshape(len(blocks), -1), _fp16(blocks, 0))
 
 
-GGUF_BLOCKS = (
+QUANTS = (
     BlockType("Q4_0", 2, 32, 18, 4, _legacy(False, False), zero=8),
     BlockType("Q4_1", 3, 32, 20, 4, _legacy(True, False), mins=True),
     BlockType("Q5_0", 6, 32, 22, 5, _legacy(False, True), zero=16),
@@ -278,7 +168,7 @@ GGUF_BLOCKS = (
     BlockType("MXFP4", 39, 32, 17, 4, _mxfp4, levels=FP4_LEVELS, d="e8m0"),
     BlockType("NVFP4", 40, 64, 36, 4, _nvfp4, levels=FP4_LEVELS, groups=4, d="ue4m3"),
 )
-"""All block types except the codebook types (`engine.weights.gguf.iquants`)."""
+"""All of them but Q1_0 and Q2_0."""
 
 
 def _nvfp4_pairs(blocks: Bytes) -> Parts:
@@ -295,9 +185,6 @@ NVFP4_PAIRS = BlockType(
 """NVFP4 as folders have it, made of separate tensors (`engine.weights.packed.float4`); no type of GGUF files.
 d is half of the matrix's factor.
 """
-
-PACKED_BLOCKS = tuple(block for block in GGUF_BLOCKS if block.d != "ue4m3") + (NVFP4_PAIRS,)
-"""The types that both backends pack directly; the others are dequantised first."""
 
 TWO_BIT_BLOCKS = (
     BlockType("Q1_0", 41, 128, 18, 2, _q1_0, zero=1),

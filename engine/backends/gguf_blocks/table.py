@@ -1,0 +1,12 @@
+"""The tables of block types."""
+
+from __future__ import annotations
+
+from engine.backends.gguf_blocks.iquants import IQUANTS
+from engine.backends.gguf_blocks.quants import NVFP4_PAIRS, QUANTS
+
+GGUF_BLOCKS = (*QUANTS, *IQUANTS)
+"""The types of GGUF files, without those that `engine.weights.gguf.two_bits` reads as groups."""
+
+PACKED_BLOCKS = tuple(block for block in GGUF_BLOCKS if block.d != "ue4m3") + (NVFP4_PAIRS,)
+"""The types that both backends pack directly."""
