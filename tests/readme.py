@@ -11,6 +11,7 @@ from pathlib import Path
 
 from desktop.preflight import DEBIAN_PACKAGES
 from engine.backends.cpu.layouts.table import weight_layout_for
+from engine.backends.gguf_blocks.quants import NVFP4_PAIRS
 from engine.cli import COMMANDS
 from engine.weights import FORMATS
 from engine.weights.gguf.table import TWO_BIT_FORMATS
@@ -67,12 +68,10 @@ def formats() -> str:
     """The tensor types, and how the CPU keeps them."""
     kept: dict[str, list[str]] = {}
     for format in (*FORMATS, *TWO_BIT_FORMATS):
-        layout = weight_layout_for(format.name)
-        how = (
-            "as they are"
-            if format.name in layout.types or format in TWO_BIT_FORMATS
-            else f"as {layout.name.upper()}, decoded while loading"
-        )
+        name = NVFP4_PAIRS.name if format.name == "NVFP4" else format.name
+        assert name in weight_layout_for(name).types or format in TWO_BIT_FORMATS
+        codes = format.name.startswith(("IQ1", "IQ2", "IQ3"))
+        how = "as 3 bits a weight (IQ1, IQ2) or 4" if codes else "as they are"
         kept.setdefault(how, []).append(format.name)
     rows = [f"- GGUF {how}: {', '.join(names)}." for how, names in kept.items()]
     rows[0] = rows[0].replace("GGUF", "GGUF, single or split, held in memory", 1)

@@ -41,7 +41,7 @@ SHAPE = Tiny(
 RECURRENT = ("lfm2-1.2b", "qwen3.5-0.8b", "qwen3.5-2b")
 NEWER = (*RECURRENT, "gemma4-e2b", "qwen3-30b-a3b-6l")
 """Works of `tests.tools.shapes`, in Q4_K_M, and those with recurrent layers."""
-SHAPES = {"Q4_0": 2, "Q4_K_M": 15, "Q8_0": 7, "F16": 1}
+SHAPES = {"Q4_0": 2, "Q4_K_M": 15, "Q8_0": 7, "F16": 1, "IQ3_S": 26}
 """Types of its files, and llama.h's numbers of them."""
 
 

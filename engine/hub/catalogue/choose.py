@@ -55,8 +55,10 @@ WORK_BYTES = 512 << 20
 """An estimate of context and work space, besides a tenth of the weights. Once the headers are downloaded,
 `models.memory.fit` computes them.
 """
-_UNPACKED = re.compile(r"(?:UD-)?(?:IQ([123])_|NVFP(4))")
-"""Types that loading unpacks to 16 bits, so that they need more memory than their files."""
+_GROWTH = {"IQ1": 2.5, "IQ2": 1.75, "IQ3": 1.3, "NVF": 1.3}
+"""About how many bytes of memory a byte of a file takes, by the beginning of its type, where it is more than
+one: a little more than on the CPU, a little less than on GPUs.
+"""
 _EXL3_GROWTH = 4
 """About how much larger EXL3 becomes in memory, as F16: most folders have 3 to 5 bits a weight, and the hub's
 number of parameters counts packed ones.
@@ -128,7 +130,7 @@ def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[Hu
         weights = sum(file.size for file in files if _is_weights(file))
         if listing.model.quantisation == "exl3" and form != "gguf":
             weights *= _EXL3_GROWTH
-        needed = _memory(title, weights, listing.model.parameters)
+        needed = _memory(title, weights)
         total = sum(file.size for file in files)
         choice = HubChoice(listing.model.id, listing.revision, title, form, files, total, needed)
         found.append(
@@ -143,11 +145,9 @@ def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[Hu
     )
 
 
-def _memory(title: str, weights: int, parameters: int) -> int:
+def _memory(title: str, weights: int) -> int:
     """Estimate the bytes that a model with `weights` bytes of weights needs when it runs."""
-    if unpacked := _UNPACKED.match(title):
-        bits = int(next(digit for digit in unpacked.groups() if digit)) + 0.5
-        weights = max(weights, 2 * parameters or int(weights * 16 / bits))
+    weights = int(weights * _GROWTH.get(title.removeprefix("UD-")[:3], 1))
     return weights + weights // 10 + WORK_BYTES
 
 
@@ -282,11 +282,9 @@ def _with_recommended(choices: list[HubChoice], parameters: int, memories: Seque
     )
     fitting = next(good, [choice for choice in choices if choice.fits])
 
-    def rank(choice: HubChoice) -> tuple[bool, bool, int]:
-        bits = _bits(choice, parameters)
-        slim = bits <= _LOSSLESS_BITS
-        unpacked = _UNPACKED.match(choice.title) is not None
-        return slim, not unpacked, choice.bytes if slim else -choice.bytes
+    def rank(choice: HubChoice) -> tuple[bool, int]:
+        slim = _bits(choice, parameters) <= _LOSSLESS_BITS
+        return slim, choice.bytes if slim else -choice.bytes
 
     best = max(fitting, key=rank, default=None)
     return [dataclasses.replace(choice, recommended=choice is best) for choice in choices]

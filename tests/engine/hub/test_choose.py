@@ -292,12 +292,11 @@ def test_the_memory_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert free_memories(LoadSettings(backend="cuda", gpus="7")) == free_memories(LoadSettings())
 
 
-@pytest.mark.parametrize(("parameters", "least", "most"), [(8 * GIB, 16, 19), (0, 15, 22)])
-def test_memory_of_types_that_are_unpacked(parameters: int, least: int, most: int) -> None:
-    """Eight billion weights take 16 bits each, whatever the size of the file."""
+def test_memory_of_types_that_are_unpacked() -> None:
+    """Eight billion weights take about 4 bits each, whatever the file's size; and a tenth, and 512 MiB."""
     for name, size in (("m-IQ3_M.gguf", 3.7), ("m-UD-IQ2_XXS.gguf", 2.4), ("m-IQ1_S.gguf", 1.7)):
-        (choice,) = choices([(name, int(size * GIB))], parameters=parameters)
-        assert least * GIB <= choice.memory_bytes <= most * GIB
+        (choice,) = choices([(name, int(size * GIB))])
+        assert 4.9 * GIB <= choice.memory_bytes <= 5.9 * GIB
 
 
 def test_only_sixteen_bits_are_better_than_nothing() -> None:
