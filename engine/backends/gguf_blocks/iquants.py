@@ -108,7 +108,8 @@ def _shifted(index: npt.NDArray[Any], below: npt.NDArray[Any]) -> Bytes:
     """Codes of IQ1: indices (B, 32), and, for equal parts of them, whether delta is negative (B, parts)."""
     minus = np.repeat(below != 0, 32 // below.shape[1], axis=1)[:, :, None]
     plus = grid("IQ1_S", _IQ1_CODES[0])[index]
-    return np.where(minus, grid("IQ1_S", _IQ1_CODES[1])[index], plus).reshape(len(index), -1)
+    codes: Bytes = np.where(minus, grid("IQ1_S", _IQ1_CODES[1])[index], plus)
+    return codes.reshape(len(index), -1)
 
 
 def _iq1_s(blocks: Bytes) -> Parts:
