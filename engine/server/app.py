@@ -87,7 +87,7 @@ def _hint(path: str) -> str:
     if path.endswith("/rerank"):
         return " Models that rank texts are not served; compare vectors of /v1/embeddings instead."
     if path.startswith("/api/extra/"):
-        return " Of KoboldCpp's API there are texts, which can be aborted, and counts of tokens."
+        return " Of KoboldCpp's API, texts can be generated, checked and aborted, and tokens counted."
     if path.startswith(OLLAMA_PATH):
         return (
             " Of Ollama's API there are chat, generate, embed, embeddings, show, pull, tags, ps and version."

@@ -56,6 +56,8 @@ async def stream(service: Service, exchange: Exchange) -> None:
             await exchange.send_event({"token": event.text, "finish_reason": None}, "message")
         if isinstance(event, Ended):
             await exchange.send_event({"token": "", "finish_reason": _reason(event)}, "message")
+    if not exchange.streaming:  # aborted in the queue
+        await exchange.start_stream()
     await exchange.end_stream(done=False)
 
 

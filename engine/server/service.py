@@ -187,7 +187,7 @@ class Service:
 
 
 async def _taken(exchange: Exchange) -> Sequence[tuple[int, Any]]:
-    """What has happened since; meanwhile a stream that is silent for too long gets signs of life."""
+    """What has happened since; meanwhile a stream that is silent for long gets pings."""
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(exchange.silence_left):

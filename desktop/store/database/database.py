@@ -123,11 +123,10 @@ class Database:
         self.notices: tuple[str, ...] = ()
         self.set_aside: Path | None = None
         self.write_lock = write_lock_of(path)
-        self._watched: list[RowChanges] = []
-        self._lock_wait = LockWait()
+        self._watched, self._lock_wait = list[RowChanges](), LockWait()
         self._identity: tuple[int, int] | None = None
         self._connection, self._intact = _open(path, migrations)
-        self._lock_wait.begin(self._connection)
+        self._lock_wait.begin(self._connection, self.write_lock)
         self._identity = _identity(path)
 
     @classmethod
@@ -207,7 +206,7 @@ class Database:
         self._watched.append(changes)
 
     def _begin_again(self) -> None:
-        self._lock_wait.begin(self._connection)
+        self._lock_wait.begin(self._connection, self.write_lock)
         for changes in self._watched:
             with translated(self.path):
                 changes.watch(self._connection)
@@ -232,15 +231,16 @@ class Database:
     def transaction(self) -> Iterator[None]:
         """Write all statements inside together or, after any exception, not at all. Does not nest.
 
-        The lock is released before COMMIT: SQLite may checkpoint within that statement after releasing its
-        own lock, and nobody has to wait for the disk then.
+        The lock is released before COMMIT, which may checkpoint after releasing SQLite's own: nobody waits.
         """
         try:
-            with self.write_lock:
-                with self._lock_wait:
-                    self.execute("BEGIN IMMEDIATE")
-                yield
-            self.execute("COMMIT")
+            with contextlib.ExitStack() as end:
+                with self.write_lock:
+                    with self._lock_wait:
+                        self.execute("BEGIN IMMEDIATE")
+                    yield
+                    end.enter_context(self.write_lock.commit())
+                self.execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")

@@ -9,8 +9,10 @@ nobody does. Source: https://www.sqlite.org/c3ref/busy_timeout.html
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 __all__ = ["WriteLock", "is_write", "write_lock_of"]
@@ -30,6 +32,21 @@ class WriteLock:
         self._lock = threading.RLock()
         # ids of threads; adding and removing are atomic
         self._waiting: set[int] = set()
+        self._committing: set[int] = set()
+
+    @contextlib.contextmanager
+    def commit(self) -> Iterator[None]:
+        """A context around COMMIT, which comes after the lock was released; to be entered before that."""
+        self._committing.add(threading.get_ident())
+        try:
+            yield
+        finally:
+            self._committing.discard(threading.get_ident())
+
+    @property
+    def committing(self) -> bool:
+        """Whether a thread is in COMMIT, so that SQLite may still have the file locked for it."""
+        return bool(self._committing)
 
     @property
     def contended(self) -> bool:

@@ -84,9 +84,8 @@ class EmojiPicker(QDialog):
             item.setToolTip(emoji.name)
             item.setData(Qt.ItemDataRole.AccessibleTextRole, emoji.name)
             item.setTextAlignment(Qt.AlignmentFlag.AlignCenter)
-            item.setSizeHint(
-                self.grid.gridSize()
-            )  # else all are as wide as the last one, and wider ones are empty
+            # without a size of its own, each is as wide as the last one, and wider emoji are not painted
+            item.setSizeHint(self.grid.gridSize())
             self.grid.addItem(item)
         self.grid.setCurrentRow(0)
         self._show_name()

@@ -52,9 +52,9 @@ class Exchange:
         self._sent = 0.0
         self.since = time.monotonic()
         self.tokens = 0
-        self.ends: list[Any] = []
-        """How its replies ended: an `Ended` of each, in that order."""
         """How many tokens have been written for it."""
+        self.ends: list[Any] = []
+        """An `Ended` of each of its replies, in the order in which they ended."""
         self.writing_since = 0.0
         """When the first of them came; 0 before."""
 

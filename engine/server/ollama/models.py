@@ -86,10 +86,10 @@ async def show(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 
 async def pull(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
-    """Many clients download a model before they use it: those of the list are there. Raises `ApiError`."""
+    """Success for a model of the list, which many clients download before they use it. Raises `ApiError`."""
     fields = Fields(await exchange.read())
     name = fields.text("model") or fields.text("name")
-    if all(name.removesuffix(":latest") != found.id for found in service.host.models()):
+    if not {name, name.removesuffix(":latest")} & {found.id for found in service.host.models()}:
         raise ApiError(unknown_model(name))
     if not fields.flag("stream", True):
         return {"status": "success"}

@@ -71,7 +71,7 @@ def input_json(text: str) -> str:
 
 def input_schema(place: Fields) -> tuple[Mapping[str, Any], str]:
     """The schema of the arguments of a tool whose `format` stands at `place`, and what its description says
-    of a grammar, or "". A grammar in which a rule needs itself is not in the schema. Raises `ApiError`.
+    of a grammar, or "". A recursive Lark grammar is not in the schema. Raises `ApiError`.
     """
     format = place.part("format")
     kind = "text" if format is None else format.text("type", "text")
@@ -101,7 +101,7 @@ def check_enforced(described: Collection[str], tools: tuple[Tool, ...], choice: 
     named = [tool.name for tool in tools] if choice == "required" else [choice]
     if found := next((name for name in named if name in described), ""):
         raise bad_request(
-            f"The Lark grammar of the custom tool {found!r} is recursive or uses what is not supported: it "
-            'is told to the model but not enforced; send a simpler one, or the tool_choice "auto".',
+            f"The Lark grammar of the custom tool {found!r} is recursive or uses features that are not "
+            'supported, so a call cannot be made to fit it. Send a simpler one, or the tool_choice "auto".',
             "tools",
         )

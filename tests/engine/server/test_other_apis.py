@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
+from engine.server import kobold
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.kobold import _request
@@ -95,6 +99,24 @@ def test_kobold_s_texts_are_aborted_by_their_key(
             assert found["text"].startswith(begun)
             assert found["finish_reason"] == "stop"
     assert check(genkey="KCPP1") == ""
+    assert served.idle()
+
+
+def test_a_kobold_text_is_aborted_before_it_begins(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = threading.Event()
+
+    def waits(_chat: object, stop: threading.Event) -> Iterator[Any]:
+        began.set()
+        assert stop.wait(30)
+        yield from ()
+
+    monkeypatch.setattr(kobold, "completion_work", lambda *_, **__: waits)
+    with opened(served, "/api/extra/generate/stream", {**GREEDY, "genkey": "KCPP1"}) as connection:
+        assert began.wait(30)
+        assert ask(served, "/api/extra/abort", {"genkey": "KCPP1"}).json == {"success": True}
+        answer = read_until(connection, b"\r\n0\r\n")
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"error" not in answer
     assert served.idle()
 
 

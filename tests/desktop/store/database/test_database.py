@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -209,6 +211,42 @@ def test_a_database_locked_by_another_program(tmp_path: Path) -> None:
     database.close()
     database.reopen()
     assert waits(database) == 80
+    database.close()
+
+
+class SlowDisk(Database):
+    """Takes 0.3 s for each COMMIT, as a large one may on a slow disk."""
+
+    commits = threading.Event()
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            self.commits.set()
+            time.sleep(0.3)
+        return super().execute(sql, values)
+
+
+def test_a_slow_commit_of_this_program_is_waited_for(tmp_path: Path) -> None:
+    """The window said that another program has locked the file."""
+    database = open_conversations(tmp_path / "a.sqlite3")
+    store = ConversationStore(database)
+    store.create("before")
+
+    def change() -> None:
+        second = SlowDisk.second(database.path)
+        with second.transaction():
+            second.execute("UPDATE conversations SET title = 'changed'")
+        second.close()
+
+    for write in (lambda: store.create("now"), lambda: store.rename(1, "again")):
+        SlowDisk.commits.clear()
+        thread = threading.Thread(target=change)
+        thread.start()
+        assert SlowDisk.commits.wait(10)
+        write()
+        assert waits(database) == 80
+        thread.join()
+    assert [store.get(number).title for number in (1, 2)] == ["again", "changed"]
     database.close()
 
 

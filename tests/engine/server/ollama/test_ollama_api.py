@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from engine.server.host import ServedModel
 from tests.engine.server.served import HELLO, NUMBERS, Answer, Served, ask, break_third_pass
 
 pytestmark = pytest.mark.loopback
@@ -58,9 +59,13 @@ def test_without_a_prompt_the_model_is_there(served: Served) -> None:
         assert (found["done"], found["done_reason"]) == (True, "load")
 
 
-def test_a_model_of_the_list_need_not_be_downloaded(served: Served) -> None:
+def test_a_model_of_the_list_need_not_be_downloaded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(served, "/api/pull", {"model": "tiny"}).lines == [{"status": "success"}]
     assert ask(served, "/api/pull", {"name": "other:latest", "stream": False}).json == {"status": "success"}
+    tagged = (ServedModel("phi:latest"),)
+    with monkeypatch.context() as patch:
+        patch.setattr(served.host, "models", lambda: tagged)
+        assert ask(served, "/api/pull", {"model": "phi:latest", "stream": False}).json["status"] == "success"
     answer = ask(served, "/api/pull", {"model": "llama3"})
     assert answer.status == 404
     assert "'llama3'" in answer.json["error"]
