@@ -16,6 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.chat.texts import ChatText, ChatTexts
 from engine.core import (
     ChatEvent,
     ChatRequest,
@@ -34,7 +35,7 @@ from engine.generator.adapter_slot import AdapterSlot
 from engine.generator.drafting.draft_slot import DraftSlot
 from engine.generator.job import Job, Setup
 from engine.generator.prompt.answers import reply_filters
-from engine.generator.prompt.prompt import Prompt, Prompts
+from engine.generator.prompt.prompt import Prompt
 from engine.generator.prompt.tool_calls import CallPlan, divided
 from engine.generator.request import GenerationRequest, Guidance
 from engine.platform.folders import cache_dir
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from engine.constraint.filter import Filter
     from engine.generator.dynamic import DynamicGenerator
     from engine.models.dense import Dense
+    from engine.text.tokenizer.tokenizer import Tokenizer
 
 _ID = attrgetter("id")
 
@@ -74,14 +76,28 @@ class LocalChat:
         self._kept = kept
         self.dense = tuple(dense)
         self.generator = generator
-        self.tokenizer = generator.tokenizer
-        self.template = template
         self.context_length = generator.cache.context_length
-        self._prompts = Prompts(self.tokenizer, template, self.context_length)
+        self._texts = ChatTexts(
+            generator.model, generator.tokenizer, template, self.context_length,
+            fixed=bool(load.chat_template.strip()),
+        )  # fmt: skip
         self._draft = DraftSlot(
-            generator.drafters, self.tokenizer, load, generator.cache.model, own=info.path
+            generator.drafters, generator.tokenizer, load, generator.cache.model, own=info.path
         )
         self.adapters = AdapterSlot(generator.cache)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """That of requests without adapters of their own."""
+        return self._texts.of(self.adapters.usual).tokenizer
+
+    @property
+    def template(self) -> ChatTemplate:
+        """That of requests without adapters of their own."""
+        return self._texts.of(self.adapters.usual).template
+
+    def _text(self, request: ChatRequest) -> ChatText:
+        return self._texts.of(self.adapters.chosen(request.adapters.adapters))
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
         """The events of one reply: `Trimmed` when turns had to be left out, `Loading` of a draft model or
@@ -96,33 +112,32 @@ class LocalChat:
         self.check_writes()
         started = time.perf_counter()
         most = 0 if request.stops.when_full == "drop_oldest" else self.context_length
-        return events_aside(self.tokenizer, lambda: self._begun(request, stop, started), most)
+        text = self._text(request)
+        return events_aside(text.tokenizer, lambda: self._begun(request, text, stop, started), most)
 
-    def _begun(self, request: ChatRequest, stop: threading.Event, started: float) -> Iterator[ChatEvent]:
+    def _begun(
+        self, request: ChatRequest, text: ChatText, stop: threading.Event, started: float
+    ) -> Iterator[ChatEvent]:
         """The events of a reply whose prompt is made now."""
         if request.replayed is not None:
             prompt, heal = _as_it_was(request.replayed, request.guidance.cfg_scale), request.replayed.heal
         else:
-            prompt = kept_aside("prompt", lambda: self._prompts.build(request))
+            prompt = kept_aside("prompt", lambda: text.prompts.build(request))
             continued = request.continue_last or request.plain
             heal = request.constraint.heal and continued and not request.continue_ids
         if not request.plain:
             stops = dataclasses.replace(
-                request.stops, stop_strings=request.stops.stop_strings + self.template.stop_strings
+                request.stops, stop_strings=request.stops.stop_strings + text.template.stop_strings
             )
             request = dataclasses.replace(request, stops=stops)
-        plan = self._prompts.calling.plan(request, self.info.thinking, prompt.ids)
+        plan = text.prompts.calling.plan(request, text.thinking, prompt.ids)
         if plan is None:
-            filters = self._filters(prompt, request)
-            return self._reply(prompt, request, stop, heal=heal, started=started, filters=filters)
+            filters = _filters(prompt, request, text)
+            return self._reply(prompt, request, text, stop, heal=heal, started=started, filters=filters)
         request = dataclasses.replace(request, constraint=plan.constraint)
-        return divided(self._reply(prompt, request, stop, heal=heal, started=started, plan=plan), plan.parser)
-
-    def _filters(self, prompt: Prompt, request: ChatRequest) -> tuple[Filter, ...]:
-        """The filters of a request; for the answer alone, where a thought may come before it."""
-        before = None if request.plain else prompt.ids[: len(prompt.ids) - prompt.given]
-        source, tags = self.template.shown, self.info.thinking
-        return reply_filters(request.constraint, self.tokenizer, source, tags, before)
+        return divided(
+            self._reply(prompt, request, text, stop, heal=heal, started=started, plan=plan), plan.parser
+        )
 
     def complete(
         self, ids: Sequence[int], request: ChatRequest, stop: threading.Event
@@ -131,17 +146,19 @@ class LocalChat:
         ignored.
         """
         self.check_writes()
-        prompt, request = self._prompts.completion(ids, request), dataclasses.replace(request, plain=True)
-        reply = partial(self._reply, prompt, request, stop, heal=request.constraint.heal)
+        text = self._text(request)
+        prompt, request = text.prompts.completion(ids, request), dataclasses.replace(request, plain=True)
+        reply = partial(self._reply, prompt, request, text, stop, heal=request.constraint.heal)
         now = time.perf_counter()
         return events_aside(
-            self.tokenizer, lambda: reply(started=now, filters=self._filters(prompt, request))
+            text.tokenizer, lambda: reply(started=now, filters=_filters(prompt, request, text))
         )
 
     def _reply(
         self,
         prompt: Prompt,
         request: ChatRequest,
+        text: ChatText,
         stop: threading.Event,
         *,
         heal: bool,
@@ -163,7 +180,7 @@ class LocalChat:
             channel_calls=plan is not None and plan.channel_calls,
             filters=(plan.filter,) if plan is not None else filters,
         )  # fmt: skip
-        job = Job(generation, priority=request.priority, stop=stop, setup=self._setup(request))
+        job = Job(generation, priority=request.priority, stop=stop, setup=self._setup(request, text))
         written: list[int] = []
         healed, report = False, request.report_prompt
         try:
@@ -174,15 +191,15 @@ class LocalChat:
                         written += map(_ID, event.tokens)
                     elif isinstance(event, Prefill) and report:
                         report = False
-                        yield self._rendered(prompt, heal, job.reading)
+                        yield _rendered(prompt, heal, job.reading, text.tokenizer)
                     elif isinstance(event, Done) and _is_next_turn(request):
-                        self._prompts.remember(prompt, written, healed=healed)
+                        text.prompts.remember(prompt, written, healed=healed)
                     yield event
         except NotFinite as error:
             self.generator.cache.table.forget()  # what is cached may not be finite either
             yield from self._proved_again(error)
 
-    def _setup(self, request: ChatRequest) -> Setup:
+    def _setup(self, request: ChatRequest, text: ChatText) -> Setup:
         """The adapters and the draft model of a reply."""
         adapters, speculation = self.adapters.chosen(request.adapters.adapters), request.speculation
 
@@ -190,7 +207,11 @@ class LocalChat:
             yield from self.adapters.apply(adapters, stop)
             yield from self._draft.fit(speculation, stop)
 
-        return Setup(lambda: self.adapters.holds(adapters) and self._draft.holds(speculation), run)
+        def holds() -> bool:
+            return self.adapters.holds(adapters) and self._draft.holds(speculation)
+
+        own = text.tokenizer if adapters else None
+        return Setup(holds, run, own, text.vocabulary)
 
     def check_writes(self) -> None:
         """Raise `UnsupportedModel` for a model that writes no text."""
@@ -203,28 +224,17 @@ class LocalChat:
 
     def size(self, request: ChatRequest) -> PromptSize:
         """The length of a request's whole prompt. Raises `BadTemplate`."""
-        return self._prompts.size(request)
+        return self._text(request).prompts.size(request)
 
     def render(self, request: ChatRequest) -> tuple[str, list[int]]:
         """The text and the ids of a request's whole prompt. Raises `BadTemplate`."""
         continued = request.continue_last
-        return self._prompts.rendered(
+        return self._text(request).prompts.rendered(
             request.messages,
             request,
             add_generation_prompt=request.begin_reply and not continued,
             continue_last=continued,
         )
-
-    def _rendered(
-        self, prompt: Prompt, heal: bool, reading: tuple[tuple[tuple[int, int], ...], ...]
-    ) -> Rendered:
-        """The prompt that is about to be read, in the passes `reading`."""
-        negative = prompt.guidance.negative_ids if prompt.guidance is not None else ()
-        bytes_of, special = self.tokenizer.token_bytes, self.tokenizer.special_ids
-        vocabulary = tuple(
-            (id, bytes_of(id), id in special) for id in dict.fromkeys((*prompt.ids, *negative))
-        )
-        return Rendered(tuple(prompt.ids), prompt.given, heal, negative, reading, vocabulary)
 
     def _proved_again(self, error: NotFinite) -> Iterator[ChatEvent]:
         """Check the kernels again where that is possible, then raise `error` with the result."""
@@ -257,7 +267,8 @@ class LocalChat:
         """
         if not request.messages:
             return Foreseen(0, 0, self.context_length)
-        prompt = self._prompts.build(request)
+        prompts = self._text(request).prompts
+        prompt = prompts.build(request)
         cached = self.generator.cache.found(prompt.ids)
         first = int(request.messages[0].role == "system")  # the system message is never left out
         kept = (*request.messages[:first], *request.messages[first + prompt.dropped :])
@@ -266,7 +277,7 @@ class LocalChat:
             cached,
             self.context_length,
             prompt.dropped,
-            self._prompts.shares(kept, len(prompt.ids)),
+            prompts.shares(kept, len(prompt.ids)),
         )
 
     def close(self) -> None:
@@ -283,9 +294,26 @@ class LocalChat:
         self.generator.model.close()
 
 
+def _filters(prompt: Prompt, request: ChatRequest, text: ChatText) -> tuple[Filter, ...]:
+    """The filters of a request; for the answer alone, where a thought may come before it."""
+    before = None if request.plain else prompt.ids[: len(prompt.ids) - prompt.given]
+    source, tags = text.template.shown, text.thinking
+    return reply_filters(request.constraint, text.tokenizer, source, tags, before)
+
+
 def _is_next_turn(request: ChatRequest) -> bool:
     """Whether the reply is the next turn of the conversation, as a later prompt repeats it."""
     return not request.plain and request.replayed is None and (request.begin_reply or request.continue_last)
+
+
+def _rendered(
+    prompt: Prompt, heal: bool, reading: tuple[tuple[tuple[int, int], ...], ...], tokenizer: Tokenizer
+) -> Rendered:
+    """The prompt that is about to be read, in the passes `reading`."""
+    negative = prompt.guidance.negative_ids if prompt.guidance is not None else ()
+    bytes_of, special = tokenizer.token_bytes, tokenizer.special_ids
+    vocabulary = tuple((id, bytes_of(id), id in special) for id in dict.fromkeys((*prompt.ids, *negative)))
+    return Rendered(tuple(prompt.ids), prompt.given, heal, negative, reading, vocabulary)
 
 
 def _as_it_was(rendered: Rendered, scale: float) -> Prompt:

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from engine.core import Done, Loading, Prefill, Priority, Running, Text
-from engine.generator.opening import CheckedRequest, OpenSequence
+from engine.generator.opening import CheckedRequest, OpenSequence, checked
 from engine.generator.request import GenerationRequest
 from engine.generator.runner import ModelPass
 from engine.generator.sequence import StepOutput
+from engine.models.paged import PagedCache
 from engine.tensors import Floats
+from engine.text.tokenizer.tokenizer import Tokenizer
 
 NEW, PENDING, ACTIVE, SUSPENDED, ENDED = "new", "pending", "active", "suspended", "ended"
 """States of a job: not enqueued yet; in the queue; running; in the queue again, because others needed its
@@ -47,11 +49,14 @@ class JobEvent(NamedTuple):
 
 class Setup(NamedTuple):
     """What must hold of the model while a job runs, such as its adapters: `holds` tells whether a job may
-    start beside others, `run` brings it about before a job that starts alone.
+    start beside others, `run` brings it about before a job that starts alone. `tokenizer` is that of the
+    model then (None: as before), and `vocabulary` its size (0: as it is now).
     """
 
     holds: Callable[[], bool]
     run: Callable[[threading.Event], Generator[Loading, None, None]]
+    tokenizer: Tokenizer | None = None
+    vocabulary: int = 0
 
 
 class Job:
@@ -98,6 +103,12 @@ class Job:
     def priority(self) -> int:
         """Its priority as it is now."""
         return self._priority.value
+
+    def checked_for(self, cache: PagedCache, tokenizer: Tokenizer) -> CheckedRequest:
+        """Its request for a model with this `tokenizer`, or that of its setup. Raises as `checked`."""
+        if self.setup is None:
+            return checked(self.request, cache, tokenizer)
+        return checked(self.request, cache, self.setup.tokenizer or tokenizer, self.setup.vocabulary)
 
     @property
     def queued(self) -> bool:

@@ -57,16 +57,15 @@ class OpenSequence:
 
 @dataclass(frozen=True, slots=True)
 class CheckedRequest:
-    """A request that fits the model: `length` is how long the sequence may become."""
+    """A request that fits the model, with its `tokenizer`: `length` is how long the sequence may become."""
 
     request: GenerationRequest
     params: GenerationParams
+    tokenizer: Tokenizer
     length: int
     started: float = field(default_factory=time.perf_counter)
 
-    def open(
-        self, cache: PagedCache, tokenizer: Tokenizer, drafters: Drafters, stop: threading.Event | None
-    ) -> OpenSequence:
+    def open(self, cache: PagedCache, drafters: Drafters, stop: threading.Event | None) -> OpenSequence:
         """The sequence. Raises `BadSetting` for drafting that is not possible, or guidance that does not go
         with healing.
         """
@@ -74,7 +73,7 @@ class CheckedRequest:
         drafting = drafters.drafting(request.speculation, self.params, stop)
         stats = SequenceStats(request.started or self.started)
         sequence = TokenSequence(
-            tokenizer, ids, self.params, context_length=self.length, started=stats.started
+            self.tokenizer, ids, self.params, context_length=self.length, started=stats.started
         )
         if guidance is not None and len(sequence.ids) < len(ids):  # the healed token goes from both rows
             if guidance.negative_ids[-1:] != tuple(ids[-1:]) or len(guidance.negative_ids) < 2:
@@ -91,16 +90,22 @@ class CheckedRequest:
         return OpenSequence(loop, sequence, stats, runner, drafting, writer, driven(loop, cache))
 
 
-def checked(request: GenerationRequest, cache: PagedCache, tokenizer: Tokenizer) -> CheckedRequest:
-    """The request, if it can be run. Raises `BadSetting` and `ContextTooLong`."""
+def checked(
+    request: GenerationRequest, cache: PagedCache, tokenizer: Tokenizer, vocabulary: int = 0
+) -> CheckedRequest:
+    """The request, if it can be run with a `vocabulary` of this size (0: as it is now).
+
+    Raises `BadSetting` and `ContextTooLong`.
+    """
     seed = request.fixed_seed
     params = request.params(tokenizer, new_seed() if seed is None else seed)
-    return CheckedRequest(request, params, _length(request, cache))
+    length = _length(request, cache, vocabulary or cache.model.config.vocab_size)
+    return CheckedRequest(request, params, tokenizer, length)
 
 
-def _length(request: GenerationRequest, cache: PagedCache) -> int:
+def _length(request: GenerationRequest, cache: PagedCache, vocabulary: int) -> int:
     """How long the sequence may become. Raises for a prompt that cannot be run."""
-    vocabulary, length = cache.model.config.vocab_size, cache.context_length
+    length = cache.context_length
     check_prompt(request.ids, vocabulary, length)
     if request.guidance is None:
         return length

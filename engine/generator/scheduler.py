@@ -19,7 +19,6 @@ from engine.errors import ContextTooLong, forget_frames
 from engine.generator.admission import fits, waits_for_a_reader
 from engine.generator.drafting.drafters import Drafters
 from engine.generator.job import ACTIVE, ENDED, PENDING, SUSPENDED, Failed, Job, JobEvent, Started, wait_for
-from engine.generator.opening import checked
 from engine.generator.runner import ModelPass
 from engine.generator.sequence import StepOutput
 from engine.models.paged import PagedCache, SequencePart
@@ -61,7 +60,7 @@ class Scheduler:
 
     def add(self, job: Job) -> None:
         """Put a job into the queue. Raises `BadSetting` and `ContextTooLong` if it cannot be run."""
-        job.checked = checked(job.request, self._cache, self._tokenizer)
+        job.checked = job.checked_for(self._cache, self._tokenizer)
         self._serial += 1
         job.serial, job.state = self._serial, PENDING
         self.pending.append(job)
@@ -376,7 +375,7 @@ class Scheduler:
             if job.opened is None:
                 assert job.checked is not None
                 self._events.append(JobEvent(job, Started()))
-                job.opened = job.checked.open(self._cache, self._tokenizer, self._drafters, job.stop)
+                job.opened = job.checked.open(self._cache, self._drafters, job.stop)
             else:
                 job.resuming = job.opened.runner.resume()
         except BaseException as error:  # noqa: BLE001 - the other jobs go on

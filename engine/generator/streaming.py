@@ -52,9 +52,7 @@ class StreamingGenerator:
 
     def open(self, request: GenerationRequest, stop: threading.Event | None = None) -> OpenSequence:
         """Close the open sequence and get the requested one ready to run. Raises as `stream` does."""
-        opened = checked(request, self.cache, self.tokenizer).open(
-            self.cache, self.tokenizer, self.drafters, stop
-        )
+        opened = checked(request, self.cache, self.tokenizer).open(self.cache, self.drafters, stop)
         self.close()
         self._open = opened
         return opened

@@ -69,6 +69,8 @@ class Model:
         self.slots, self.stored, self.gguf_slots = weights.slots, weights.stored, weights.gguf_slots
         self.adapted: list[Changes] = []
         """What adapters change now."""
+        self.own_vocabulary = config.vocab_size
+        """The size of the vocabulary without adapters, which may replace it."""
         self.weight_bytes_per_token = read_bytes(config, weights.bytes, weights.expert_bytes, parts)
         self._parts: Parts | None = parts
         self.kept: Floats | None = None

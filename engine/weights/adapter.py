@@ -42,7 +42,10 @@ class Adapter:
     """An adapter's low-rank updates by module name, as in the model that it was trained on.
 
     `whole` are matrices (N, K) and `biases` vectors (N,) that take the place of the module's own; so do the
-    rows of `tokens`, (n, K), that of n tokens each, of which the numbers come first.
+    rows of `tokens`, (n, K), that of n tokens each, of which the numbers come first. A table of embeddings
+    and a head may have more or fewer rows than the model's. A matrix of `shared` belongs to the model itself,
+    so where table and head are tied, it is both. A module of `tied_tokens` is the head of a model with
+    tied tables, which takes the rows of the table.
     `architecture` is the general.architecture of the GGUF files whose names and orders of rows it has; "": it
     has those of a Hugging Face folder.
     """
@@ -52,6 +55,8 @@ class Adapter:
     whole: Mapping[str, RawTensor] = field(default_factory=dict)
     biases: Mapping[str, RawTensor] = field(default_factory=dict)
     tokens: Mapping[str, tuple[tuple[int, ...], RawTensor]] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
+    tied_tokens: frozenset[str] = frozenset()
     architecture: str = ""
 
 

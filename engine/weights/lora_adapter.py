@@ -3,7 +3,8 @@
 For a module `m` with a matrix (N, K) and rank R there are `base_model.model.<m>.lora_A.weight` (R, K) and
 `...lora_B.weight` (N, R). They add B A * alpha / R to the matrix, or B A * alpha / sqrt(R) with "use_rslora".
 `...lora_B.bias` (N,) is added to the module's bias, scaled alike. `...lora_magnitude_vector` (N,) are the
-lengths of the changed matrix's rows (DoRA). `<m>.weight` and `<m>.bias` take the place of the model's.
+lengths of the changed matrix's rows (DoRA). `<m>.weight` and `<m>.bias` take the place of the model's: for
+modules of "modules_to_save" in a copy, and for others, such as embeddings that were resized, in the model.
 Sources: LoRA, arXiv 2106.09685; rank-stabilised LoRA, arXiv 2312.03732; DoRA, arXiv 2402.09353; PEFT's
 documentation of the checkpoint format.
 """
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ _NAME = re.compile(
     r"(?:lora_(?P<side>[AB])(?:\.[^.]+)?\.(?P<what>weight|bias)"
     r"|(?P<magnitude>lora_magnitude_vector)(?:\.[^.]+)*"
     r"|(?P<tokens>token_adapter\.trainable_tokens_delta)(?:\.[^.]+)*"
-    r"|(?:base_layer\.|modules_to_save\.(?:[^.]+\.)?)?(?P<whole>weight|bias))"
+    r"|(?:base_layer\.|(?P<copy>modules_to_save\.(?:[^.]+\.)?|original_module\.))?(?P<whole>weight|bias))"
 )
 _REFUSED = (
     "layer_replication", "alora_invocation_tokens", "use_qalora", "use_bdlora",
@@ -107,33 +109,49 @@ def _read_folder(folder: Path) -> Adapter:
         if magnitude is not None and bias is not None:
             raise unsupported(folder.name, "use_dora, lora_bias")
         modules[module] = LowRank(down, up, scale, magnitude, bias)
-    tokens = _tokens(folder, config, found["tokens"])
+    tokens, tied = _tokens(folder, config, found["tokens"])
     if not modules and not tokens:
         raise no_matrices(folder.name, file.name)
-    return Adapter(folder, modules, found["weight"], found["bias"], tokens=tokens)
+    listed = config.get("modules_to_save")
+    copied = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    shared = frozenset(name for name in found["weight"] if not _listed(copied, name))
+    return Adapter(
+        folder, modules, found["weight"], found["bias"], tokens=tokens, shared=shared, tied_tokens=tied
+    )
+
+
+def _listed(names: Iterable[str], module: str) -> bool:
+    """Whether the last parts of a module's name are one of `names`."""
+    return any(f".{module}".endswith(f".{name}") for name in names)
 
 
 def _tokens(
     folder: Path, config: Mapping[str, Any], found: Mapping[str, FileTensor]
-) -> dict[str, tuple[tuple[int, ...], RawTensor]]:
-    """The tokens of `trainable_token_indices` (a list, or one for each module) with their rows, by module.
+) -> tuple[dict[str, tuple[tuple[int, ...], RawTensor]], frozenset[str]]:
+    """The tokens of `trainable_token_indices` (a list, or one for each module) with their rows, by module;
+    and the modules without rows that have the tokens of another: PEFT does not save those of a tied head.
 
     Raises `BadCheckpoint` where one is missing.
     """
     said = config.get("trainable_token_indices")
+    of_modules: dict[str, Any] = said if isinstance(said, dict) else {}
     out: dict[str, tuple[tuple[int, ...], RawTensor]] = {}
     for module, rows in found.items():
         numbers = said
         if isinstance(said, dict):
-            numbers = next((said[key] for key in said if f".{module}".endswith(f".{key}")), None)
+            numbers = next((said[key] for key in said if _listed((key,), module)), None)
         chosen = tuple(numbers) if isinstance(numbers, list) else ()
         valid = all(type(each) is int and each >= 0 for each in chosen)
         if not valid or not len(set(chosen)) == len(chosen) == rows.shape[0] > 0:
             raise _no_tokens(folder, module)
         out[module] = chosen, rows
     if said and not out:
-        raise _no_tokens(folder, next(iter(said)) if isinstance(said, dict) else "embed_tokens")
-    return out
+        raise _no_tokens(folder, next(iter(of_modules), "embed_tokens"))
+    missing = [key for key in of_modules if not any(map(partial(_listed, (key,)), out))]
+    for key in missing:
+        if not any(list(numbers) == of_modules[key] for numbers, _rows in out.values()):
+            raise _no_tokens(folder, key)
+    return out, frozenset(missing)
 
 
 def _no_tokens(folder: Path, module: str) -> BadCheckpoint:
@@ -173,13 +191,20 @@ def _check_kind(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _found(folder: Path, tensors: list[FileTensor]) -> dict[str, dict[str, FileTensor]]:
-    """{"A", "B", "B bias", "magnitude", "tokens", "weight" or "bias": {module: tensor}}."""
+    """{"A", "B", "B bias", "magnitude", "tokens", "weight" or "bias": {module: tensor}}.
+
+    With a resized vocabulary, PEFT saves a module of "modules_to_save" under its own name, again as
+    `modules_to_save`, and as it was before as `original_module`; the first is what it loads.
+    """
     found: dict[str, dict[str, FileTensor]] = {
         kind: {} for kind in ("A", "B", "B bias", "magnitude", "tokens", "weight", "bias")
     }
+    whole = {tensor.name for tensor in tensors}
     for tensor in tensors:
         match = _NAME.fullmatch(tensor.name)
-        if match is None or tensor.type not in _PLAIN:
+        if match and match["copy"] and tensor.name.replace(match["copy"], "") in whole:
+            continue
+        if match is None or (match["copy"] or "").startswith("original") or tensor.type not in _PLAIN:
             raise not_lora(folder.name, tensor)
         if match["side"]:
             kind = match["side"] + (" bias" if match["what"] == "bias" else "")

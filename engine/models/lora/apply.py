@@ -6,19 +6,17 @@ The weights stay unchanged: adapters are added to the pass, which must then be r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.backends.base import Weight
-from engine.errors import BadSetting
 from engine.models.layers.parts import Changes, Linear, Order, Slot
-from engine.models.names import LATENT_HF
+from engine.models.lora.checks import checked_slots, common_vocabulary, tied_to
 from engine.tensors import Floats
 from engine.weights.adapter import Adapter, LowRank
 from engine.weights.tensor import FileTensor
-from engine.words import _
 
 if TYPE_CHECKING:
     from engine.models.base import Model
@@ -28,10 +26,12 @@ if TYPE_CHECKING:
 class _Sum:
     """The changes of one matrix (N, K) by all adapters, before the backend has them.
 
-    `factors` (N,) multiply its rows, `whole` (N, K) is added then; None: no change.
+    `factors` (N,) multiply its rows, `whole` (N, K) is added then; None: no change. N are the `rows` that the
+    matrix has with the adapters.
     """
 
     linear: Linear
+    rows: int
     factors: Floats | None = None
     whole: Floats | None = None
     changes: Changes = field(default_factory=Changes)
@@ -39,11 +39,35 @@ class _Sum:
     def scale(self, factors: Floats | np.float32) -> None:
         """Add `factors` - 1 to the factors."""
         if self.factors is None:
-            self.factors = np.ones(self.linear.weight.shape[0], np.float32)
+            self.factors = np.ones(self.rows, np.float32)
         self.factors = self.factors + (factors - np.float32(1))
 
     def add_bias(self, bias: Floats) -> None:
         self.changes.bias = bias if self.changes.bias is None else self.changes.bias + bias
+
+    def add_whole(self, matrix: Floats) -> None:
+        matrix = resized(matrix, self.rows)
+        self.whole = matrix if self.whole is None else self.whole + matrix
+
+    def replace(self, matrix: Floats, strength: float) -> None:
+        """Put `matrix` in the place of the model's, so far as `strength` says."""
+        self.scale(np.float32(1 - strength))
+        self.add_whole(np.float32(strength) * matrix)
+
+
+class _Sums:
+    """The changes of a model's matrices; its table of embeddings and its head get `vocabulary` rows."""
+
+    def __init__(self, model: Model, vocabulary: int) -> None:
+        self.made: dict[int, _Sum] = {}
+        self._changes = {id(model.parts.changes), id(model.parts.head.adapters)}
+        self._vocabulary = vocabulary
+
+    def of(self, linear: Linear) -> _Sum:
+        """The changes of one linear."""
+        key = id(linear.adapters)
+        rows = self._vocabulary if key in self._changes else linear.weight.shape[0]
+        return self.made.setdefault(key, _Sum(linear, rows))
 
 
 def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> None:
@@ -54,41 +78,38 @@ def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> N
     the errors of `open_checkpoint` where the model's weights must be read again and cannot; leaves the model
     unchanged then.
     """
-    sums: dict[int, _Sum] = {}
+    vocabulary = common_vocabulary(model, [adapter for adapter, _strength in adapters])
+    sums = _Sums(model, vocabulary)
     for adapter, strength in adapters:
-        slots = _checked(model, adapter)
+        slots = checked_slots(model, adapter, vocabulary)
         for module, change in adapter.modules.items():
             add = _add_to_table if change.of_table else _add_low_rank
             add(model, slots[module], change, strength, sums)
         for module, tensor in adapter.whole.items():
             values = tensor.dequantise()
             for linear, order in _ordered(slots[module]):
-                made = _of(sums, linear)
-                made.scale(np.float32(1 - strength))
-                matrix = np.float32(strength) * (values if order is None else values[order])
-                made.whole = matrix if made.whole is None else made.whole + matrix
+                sums.of(linear).replace(values if order is None else values[order], strength)
+            if (other := tied_to(model, adapter, module)) is not None:
+                sums.of(other).replace(values, strength)
         for module, tensor in adapter.biases.items():
             bias = tensor.dequantise()
             for linear, order in slots[module].linears:
                 mine = bias if order is None else bias[order]
                 old = np.float32(0) if linear.bias is None else linear.bias
-                _of(sums, linear).add_bias(np.float32(strength) * (mine - old))
-        for module, (numbers, tensor) in adapter.tokens.items():
-            _add_tokens(model, slots[module], numbers, tensor.dequantise(), strength, sums)
-    for made in sums.values():
+                sums.of(linear).add_bias(np.float32(strength) * (mine - old))
+        for module in adapter.tokens:
+            _add_tokens(model, slots, adapter, module, strength, sums)
+    for made in sums.made.values():
         _finish(model, made)
     for old_changes in model.adapted:
         old_changes.clear()
-    model.adapted = [made.linear.adapters for made in sums.values()]
-    for made in sums.values():
+    model.adapted = [made.linear.adapters for made in sums.made.values()]
+    model.config = replace(model.config, vocab_size=vocabulary)
+    for made in sums.made.values():
         changes = made.linear.adapters
         changes.weight, changes.factors = made.changes.weight, made.changes.factors
         changes.bias = made.changes.bias
         changes.pairs += made.changes.pairs
-
-
-def _of(sums: dict[int, _Sum], linear: Linear) -> _Sum:
-    return sums.setdefault(id(linear.adapters), _Sum(linear))
 
 
 def _ordered(slot: Slot) -> Iterator[tuple[Linear, Order | tuple[Order | slice, Order] | None]]:
@@ -100,7 +121,7 @@ def _ordered(slot: Slot) -> Iterator[tuple[Linear, Order | tuple[Order | slice, 
             yield linear, (slice(None) if order is None else order[:, None], slot.inputs)
 
 
-def _add_low_rank(model: Model, slot: Slot, change: LowRank, strength: float, sums: dict[int, _Sum]) -> None:
+def _add_low_rank(model: Model, slot: Slot, change: LowRank, strength: float, sums: _Sums) -> None:
     """Add a low-rank product, and for DoRA (arXiv 2402.09353, equation 5) what scales the rows: with
     f = magnitude / |W + s B A|, a row of the change is (f - 1) W + f s B A.
     """
@@ -111,8 +132,8 @@ def _add_low_rank(model: Model, slot: Slot, change: LowRank, strength: float, su
     magnitude = None if change.magnitude is None else change.magnitude.dequantise().reshape(-1)
     bias = None if change.bias is None else change.bias.dequantise() * np.float32(change.scale * strength)
     for linear, order in slot.linears:
-        made = _of(sums, linear)
-        rows = up if order is None else _rows(up, order)
+        made = sums.of(linear)
+        rows = resized(up if order is None else _rows(up, order), made.rows)
         if magnitude is not None:
             norms = np.linalg.norm(model.stored(linear.weight) + rows @ inputs, axis=1)
             mine = magnitude if order is None else magnitude[order]
@@ -124,39 +145,49 @@ def _add_low_rank(model: Model, slot: Slot, change: LowRank, strength: float, su
         made.changes.pairs.append((down, _load(model, change.up.name, rows * np.float32(strength))))
 
 
-def _add_to_table(model: Model, slot: Slot, change: LowRank, strength: float, sums: dict[int, _Sum]) -> None:
+def _add_to_table(model: Model, slot: Slot, change: LowRank, strength: float, sums: _Sums) -> None:
     """Add a low-rank product to a table of embeddings, which takes the place of the model's."""
     up = change.up.dequantise() * np.float32(change.scale * strength)
     down = change.down.dequantise()
     for linear, order in slot.linears:
-        made = _of(sums, linear)
+        made = sums.of(linear)
         rows: Floats = up if order is None else _rows(up, order)
         product = np.matmul(rows, down.T, dtype=np.float32)
         made.scale(np.float32(1))
-        made.whole = product if made.whole is None else made.whole + product
+        made.add_whole(product)
 
 
 def _add_tokens(
-    model: Model, slot: Slot, numbers: Sequence[int], rows: Floats, strength: float, sums: dict[int, _Sum]
+    model: Model, slots: Mapping[str, Slot], adapter: Adapter, module: str, strength: float, sums: _Sums
 ) -> None:
-    """Put `rows` in the place of those of the tokens `numbers`; with tied tables in the head, too, as PEFT
-    does. Of a head, that is a product of low rank: for each token, where it is and what is added there.
+    """Put an adapter's rows in the place of those of some tokens; with tied tables in the head, too, unless
+    the adapter has rows for that, as PEFT does. Of a head, that is a product of low rank: for each token,
+    where it is and what is added there.
     """
-    ((table, _order),) = slot.linears
-    added = np.float32(strength) * (rows - model.stored(table.weight)[list(numbers)])
-    heads = [] if slot.is_embedding else [table]
-    if slot.is_embedding:
-        made = _of(sums, table)
+    numbers, rows = list(adapter.tokens[module][0]), adapter.tokens[module][1].dequantise()
+    ((table, _order),) = slots[module].linears
+    added = np.float32(strength) * (rows - model.stored(table.weight)[numbers])
+    heads = [] if slots[module].is_embedding else [table]
+    if slots[module].is_embedding:
+        made = sums.of(table)
         made.scale(np.float32(1))
-        if made.whole is None:
-            made.whole = np.zeros(table.weight.shape, np.float32)
-        made.whole[list(numbers)] += added
-        heads = [model.parts.head] if model.config.tied else []
+        change = np.zeros(table.weight.shape, np.float32)
+        change[numbers] = added
+        made.add_whole(change)
+        own = any(slots[other].linears[0][0] is model.parts.head for other in adapter.tokens)
+        heads = [model.parts.head] if model.config.tied and not own else []
     for head in heads:
-        places = np.zeros((head.weight.shape[0], len(numbers)), np.float32)
-        places[list(numbers), np.arange(len(numbers))] = 1
+        places = np.zeros((sums.of(head).rows, len(numbers)), np.float32)
+        places[numbers, np.arange(len(numbers))] = 1
         pair = _load(model, "tokens", added), _load(model, "tokens", places)
-        _of(sums, head).changes.pairs.append(pair)
+        sums.of(head).changes.pairs.append(pair)
+
+
+def resized(matrix: Floats, rows: int) -> Floats:
+    """The first `rows` rows of a matrix (N, K); zeros where it has fewer."""
+    if len(matrix) >= rows:
+        return matrix[:rows]
+    return np.concatenate([matrix, np.zeros((rows - len(matrix), matrix.shape[1]), np.float32)])
 
 
 def _rows(matrix: Floats, order: Order) -> Floats:
@@ -173,90 +204,11 @@ def _finish(model: Model, made: _Sum) -> None:
         assert made.factors is not None
         matrix = made.whole
         if made.factors.any():
-            matrix = matrix + made.factors[:, None] * model.stored(weight)
+            matrix = matrix + made.factors[:, None] * resized(model.stored(weight), made.rows)
         changes.weight = _load(model, "adapter", matrix)
     elif made.factors is not None:
-        zeros = np.zeros((weight.shape[0], 1), np.float32)
+        zeros = np.zeros((made.rows, 1), np.float32)
         changes.factors = _load(model, "adapter", zeros), made.factors
-
-
-def _checked(model: Model, adapter: Adapter) -> Mapping[str, Slot]:
-    """The slots of the adapter's modules. Raises `BadSetting` if it does not fit the model."""
-    slots = model.slots
-    if adapter.architecture:
-        assert model.gguf_slots is not None
-        slots = model.gguf_slots(adapter)
-    elif not slots:
-        raise BadSetting(
-            _(
-                "The adapter {path} does not fit this GGUF file, whose weights are scaled; load "
-                "the model's safetensors folder instead.",
-                path=adapter.path.name,
-            )
-        )
-    for module, change in adapter.modules.items():
-        slot = _slot(model, slots, adapter, module)
-        if slot.is_embedding != change.of_table:
-            raise _missing(adapter, module)
-        _check_shape(adapter, module, slot, *change.shape)
-    for module, tensor in adapter.whole.items():
-        _check_shape(adapter, module, _slot(model, slots, adapter, module), *tensor.shape)
-    for module, tensor in adapter.biases.items():
-        slot = _slot(model, slots, adapter, module)
-        if slot.is_embedding:
-            raise _missing(adapter, module)
-        _check_shape(adapter, module, slot, tensor.shape[0], slot.columns)
-    for module, (numbers, tensor) in adapter.tokens.items():
-        slot = _slot(model, slots, adapter, module)
-        if not slot.is_embedding and slot.linears[0][0] is not model.parts.head:
-            raise _missing(adapter, module)
-        _check_shape(adapter, module, slot, max(slot.rows, *(n + 1 for n in numbers)), tensor.shape[1])
-    return slots
-
-
-def _slot(model: Model, slots: Mapping[str, Slot], adapter: Adapter, module: str) -> Slot:
-    slot = slots.get(module)
-    if slot is None and model.config.latent is not None and module.endswith(LATENT_HF.up):
-        raise BadSetting(
-            _(
-                "The adapter {path} changes {module}, the matrix of latent attention that "
-                "makes keys and values, which adapters cannot change; remove the adapter from "
-                "the list.",
-                path=adapter.path.name,
-                module=module,
-            )
-        )
-    if slot is None:
-        raise _missing(adapter, module)
-    return slot
-
-
-def _missing(adapter: Adapter, module: str) -> BadSetting:
-    return BadSetting(
-        _(
-            "The adapter {path} changes {module}, which this model does not have; remove "
-            "the adapter from the list.",
-            path=adapter.path.name,
-            module=module,
-        )
-    )
-
-
-def _check_shape(adapter: Adapter, module: str, slot: Slot, rows: int, columns: int) -> None:
-    if (rows, columns) != (slot.rows, slot.columns):
-        raise BadSetting(
-            _(
-                "The adapter {path} changes {module} as a matrix of {shape} x {shape_2}, but "
-                "it has {rows} x {columns} in this model; choose an adapter that was made for "
-                "it.",
-                path=adapter.path.name,
-                module=module,
-                shape=rows,
-                shape_2=columns,
-                rows=slot.rows,
-                columns=slot.columns,
-            )
-        )
 
 
 def _load(model: Model, name: str, values: Floats) -> Weight:

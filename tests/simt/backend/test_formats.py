@@ -25,8 +25,9 @@ from engine.weights.transform.quantize import quantise
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.lora.test_lora import changed, write_adapter
-from tests.engine.models.lora.test_lora_changes import BIASED
+from tests.engine.models.lora.test_lora_changes import BIASED, write
 from tests.engine.models.lora.test_lora_changes import write_adapter as write_changes
+from tests.engine.models.lora.test_lora_vocabulary import changed as more_tokens
 from tests.engine.models.oracle import finish, load, logits, read_model
 from tests.engine.models.test_packed_models import plain_folder
 from tests.engine.weights.packed.test_packed_folders import PACKINGS
@@ -178,4 +179,16 @@ def test_changed_modules(tmp_path: Path) -> None:
     for each in (exact, model):
         apply_adapters(each, [(adapter, 0.75)])
     assert_near(logits(model, IDS[:LENGTH], CUTS), logits(exact, IDS[:LENGTH]), "fp32")
+    model.close()
+
+
+def test_another_vocabulary(tmp_path: Path) -> None:
+    """An adapter with more tokens than the model: a new table and a new head, and a pass of that width."""
+    path = write_folder(tmp_path / "m", TINY)
+    write(tmp_path / "a", more_tokens(TINY, 311)[0], {"lora_alpha": 2})
+    exact, model = load(path), on_gpu(path, [FakeDevice(index=0)])
+    for each in (exact, model):
+        apply_adapters(each, [(open_adapter(tmp_path / "a"), 1.0)])
+    ids = [*IDS[: LENGTH - 2], 310, 308]
+    assert_near(logits(model, ids, CUTS), logits(exact, ids), "fp32")
     model.close()

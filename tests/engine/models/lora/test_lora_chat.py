@@ -1,0 +1,146 @@
+"""Chats with an adapter that has its own tokenizer and template: as with the model that merging makes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.chat.local import LocalChat
+from engine.chat.opening import finished, open_chat
+from engine.core import ChatRequest, Done, Message, Text
+from engine.errors import BadSetting
+from engine.settings import (
+    AdapterSettings,
+    CacheSettings,
+    LoadSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
+from tests.engine.models.lora.test_lora_changes import write
+from tests.engine.models.lora.test_lora_vocabulary import CONFIG, changed, write_whole
+from tests.tiny import TINY, tiny_tokenizer, write_folder, write_gguf, write_tokenizer
+
+TURN, END = "<|turn|>", "<|done|>"
+TEMPLATE = (
+    "{% for m in messages %}" + TURN + "{{ m['role'] }}: {{ m['content'] }}" + END + "{% endfor %}"
+    "{% if add_generation_prompt %}" + TURN + "assistant: {% endif %}"
+)
+REQUEST = ChatRequest((Message("user", "tell me a story"),))
+
+
+def write_text(folder: Path) -> None:
+    """A tokenizer with four more tokens, of which one ends a turn, and a template that writes them."""
+    definition = tiny_tokenizer()
+    definition["added_tokens"] += [
+        {"id": 307 + i, "content": text, "special": True, "single_word": False, "lstrip": False,
+         "rstrip": False, "normalized": False}
+        for i, text in enumerate((TURN, END, "<|x|>", "<|y|>"))
+    ]  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+
+
+def opened(path: Path, **load: Any) -> LocalChat:
+    return finished(open_chat(path, LoadSettings(threads=1, **load), CacheSettings(context_length=512)))
+
+
+def reply(chat: LocalChat, *adapters: str, draft: str = "none") -> tuple[list[int], Done]:
+    request = ChatRequest(
+        REQUEST.messages, SamplerSettings(temperature=0.0), StopSettings(max_tokens=40),
+        speculation=SpeculationSettings(method=draft), adapters=AdapterSettings(adapters),
+    )  # fmt: skip
+    events = list(chat.stream(request, threading.Event()))
+    assert isinstance(events[-1], Done)
+    return [token.id for event in events if isinstance(event, Text) for token in event.tokens], events[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["folder", "gguf"])
+def test_tokens_and_template_of_an_adapter(tmp_path: Path, form: str) -> None:
+    """Prompt and reply are those of the merged model with the adapter's tokenizer (as transformers renders
+    it), new tokens are read, written and stop; drafts change nothing. Without the adapter, all is as before.
+    """
+    from transformers import AutoTokenizer
+
+    path = write_folder(tmp_path / "m") if form == "folder" else write_gguf(tmp_path / "m.gguf", TINY, "F32")
+    tensors, weights = changed(TINY, 311)
+    write(tmp_path / "a", tensors, CONFIG)
+    write_text(tmp_path / "a")
+    whole = write_whole(tmp_path / "w", TINY, weights, 311)
+    write_text(whole)
+    (whole / "generation_config.json").write_text(json.dumps({"eos_token_id": [308, 2, 0]}))
+    chat, merged, adapter = opened(path), opened(whole), str(tmp_path / "a")
+    before = reply(chat)[0]
+    asked = ChatRequest(REQUEST.messages, adapters=AdapterSettings((adapter,)))
+    text, ids = chat.render(asked)
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "a")
+    messages = [{"role": "user", "content": "tell me a story"}]
+    assert text == theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert ids == theirs(text, add_special_tokens=False)["input_ids"]
+    assert ids[0] == 307 and 308 in ids  # noqa: PT018
+    expected, end = reply(merged)
+    for draft in ("none", "ngram"):
+        found, done = reply(chat, adapter, draft=draft)
+        assert (found, done.reason) == (expected, end.reason)
+    assert chat.size(asked).prompt == len(ids)
+    assert reply(chat)[0] == before
+    assert chat.render(REQUEST)[1] != ids
+    for _loading in chat.adapters.make_usual((adapter,)):
+        pass
+    assert chat.render(REQUEST)[1] == ids
+    assert chat.tokenizer.vocab_size == 311
+    assert chat.template.source == TEMPLATE
+    chat.close()
+    merged.close()
+
+
+def test_template_alone(tmp_path: Path) -> None:
+    """An adapter without a tokenizer keeps the model's; the user's own template is never replaced, and an
+    adapter without either changes neither.
+    """
+    path = write_gguf(tmp_path / "m.gguf", TINY, "F32")
+    for name in "ab":
+        write(tmp_path / name, changed(TINY, 307)[0], CONFIG)
+    (tmp_path / "a" / "chat_template.jinja").write_text("{{ messages[0]['content'] }}!")
+    chat = opened(path)
+    plain = chat.render(REQUEST)
+    for name, text in (("a", "tell me a story!"), ("b", plain[0])):
+        asked = ChatRequest(REQUEST.messages, adapters=AdapterSettings((str(tmp_path / name),)))
+        assert chat.render(asked)[0] == text
+    chat.close()
+    own = opened(path, chat_template="{{ messages[0]['content'] }}?")
+    asked = ChatRequest(REQUEST.messages, adapters=AdapterSettings((str(tmp_path / "a"),)))
+    assert own.render(asked)[0] == "tell me a story?"
+    own.close()
+
+
+def test_tokenizer_of_another_model(tmp_path: Path) -> None:
+    """The model's own tokenizer beside an adapter changes nothing; another vocabulary is refused."""
+    chat = opened(write_folder(tmp_path / "m"))
+    folder = tmp_path / "a"
+    write(folder, changed(TINY, 307)[0], CONFIG)
+    write_tokenizer(folder)
+    definition = tiny_tokenizer()
+    vocab = definition["model"]["vocab"]
+    (folder / "tokenizer.json").write_text(json.dumps(definition))
+    asked = ChatRequest(REQUEST.messages, adapters=AdapterSettings((str(folder),)))
+    assert chat.render(asked) == chat.render(REQUEST)
+    numbers = list(vocab.values())
+    special = {entry["id"] for entry in definition["added_tokens"]}
+    kept = [number for number in numbers if number not in special]
+    turned = dict(zip(kept, kept[1:] + kept[:1], strict=True))
+    definition["model"]["vocab"] = {text: turned.get(number, number) for text, number in vocab.items()}
+    (tmp_path / "b").mkdir()
+    write(tmp_path / "b", changed(TINY, 307)[0], CONFIG)
+    write_tokenizer(tmp_path / "b")
+    (tmp_path / "b" / "tokenizer.json").write_text(json.dumps(definition))
+    asked = ChatRequest(REQUEST.messages, adapters=AdapterSettings((str(tmp_path / "b"),)))
+    with pytest.raises(BadSetting, match="The adapter b has the tokenizer of another model: token 3 is"):
+        chat.render(asked)
+    chat.close()
