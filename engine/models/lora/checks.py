@@ -44,7 +44,8 @@ def checked_slots(model: Model, adapter: Adapter, vocabulary: int) -> Mapping[st
     for module, tensor in adapter.whole.items():
         slot = _slot(model, slots, adapter, module)
         resized = of_vocabulary(model, slot) and tensor.shape[0] == vocabulary
-        _check_shape(adapter, module, slot, *tensor.shape, vocabulary if resized else slot.rows)
+        rows, columns = tensor.shape
+        _check_shape(adapter, module, slot, rows, columns, vocabulary if resized else slot.rows)
     for module, tensor in adapter.biases.items():
         slot = _slot(model, slots, adapter, module)
         if slot.is_embedding:
