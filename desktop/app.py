@@ -73,6 +73,7 @@ from desktop.views.widgets.theme import Theme
 from engine.platform.folders import private_file
 from engine.platform.language import PREFERENCES, saved_choice
 from engine.settings import Settings
+from engine.words import _
 
 __all__ = ["Desktop", "EngineApi", "make_application", "run"]
 
@@ -332,6 +333,21 @@ def _first_lock(folder: Path, request: Request) -> QLockFile | None:
         return None if hand_over(found, request, free=free) else taken[0]
 
 
+def _logging(folder: Path, debug: bool) -> Diagnostics:
+    """The log in a folder. Raises `StoreError`."""
+    try:
+        return Diagnostics(folder, debug)
+    except OSError as error:
+        raise StoreError(
+            _(
+                "The log in {folder} cannot be written ({strerror}). Check the permissions of this folder, "
+                "or move away what is in its place.",
+                folder=folder,
+                strerror=error.strerror,
+            )
+        ) from error
+
+
 def run(
     *,
     model: Path | None = None,
@@ -354,7 +370,7 @@ def run(
         lock = _first_lock(folder, Request(given, starter, activation_token()))
         if lock is None:
             return 0
-        diagnostics = Diagnostics(folder / "logs", debug)
+        diagnostics = _logging(folder / "logs", debug)
         desktop = Desktop(app, folder, lock=lock)
     except (StoreError, OSError) as error:
         if diagnostics is not None:

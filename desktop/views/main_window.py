@@ -217,7 +217,7 @@ class MainWindow(QMainWindow):
         attach = self.composer_controller.files
         return (
             FileHandler(
-                lambda path: is_model(path) and not (path.is_dir() and is_chats(path)),
+                lambda path: is_model(path) and not is_chats(path),
                 lambda paths: self.model_controller.open(model_path(paths[0])),
                 _("Drop the model here to open it"),
             ),

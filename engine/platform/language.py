@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from engine.platform.folders import data_dir
+from engine.platform.regular_file import regular_file
 from engine.words import N_, languages, set_language, translate
 
 __all__ = ["PREFERENCES", "SYSTEM", "argparse_speaks", "saved_choice", "speak", "wished"]
@@ -50,6 +51,7 @@ def speak(choice: str | None = None) -> None:
 def saved_choice() -> str:
     """The language that the user chose in the window's preferences; "system" if none is saved or readable."""
     try:
+        regular_file(data_dir() / PREFERENCES)
         saved = json.loads((data_dir() / PREFERENCES).read_bytes())
         return str(saved["settings"]["Appearance"]["language"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError):

@@ -96,3 +96,20 @@ def test_a_data_folder_that_cannot_be_made_is_reported(tmp_path, monkeypatch, qa
     assert len(reported) == 1
     assert str(file) in reported[0]
     assert capsys.readouterr().err == reported[0] + "\n"
+
+
+def test_a_log_that_cannot_be_written_is_reported(tmp_path, monkeypatch, qapp, capsys) -> None:
+    from desktop import app
+
+    reported: list[str] = []
+    monkeypatch.setattr(app, "make_application", lambda arguments: qapp)
+    monkeypatch.setattr(app.QMessageBox, "critical", lambda parent, title, text: reported.append(text))
+    monkeypatch.setenv("INGLENOOK_DATA", "")
+    logs = tmp_path / "logs"
+    logs.touch()
+    assert app.run(data=tmp_path) == 1
+    assert reported == [
+        f"The log in {logs} cannot be written (Not a directory). Check the permissions of this folder, or "
+        "move away what is in its place."
+    ]
+    assert capsys.readouterr().err == reported[0] + "\n"

@@ -11,13 +11,13 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QImage
 
+from desktop.services.composer.attachment_reading import read_files
 from desktop.services.composer.fit_to_context import fitted, shortened, size_of
-from desktop.services.composer.pictures import ReadPicture, is_picture, read_picture, shrunk
+from desktop.services.composer.pictures import ReadPicture, shrunk
 from desktop.services.engine.background import Background
 from desktop.services.engine.stream_thread import Job
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context import is_temporary
-from desktop.store.attachments.files import Unreadable, read_attachment
 from desktop.store.attachments.message_format import Attachment, message_text
 from desktop.store.attachments.picture_marks import mark_of
 from desktop.store.attachments.pictures import MOST_STORED, PictureStore, StoredPicture
@@ -27,7 +27,7 @@ from engine.words import _
 
 __all__ = ["AttachmentService", "Held", "estimated"]
 
-Found = Generator[Attachment | ReadPicture | str, None, None]
+Found = Generator[Attachment | ReadPicture | str | None, None, None]
 MOST_PICTURES = 20
 """Of one message: more than most servers take."""
 _CHARACTERS_PER_TOKEN = 3.8
@@ -91,7 +91,7 @@ class AttachmentService(QObject):
     def read(self, paths: Sequence[Path], conversation: int) -> None:
         """Read files and hold them for a chat; emits `refused` for each that cannot be read."""
         library = self._library(conversation)
-        self._begin(lambda stop: _saved(_read(tuple(paths), stop), library), conversation)
+        self._begin(lambda stop: _saved(read_files(tuple(paths), stop), library), conversation)
 
     def _begin(self, read: Callable[[threading.Event], Found], conversation: int) -> None:
         job = self._background.start(
@@ -99,6 +99,7 @@ class AttachmentService(QObject):
             lambda _result: self._on_finished(job),
             lambda sentence, _details: self._on_finished(job, sentence),
             lambda found: self._on_read(job, found),
+            in_turns=True,
         )
         self._reads[job] = conversation
         self.reading.emit(len(self._reads))
@@ -282,12 +283,12 @@ class AttachmentService(QObject):
                 if not held.exact and (conversation, held.key) not in self._counting:
                     self._count(conversation, held)
 
-    def _on_read(self, job: Job, found: Attachment | ReadPicture | str) -> None:
+    def _on_read(self, job: Job, found: Attachment | ReadPicture | str | None) -> None:
         if isinstance(found, Attachment):
             self.hold(found, self._reads[job])
         elif isinstance(found, ReadPicture):
             self.hold_picture(found, self._reads[job])
-        else:
+        elif found is not None:
             self.refused.emit(found)
 
     def _on_finished(self, job: Job, sentence: str = "") -> None:
@@ -316,14 +317,3 @@ def _saved(found: Found, library: Path | None) -> Found:
 
 def _encode(image: QImage, name: str) -> Found:
     yield ReadPicture(name, shrunk(image))
-
-
-def _read(paths: tuple[Path, ...], stop: threading.Event) -> Found:
-    for path in paths:
-        if stop.is_set():
-            return
-        try:
-            yield read_picture(path, stop) if is_picture(path) else read_attachment(path, stop)
-        except Unreadable as error:
-            if not stop.is_set():
-                yield str(error)

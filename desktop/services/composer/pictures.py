@@ -15,6 +15,7 @@ from PySide6.QtGui import QColorSpace, QImage, QImageReader, QImageWriter, QPain
 from desktop.store.attachments.files import Unreadable
 from desktop.store.attachments.picture_kinds import HEIC, KIND_BYTES, has_metadata, picture_kind
 from desktop.store.attachments.pictures import StoredPicture
+from engine.platform.regular_file import regular_file
 from engine.printable import one_line
 from engine.words import _
 
@@ -43,6 +44,7 @@ class ReadPicture(NamedTuple):
 def is_picture(path: Path) -> bool:
     """Whether a file is a picture, by its first bytes; False if it cannot be read."""
     try:
+        regular_file(path)
         with path.open("rb") as file:
             return bool(picture_kind(file.read(KIND_BYTES)))
     except OSError:

@@ -42,8 +42,11 @@ class Background(QObject):
         ended: Ended = lambda result: None,
         failed: Failed | None = None,
         event: Callable[[Any], object] = lambda event: None,
+        in_turns: bool = False,
     ) -> Job:
-        """Run a generator: `event` gets what it yields, then `ended` or `failed` comes. Not after `close`."""
+        """Run a generator: `event` gets what it yields, then `ended` or `failed` comes. Not after `close`.
+        Those that are `in_turns` run beside each other.
+        """
         if self._closed:
             return Job(0, make_generator)
         if self._thread is None:
@@ -51,7 +54,7 @@ class Background(QObject):
             self._thread.yielded.connect(self._on_yielded)
             self._thread.finished.connect(self._on_finished)
             self._thread.failed.connect(self._on_failed)
-        job = self._thread.start(make_generator)
+        job = self._thread.start(make_generator, in_turns)
         self._listeners[job.id] = _Listener(event, ended, failed or (lambda _sentence, _details: ended(None)))
         return job
 

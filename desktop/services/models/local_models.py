@@ -125,7 +125,7 @@ class LocalModelsService(QObject):
         for path in map(Path, recent):
             if stop.is_set():
                 return
-            if path.exists():
+            if os.path.exists(path):
                 seen[os.path.realpath(path)] = found = self._read(path)
                 yield found
         for model in self._find_models(folders, stop):

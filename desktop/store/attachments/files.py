@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from desktop.store.attachments.message_format import Attachment
+from engine.platform.regular_file import regular_file
 from engine.printable import one_line
 from engine.units import size_text
 from engine.words import _
@@ -48,9 +49,7 @@ def read_attachment(path: Path, stop: threading.Event) -> Attachment:
     A PDF is read by a separate process, which `stop` ends at once.
     """
     try:
-        size = path.stat().st_size
-        if path.is_dir():
-            raise Unreadable(_("“{path}” is a folder. Choose files in it instead.", path=path.name))
+        size = regular_file(path).st_size
         with path.open("rb") as file:
             head = file.read(1024)
             if head.lstrip()[:5] == b"%PDF-":
@@ -66,6 +65,8 @@ def read_attachment(path: Path, stop: threading.Event) -> Attachment:
                     )
                 )
             data = head + file.read(MOST_BYTES)
+    except IsADirectoryError as error:
+        raise Unreadable(_("“{path}” is a folder. Choose files in it instead.", path=path.name)) from error
     except OSError as error:
         raise Unreadable(
             _("“{path}” cannot be read: {strerror}.", path=path.name, strerror=error.strerror or error)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from desktop.settings import SAVED_SETTINGS
 from desktop.store.database.database import StoreError, set_aside
 from engine.errors import BadSetting
+from engine.platform.regular_file import regular_file
 from engine.platform.whole_file import write_whole
 from engine.settings import Settings, check_value
 from engine.words import _
@@ -282,6 +283,7 @@ class Preferences:
 
     def _read(self) -> dict[str, Any]:
         try:
+            regular_file(self.path)
             data = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}

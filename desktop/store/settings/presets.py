@@ -12,6 +12,7 @@ import resources
 from desktop.store.database.database import StoreError
 from desktop.store.settings.foreign_presets import foreign_settings
 from desktop.store.settings.preferences import Preferences, checked_values
+from engine.platform.regular_file import regular_file
 from engine.platform.whole_file import write_whole
 from engine.settings import SamplerSettings
 from engine.words import _
@@ -111,6 +112,7 @@ def read_preset(path: Path) -> tuple[Preset, tuple[str, ...]]:
     Raises `StoreError` if the file cannot be read or is not a preset.
     """
     try:
+        regular_file(path)
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from desktop.store.database.database import Database, StoreError
+from engine.platform.regular_file import regular_file
 from engine.platform.whole_file import write_whole
 from engine.words import _
 
@@ -73,7 +74,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     Raises `StoreError` with a sentence if there are none.
     """
     try:
-        if path.stat().st_size > _MOST_FILE_BYTES:
+        if regular_file(path).st_size > _MOST_FILE_BYTES:
             raise StoreError(_("{path} is too large for a prompts file.", path=path.name))
         found = json.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:

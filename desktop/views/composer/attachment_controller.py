@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -99,7 +100,7 @@ class AttachmentController(QObject):
 
     def accepts(self, path: Path) -> bool:
         """Whether a file can be attached now: a notebook is sent as it is, without files."""
-        return path.is_file() and not self._session.notebook
+        return os.path.isfile(path) and not self._session.notebook
 
     def take(self, paths: Sequence[Path]) -> None:
         """Attach files."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, Qt
@@ -20,7 +21,7 @@ def dropped_paths(data: QMimeData) -> list[Path]:
 
 def is_model(path: Path) -> bool:
     """Whether this is a model to open: a .gguf or .safetensors file, or a folder."""
-    return path.suffix.lower() in (".gguf", ".safetensors") or path.is_dir()
+    return path.suffix.lower() in (".gguf", ".safetensors") or os.path.isdir(path)
 
 
 def model_path(path: Path) -> Path:

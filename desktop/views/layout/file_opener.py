@@ -46,11 +46,20 @@ class FileOpener(QObject):
         for path in paths:
             handler = self._handler(path)
             if handler is None:
-                self.refused.emit(
-                    _("“{path}” is not a model or a file that Inglenook can open.", path=path.name)
-                )
+                self.refused.emit(_refusal(path))
             else:
                 shares.setdefault(handler, []).append(path)
         for handler in self._handlers:
             if handler in shares:
                 handler.open(shares[handler])
+
+
+def _refusal(path: Path) -> str:
+    """Why nothing opens this file."""
+    try:
+        path.stat()
+    except OSError as error:
+        return _("“{path}” cannot be read: {strerror}.", path=path.name, strerror=error.strerror or error)
+    except ValueError:  # a null character in the name
+        pass
+    return _("“{path}” is not a model or a file that Inglenook can open.", path=path.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ __all__ = ["ModelController", "meant_model"]
 
 def meant_model(path: Path) -> Path:
     """The model that a chosen path means: a folder with one GGUF file and no config.json means that file."""
-    if path.is_dir() and not (path / "config.json").exists():
+    if os.path.isdir(path) and not os.path.exists(path / "config.json"):
         found = sorted(path.glob("*.gguf"))
         return found[0] if len(found) == 1 else path
     return path
@@ -122,7 +123,7 @@ class ModelController(QObject):
         """Update the menu's entries in the background."""
         preferences, downloaded = self._session.preferences, self._services.models
         # Made by the first download.
-        own = [("Inglenook", str(downloaded))] if downloaded.is_dir() else []
+        own = [("Inglenook", str(downloaded))] if os.path.isdir(downloaded) else []
         folders = [*own, *((_("Your folders"), folder) for folder in preferences.model_folders)]
         self._local_models.refresh(preferences.recent_models, folders)
 
@@ -137,7 +138,7 @@ class ModelController(QObject):
         last = self._session.preferences.last_model
         remote = bool(last) and split_address(last) is not None
         if last and (
-            self._services.providers.capabilities(last) is not None if remote else Path(last).exists()
+            self._services.providers.capabilities(last) is not None if remote else os.path.exists(last)
         ):
             self.open(Path(last))
             return True
@@ -238,7 +239,7 @@ class ModelController(QObject):
     def _start_folder(self) -> Path:
         last = self._session.preferences.last_model
         folder = Path(last).parent if last and split_address(last) is None else Path.home()
-        return folder if folder.is_dir() else Path.home()
+        return folder if os.path.isdir(folder) else Path.home()
 
     # -- the download
 

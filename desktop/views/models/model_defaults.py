@@ -21,6 +21,7 @@ from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.listening import listen
 from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.wrapping_text import WrappingButton
+from engine.platform.regular_file import regular_file
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, Settings, setting_info
 from engine.units import number_text, size_text
 from engine.words import _
@@ -164,7 +165,7 @@ class ModelDefaults(QWidget):
     def take_template(self, path: Path) -> None:
         """Use the text of a file as the model's chat template."""
         try:
-            if path.stat().st_size > MAX_TEMPLATE_BYTES:
+            if regular_file(path).st_size > MAX_TEMPLATE_BYTES:
                 self.trouble.emit(
                     _(
                         "{path} is too large for a chat template (over {size}). Choose another file.",

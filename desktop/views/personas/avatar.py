@@ -20,6 +20,7 @@ from PySide6.QtGui import (
 
 from desktop.store.conversations.personas import LARGEST_IMAGE
 from desktop.store.database.database import StoreError
+from engine.platform.regular_file import regular_file
 from engine.words import _
 
 __all__ = ["avatar", "face_of", "read_picture"]
@@ -86,6 +87,12 @@ def read_picture(path: Path) -> bytes:
 
     Raises `StoreError`.
     """
+    try:
+        regular_file(path)
+    except OSError as error:
+        raise StoreError(
+            _("{path} cannot be read: {strerror}.", path=path.name, strerror=error.strerror)
+        ) from error
     reader = QImageReader(str(path))
     reader.setAutoTransform(True)
     size = reader.size()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,7 +117,7 @@ class PersonaController(QObject):
         model, loaded = persona.model_path if persona is not None else "", self._session.model
         if persona is None or not model or (loaded is not None and loaded.path == model):
             self._chat.banner.hide_offer(self._offered)
-        elif not (split_address(model) or Path(model).exists()):
+        elif not (split_address(model) or os.path.exists(model)):
             sentence = _(
                 "The model of {persona} is no longer at {model}. Choose another one under Manage personas.",
                 persona=persona.name,

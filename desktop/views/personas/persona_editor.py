@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -118,7 +119,7 @@ class PersonaEditor(QWidget):
         """Select these, even if they are not available at present."""
         found = (
             model_name(model)
-            if split_address(model) or Path(model).exists()
+            if split_address(model) or os.path.exists(model)
             else _("{model_name} (not found)", model_name=model_name(model))
         )
         for combo, value, words in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -54,6 +55,19 @@ def test_a_model_whose_file_is_gone_is_named_and_another_one_is_offered(hand: Ha
     menu.close()
     hand.load("other.gguf")
     assert banner.isHidden()
+
+
+def test_a_last_model_that_cannot_be_looked_at_does_not_stop_the_start(hand: Hand) -> None:
+    hand.load()
+    hand.close()
+    (preferences,) = hand.folder.glob("preferences.json")
+    saved = json.loads(preferences.read_text("utf-8"))
+    preferences.write_text(json.dumps({**saved, "last_model": str(hand.folder / ("n" * 300))}), "utf-8")
+    note = hand.folder / "note.txt"
+    note.write_text("words")
+    hand.open_window(files=[note])
+    held = hand.desktop.services.composer.attachments.held
+    hand.qtbot.waitUntil(lambda: len(held(hand.session.conversation)) == 1)
 
 
 def test_places_of_an_older_version_are_kept(hand: Hand) -> None:

@@ -5,6 +5,7 @@ whether a folder has some.
 from __future__ import annotations
 
 import json
+import os
 import re
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,7 @@ from desktop.store.transfer.importers.gpt4all import MAGIC
 from desktop.store.transfer.importers.open_webui.database import MAGIC as DATABASE
 from desktop.store.transfer.importers.open_webui.database import has_chats
 from desktop.store.transfer.importers.sources import ENDINGS, chat_files
+from engine.platform.regular_file import regular_file
 
 __all__ = ["is_chats"]
 
@@ -40,13 +42,14 @@ def is_chats(path: Path) -> bool:
     """Whether it looks like chats of a supported program, or is a folder whose first files do and which is no
     model; False if it cannot be read.
     """
-    if path.is_dir():
-        model = (path / "config.json").exists() or any(path.glob("*.safetensors"))
+    if os.path.isdir(path):
+        model = os.path.exists(path / "config.json") or any(path.glob("*.safetensors"))
         return not model and any(map(is_chats, _first_files(path)))
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         return False
     try:
+        regular_file(path)
         with path.open("rb") as file:
             data = file.read(HEAD)
     except OSError:

@@ -22,6 +22,7 @@ from typing import IO
 from urllib.parse import unquote
 
 from desktop.store.transfer.importers.protocol import Unreadable
+from engine.platform.regular_file import regular_file
 from engine.printable import one_line
 from engine.units import size_text
 from engine.words import _
@@ -95,6 +96,7 @@ def source_files(path: Path) -> Iterator[list[SourceFile]]:
     if path.is_dir():
         yield list(chat_files(path))
         return
+    regular_file(path)
     with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":
             yield [SourceFile(path, None, None, path.stat().st_size)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from desktop.services.composer import attachment_reading
 from desktop.services.composer.attachments import AttachmentService
+from desktop.store.attachments.files import read_attachment
 from desktop.store.attachments.message_format import Attachment, message_text
 from tests.desktop.services.conftest import Harness
 
@@ -84,3 +87,70 @@ def test_files_move_with_what_is_read_and_those_of_other_chats_stay(
     files.remove(files.held(second)[1].key, second)
     assert [held.attachment.name for held in files.held(second)] == ["note.txt", "read.txt"]
     assert len(files.held(third)) == 1
+
+
+@pytest.fixture
+def dead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A file whose disk does not answer until the end of the test."""
+    answer = threading.Event()
+
+    def read(path: Path, stop: threading.Event) -> Attachment:
+        if path.name == "dead.txt":
+            answer.wait()
+        return read_attachment(path, stop)
+
+    monkeypatch.setattr(attachment_reading, "read_attachment", read)
+    (tmp_path / "good.txt").write_text("good")
+    (tmp_path / "dead.txt").write_text("dead")
+    yield tmp_path / "dead.txt"
+    answer.set()
+
+
+def test_a_file_that_does_not_answer_holds_up_no_other(
+    harness: Harness, files: AttachmentService, dead: Path
+) -> None:
+    here, good = harness.session.conversation, dead.with_name("good.txt")
+    refused: list[str] = []
+    files.refused.connect(refused.append)
+    files.read([dead], here)
+    files.read([good], here)
+    harness.qtbot.waitUntil(lambda: [held.attachment.name for held in files.held(here)] == ["good.txt"])
+    assert files.is_reading(here)
+    files.stop_reading()
+    harness.qtbot.waitUntil(lambda: not files.is_reading(here))
+    files.read([good], here)
+    harness.qtbot.waitUntil(lambda: len(files.held(here)) == 2)
+    assert refused == []
+    files.read([dead], here)
+    began = time.monotonic()
+    assert files.close()
+    assert time.monotonic() - began < 5
+
+
+def test_after_a_while_it_is_given_up_and_the_next_is_read(
+    harness: Harness, files: AttachmentService, dead: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attachment_reading, "LONGEST_S", 0.2)
+    here, refused = harness.session.conversation, list[str]()
+    files.refused.connect(refused.append)
+    files.read([dead, dead.with_name("good.txt")], here)
+    harness.qtbot.waitUntil(lambda: not files.is_reading(here))
+    assert refused == [
+        "“dead.txt” was not read: its disk or server does not answer. Copy it to another place, then attach "
+        "the copy."
+    ]
+    assert [held.attachment.name for held in files.held(here)] == ["good.txt"]
+
+
+def test_what_reading_raises_is_reported(
+    harness: Harness, files: AttachmentService, dead: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(path: Path, stop: threading.Event) -> Attachment:
+        raise ZeroDivisionError(path)
+
+    monkeypatch.setattr(attachment_reading, "read_attachment", broken)
+    refused: list[str] = []
+    files.refused.connect(refused.append)
+    files.read([dead], harness.session.conversation)
+    harness.qtbot.waitUntil(lambda: len(refused) == 1)
+    assert "ZeroDivisionError" in refused[0]

@@ -73,6 +73,15 @@ def test_recent_models_come_first_and_each_once(
     assert threading.get_ident() not in describer.threads
 
 
+def test_a_recent_model_that_cannot_be_looked_at_hides_no_other(
+    qtbot: QtBot, catalogue: LocalModelsService, tmp_path: Path
+) -> None:
+    """As on a disk that was taken out, or in another user's folder."""
+    make(tmp_path, "b.gguf", "mine/a.gguf")
+    recent = [str(tmp_path / ("n" * 300)), str(tmp_path / "b.gguf")]
+    assert search(qtbot, catalogue, recent, [tmp_path / "mine"]) == ["b", "a"]
+
+
 def test_headers_are_read_once_until_the_file_changes(
     qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path
 ) -> None:

@@ -1,0 +1,65 @@
+"""Reads files for a message; one on a disk or server that does not answer holds up neither the others nor the
+end of the program.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from desktop.services.composer.pictures import ReadPicture, is_picture, read_picture
+from desktop.store.attachments.files import Unreadable, read_attachment
+from desktop.store.attachments.message_format import Attachment
+from engine.printable import one_line
+from engine.words import _
+
+__all__ = ["Read", "read_files"]
+
+Read = Attachment | ReadPicture
+LONGEST_S = 60.0
+"""For one file, longer than the slowest PDF file may take."""
+_LOOK_S = 0.05
+
+
+def read_files(paths: Sequence[Path], stop: threading.Event) -> Generator[Read | str | None, None, None]:
+    """What is in each file, or a sentence why it cannot be attached; None while one is being read, so that
+    other jobs of the thread have their turn.
+    """
+    for path in paths:
+        until = time.monotonic() + LONGEST_S
+        reading = _begun(path, stop)
+        while not reading.done():
+            if stop.wait(_LOOK_S):
+                return
+            if time.monotonic() > until:
+                break
+            yield None
+        if reading.done():
+            found = reading.result()
+            if not (stop.is_set() and isinstance(found, str)):  # a PDF that stopped says that it did
+                yield found
+        else:
+            yield _(
+                "“{path}” was not read: its disk or server does not answer. Copy it to another place, then "
+                "attach the copy.",
+                path=one_line(path.name),
+            )
+
+
+def _begun(path: Path, stop: threading.Event) -> Future[Read | str]:
+    """A file that is read by a thread of its own: nothing ends a call of the system that waits for a disk."""
+    future: Future[Read | str] = Future()
+
+    def read() -> None:
+        try:
+            future.set_result(read_picture(path, stop) if is_picture(path) else read_attachment(path, stop))
+        except Unreadable as error:
+            future.set_result(str(error))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is taken
+            future.set_exception(error)
+
+    threading.Thread(target=read, name="attachment", daemon=True).start()
+    return future
