@@ -11,12 +11,13 @@ from engine.server.texts.cut import Cut, cut_ids
 
 
 class Letters:
-    """A tokenizer with an id for each letter, and perhaps a BOS, 0."""
+    """A tokenizer with an id for each letter, and perhaps a BOS, 0. Control tokens are read."""
 
     def __init__(self, add_bos: bool = True) -> None:
         self.add_bos = add_bos
 
     def encode(self, text: str, *, special: bool = False, add_bos: bool = False) -> list[int]:
+        assert special
         return [0] * add_bos + [ord(letter) for letter in text]
 
 

@@ -100,5 +100,7 @@ def test_what_is_refused(served: Served, fields: Any, param: str) -> None:
 
 def test_props(served: Served) -> None:
     found = ask(served, "/props").json
-    assert found["default_generation_settings"]["n_ctx"] == 1024
+    usual = found["default_generation_settings"]
+    assert (usual["n_ctx"], found["total_slots"]) == (1024, served.server.service.options.bounds.choices)
+    assert usual["params"] == {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
     assert found["chat_template"] == ask(served, "/tokenizer_info").json["chat_template"]

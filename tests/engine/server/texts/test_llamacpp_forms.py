@@ -24,6 +24,7 @@ def choice(index: int = 0, **fields: Any) -> _Choice:
 
 
 def test_pieces_count_what_was_read_and_written() -> None:
+    assert choice().piece("", ())["tokens_evaluated"] == 0
     written = choice(2)
     assert written.feed(Reading(3, 9, 5)) is None
     first, second = written.feed(Written("a", 1)), written.feed(Written("b", 2))
