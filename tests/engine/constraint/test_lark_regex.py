@@ -77,7 +77,7 @@ def test_the_texts_of_a_grammar(grammar: str, good: list[str], bad: list[str]) -
         'start: "a"\nstart: "b"', "%declare A\nstart: A", "%import common.NOTHING\nstart: NOTHING",
         "%import python.NAME\nstart: NAME", 'start: "b".."a"', 'start: "a" ? ?', "start: @inner",
         "start: <[5]>", "start: /a*+b/", "start: /a++a/", "start: /a{2}+a/", "start: /[[a]/",
-        "start: /[a&&b]/", 'start: "a"\n%import common.INT -> start',
+        "start: /[a&&b]/", 'start: "a"\n%import common.INT -> start', "start: INT\n%import common (INT",
     ],
 )  # fmt: skip
 def test_other_grammars_have_no_expression(grammar: str) -> None:
