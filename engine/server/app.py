@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from engine.server import kobold
+from engine.server import kobold, webui
 from engine.server.anthropic import messages
 from engine.server.failure import OLLAMA_PATH, Failure
 from engine.server.http.security import Security
@@ -22,6 +22,9 @@ from engine.server.ollama import replies as ollama_replies
 from engine.server.openai import chat, models
 from engine.server.responses import create, kept
 from engine.server.service import Endpoint, Handler, Service
+from engine.server.tabby import fixed as tabby_fixed
+from engine.server.tabby import models as tabby_models
+from engine.server.tabby import tokens as tabby_tokens
 from engine.server.texts import completion, completions, embeddings, fim
 
 GET: tuple[tuple[str, Handler], ...] = (
@@ -37,6 +40,14 @@ GET: tuple[tuple[str, Handler], ...] = (
     ("/api/v1/model", kobold.model), ("/api/v1/info/version", kobold.united_version),
     ("/api/v1/config/max_context_length", kobold.context), ("/api/extra/version", kobold.version),
     ("/api/extra/true_max_context_length", kobold.context),
+    ("/v1/model", tabby_models.model), ("/v1/model/list", tabby_models.models),
+    ("/v1/model/draft/list", tabby_models.draft_models), ("/v1/templates", tabby_fixed.templates),
+    ("/v1/template/list", tabby_fixed.templates), ("/v1/sampling/overrides", tabby_fixed.overrides),
+    ("/v1/sampling/override/list", tabby_fixed.overrides), ("/v1/lora", tabby_fixed.loras),
+    ("/v1/loras", tabby_fixed.loras), ("/v1/lora/list", tabby_fixed.loras),
+    ("/v1/auth/permission", tabby_fixed.permission),
+    ("/v1/internal/health", webui.health), ("/v1/internal/model/info", webui.model_info),
+    ("/v1/internal/model/list", webui.model_list), ("/v1/internal/lora/list", webui.lora_list),
 )  # fmt: skip
 POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/chat/completions", chat.chat_completions), ("/v1/completions", completions.completions),
@@ -57,6 +68,18 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/api/extra/generate/check", kobold.check), ("/api/extra/abort", kobold.abort),
     ("/api/extra/tokencount", kobold.token_count), ("/api/v1/chat", studio_chat.chat),
     ("/api/v1/models/load", studio_models.load), ("/api/v1/models/unload", studio_models.unload),
+    ("/v1/model/load", tabby_models.load), ("/v1/model/unload", tabby_models.unload),
+    ("/v1/token/encode", tabby_tokens.encode), ("/v1/token/decode", tabby_tokens.decode),
+    ("/v1/template/switch", tabby_fixed.change_template), ("/v1/lora/load", tabby_fixed.change_adapters),
+    ("/v1/template/unload", tabby_fixed.change_template), ("/v1/lora/unload", tabby_fixed.change_adapters),
+    ("/v1/sampling/override/switch", tabby_fixed.change_sampling),
+    ("/v1/sampling/override/unload", tabby_fixed.change_sampling),
+    ("/v1/internal/encode", webui.encode), ("/v1/internal/decode", webui.decode),
+    ("/v1/internal/token-count", webui.token_count), ("/v1/internal/logits", webui.logits),
+    ("/v1/internal/chat-prompt", webui.chat_prompt),
+    ("/v1/internal/stop-generation", webui.stop_generation), ("/v1/internal/model/load", webui.load),
+    ("/v1/internal/model/unload", webui.unload), ("/v1/internal/lora/load", tabby_fixed.change_adapters),
+    ("/v1/internal/lora/unload", tabby_fixed.change_adapters),
 )  # fmt: skip
 
 DELETE: tuple[tuple[str, Handler], ...] = (("/v1/responses/{id}", kept.delete),)

@@ -28,7 +28,11 @@ class Fields:
     def renamed(self, names: Mapping[str, str]) -> Fields:
         """The fields, also under the second of each two names."""
         more = {new: self.get(old) for old, new in names.items() if self.get(old) is not None}
-        return Fields({**self._values, **more}, self._path)
+        return self.changed(more)
+
+    def changed(self, values: Mapping[str, Any]) -> Fields:
+        """The fields, of which some have other values."""
+        return Fields({**self._values, **values}, self._path)
 
     def wrong(self, name: str, expected: str) -> ApiError:
         """The error for a field that is not as `expected`."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.chat import LocalChat
 from engine.core import ChatRequest
-from engine.server.failure import ENDED, ApiError, bad_request
+from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.http.exchange import Exchange
@@ -41,8 +41,7 @@ async def generate(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     async for _, event in _events(service, exchange, Fields(await exchange.read())):
         text += event.text if isinstance(event, Written) else ""
         ended = event if isinstance(event, Ended) else ended
-    if ended is None:  # aborted
-        return {"results": [{"text": text, "finish_reason": "stop"}]}
+    assert ended is not None
     counts = {"prompt_tokens": ended.stats.prompt_tokens, "completion_tokens": ended.stats.new_tokens}
     return {"results": [{"text": text, "finish_reason": _reason(ended), **counts}]}
 
@@ -56,16 +55,13 @@ async def stream(service: Service, exchange: Exchange) -> None:
             await exchange.send_event({"token": event.text, "finish_reason": None}, "message")
         if isinstance(event, Ended):
             await exchange.send_event({"token": "", "finish_reason": _reason(event)}, "message")
-    if not exchange.streaming:  # aborted in the queue
-        await exchange.start_stream()
     await exchange.end_stream(done=False)
 
 
 async def abort(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """End the texts with the `genkey` of the request, or those without one. Their answer is what there is."""
     for one in _texts(service, Fields(await exchange.read(optional=True))):
-        one.aborted = True
-        one.exchange.channel.cancel()
+        one.exchange.halt()
     return {"success": True}
 
 
@@ -83,16 +79,13 @@ def _texts(service: Service, fields: Fields) -> list[KoboldText]:
 async def _events(
     service: Service, exchange: Exchange, fields: Fields
 ) -> AsyncIterator[tuple[int, ReplyEvent]]:
-    """What happens to the reply that a body asks for; there is no end if it is aborted. Raises `ApiError`."""
+    """What happens to the reply that a body asks for. Raises `ApiError`."""
     text = KoboldText(fields.text("genkey"), exchange)
     service.kobold.append(text)
     try:
         async for number, event in _begun(service, exchange, fields):
             text.text += event.text if isinstance(event, Written) else ""
             yield number, event
-    except ApiError as error:
-        if not (text.aborted and error.failure is ENDED):
-            raise
     finally:
         service.kobold.remove(text)
 

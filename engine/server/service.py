@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ from engine.server.http.channel import ClientGone, weight_of
 from engine.server.http.exchange import Exchange
 from engine.server.http.memory import Memory
 from engine.server.options import ServerOptions
-from engine.server.replies import Ended, ReplyEvent, Written, joined
+from engine.server.replies import Begun, Ended, Reading, ReplyEvent, Written, joined
 from engine.server.responses.stored import StoredResponses
 
 Handler = Callable[["Service", Exchange], Awaitable[Mapping[str, Any] | None]]
@@ -48,7 +48,6 @@ class KoboldText:
     key: str
     exchange: Exchange
     text: str = ""
-    aborted: bool = False
 
 
 @dataclass(slots=True)
@@ -74,6 +73,31 @@ class _Replies:
 
     at_once: int = 0
     later: deque[tuple[Work, Outlet]] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What has happened to one reply."""
+
+    begun: bool = False
+    ended: bool = False
+    read: int = 0
+    written: int = 0
+
+    def see(self, event: ReplyEvent) -> None:
+        """A further event."""
+        self.begun = True
+        if isinstance(event, Reading):
+            self.read = event.total
+        if isinstance(event, Written):
+            self.written += event.tokens
+        self.ended = self.ended or isinstance(event, Ended)
+
+    def rest(self) -> Sequence[ReplyEvent]:
+        """What a halted reply lacks to be complete."""
+        stats = Stats(prompt_tokens=self.read, new_tokens=self.written)
+        ends = () if self.ended else (Ended("cancelled", "", stats),)
+        return ends if self.begun else (Begun(), *ends)
 
 
 class Service:
@@ -122,31 +146,39 @@ class Service:
         replies = self._open.get(exchange)
         if replies is not None and replies.later:
             exchange.channel.hold(self.host.submit(*replies.later.popleft()))
+            if exchange.halted:
+                exchange.channel.cancel()
 
     async def events(self, exchange: Exchange) -> AsyncIterator[tuple[int, ReplyEvent]]:
         """What happens to the replies of a request, with the number of each. Raises `ApiError`, also for a
-        reply that was ended on the server.
+        reply that was ended on the server, unless the request was halted: such a reply has an end.
         """
-        ended = set[int]()
+        seen: dict[int, _Seen] = {}
         while found := await _taken(exchange):
             for number, event in joined(found):
-                if isinstance(event, Ended):
-                    ended.add(number)
-                    self.totals.add(event.stats)
-                    exchange.ends.append(event)
-                if (event is None and number not in ended) or (
-                    isinstance(event, Ended) and event.reason == "cancelled"
-                ):
+                reply = seen.setdefault(number, _Seen())
+                cancelled = isinstance(event, Ended) and event.reason == "cancelled"
+                if (cancelled or (event is None and not reply.ended)) and not exchange.halted:
                     raise ApiError(ENDED)
-                if isinstance(event, Written):
-                    exchange.tokens += event.tokens
-                    exchange.writing_since = exchange.writing_since or time.monotonic()
                 if not exchange.streaming:  # it is collected
                     exchange.memory.take(weight_of(event))
+                for one in (event,) if event is not None else reply.rest():
+                    reply.see(one)
+                    if isinstance(one, Ended):
+                        self.totals.add(one.stats)
+                        exchange.ends.append(one)
+                    if isinstance(one, Written):
+                        exchange.tokens += one.tokens
+                        exchange.writing_since = exchange.writing_since or time.monotonic()
+                    yield number, one
                 if event is None:
                     self._begin_next(exchange)
-                else:
-                    yield number, event
+
+    def halt(self, paths: Collection[str]) -> None:
+        """End all replies to requests at these paths; what has been written of them is their answers."""
+        for exchange in self._open:
+            if exchange.scope.get("path") in paths:
+                exchange.halt()
 
     def visits(self) -> tuple[Visit, ...]:
         """The requests that are being answered, in the order they came. Any thread may call this."""

@@ -15,13 +15,13 @@ from engine.settings.constraint import ConstraintSettings
 from engine.settings.guidance import GuidanceSettings
 from engine.settings.load import LoadSettings
 from engine.settings.output import OutputSettings
-from engine.settings.sampler import SAMPLER_STEP_NAMES, SamplerSettings
+from engine.settings.sampler import SAMPLER_STEP_NAMES, TEMPERATURE_LAST, SamplerSettings
 from engine.settings.speculation import SpeculationSettings
 from engine.settings.stops import StopSettings
 from engine.settings.thinking import ThinkingSettings
 
 __all__ = [
-    "SAMPLER_STEP_NAMES", "AdapterSettings", "CacheSettings", "ConstraintSettings", "GuidanceSettings",
-    "LoadSettings", "OutputSettings", "SamplerSettings", "SettingInfo", "Settings", "SpeculationSettings",
-    "StopSettings", "ThinkingSettings", "check_value", "setting", "setting_info",
+    "SAMPLER_STEP_NAMES", "TEMPERATURE_LAST", "AdapterSettings", "CacheSettings", "ConstraintSettings",
+    "GuidanceSettings", "LoadSettings", "OutputSettings", "SamplerSettings", "SettingInfo", "Settings",
+    "SpeculationSettings", "StopSettings", "ThinkingSettings", "check_value", "setting", "setting_info",
 ]  # fmt: skip

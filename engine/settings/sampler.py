@@ -17,6 +17,11 @@ SAMPLER_STEP_NAMES = (
 """(name, label) of every sampler step in the default order of application; `engine.sampling` implements them.
 """
 
+_OTHERS = [name for name, _ in SAMPLER_STEP_NAMES if name != "temperature"]
+_PLACE = _OTHERS.index("dynamic_temperature")
+TEMPERATURE_LAST = (*_OTHERS[:_PLACE], "temperature", *_OTHERS[_PLACE:])
+"""The order with the temperature after the steps that remove unlikely tokens, as ExLlamaV2 has it."""
+
 _VARIETY, _TRUNCATION, _REPETITION, _SPECIAL, _ORDER = (
     "Variety",
     "Truncation",

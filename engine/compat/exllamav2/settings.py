@@ -12,7 +12,7 @@ import numpy as np
 from engine.compat.exllamav2.attributes import Declared, refuse
 from engine.errors import NotSupportedYet
 from engine.sampling.tables import TokenTables
-from engine.settings import SAMPLER_STEP_NAMES, SamplerSettings
+from engine.settings import SAMPLER_STEP_NAMES, TEMPERATURE_LAST, SamplerSettings
 from engine.text.tokenizer.token_rules import ids_containing
 from engine.text.tokenizer.tokenizer import Tokenizer
 
@@ -119,10 +119,7 @@ class Settings(Declared):
         if self.dry_multiplier > 0:
             refuse("dry_max_ngram", self.dry_max_ngram, 20, "a repeated passage counts with its whole length")
         refuse("mirostat_mu", self.mirostat_mu, None, "each sequence begins at twice mirostat_tau")
-        order = [name for name, _ in SAMPLER_STEP_NAMES]
-        if self.temperature_last:
-            order.remove("temperature")
-            order.insert(order.index("dynamic_temperature"), "temperature")
+        usual = tuple(name for name, _ in SAMPLER_STEP_NAMES)
         return SamplerSettings(
             temperature=max(0.0, self.temperature),
             top_k=min(max(0, self.top_k), _MOST),
@@ -151,7 +148,7 @@ class Settings(Declared):
             mirostat=self.mirostat,
             mirostat_tau=self.mirostat_tau,
             mirostat_eta=self.mirostat_eta,
-            order=tuple(order),
+            order=TEMPERATURE_LAST if self.temperature_last else usual,
         )
 
     def tables(self, tokenizer: Tokenizer) -> TokenTables:

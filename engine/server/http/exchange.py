@@ -55,6 +55,7 @@ class Exchange:
         """How many tokens have been written for it."""
         self.ends: list[Any] = []
         """An `Ended` of each of its replies, in the order in which they ended."""
+        self.halted = False
         self.writing_since = 0.0
         """When the first of them came; 0 before."""
 
@@ -109,6 +110,11 @@ class Exchange:
             self.channel.leave()
 
         self._watch = asyncio.create_task(watch())
+
+    def halt(self) -> None:
+        """End its replies; what has been written of them is the answer."""
+        self.halted = True
+        self.channel.cancel()
 
     async def send_json(
         self, value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None

@@ -98,11 +98,16 @@ class Security:
         """
         if not self._token:
             return True
-        given = (headers.get("authorization", "").rpartition(" ")[2], headers.get("x-api-key", ""))
+        given = (
+            headers.get("authorization", "").rpartition(" ")[2],
+            *(headers.get(name, "") for name in _KEYS),
+        )
         found = [hmac.compare_digest(one.encode("utf-8", "replace"), self._token) for one in given]
         return any(found)
 
 
+_KEYS = ("x-api-key", "x-admin-key")
+"""Headers that hold the token alone: Anthropic's and TabbyAPI's."""
 _OWN_PAGES = ("none", "same-origin")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,12 +45,17 @@ async def detokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     ids = fields.ids("tokens")
 
     def answer(chat: LocalChat) -> Mapping[str, Any]:
-        if ids:
-            check_prompt(ids, chat.generator.cache.model.config.vocab_size, len(ids))
-        text = chat.tokenizer.decode(ids, skip_special=False)
+        text = text_of(chat, ids)
         return {"prompt": text, "content": text}
 
     return await asked(service, exchange, answer)
+
+
+def text_of(chat: LocalChat, ids: Sequence[int], *, special: bool = True) -> str:
+    """The text of token ids, without control tokens unless they are `special`. Raises `BadSetting`."""
+    if ids:
+        check_prompt(ids, chat.generator.cache.model.config.vocab_size, len(ids))
+    return chat.tokenizer.decode(ids, skip_special=not special)
 
 
 async def tokenizer_info(service: Service, exchange: Exchange) -> Mapping[str, Any]:

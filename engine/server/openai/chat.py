@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.core import CallPiece, ChatRequest
+from engine.core import CallPiece, ChatRequest, Message
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.http.exchange import Exchange
 from engine.server.llama_cpp.progress import Progress
 from engine.server.openai import parameters
+from engine.server.openai.aliases import by_our_names
 from engine.server.openai.conversation import messages_of
 from engine.server.openai.tools import call_deltas, called, offer_of, whole_calls
 from engine.server.replies import Begun, Delta, Ended, Score, Writer, chat_work, usage
@@ -48,6 +49,7 @@ class ChatCall:
 
 def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall:
     """What a body asks for. Raises `ApiError`."""
+    fields = by_our_names(fields)
     messages = messages_of(fields)
     # the second is Mistral's and DeepSeek's way to say it
     continued = fields.flag("continue_final_message") or fields.parts("messages")[-1].flag("prefix")
@@ -57,6 +59,12 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         )
     if continued and messages[-1].role != "assistant":
         raise bad_request("continue_final_message needs a last message of the assistant.", "messages")
+    if prefix := fields.text("response_prefix"):
+        if continued:
+            raise bad_request(
+                "response_prefix and continue_final_message exclude each other.", "response_prefix"
+            )
+        messages, continued = (*messages, Message("assistant", prefix)), True
     offer = offer_of(fields)
     most_tokens = parameters.most_tokens(fields, "max_completion_tokens")
     if most_tokens is None:
@@ -69,6 +77,8 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
         begin_reply=fields.flag("add_generation_prompt", True),
         constraint=parameters.constraint(fields, fields.part("response_format")),
         output=parameters.output(logprobs),
+        guidance=parameters.guidance(fields),
+        speculation=parameters.speculation(fields),
         report_prompt=True,
         tools=offer.tools,
         tool_choice=offer.choice,

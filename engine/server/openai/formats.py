@@ -15,9 +15,9 @@ __all__ = ["format_of"]
 
 _OLD = {
     "guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar",
-    "json_schema": "json",
+    "regex_pattern": "regex", "json_schema": "json",
 }  # fmt: skip
-"""Fields of a request (the last is llama.cpp's): that of `structured_outputs` of each."""
+"""Fields of a request (the last two are TabbyAPI's and llama.cpp's): that of `structured_outputs` of each."""
 _KINDS = ("json", "json_object", "regex", "choice", "grammar")
 _TGI = ("json", "regex")
 """Types of `response_format` of Hugging Face's Text Generation Inference, with a `value`."""

@@ -4,10 +4,11 @@ form of llama.cpp's server).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from engine.core import Loading
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
@@ -53,11 +54,19 @@ async def load(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 async def load_named(service: Service, exchange: Exchange, name: str) -> None:
     """Load this model. Raises `ApiError`."""
+    async for _ in loading(service, exchange, name):
+        pass
+
+
+async def loading(service: Service, exchange: Exchange, name: str) -> AsyncIterator[Loading]:
+    """Load this model, and how far that is. Raises `ApiError`."""
     if all(found.id != name for found in service.host.models()):
         raise ApiError(unknown_model(name))
     exchange.channel.hold(service.host.load(name, exchange.channel.outlet()))
-    while await exchange.channel.take():
-        pass
+    while events := await exchange.channel.take():
+        for _, event in events:
+            if isinstance(event, Loading):
+                yield event
 
 
 async def unload(service: Service, exchange: Exchange) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The parameters of a request for text, under the names of OpenAI, vLLM and llama.cpp, as settings."""
+"""The parameters of a request, under the names of OpenAI, vLLM, llama.cpp and TabbyAPI, as settings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from engine.server.failure import bad_request
 from engine.server.fields import Fields, is_ids
 from engine.server.openai.formats import format_of
 from engine.settings import (
+    TEMPERATURE_LAST,
     ConstraintSettings,
+    GuidanceSettings,
     OutputSettings,
     SamplerSettings,
+    SpeculationSettings,
     StopSettings,
     ThinkingSettings,
     setting_info,
@@ -21,6 +24,7 @@ from engine.settings import (
 from engine.settings.thinking import AUTO, EFFORTS, OFF, ON
 
 MOST_STOPS = 64
+MOST_BANNED = 1024
 MOST_LOGPROBS = 20
 _LONGEST = 1 << 20
 
@@ -33,7 +37,9 @@ _NUMBERS = {
     "xtc_probability": "xtc_probability", "xtc_threshold": "xtc_threshold",
     "dry_multiplier": "dry_multiplier", "dry_base": "dry_base", "tfs_z": "tail_free", "top_a": "top_a",
     "repeat_last_n": "repetition_range", "dry_allowed_length": "dry_allowed_length",
-    "mirostat_tau": "mirostat_tau", "mirostat_eta": "mirostat_eta",
+    "mirostat_tau": "mirostat_tau", "mirostat_eta": "mirostat_eta", "dry_range": "dry_range",
+    "repetition_decay": "repetition_decay", "smoothing_factor": "smoothing_factor", "skew": "skew",
+    "min_temp": "min_temperature", "max_temp": "max_temperature", "temp_exponent": "temperature_exponent",
 }  # fmt: skip
 """Parameters that are a number: the field of `SamplerSettings` of each."""
 
@@ -56,6 +62,11 @@ def sampler(fields: Fields, defaults: Mapping[str, float], choice: int = 0) -> S
     if mirostat == 1:
         raise fields.wrong("mirostat", "0 or 2, the version that is supported,")
     values["mirostat"] = bool(mirostat)
+    if fields.flag("temperature_last"):
+        values["order"] = TEMPERATURE_LAST
+    if fields.get("dry_sequence_breakers") is not None:
+        texts = fields.texts("dry_sequence_breakers", MOST_STOPS)
+        values["dry_breakers"] = tuple(_escaped(text) for text in texts)
     top_k = fields.whole("top_k", -1, _LONGEST)
     if top_k is not None:
         values["top_k"] = max(0, top_k)  # -1 is vLLM's word for all
@@ -64,6 +75,30 @@ def sampler(fields: Fields, defaults: Mapping[str, float], choice: int = 0) -> S
     if seed is not None and seed != -1:  # -1 is llama.cpp's word for a random one
         values["seed"] = (seed + choice) % (1 << 63)
     return dataclasses.replace(_NEUTRAL, **values)
+
+
+def _escaped(text: str) -> str:
+    """A breaker of DRY as the setting has it, which knows escapes."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+
+
+def guidance(fields: Fields) -> GuidanceSettings:
+    """Classifier-free guidance: `cfg_scale`, and as `negative_prompt` the system prompt of a chat, or the
+    text of a completion, that the reply is pushed away from.
+    """
+    info = setting_info({field.name: field for field in dataclasses.fields(GuidanceSettings)}["cfg_scale"])
+    assert info.low is not None
+    assert info.high is not None
+    scale = fields.number("cfg_scale", info.low, info.high)
+    return GuidanceSettings(fields.text("negative_prompt"), 1.0 if scale is None else scale)
+
+
+def speculation(fields: Fields) -> SpeculationSettings:
+    """Whether repeats in the text are drafted: TabbyAPI's `speculative_ngram`, the webui's
+    `prompt_lookup_num_tokens`.
+    """
+    count = fields.whole("prompt_lookup_num_tokens", 0, _LONGEST)
+    return SpeculationSettings("ngram" if fields.flag("speculative_ngram") or count else "none")
 
 
 def most_tokens(fields: Fields, name: str, least: int = 1) -> int | None:
@@ -94,12 +129,21 @@ def stops(
 
 
 def constraint(fields: Fields, requested: Fields | None) -> ConstraintSettings:
-    """What a reply must look like, by the format that is `requested`, and the bias of its tokens.
+    """What a reply must look like, by the format that is `requested`, what it must not contain, which tokens
+    are allowed and their bias, and whether the prompt's last token is sampled again (`token_healing`).
 
     Raises `ApiError`.
     """
     format, pattern = format_of(fields, requested)
-    return ConstraintSettings(format=format, pattern=pattern, logit_bias=_bias(fields))
+    return ConstraintSettings(
+        format=format,
+        pattern=pattern,
+        banned_strings=fields.texts("banned_strings", MOST_BANNED),
+        logit_bias=_bias(fields),
+        allowed_tokens=fields.ids("allowed_tokens"),
+        banned_tokens=fields.ids("banned_tokens"),
+        heal=fields.flag("token_healing"),
+    )
 
 
 def _bias(fields: Fields) -> tuple[str, ...]:

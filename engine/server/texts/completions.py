@@ -18,6 +18,7 @@ from engine.server.host import ServedModel, Work
 from engine.server.http.exchange import Exchange
 from engine.server.llama_cpp.progress import Progress
 from engine.server.openai import parameters
+from engine.server.openai.aliases import by_our_names
 from engine.server.options import Bounds
 from engine.server.replies import Begun, Ended, Prompted, ReplyEvent, Score, Written, usage
 from engine.server.service import Service
@@ -94,6 +95,7 @@ def prompts_of(fields: Fields, name: str, most: int) -> Sequence[Prompt]:
 
 def completion_call(fields: Fields, model: ServedModel, bounds: Bounds) -> CompletionCall:
     """What a body asks for. Raises `ApiError`."""
+    fields = by_our_names(fields)
     prompts: Sequence[Prompt | Infill] = prompts_of(fields, "prompt", bounds.prompts)
     most_tokens, write = parameters.most_tokens(fields, "max_tokens", 0), fields.get("max_tokens") != 0
     most_tokens = _DEFAULT_TOKENS if most_tokens is None else most_tokens
@@ -110,6 +112,8 @@ def completion_call(fields: Fields, model: ServedModel, bounds: Bounds) -> Compl
         stops=parameters.stops(fields, most_tokens),
         constraint=parameters.constraint(fields, fields.part("response_format")),
         output=parameters.output(logprobs),
+        guidance=parameters.guidance(fields),
+        speculation=parameters.speculation(fields),
         plain=True,
     )
     defaults, count = dict(model.defaults), parameters.checked_choices(fields, bounds.choices)
@@ -120,8 +124,9 @@ def completion_call(fields: Fields, model: ServedModel, bounds: Bounds) -> Compl
             "n",
         )
     samplers = [parameters.sampler(fields, defaults, choice) for choice in range(count)]
+    bos = fields.flag("add_bos_token", True)
     works = tuple(
-        completion_work(prompt, replace(base, sampler=each), logprobs, echo=echo, write=write)
+        completion_work(prompt, replace(base, sampler=each), logprobs, echo=echo, write=write, bos=bos)
         for prompt in prompts
         for each in samplers
     )

@@ -29,7 +29,7 @@ from engine.server.texts.infill import Infill, infill_ids, infill_request
 from engine.tensors import Floats
 from engine.text.tokenizer.aside import encoded_aside
 
-_ROWS = 64
+ROWS = 64
 """The rows of a step of scoring: with a large vocabulary each row of logits takes a megabyte."""
 
 
@@ -40,16 +40,17 @@ def completion_work(
     *,
     echo: bool,
     write: bool,
+    bos: bool = True,
 ) -> Work:
     """The work of one completion: with `echo` the prompt comes first, and unless `logprobs` is None with its
-    scores; without `write` nothing follows it.
+    scores; without `write` nothing follows it. Without `bos` a text gets no BOS token.
     """
 
     def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
         chat.check_writes()
         reply = request.stops.max_tokens if write else 1
         most = 0 if isinstance(prompt, Infill | Cut) else chat.context_length
-        ids = yield from encoded_aside(chat.tokenizer, lambda: prompt_ids(chat, prompt, reply), most)
+        ids = yield from encoded_aside(chat.tokenizer, lambda: prompt_ids(chat, prompt, reply, bos=bos), most)
         check_prompt(ids, chat.generator.cache.model.config.vocab_size, chat.context_length)
         yield Begun()
         if echo:
@@ -80,11 +81,11 @@ def _without_stop(chat: LocalChat, event: Any) -> Any:
 
 
 def prompt_ids(
-    chat: LocalChat, prompt: str | Sequence[int | str] | Infill | Cut, reply: int = 0
+    chat: LocalChat, prompt: str | Sequence[int | str] | Infill | Cut, reply: int = 0, *, bos: bool = True
 ) -> list[int]:
-    """The ids of a prompt: a text that begins it has the BOS token that the tokenizer adds; ids are as they
-    are. That of a gap leaves room for a reply of `reply` tokens (0: any number), up to a quarter of the
-    context; of a text that may be cut, too (`cut_ids`).
+    """The ids of a prompt: a text that begins it has the BOS token that the tokenizer adds, if `bos`; ids are
+    as they are. That of a gap leaves room for a reply of `reply` tokens (0: any number), up to a quarter of
+    the context; of a text that may be cut, too (`cut_ids`).
     """
     if isinstance(prompt, Cut):
         return cut_ids(chat.tokenizer, prompt, chat.context_length, reply)
@@ -94,7 +95,9 @@ def prompt_ids(
     ids: list[int] = []
     for at, part in enumerate((prompt,) if isinstance(prompt, str) else prompt):
         if isinstance(part, str):
-            ids += chat.tokenizer.encode(part, special=True, add_bos=chat.tokenizer.add_bos and not at)
+            ids += chat.tokenizer.encode(
+                part, special=True, add_bos=bos and chat.tokenizer.add_bos and not at
+            )
         else:
             ids.append(part)
     if not ids:
@@ -115,7 +118,7 @@ def _scored(
     passes: Passes = []
     with own_pages(chat, keep=keep) as lease:
         yield from reserved(chat, lease, len(ids))
-        rows = min(_ROWS, cache.rows)
+        rows = min(ROWS, cache.rows)
         while len(found) < len(ids):
             at = lease.length
             part = list(ids[at : min(len(ids) - 1, at + rows)])
@@ -123,7 +126,7 @@ def _scored(
             for target, row in zip(
                 ids[at + 1 : at + 1 + len(part)], cache.run(lease, part, logit_rows=len(part)), strict=True
             ):
-                found.append(_score(chat, row, target, count))
+                found.append(row_score(chat, row, target, count))
             yield Waiting()
     if keep:
         cache.readings.remember(cache.key, ids[:-1], passes)
@@ -163,13 +166,13 @@ def reserved(chat: LocalChat, lease: Lease, length: int) -> Generator[Waiting, N
         yield Waiting(queued=True)
 
 
-def _score(chat: LocalChat, row: Floats, target: int, count: int) -> Score:
+def row_score(chat: LocalChat, row: Floats, target: int, count: int) -> Score:
     """The score of `target` under the logits (V,) before it."""
     exact = row.astype(np.float64)
     scores = exact - exact.max()
     scores -= np.log(np.exp(scores).sum())
     bytes_of = chat.tokenizer.token_bytes
-    best = np.argpartition(-scores, count)[:count] if count else np.empty(0, np.int64)
+    best = np.argpartition(-scores, count - 1)[:count] if count else np.empty(0, np.int64)
     top = tuple(
         Score(int(token), bytes_of(int(token)), _finite(scores[token]))
         for token in sorted(best, key=lambda token: (-scores[token], token))

@@ -34,6 +34,15 @@ VALID: dict[str, dict[str, Any]] = {
     "/api/v1/chat": {"input": "Hello", "max_output_tokens": 2},
     "/api/v1/models/unload": {"instance_id": "none"},
     "/embedding": {"content": "Hello"},
+    "/v1/model/load": {"name": "tiny"},
+    "/v1/token/encode": {"text": "Hello"},
+    "/v1/token/decode": {"tokens": [5]},
+    "/v1/internal/encode": {"text": "Hello"},
+    "/v1/internal/decode": {"tokens": [5]},
+    "/v1/internal/token-count": {"text": "Hello"},
+    "/v1/internal/logits": {"prompt": "Hello"},
+    "/v1/internal/chat-prompt": {"messages": HELLO},
+    "/v1/internal/model/load": {"model_name": "tiny"},
     "/v1/models/load": {"model": "tiny"},
     "/v1/models/unload": {"model": "none"},
 }
@@ -72,7 +81,10 @@ _NAMES = (
     "encoding_format", "pooling", "best_of", "ignore_eos", "stop_token_ids", "return_token_strs",
     "add_special_tokens", "max_output_tokens", "background", "conversation", "format", "think", "raw",
     "truncate", "images", "context", "template", "content", "memory", "input_prefix", "input_suffix",
-    "input_extra", "rep_pen", "stop_sequence", "t_max_predict_ms",
+    "input_extra", "rep_pen", "stop_sequence", "t_max_predict_ms", "banned_strings", "banned_tokens",
+    "allowed_tokens", "dry_sequence_breakers", "dry_multiplier", "mirostat", "mirostat_mode", "cfg_scale",
+    "negative_prompt", "response_prefix", "template_vars", "temperature_last", "token_healing", "min_temp",
+    "max_temp", "speculative_ngram", "add_bos_token", "regex_pattern", "grammar_string", "top_logits",
 )  # fmt: skip
 _OPTIONS = st.dictionaries(st.sampled_from(_NAMES), JSON, max_size=3) | JSON
 _FIELDS = st.dictionaries(st.sampled_from(_NAMES) | st.text(), JSON, max_size=5)
@@ -90,6 +102,8 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     body |= draw(_FIELDS)
     if draw(st.integers(0, 3)) == 0:
         body |= draw(_TOOLS)
+    if path in ("/v1/model/load", "/v1/internal/model/load"):
+        body |= {"name": "tiny", "model_name": draw(st.sampled_from(["tiny", "none", "", None]))}
     if path.startswith("/v1/models/"):
         body["model"] = draw(st.sampled_from(["tiny", "none", ""])) if "un" not in path else "none"
     if path in ("/api/chat", "/api/generate"):
@@ -134,6 +148,8 @@ def _check_stream(path: str, answer: Answer) -> None:
         assert last["type"] in ("message_stop", "error")
     elif path == "/api/v1/chat":
         assert answer.named_events[-1]["type"] in ("chat.end", "error")
+    elif path == "/v1/model/load":
+        assert answer.events[-1]["status"] == "finished"
     elif path == "/v1/responses":
         last = answer.named_events[-1]
         assert last["type"] in ("response.completed", "response.incomplete", "response.failed")

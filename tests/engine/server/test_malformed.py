@@ -12,7 +12,9 @@ from tests.engine.server.bodies import VALID, WITHOUT_BODY, check, check_error, 
 from tests.engine.server.served import Served, ask
 
 pytestmark = pytest.mark.loopback
-NAMES = ("messages", "prompt", "input", "tokens", "model", "instance_id", "genkey")
+NAMES = ("messages", "prompt", "input", "tokens", "model", "instance_id", "genkey", "text", "name",
+    "model_name",
+)  # fmt: skip
 
 
 @pytest.mark.slow

@@ -249,7 +249,7 @@ BAD: list[tuple[dict[str, Any], str | None]] = [
     ({"stream_options": []}, "stream_options"),
     ({"stop": 5}, "stop"),
     ({"stop": ["a"] * 65}, "stop"),
-    ({"stop": [1]}, "stop"),
+    ({"stop": [1.5]}, "stop"),
     ({"seed": 1.5}, "seed"),
     ({"logprobs": 5}, "logprobs"),
     ({"top_logprobs": 3}, "top_logprobs"),
