@@ -10,6 +10,7 @@ from engine.errors import ModelNotFound, UnsupportedModel
 from engine.printable import one_line
 from engine.tensors import RawTensor
 from engine.weights.gguf.file import GgufFile, begins_with_magic, split_parts
+from engine.weights.pytorch.meta import FILES, is_meta
 from engine.weights.safetensors.consolidated import PARAMS, is_consolidated, own_format
 from engine.weights.safetensors.folder import PICKLED, SafetensorsFolder
 from engine.weights.safetensors.json import read_json_object
@@ -51,7 +52,8 @@ class Checkpoint(Protocol):
 
 def open_checkpoint(path: str | Path) -> Checkpoint:
     """Open a .gguf file, a folder with config.json and safetensors files or PyTorch's (or one of those
-    files), a folder with params.json and consolidated.safetensors, or a folder with one GGUF model.
+    files), a folder with params.json and consolidated.safetensors (Mistral AI) or consolidated.*.pth (Meta),
+    or a folder with one GGUF model.
 
     Raises `ModelNotFound`, `BadCheckpoint` or `UnsupportedModel`.
     """
@@ -86,6 +88,8 @@ def _open(path: Path) -> Checkpoint:
             raise ModelNotFound(
                 _("{path} has no config.json beside it; open a whole model folder.", path=path)
             )
+        return SafetensorsFolder(path.parent)
+    if path.match(FILES) and is_meta(path.parent):
         return SafetensorsFolder(path.parent)
     if suffix == ".gguf" or begins_with_magic(path):
         return GgufFile(path)
@@ -127,6 +131,8 @@ def _open_folder(folder: Path) -> Checkpoint:
                 base=one_line(str(base or "?"))[:100],
             )
         )
+    if is_meta(folder):
+        return SafetensorsFolder(folder)
     if (folder / PARAMS).is_file() and any(folder.glob("consolidated*")):
         raise own_format(folder)
     raise ModelNotFound(

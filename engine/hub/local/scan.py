@@ -30,8 +30,10 @@ _LATER_PART = re.compile(r"-(?!0*1-of-)\d+-of-\d+\.gguf$", re.IGNORECASE)
 _NO_MODEL = re.compile(r"(^|[-_.])(mmproj|imatrix|ggml-vocab|control-vector)([-_.]|$)", re.IGNORECASE)
 _NO_NAMES = ("model", "ggml-model", "weights")
 """Meaningless file names (Jan calls every file model.gguf): the folder's name is used instead."""
-_CONSOLIDATED = re.compile(r"consolidated.*\.safetensors")
-"""Mistral AI's weights, which have params.json instead of config.json."""
+_CONSOLIDATED = re.compile(r"consolidated.*\.(safetensors|pth)")
+"""Mistral AI's and Meta's weights, which have params.json instead of config.json."""
+_TWIN = "original"
+"""The folder in which Meta's repositories hold the same model in Meta's own form."""
 _WEIGHTS = (".safetensors", ".safetensors.index.json", PICKLED, PICKLED_INDEX)
 
 
@@ -212,7 +214,7 @@ def _in_snapshot(stored: StoredModel, source: str, stop: threading.Event) -> Ite
 
 def model_paths(folder: Path, stop: threading.Event) -> Iterator[Path]:
     """GGUF files (the first part of split ones) and folders with config.json and *.safetensors, or PyTorch's
-    files; also those with params.json and consolidated.safetensors.
+    files; also those with params.json and consolidated.safetensors or consolidated.*.pth.
 
     They come level by level, sorted by name, without hidden folders, vision encoders (mmproj) and importance
     matrices. Links to folders are followed, but no folder is searched twice.
@@ -238,7 +240,7 @@ def model_paths(folder: Path, stop: threading.Event) -> Iterator[Path]:
             ):
                 yield path
         if depth < DEPTH:
-            waiting += [(path, depth + 1) for path in folders]
+            waiting += [(path, depth + 1) for path in folders if not (usual and path.name == _TWIN)]
 
 
 def _listing(folder: Path) -> tuple[list[Path], list[Path]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +16,10 @@ from engine.words import _
 
 _DEFAULT, _TOOL_USE = "default", "tool_use"
 """Names of templates, as in transformers and llama.cpp."""
+_CHATS = re.compile(r"chat|instruct", re.IGNORECASE)
+"""In the names of the folders of Llama 2's and Code Llama's models that chat."""
+_RANKED = 100_000
+"""Llama's vocabularies above this size are lists of ranks."""
 _NAMED = {"rwkv-world": "rwkv"}
 """Templates that llama.cpp's converter writes down by a name of its own."""
 MOST_BYTES = 128 << 20
@@ -79,6 +84,11 @@ def _of_tokenizer(folder: Path) -> str | None:
     own = (folder / "params.json").is_file() and not (folder / "config.json").is_file()
     if (folder / "tokenizer.json").is_file():
         return None
+    if own and is_meta_llama(folder):
+        # Nothing but the name tells models that chat; from Llama 3 on the vocabulary has tokens for chats.
+        if _large(read_json(folder / "params.json").get("vocab_size")):
+            return fallback_source("llama3")
+        return fallback_source("llama2") if _CHATS.search(folder.name) else None
     if own and (found := versioned_vocabulary(folder)) is not None:
         return mistral_source(found[1], " ")
     if own and (folder / "tokenizer.model").is_file():
@@ -88,6 +98,20 @@ def _of_tokenizer(folder: Path) -> str | None:
         return None
     facts = tekken.stat()
     return _of_tekken(tekken, facts.st_mtime_ns, facts.st_size)
+
+
+def is_meta_llama(folder: Path) -> bool:
+    """Whether a folder without config.json has Llama's params.json, which unlike Mistral's gives no width of
+    the feed-forward.
+    """
+    if (folder / "config.json").is_file() or not any(folder.glob("consolidated.*.pth")):
+        return False
+    return "hidden_dim" not in read_json(folder / "params.json")
+
+
+def _large(vocabulary: object) -> bool:
+    """Whether it is the size of Llama 3's vocabulary or a later one's."""
+    return isinstance(vocabulary, int) and vocabulary > _RANKED
 
 
 @lru_cache(maxsize=4)

@@ -189,7 +189,7 @@ def _by_name(vocab: Mapping[str, Any]) -> dict[str, str]:
 
 def _says_once(folder: Path) -> bool:
     """Whether a space is put only before the beginning of a text. Where no file tells, as in the folders of
-    Mistral AI, whose own template writes the spaces, it is.
+    Mistral AI and Meta, whose own templates write the spaces, it is.
     """
     if (folder / "params.json").is_file() and not (folder / "config.json").is_file():
         return True

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.text.template.source import read_json
+from engine.text.template.source import is_meta_llama, read_json
 from engine.text.tokenizer.definition import added_token, byte_level_parts, tokenizer_json, unreachable
 from engine.text.tokenizer.definition_check import MOST_IDS
 from engine.text.tokenizer.pretokenizers import PRETOKENIZERS, Pretokenizer
@@ -130,9 +130,7 @@ def tiktoken_json(path: Path, folder: Path) -> dict[str, Any]:
         raise BadCheckpoint(
             _("{path} holds no tokens, or impossible ranks; download the file again.", path=path.name)
         )
-    named = {"qwen": _QWEN, "llama": _LLAMA3}.get(
-        str(read_json(folder / "config.json").get("model_type")), ()
-    )
+    named = {"qwen": _QWEN, "llama": _LLAMA3}.get(_model_type(folder), ())
     rule = replace(_rule(folder, path.name), ignore_merges=True)
     return _ranked(ranks, dict(enumerate(named, max(ranks) + 1)), rule)
 
@@ -154,10 +152,15 @@ def _ranked(ranks: Mapping[int, bytes], special: Mapping[int, str], rule: Pretok
     return tokenizer_json(model, added, **byte_level_parts(rule.to_json(), rule.nfc))
 
 
+def _model_type(folder: Path) -> str:
+    """That of config.json, or of Meta's own files."""
+    return "llama" if is_meta_llama(folder) else str(read_json(folder / "config.json").get("model_type", ""))
+
+
 def _rule(folder: Path, file: str, default: str | None = None) -> Pretokenizer:
     """How text is split, by the class of the tokenizer or else the model's type."""
     named = str(read_json(folder / "tokenizer_config.json").get("tokenizer_class", "")).lower()
-    kind = str(read_json(folder / "config.json").get("model_type", "")).lower()
+    kind = _model_type(folder).lower()
     texts = (kind,) if "gpt2" in named else (named, kind)  # many models use GPT-2's class but not its rule
     for text in texts:
         found = next((rule for pattern, rule in _RULES if re.search(pattern, text)), None)

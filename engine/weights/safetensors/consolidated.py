@@ -78,12 +78,12 @@ def read_params(path: Path) -> dict[str, Any]:
     params = read_json_object(path)
     if str(params.get("model_type", "")).startswith("mamba"):
         raise own_format(path.parent)
-    config: dict[str, Any] = {there: _size(params, name, path) for name, there in _SIZES.items()}
+    config: dict[str, Any] = {there: read_size(params, name, path) for name, there in _SIZES.items()}
     heads, latent = config["num_attention_heads"], bool(params.get("kv_lora_rank"))
     moe, scaling = _table(params, "moe", path), _table(params, "llama_4_scaling", path)
     config |= {
-        "num_key_value_heads": _size(params, "n_kv_heads", path, heads),
-        "rms_norm_eps": _number(params, "norm_eps", path, 1e-5),
+        "num_key_value_heads": read_size(params, "n_kv_heads", path, heads),
+        "rms_norm_eps": read_number(params, "norm_eps", path, 1e-5),
         "tie_word_embeddings": params.get("tied_embeddings") is True,
         **_windows(params, config["num_hidden_layers"], path),
         **_rope(params, scaling, latent, path),
@@ -91,11 +91,11 @@ def read_params(path: Path) -> dict[str, Any]:
     if latent:
         config |= _latent(params, moe, path)
     else:
-        config["head_dim"] = _size(params, "head_dim", path, config["hidden_size"] // heads)
+        config["head_dim"] = read_size(params, "head_dim", path, config["hidden_size"] // heads)
         if moe is not None:
-            config["num_local_experts"] = _size(moe, "num_experts", path)
+            config["num_local_experts"] = read_size(moe, "num_experts", path)
     if moe is not None:
-        config["num_experts_per_tok"] = _size(moe, "num_experts_per_tok", path)
+        config["num_experts_per_tok"] = read_size(moe, "num_experts_per_tok", path)
     kind = "Mistral4" if latent else "Mixtral" if moe is not None else "Ministral3" if scaling else "Mistral"
     name = "Ministral" if kind == "Mistral" and "layer_types" in config else kind
     config |= {"architectures": [f"{name}ForCausalLM"], "model_type": name.lower()}
@@ -115,8 +115,8 @@ def own_format(folder: Path) -> UnsupportedModel:
 
 def _latent(params: Mapping[str, Any], moe: Mapping[str, Any] | None, path: Path) -> dict[str, Any]:
     """Latent attention's sizes, and those of the experts; without these, all layers are dense."""
-    sizes = {name: _size(params, name, path) for name in _LATENT if params.get(name) is not None}
-    layers = _size(params, "n_layers", path)
+    sizes = {name: read_size(params, name, path) for name in _LATENT if params.get(name) is not None}
+    layers = read_size(params, "n_layers", path)
     dense = {"num_experts": 1, "num_experts_per_tok": 1, "first_k_dense_replace": layers}
     found = moe if moe is not None else {**dense, "expert_hidden_dim": params["hidden_dim"]}
     experts = {there: found[name] for name, there in _EXPERTS.items() if found.get(name) is not None}
@@ -129,12 +129,15 @@ def _rope(
     """The rotary settings, and the length of texts that the model knows."""
     # The oldest files leave the base out: they are of the models with windows.
     usual = 10_000.0 if latent or params.get("sliding_window") else 1e6
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": _number(params, "rope_theta", path, usual)}
+    rope: dict[str, Any] = {
+        "rope_type": "default",
+        "rope_theta": read_number(params, "rope_theta", path, usual),
+    }
     length = params.get("max_position_embeddings") or params.get("max_seq_len")
     yarn = _table(params, "yarn", path)
     if yarn is not None:
-        factor, original = _number(yarn, "factor", path), _size(yarn, _ORIGINAL, path)
-        rope |= {there: _number(yarn, name, path) for name, there in _YARN.items() if name in yarn}
+        factor, original = read_number(yarn, "factor", path), read_size(yarn, _ORIGINAL, path)
+        rope |= {there: read_number(yarn, name, path) for name, there in _YARN.items() if name in yarn}
         rope |= {"rope_type": "yarn", _ORIGINAL: original}
         length = length or int(factor * original)
         if latent or scaling is not None:
@@ -142,8 +145,8 @@ def _rope(
         elif yarn.get("apply_scale") is False:
             rope["attention_factor"] = 1.0
     if scaling is not None:
-        rope["llama_4_scaling_beta"] = _number(scaling, "beta", path)
-        rope.setdefault(_ORIGINAL, _size(scaling, _ORIGINAL, path))
+        rope["llama_4_scaling_beta"] = read_number(scaling, "beta", path)
+        rope.setdefault(_ORIGINAL, read_size(scaling, _ORIGINAL, path))
     return {"rope_parameters": rope} | ({"max_position_embeddings": length} if length else {})
 
 
@@ -153,7 +156,9 @@ def _windows(params: Mapping[str, Any], layers: int, path: Path) -> dict[str, An
     if found is None:
         return {"sliding_window": None}
     pattern = found if isinstance(found, list) else [found]
-    sizes = {_size({"sliding_window": size}, "sliding_window", path) for size in pattern if size is not None}
+    sizes = {
+        read_size({"sliding_window": size}, "sliding_window", path) for size in pattern if size is not None
+    }
     if not pattern or len(sizes) > 1 or layers > _MOST_LAYERS or layers % len(pattern):
         raise BadCheckpoint(
             _(
@@ -202,8 +207,10 @@ def _table(params: Mapping[str, Any], name: str, path: Path) -> Mapping[str, Any
     return value
 
 
-def _size(params: Mapping[str, Any], name: str, path: Path, default: int | None = None) -> int:
-    """A whole number above 0, which the oldest files may have as text."""
+def read_size(params: Mapping[str, Any], name: str, path: Path, default: int | None = None) -> int:
+    """A whole number above 0, which the oldest files may have as text. Raises `BadCheckpoint` for anything
+    else.
+    """
     value = params.get(name)
     value = default if value is None else value
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
@@ -213,7 +220,8 @@ def _size(params: Mapping[str, Any], name: str, path: Path, default: int | None 
     return value
 
 
-def _number(params: Mapping[str, Any], name: str, path: Path, default: float | None = None) -> float:
+def read_number(params: Mapping[str, Any], name: str, path: Path, default: float | None = None) -> float:
+    """A number from 0 on. Raises `BadCheckpoint` for anything else."""
     value = params.get(name)
     value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:

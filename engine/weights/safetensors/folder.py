@@ -1,5 +1,5 @@
 """Model folders: config.json and safetensors files, one or sharded, or else those of PyTorch; also as Mistral
-AI publishes them, see `consolidated.py`.
+AI (`consolidated.py`) and Meta (`pytorch/meta.py`) publish them.
 
 A safetensors file is a u64 header length, a JSON header {name: {dtype, shape, data_offsets}}, and the data
 without holes. File names that lead out of the folder are refused.
@@ -22,6 +22,7 @@ from engine.weights.format import Format
 from engine.weights.joined import with_joined
 from engine.weights.packed.table import quantisation_settings, wrap_quantised
 from engine.weights.pytorch.file import read_pytorch
+from engine.weights.pytorch.meta import is_meta, read_meta
 from engine.weights.safetensors import consolidated
 from engine.weights.safetensors.json import parse_object, read_json_object
 from engine.weights.tensor import FileTensor, check_overlap, find_format
@@ -52,6 +53,12 @@ class SafetensorsFolder:
     def __init__(self, folder: Path) -> None:
         self.path = folder
         generation = folder / "generation_config.json"
+        if is_meta(folder):
+            config, parts, files = read_meta(folder)
+            self.files: tuple[Path, ...] = files
+            self.metadata: Mapping[str, Any] = {"config": config, "generation_config": {}}
+            self.tensors: Mapping[str, RawTensor] = consolidated.with_hf_names(parts, config)
+            return
         own = consolidated.is_consolidated(folder)
         config = (
             consolidated.read_params(folder / consolidated.PARAMS)
@@ -61,7 +68,7 @@ class SafetensorsFolder:
         quantisation = quantisation_settings(folder, config)
         if quantisation is not None:
             config["quantization_config"] = quantisation
-        self.metadata: Mapping[str, Any] = {
+        self.metadata = {
             "config": config,
             "generation_config": read_json_object(generation) if generation.is_file() else {},
         }
@@ -83,9 +90,7 @@ class SafetensorsFolder:
             _shards(index) if sharded else (_single_file(folder, whole, index_name),)
         )
         wrapped = wrap_quantised({_plain_name(tensor.name): tensor for tensor in tensors}, config)
-        self.tensors: Mapping[str, RawTensor] = with_joined(
-            consolidated.with_hf_names(wrapped, config) if own else wrapped
-        )
+        self.tensors = with_joined(consolidated.with_hf_names(wrapped, config) if own else wrapped)
 
     def close(self) -> None:
         """Forget the tensors."""

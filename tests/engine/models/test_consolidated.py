@@ -101,9 +101,6 @@ def test_the_folder_is_found_and_a_file_of_it_opens_it(
 ) -> None:
     write_consolidated(folder_of(MISTRAL), tmp_path / "own")
     write_consolidated(folder_of(MISTRAL), tmp_path / "parts", shards=2)
-    (tmp_path / "pickled").mkdir()
-    for name in ("params.json", "consolidated.00.pth"):
-        (tmp_path / "pickled" / name).write_text("{}")
     assert list(model_paths(tmp_path, Event())) == [tmp_path / "own", tmp_path / "parts"]
     assert open_checkpoint(tmp_path / "own" / "consolidated.safetensors").path == tmp_path / "own"
 

@@ -150,7 +150,7 @@ def test_folders_that_hold_no_model_of_ours(tmp_path: Path) -> None:
     """An adapter names its model; a folder in the makers' own format says so."""
     own = tmp_path / "own"
     own.mkdir()
-    (own / "params.json").write_text("{}")
+    (own / "params.json").write_text('{"model_type": "mamba"}')
     (own / "consolidated.00.pth").write_bytes(raw_file({}))
     with pytest.raises(UnsupportedModel, match=r"author's own format .*get the variant with a config\.json"):
         open_checkpoint(own)
