@@ -51,6 +51,7 @@ class EmojiPicker(QDialog):
         self.grid.setMovement(QListView.Movement.Static)
         self.grid.setResizeMode(QListView.ResizeMode.Adjust)
         self.grid.setUniformItemSizes(True)
+        self.grid.setTextElideMode(Qt.TextElideMode.ElideNone)  # else dots replace wide ones
         self.grid.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.name = text_label("", "muted", wraps=True, plain=True)
         dialog_margins(fill(QVBoxLayout(self), self.query, (self.grid, 1), self.name))
