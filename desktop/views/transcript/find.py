@@ -116,7 +116,7 @@ class Finding(QObject):
 
         Without words, or where they do not show, the message is put at the top of the screen.
         """
-        self._parts.messages.split(self._parts.messages.rows_of(message_id))
+        self._parts.messages.finish(message_id)
         rows = self._parts.messages.message(message_id).rows
         thought = next(
             (
@@ -261,16 +261,16 @@ class Finding(QObject):
             self._bar.show_count(self._places.index(self._present) + 1, len(self._places), True)
 
     def _split(self) -> None:
-        """Give the message of the current match rows of its own, one of which has the match then; where its
-        text was taken for Markdown that it is not, the next match is the current one.
+        """Give the message of the current match rows of its own, one of which has the match then; where only
+        its Markdown had the words, the next match is the current one.
         """
         while self._present is not None and self._present[0].kind is RowKind.WHOLE:
             row, number = self._present
-            self._parts.messages.split([row])
+            self._parts.messages.finish(row.item.id)
             self._collect()
             inside = [place for place in self._places if place[0].item is row.item]
-            after = (place for place in self._places if place[0].index > row.index)
-            self._present = inside[min(number, len(inside) - 1)] if inside else next(after, None)
+            others = [*(place for place in self._places if place[0].index > row.index), *self._places]
+            self._present = next(iter(inside[min(number, len(inside) - 1) :] or others), None)
 
     def _peek(self, row: Row, line: str) -> None:
         if row.peek != line:

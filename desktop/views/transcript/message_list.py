@@ -134,6 +134,16 @@ class MessageList:
             self._find_waiting()
         return bool(self._waiting)
 
+    def finish(self, message_id: int) -> None:
+        """Take in at once all of a message's text that is shown before the reader asks for more, for example
+        to find something in it. Raises KeyError when it is not here.
+        """
+        position = self._numbers[message_id]
+        self.sync(position)  # a whole one is split
+        _take_all(self.all[position])
+        self._waiting.discard(message_id)
+        self.sync(position)
+
     def _find_waiting(self) -> None:
         self._waiting = {message.item.id for message in self.all if message.waits}
 
@@ -221,6 +231,8 @@ class MessageList:
         text, opened = message.item.text, message.item.opened
         if message.whole and (opened or any(mark in text for tag in self.tags for mark in tag)):
             message = MessageRows(message.item, self.tags, self._unfolded)
+            _take_all(message)
+            message.sync()
             high = len(message.rows) - 1
         return message.copied(low, high)
 
@@ -236,3 +248,8 @@ class MessageList:
     def _forget(self, message_id: int) -> None:
         del self._numbers[message_id]
         self._waiting.discard(message_id)
+
+
+def _take_all(message: MessageRows) -> None:
+    while message.waits:
+        message.step()

@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript import find
+from desktop.views.transcript.intake import STEP_LINES
 from desktop.views.transcript.message_rows import MessageRows
 from desktop.views.transcript.rows import RowKind
 from tests.desktop.views.transcript.conftest import Show
@@ -89,6 +90,57 @@ def test_everything_is_copied_without_the_hidden_thoughts_of_whole_messages(show
     assert copied == view.selection.text()
     assert "Said aloud." in copied
     assert "nobody" not in copied
+
+
+def long_reply(end: str) -> MessageItem:
+    """Of more lines than are split in one step."""
+    lines = "".join(f"line {n}\n\n" for n in range(STEP_LINES))
+    return MessageItem(102, "assistant", f"<think>\nhidden\n</think>\n\n{lines}{end}")
+
+
+def test_a_long_whole_message_is_copied_to_its_end(show: Show, qtbot: QtBot) -> None:
+    """What was beyond the first 500 lines was lost."""
+    items = chat()
+    items[101] = long_reply("The end.")
+    view, _ = show(items)
+    assert 102 in whole(view)
+    view.select_all()
+    copied = view.selection.text()
+    assert "line 5\n" in copied
+    assert "hidden" not in copied
+    assert f"line {STEP_LINES - 1}\n\nThe end.\n" in copied
+
+
+def test_a_match_far_down_in_a_long_whole_message_is_gone_to(show: Show, qtbot: QtBot) -> None:
+    """It was counted, and lost when the message was split."""
+    items = chat()
+    items[101] = long_reply("The needle.")
+    for by_search in (False, True):
+        view, _ = show(items)
+        view.verticalScrollBar().setValue(0)
+        view.flush()
+        assert 102 in whole(view)
+        if by_search:
+            view.finding.go_to(102, items[101].text.index("needle"), "needle")
+        else:
+            assert open_bar(view, "needle").count.text() == "1 of 1"
+        row, number = view.finding._present
+        assert (row.text, number) == ("The needle.", 0)
+        assert row in view.pool.live
+
+
+def test_words_that_only_the_markdown_has_lead_to_another_match(show: Show, qtbot: QtBot) -> None:
+    items = chat()
+    items[349] = MessageItem(350, "assistant", "```needle\ncode\n```")
+    items[9] = MessageItem(10, "assistant", "A needle.")
+    view, _ = show(items)
+    bar = view.verticalScrollBar()
+    bar.setValue(bar.maximum() // 2)
+    view.flush()
+    assert {10, 350} <= set(whole(view))
+    found = open_bar(view, "needle")
+    row, _number = view.finding._present
+    assert (row.text, found.count.text()) == ("A needle.", "1 of 1")
 
 
 def test_matches_in_whole_messages_are_counted_and_gone_to(show: Show, qtbot: QtBot) -> None:
