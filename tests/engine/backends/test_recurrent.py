@@ -25,7 +25,7 @@ SHAPES = {
     "delta, odd": LinearAttentionShape(3, 3, 5, 7, True),
     "mamba": LinearAttentionShape(1, 3, 32, 64, False),
     "mamba, odd": LinearAttentionShape(2, 6, 9, 33, False),
-    "wide": LinearAttentionShape(1, 2, 128, 128, True),
+    "wide": LinearAttentionShape(1, 3, 128, 128, True),
     "keys decay": LinearAttentionShape(2, 2, 16, 32, True, decays="key"),
     "keys decay, odd": LinearAttentionShape(2, 4, 7, 35, True, True, "key"),
     "keys decay, bound": LinearAttentionShape(2, 2, 12, 32, True, decays="key", bound=1.7),
@@ -160,6 +160,12 @@ def test_formulas_hold_in_any_cut(backend: str, name: str) -> None:
                 assert np.array_equal(found, whole[start:end])
             close_to(found, expected[start:end])
             before = after
+    layer.close()
+
+
+def test_the_padding_of_heads_is_never_read_before_it_is_written(memory_without_numbers: None) -> None:
+    layer = Layer(CpuBackend(1), LinearAttentionShape(2, 2, 70, 39, True), True, True)
+    close_to(layer.run(IDS, [(-1, 0)]), layer.expected(IDS))
     layer.close()
 
 
