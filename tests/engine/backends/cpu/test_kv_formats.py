@@ -137,6 +137,24 @@ def assert_as_good(side: Array, expected: Array, keys: Array) -> None:
     assert errors[0] <= 1.03 * errors[1]
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "fp8", "q8/q4"])
+def test_rows_over_the_border_of_later_pages(dtype: str) -> None:
+    """The block table says where each page lies, the third and fourth as well."""
+    shape, kind, rows, pages = AttentionShape(2, 1, 24, 0.2), cache_type(dtype), 20, (4, 1, 5, 0)
+    setting = Setting(CpuBackend(2), shape, dtype)
+    ids = IDS[:rows].astype(np.int32)
+    for start in (500, 760):
+        positions = np.arange(start, start + rows, dtype=np.int32)
+        setting.program.run(Step(ids, positions, np.array(pages, np.int32), rows))
+        sides = stored(setting.cache, 0, shape, pages[0])
+        for side, name, m in zip(sides, (kind.keys, kind.values), setting.tables[1:], strict=True):
+            found = np.stack([side[pages[at // 256], at % 256, 0] for at in positions])
+            expected = m.values[ids].astype(np.float64)
+            near = {"fp32": 0.0, "fp16": 1e-3, "fp8": 0.07, "q8": 0.02, "q4": 0.2}[name]
+            assert np.abs(found - expected).max() <= near * np.abs(expected).max()
+    setting.program.close()
+
+
 @pytest.mark.parametrize("dtype", ["fp8", "q8", "q4"])
 def test_wild_numbers_spoil_nothing_else(dtype: str) -> None:
     """NaN and infinity in one head's key and value, first and later: all stays finite, and the other head
