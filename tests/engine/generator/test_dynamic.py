@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import weakref
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -448,12 +449,17 @@ def test_a_broken_device_ends_the_jobs_of_the_pass() -> None:
     for _ in range(10):
         generator.iterate()
 
+    memory: list[weakref.ref[Any]] = []
+
     def broken() -> None:
+        held = np.zeros(1)
+        memory.append(weakref.ref(held))
         raise OSError("the device is gone")
 
     model.program.before_run = broken
     found = generator.iterate()
     assert [job for job, event, _ in found if isinstance(event, Failed)] == jobs
+    assert [held() for held in memory] == [None]  # though the error with its traceback is still there
     assert not any(page.refs for page in generator.cache.table.pool.pages)
 
 
