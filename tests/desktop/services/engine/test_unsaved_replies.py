@@ -90,6 +90,19 @@ def test_the_first_failure_is_told_and_the_end_of_all(replies: Heard, disk: Disk
     assert disk.tries == tries
 
 
+def test_between_two_tries_the_disk_is_left_alone(
+    qtbot: QtBot, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsaved_replies, "RETRY_MS", 60_000)
+    replies = Heard(SimpleNamespace(of=lambda number: disk))
+    disk.full = {5}
+    replies.put(5, ended("one"))
+    replies.save()
+    qtbot.wait(30)
+    assert disk.tries == 1
+    replies.forget()
+
+
 def test_what_went_well_after_a_failure_is_told_once(replies: Heard) -> None:
     replies.went_well()
     assert replies.told == []
