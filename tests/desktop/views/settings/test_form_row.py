@@ -78,6 +78,7 @@ def test_where_a_value_comes_from(qtbot: QtBot) -> None:
     row = made(qtbot)
     row.show_source("default", changed=False)
     assert (shown(row), row.reset.isVisible()) == ("", False)
+    assert row.reset.sizePolicy().retainSizeWhenHidden()  # nothing moves when it is shown
     assert "<i>The program&#x27;s default.</i>" in row.toolTip()
     row.show_source("saved default", changed=True)
     qtbot.waitUntil(lambda: shown(row) == "saved")
@@ -150,6 +151,7 @@ def test_a_search_marks_the_label_or_says_where_else_it_matches(qtbot: QtBot) ->
     assert row.found is not None
     assert row.found.isVisible()
     assert "likeliest" in row.found.text()
+    assert row.found.textFormat() == Qt.TextFormat.RichText
     row.show_found(["nucleus"])
     assert "Also found as: " in row.found.text()
     assert "top_p" not in row.found.text()
@@ -158,6 +160,10 @@ def test_a_search_marks_the_label_or_says_where_else_it_matches(qtbot: QtBot) ->
     row.show_found(["top"])
     row.rename("Typical P")
     assert (row.label.text(), row.label.textFormat()) == ("Typical P", Qt.TextFormat.PlainText)
+    row.show_found(["typical"])
+    assert row.label.text().endswith("</span> P")
+    row.show_found([])
+    assert row.label.text() == "Typical P"
 
 
 def test_a_search_finds_choices_and_explanations(qtbot: QtBot) -> None:
