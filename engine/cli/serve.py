@@ -128,7 +128,9 @@ def _wait_for_interrupt(announce: Callable[[], None]) -> None:
     never = threading.Event()
     try:
         announce()
-        while not never.wait(3600):  # without a time, Ctrl+C would not end the waiting on Windows
+        # Without a time, Ctrl+C would not end the waiting on Windows; and a signal that another thread takes,
+        # as after SIGSTOP and SIGCONT, is seen only when this one wakes.
+        while not never.wait(1):
             pass
     except KeyboardInterrupt:
         return

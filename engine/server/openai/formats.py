@@ -15,9 +15,11 @@ __all__ = ["format_of"]
 
 _OLD = {
     "guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar",
-    "regex_pattern": "regex", "json_schema": "json",
+    "regex": "regex", "ebnf": "grammar", "regex_pattern": "regex", "json_schema": "json",
 }  # fmt: skip
-"""Fields of a request (the last two are TabbyAPI's and llama.cpp's): that of `structured_outputs` of each."""
+"""Fields of a request: that of `structured_outputs` of each. The last four are SGLang's, TabbyAPI's and
+llama.cpp's.
+"""
 _KINDS = ("json", "json_object", "regex", "choice", "grammar")
 _TGI = ("json", "regex")
 """Types of `response_format` of Hugging Face's Text Generation Inference, with a `value`."""
@@ -30,7 +32,8 @@ Format = tuple[str, str]
 def format_of(fields: Fields, requested: Fields | None) -> Format:
     """The format of a request, whose `response_format`, or what takes its place, is `requested`.
 
-    Raises `ApiError`, also for two formats at once.
+    Raises `ApiError`, also for two formats at once. The same one twice is one: clients of vLLM's, such as
+    guidance, send it under its old name, too.
     """
     found = {"response_format": _response_format(requested)} if requested is not None else {}
     if (structured := fields.part("structured_outputs")) is not None:
@@ -43,7 +46,7 @@ def format_of(fields: Fields, requested: Fields | None) -> Format:
     if fields.text("grammar"):  # llama.cpp's and KoboldCpp's, GBNF or Lark
         found["grammar"] = "grammar", fields.text("grammar")
     formats = {name: one for name, one in found.items() if one[0] != "none"}
-    if len(formats) > 1:
+    if len({*formats.values()}) > 1:
         raise bad_request(f"{' and '.join(formats)} exclude each other; send one of them.", [*formats][-1])
     return next(iter(formats.values()), ("none", ""))
 

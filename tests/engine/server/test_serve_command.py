@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,6 +73,43 @@ def test_one_line_and_a_clean_end(tiny_folder: Path, end: str, given: tuple[str,
         finally:
             run.kill()
     assert (run.returncode, rest, errors) == (0, "", "")
+
+
+WAITING = """
+import threading, time
+from engine.cli.serve import _terminated_as_interrupted, _wait_for_interrupt
+
+def busy():
+    while True:
+        time.sleep(0.001)
+
+for _ in range(8):
+    threading.Thread(target=busy, daemon=True).start()
+with _terminated_as_interrupted():
+    _wait_for_interrupt(lambda: print("waits", flush=True))
+print("ended")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise on Windows")
+def test_a_request_to_terminate_while_it_is_stopped_is_heard() -> None:
+    """Any thread may take a signal that came while all were stopped: nine times in ten another."""
+    runs = [
+        subprocess.Popen([sys.executable, "-c", WAITING], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    try:
+        for run in runs:
+            assert run.stdout is not None
+            assert run.stdout.readline() == "waits\n"
+            for sent in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
+                run.send_signal(sent)
+                time.sleep(0.05)
+        assert [run.communicate(timeout=60)[0] for run in runs] == ["ended\n"] * 4
+    finally:
+        for run in runs:
+            run.kill()
+            run.wait()
 
 
 @pytest.mark.slow

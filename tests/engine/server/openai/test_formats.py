@@ -44,6 +44,8 @@ def found(**body: Any) -> tuple[str, str]:
         ({"grammar": 'root ::= "a"'}, ("grammar", 'root ::= "a"')), ({"grammar": ""}, ("none", "")),
         ({"guided_regex": "", "guided_grammar": "", "guided_json": ""}, ("none", "")),
         ({"guided_regex": "a+"}, ("regex", "a+")), ({"guided_choice": ["a"]}, ("choices", "a")),
+        ({"regex": "a+"}, ("regex", "a+")), ({"ebnf": 'root ::= "a"'}, ("grammar", 'root ::= "a"')),
+        ({"structured_outputs": {"regex": "a+"}, "guided_regex": "a+"}, ("regex", "a+")),
         ({"guided_grammar": 'start: "a"', "response_format": {"type": "text"}}, ("grammar", 'start: "a"')),
     ],
 )  # fmt: skip
