@@ -110,11 +110,10 @@ def _hint(path: str) -> str:
     if path.endswith("/rerank"):
         return " Models that rank texts are not served; compare vectors of /v1/embeddings instead."
     if path.startswith("/api/extra/"):
-        return " Of KoboldCpp's API, texts can be generated, checked and aborted, and tokens counted."
+        return " KoboldCpp's API is supported to generate, check and abort texts, and to count tokens."
     if path.startswith(OLLAMA_PATH):
-        return (
-            " Of Ollama's API there are chat, generate, embed, embeddings, show, pull, tags, ps and version."
-        )
+        supported = "chat, generate, embed, embeddings, show, pull, tags, ps and version"
+        return f" Ollama's API is supported for {supported}."
     return ""
 
 
