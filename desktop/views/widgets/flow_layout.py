@@ -30,11 +30,13 @@ class FlowLayout(QLayout):
     def __init__(self, parent: QWidget | None = None, gap: int = -1) -> None:
         super().__init__(parent)
         self._parts: list[_Part] = []
+        self._heights: dict[int, int] = {}  # by width; those around it ask again and again
         self.setSpacing(gap)
         self.setContentsMargins(QMargins(0, 0, 0, 0))
 
     def addItem(self, item: QLayoutItem) -> None:
         self._parts.append(_Part(item, 0, isinstance(item, QSpacerItem)))
+        self.invalidate()
 
     def addWidget(self, widget: QWidget, stretch: int = 0) -> None:
         """Add a widget with its share of the free space of its line."""
@@ -59,7 +61,12 @@ class FlowLayout(QLayout):
         return self._parts[index].item if 0 <= index < len(self._parts) else None
 
     def takeAt(self, index: int) -> QLayoutItem | None:
+        self.invalidate()
         return self._parts.pop(index).item if 0 <= index < len(self._parts) else None
+
+    def invalidate(self) -> None:
+        self._heights = {}
+        super().invalidate()
 
     def expandingDirections(self) -> Qt.Orientation:
         return Qt.Orientation(0)
@@ -68,9 +75,12 @@ class FlowLayout(QLayout):
         return True
 
     def heightForWidth(self, width: int) -> int:
-        around = self.contentsMargins()
-        inner = width - around.left() - around.right()
-        return self._arrange(QRect(0, 0, inner, 0), move=False) + around.top() + around.bottom()
+        if width not in self._heights:
+            around = self.contentsMargins()
+            inner = width - around.left() - around.right()
+            high = self._arrange(QRect(0, 0, inner, 0), move=False)
+            self._heights[width] = high + around.top() + around.bottom()
+        return self._heights[width]
 
     def setGeometry(self, rect: QRect) -> None:
         super().setGeometry(rect)
