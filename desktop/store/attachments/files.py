@@ -15,7 +15,7 @@ from engine.printable import one_line
 from engine.units import size_text
 from engine.words import _
 
-__all__ = ["MOST_BYTES", "MOST_PAGES", "Unreadable", "decoded", "read_attachment"]
+__all__ = ["MOST_BYTES", "MOST_PAGES", "Unreadable", "decoded", "read_attachment", "too_large"]
 
 MOST_BYTES = 8 << 20
 """Bytes of a text file, and characters of a PDF's text: about two million tokens."""
@@ -55,15 +55,7 @@ def read_attachment(path: Path, stop: threading.Event) -> Attachment:
             if head.lstrip()[:5] == b"%PDF-":
                 return _pdf(path, size, stop)
             if size > MOST_BYTES:
-                raise Unreadable(
-                    _(
-                        "“{path}” has {size}, but at most {most} of text can be attached. "
-                        "Attach the relevant part.",
-                        path=path.name,
-                        size=size_text(size),
-                        most=size_text(MOST_BYTES),
-                    )
-                )
+                raise Unreadable(too_large(path.name, size))
             data = head + file.read(MOST_BYTES)
     except IsADirectoryError as error:
         raise Unreadable(_("“{path}” is a folder. Choose files in it instead.", path=path.name)) from error
@@ -83,6 +75,16 @@ def read_attachment(path: Path, stop: threading.Event) -> Attachment:
     if not text.strip():
         raise Unreadable(_("“{path}” is empty.", path=path.name))
     return Attachment(one_line(path.name), _clean(text))
+
+
+def too_large(name: str, size: int) -> str:
+    """Why a text of `size` bytes cannot be attached."""
+    return _(
+        "“{path}” has {size}, but at most {most} of text can be attached. Attach the relevant part.",
+        path=name,
+        size=size_text(size),
+        most=size_text(MOST_BYTES),
+    )
 
 
 def decoded(data: bytes) -> str | None:

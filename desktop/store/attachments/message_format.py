@@ -103,7 +103,8 @@ def message_text(attachment: Attachment) -> str:
     """The file as written into a message, in a fence longer than any inside it; a picture's mark."""
     if attachment.picture is not None:
         return attachment.picture.text
-    longest = max((len(run) for run in re.findall(r"`{3,}", attachment.text)), default=2)
+    runs = re.findall(r"`{3,}", attachment.text) if "```" in attachment.text else []
+    longest = max(map(len, runs), default=2)
     fence = "`" * (longest + 1)
     note = f" ({attachment.note})" if attachment.note else ""
     text = attachment.text + "\n" if attachment.text else ""

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QWidget
 from desktop.services.composer.attachments import AttachmentService, Held
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.pictures import not_sent
+from desktop.store.attachments.files import MOST_BYTES, too_large
 from desktop.store.attachments.message_format import Attachment, split
 from desktop.store.attachments.picture_marks import PictureMark, marks
 from desktop.views.chat.chat_pane import ChatPane
@@ -215,7 +216,10 @@ class AttachmentController(QObject):
         self._hold_text(plain)
 
     def _hold_huge(self, text: str) -> None:
-        """Attach a pasted text that is too long for the box."""
+        """Attach a pasted text that is too long for the box, if a file of its size may be attached."""
+        if (size := len(text.encode("utf-8", "replace"))) > MOST_BYTES:
+            self._chat.show_notice(too_large(_("Pasted text.txt"), size), "warning")
+            return
         self._hold_text(_plain(text))
         self._chat.show_notice(
             _("The pasted text has {count:,} characters, so it is attached as a file.", count=len(text)),

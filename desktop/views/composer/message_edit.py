@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, Qt, Signal
@@ -10,19 +11,31 @@ from PySide6.QtWidgets import QFrame, QMenu, QSizePolicy
 
 from desktop.views.widgets.growing_text_edit import FittedTextEdit
 
-__all__ = ["HUGE_PASTE", "LONG_PASTE", "MessageEdit"]
+__all__ = ["HUGE_PASTE", "LONGEST_RUN", "LONG_PASTE", "MessageEdit", "is_huge"]
 
 LONG_PASTE = 2000
 """A pasted text of this many characters or more may be attached instead."""
 HUGE_PASTE = 250_000
 """A pasted text of this many characters or more is not inserted: every key would take long after it."""
+LONGEST_RUN = 20_000
+"""Nor is one with as many letters and signs on end, such as a picture in base64: Qt breaks such a line within
+25 ms for 20,000 of them, but within 2 s for 240,000, and anew after each key.
+"""
+_RUN = re.compile(r"[!-~]+")
 _MOST_LINES = 9
+
+
+def is_huge(text: str) -> bool:
+    """Whether a pasted text is too long for the box."""
+    return len(text) >= HUGE_PASTE or (
+        len(text) >= LONGEST_RUN and max(map(len, _RUN.findall(text)), default=0) >= LONGEST_RUN
+    )
 
 
 class MessageEdit(FittedTextEdit):
     """Grows with its text up to `_MOST_LINES` lines; emits `send` for the key that sends.
 
-    `files_pasted(list of Path)`, `picture_pasted(QImage)` and, for `HUGE_PASTE` characters or more,
+    `files_pasted(list of Path)`, `picture_pasted(QImage)` and, for a text that `is_huge`,
     `huge_pasted(str)` come instead of text; `long_pasted(str)` after a text of `LONG_PASTE` characters
     or more was inserted; `menu_opens(menu, position)` before the menu is shown, at a position of the text.
     """
@@ -102,7 +115,7 @@ class MessageEdit(FittedTextEdit):
             if not image.isNull():
                 self.picture_pasted.emit(image)
             return
-        if len(text) >= HUGE_PASTE:
+        if is_huge(text):
             self.huge_pasted.emit(text)
             return
         self.insertPlainText(text)

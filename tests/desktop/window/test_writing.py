@@ -10,10 +10,11 @@ from PySide6.QtGui import QGuiApplication, QKeyEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog
 
+from desktop.store.attachments.files import MOST_BYTES
 from desktop.store.attachments.message_format import split
 from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.composer.attachment_preview import AttachmentPreview
-from desktop.views.composer.message_edit import HUGE_PASTE
+from desktop.views.composer.message_edit import HUGE_PASTE, LONGEST_RUN, is_huge
 from desktop.views.composer.saved_prompt_form import SavedPromptForm
 from desktop.views.transcript.rows import RowKind
 from engine.settings import StopSettings
@@ -161,10 +162,30 @@ def test_a_pasted_text_that_is_too_long_for_the_box_becomes_a_file(hand) -> None
     assert "The pasted text has 250,001 characters" in hand.window.chat.banner.text.text()
     assert not harness(hand).offers.isVisible()
     shorter = QMimeData()
-    shorter.setText("x" * (HUGE_PASTE - 1))
+    shorter.setText("x " * (HUGE_PASTE // 2 - 1) + "x")
     hand.box.insertFromMimeData(shorter)
     assert len(hand.box.toPlainText()) == HUGE_PASTE - 1 + len("See: ")
     assert len(harness(hand).files.held()) == 1
+
+
+def test_a_pasted_text_without_a_space_becomes_a_file_long_before(hand) -> None:
+    """A picture in base64: each key took two seconds after it."""
+    assert not is_huge("x" * (LONGEST_RUN - 1) + " " + "x" * (LONGEST_RUN - 1))
+    assert not is_huge("界" * LONGEST_RUN)  # may be broken anywhere
+    pasted = QMimeData()
+    pasted.setText("See " + "x" * LONGEST_RUN)
+    hand.box.insertFromMimeData(pasted)
+    assert hand.box.toPlainText() == ""
+    assert len(harness(hand).files.held()) == 1
+
+
+def test_a_pasted_text_that_is_too_large_for_a_file_is_refused(hand) -> None:
+    pasted = QMimeData()
+    pasted.setText("word " * (MOST_BYTES // 5 + 1))
+    hand.box.insertFromMimeData(pasted)
+    assert hand.box.toPlainText() == ""
+    assert harness(hand).files.held() == []
+    assert hand.window.chat.banner.text.text().startswith("“Pasted text.txt” has 8.39 MB, but at most")
 
 
 def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -> None:
