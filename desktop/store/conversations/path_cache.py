@@ -1,8 +1,10 @@
-"""The shown path of one conversation, kept while it is true: a chat of thousands of messages is read once,
-and of a change only the messages that it changes.
+"""The shown paths of a few conversations, kept while they are true: a chat of thousands of messages is read
+once, and of a change only the messages that it changes.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 from desktop.store.conversations.messages import read_messages, read_nodes, read_shown_root, read_tree
 from desktop.store.conversations.records import StoredMessage
@@ -10,37 +12,60 @@ from desktop.store.conversations.tree import Tree
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.row_changes import RowChanges
 
-__all__ = ["PathCache"]
+__all__ = ["MOST", "PathCache"]
+
+MOST = 3
+"""Conversations that are kept: replies are written in several at the same time."""
+
+
+@dataclass
+class _Kept:
+    """What was read of one conversation, and the ids of messages, perhaps of other conversations, that have
+    changed since.
+    """
+
+    tree: Tree
+    found: dict[int, StoredMessage] = field(default_factory=dict)
+    changed: set[int] = field(default_factory=set)
+    path: tuple[StoredMessage, ...] | None = None
 
 
 class PathCache:
-    """Reads paths; that of the conversation asked for last costs only what has changed since."""
+    """Reads paths; those of the conversations asked for last cost only what has changed since."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._changes: RowChanges | None = None  # until the first path
-        self._conversation = 0
-        self._tree = Tree()
-        self._found: dict[int, StoredMessage] = {}
-        self._path: tuple[StoredMessage, ...] | None = None
+        self._kept: dict[int, _Kept] = {}
 
     def path(self, conversation_id: int) -> tuple[StoredMessage, ...]:
         """The messages on the shown path, first to last. A message that has not changed is the same object
         as before. Raises `StoreError`.
         """
-        changed = self._changed()
-        known, self._conversation = self._conversation, 0  # nothing is known if reading fails
-        if changed is None or known != conversation_id:
-            self._tree, self._found, self._path = read_tree(self._database, conversation_id), {}, None
+        self._note_changes()
+        kept = self._kept.pop(conversation_id, None)  # which is forgotten if reading fails
+        if kept is None:
+            kept = _Kept(read_tree(self._database, conversation_id))
         else:
-            self._take(conversation_id, changed)
-        if self._path is None:
-            ids = self._tree.path()
-            new = [number for number in ids if number not in self._found]
-            self._found.update((each.id, each) for each in read_messages(self._database, new, self._tree))
-            self._path = tuple(map(self._found.__getitem__, ids))
-        self._conversation = conversation_id
-        return self._path
+            self._renew(conversation_id, kept)
+        if kept.path is None:
+            ids = kept.tree.path()
+            new = [number for number in ids if number not in kept.found]
+            kept.found.update((each.id, each) for each in read_messages(self._database, new, kept.tree))
+            kept.path = tuple(map(kept.found.__getitem__, ids))
+        self._kept[conversation_id] = kept
+        if len(self._kept) > MOST:
+            del self._kept[next(iter(self._kept))]
+        return kept.path
+
+    def _note_changes(self) -> None:
+        """Let all that is kept know which messages have changed; forget it if that is not known."""
+        changed = self._changed()
+        if changed is None:
+            self._kept.clear()
+            return
+        for kept in self._kept.values():
+            kept.changed |= changed
 
     def _changed(self) -> frozenset[int] | None:
         if self._changes is None:
@@ -52,16 +77,19 @@ class PathCache:
             self._changes = changes
         return self._changes.take(self._database.execute("PRAGMA data_version").fetchone()[0])
 
-    def _take(self, conversation_id: int, changed: frozenset[int]) -> None:
+    def _renew(self, conversation_id: int, kept: _Kept) -> None:
         """Bring the tree up to date; forget the changed messages and their siblings, whose counts differ."""
-        tree = self._tree
-        root = read_shown_root(self._database, conversation_id)
-        if not changed and root == tree.shown_root:
+        tree, root = kept.tree, read_shown_root(self._database, conversation_id)
+        if root != tree.shown_root:
+            tree.shown_root, kept.path = root, None
+        if not kept.changed:
             return
-        tree.shown_root, self._path = root, None
-        present = {node.id: node for node in read_nodes(self._database, conversation_id, sorted(changed))}
-        for number in changed:
-            self._found.pop(number, None)
+        nodes = read_nodes(self._database, conversation_id, sorted(kept.changed))
+        present = {node.id: node for node in nodes}
+        for number in [each for each in kept.changed if each in tree.nodes or each in present]:
+            kept.path = None
+            kept.found.pop(number, None)
             parent = tree.put(number, present.get(number))
             for sibling in tree.children.get(parent, ()):
-                self._found.pop(sibling, None)
+                kept.found.pop(sibling, None)
+        kept.changed.clear()

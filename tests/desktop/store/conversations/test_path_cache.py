@@ -8,7 +8,7 @@ import pytest
 
 from desktop.store.conversations import path_cache
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.conversations.path_cache import PathCache
+from desktop.store.conversations.path_cache import MOST, PathCache
 from desktop.store.conversations.trash import empty_trash
 from desktop.store.database.database import Database
 from tests.desktop.store.conversations.test_messages import long_talk
@@ -30,7 +30,7 @@ def undone(store: ConversationStore, database: Database, message: int) -> None:
 def test_after_any_change_a_path_is_the_one_in_the_file(store: ConversationStore, database: Database) -> None:
     draw = random.Random(7)
     conversation, ids = long_talk(store, 6)
-    other, _ = long_talk(store, 3)
+    others = [long_talk(store, 3) for _ in range(MOST)]
     second = Database.second(database.path)
     gone: list[int] = []
     for number in range(400):
@@ -58,10 +58,13 @@ def test_after_any_change_a_path_is_the_one_in_the_file(store: ConversationStore
             with pytest.raises(ZeroDivisionError):
                 undone(store, database, here)
         elif act == 11:
-            store.path(other)
+            other, messages = draw.choice(others)
+            messages.append(store.add_message(other, draw.choice(messages), "user", f"beside {number}").id)
+            assert store.path(other) == anew(database, other)
         if draw.random() < 0.7:
             assert store.path(conversation) == anew(database, conversation)
-    assert store.path(conversation) == anew(database, conversation)
+    for number in (conversation, *(other for other, _ in others)):
+        assert store.path(number) == anew(database, number)
     second.close()
 
 
@@ -126,3 +129,20 @@ def test_a_path_without_a_change_is_the_same_object(store: ConversationStore) ->
     assert store.path(conversation) is before
     store.resume(ids[-1])
     assert store.path(conversation) is not before
+
+
+def test_a_few_conversations_are_kept(store: ConversationStore) -> None:
+    """Replies in two chats at once made each read all of its messages again."""
+    chats = [long_talk(store, 5) for _ in range(MOST + 1)]
+    paths = [store.path(chat) for chat, _ in chats]
+    for (chat, _), before in zip(chats[1:], paths[1:], strict=True):
+        assert all(old is new for old, new in zip(before, store.path(chat), strict=True))
+    assert not any(old is new for old, new in zip(paths[0], store.path(chats[0][0]), strict=True))
+    changed, ids = chats[2]
+    store.finish(ids[4], "the end", "complete", {})
+    assert store.path(chats[3][0]) == paths[3]
+    after = store.path(changed)
+    assert [new for old, new in zip(paths[2], after, strict=True) if old is not new] == [after[4]]
+    assert store.path(changed) is after
+    store.finish(chats[3][1][4], "elsewhere", "complete", {})
+    assert store.path(changed) is after
