@@ -1,0 +1,111 @@
+"""Entries that are not as their program writes them: what is read of them, kept beside, noted or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from desktop.store.transfer.importers.chatgpt import ChatGpt
+from desktop.store.transfer.importers.claude import Claude
+from desktop.store.transfer.importers.lm_studio import LmStudio
+from desktop.store.transfer.importers.open_webui.export import OpenWebUi
+from desktop.store.transfer.importers.protocol import Format
+from desktop.store.transfer.records import ConversationRecord
+from tests.desktop.store.transfer.importers import files
+from tests.desktop.store.transfer.importers.files import node
+
+HIDDEN = {"is_visually_hidden_from_conversation": True}
+
+
+def read(format: Format, value: Any) -> tuple[ConversationRecord, list[tuple[str, str]]]:
+    """What is read, and what is noted."""
+    notes: list[tuple[str, str]] = []
+    return format.read(value, lambda where, reason: notes.append((where, reason))), notes
+
+
+def of_chat(record: ConversationRecord) -> dict[str, Any]:
+    """What is kept of the whole conversation."""
+    raw = record.messages[0].raw
+    found: dict[str, Any] = raw.get("chat", {}) if isinstance(raw, dict) else {}
+    return found
+
+
+def chatgpt(*nodes: dict[str, Any]) -> dict[str, Any]:
+    return {"title": "T", "conversation_id": "c", "mapping": {each["id"]: each for each in nodes}}
+
+
+def test_what_chatgpt_hides_is_kept_if_it_says_something() -> None:
+    said, empty = (
+        node(key, "u", [], "system", text, metadata=HIDDEN) for key, text in (("s", "Psst"), ("e", ""))
+    )
+    user = node("u", None, ["s", "e"], "user", "Hi")
+    record, notes = read(ChatGpt(), chatgpt(user, said, empty))
+    assert [message.text for message in record.messages] == ["Hi"]
+    assert [each["content"]["parts"] for each in of_chat(record)["hidden"]] == [["Psst"]]
+    assert "hidden" not in of_chat(read(ChatGpt(), chatgpt(user, empty))[0])
+    assert notes == []
+
+
+def test_a_message_of_chatgpt_that_nobody_said_is_noted_and_not_hidden() -> None:
+    record, notes = read(
+        ChatGpt(), chatgpt(node("u", None, ["x"], "user", "Hi"), node("x", "u", [], "moderator", "Stop"))
+    )
+    assert notes == [("node x", "it has no author or no content")]
+    assert "hidden" not in of_chat(record)
+
+
+def test_a_message_of_claude_that_is_no_object_is_noted() -> None:
+    value = files.claude()
+    record, notes = read(Claude(), value | {"chat_messages": ["Hi", *value["chat_messages"]]})
+    assert notes == [("message 1", "it has no sender or no text")]
+    assert record.key == "k-1"
+    assert len(record.messages) == len(value["chat_messages"])
+
+
+def test_a_chat_of_claude_without_a_key_has_that_of_its_first_message() -> None:
+    value = files.claude()
+    record, _ = read(Claude(), {key: each for key, each in value.items() if key != "uuid"})
+    assert record.key == record.messages[0].key == "m1"
+
+
+def open_webui(*messages: Any) -> dict[str, Any]:
+    return {"id": "w", "chat": {"title": "T", "messages": list(messages)}}
+
+
+def test_old_chats_of_open_webui_need_a_key_for_each_message() -> None:
+    first, second = ({"id": key, "role": "user", "content": key} for key in ("a", "b"))
+    record, _ = read(OpenWebUi(), open_webui(first, second))
+    assert [(message.key, message.parent) for message in record.messages] == [("a", None), ("b", "a")]
+    assert OpenWebUi().recognises(open_webui(first, second))
+    for wrong in ({"role": "user", "content": "x"}, {"id": "", "role": "user"}, first, "x"):
+        assert not OpenWebUi().recognises(open_webui(first, wrong))
+
+
+def test_parts_of_open_webui_are_kept_as_they_are() -> None:
+    parts = [{"type": "text", "text": "Look"}, {"type": "audio", "data": "x"}]
+    record, _ = read(OpenWebUi(), open_webui({"id": "a", "role": "user", "content": parts}))
+    (message,) = record.messages
+    assert message.raw["content"] == parts
+    assert message.text.startswith("Look")
+
+
+def test_a_file_of_open_webui_is_named_as_its_chat_names_it() -> None:
+    inner = {"filename": "stored.txt", "data": {"content": "x"}}
+    for file, name in (({"name": "shown.txt", "file": inner}, "shown.txt"), ({"file": inner}, "stored.txt")):
+        message = {"id": "a", "role": "user", "content": "See", "files": [file]}
+        record, _ = read(OpenWebUi(), open_webui(message))
+        assert record.messages[0].text.startswith(f"Attached file: {name}")
+
+
+@pytest.mark.parametrize(
+    ("value", "is_one"),
+    [
+        ({"messages": [], "createdAt": 1, "systemPrompt": ""}, True), ({"messages": []}, False),
+        ({"messages": [], "createdAt": 1}, False), ({"messages": [], "systemPrompt": ""}, False),
+        ({"messages": [{"role": "user"}], "createdAt": 1, "systemPrompt": ""}, False),
+        ({"messages": [{"versions": []}]}, True), ({"messages": {}}, False), ([], False),
+    ],
+)  # fmt: skip
+def test_which_files_are_lm_studios(value: Any, is_one: bool) -> None:
+    assert LmStudio().recognises(value) is is_one
