@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from desktop.store.conversations.records import HIDDEN as HIDDEN_ROLE
 from desktop.store.transfer.importers.chatgpt import ChatGpt
 from desktop.store.transfer.importers.claude import Claude
 from desktop.store.transfer.importers.lm_studio import LmStudio
 from desktop.store.transfer.importers.open_webui.export import OpenWebUi
 from desktop.store.transfer.importers.protocol import Format
+from desktop.store.transfer.importers.silly_tavern import SillyTavern
 from desktop.store.transfer.records import ConversationRecord
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import node
@@ -109,3 +111,68 @@ def test_a_file_of_open_webui_is_named_as_its_chat_names_it() -> None:
 )  # fmt: skip
 def test_which_files_are_lm_studios(value: Any, is_one: bool) -> None:
     assert LmStudio().recognises(value) is is_one
+
+
+@pytest.mark.parametrize(("selected", "shown"), [(0, "a"), (1, "b"), (2, "b"), (-1, "b"), (None, "b")])
+def test_what_follows_a_message_of_lm_studio_hangs_below_the_shown_version(selected: Any, shown: str) -> None:
+    def version(role: str, words: str) -> dict[str, Any]:
+        return {"type": "singleStep", "role": role, "content": [{"type": "text", "text": words}]}
+
+    entries = [
+        {"versions": [version("user", "a"), version("user", "b")], "currentlySelected": selected},
+        {"versions": [version("user", "c")], "currentlySelected": 0},
+    ]
+    record, _ = read(LmStudio(), {"messages": entries})
+    texts = {message.key: message.text for message in record.messages}
+    (last,) = (message for message in record.messages if message.text == "c")
+    assert texts[last.parent or ""] == shown
+
+
+def tavern(*lines: dict[str, Any], **head: Any) -> ConversationRecord:
+    return SillyTavern().read_lines(
+        [{"user_name": "Ann", "character_name": "Bo", **head}, *lines], lambda where, reason: None, {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "texts", "shown"),
+    [
+        ({"mes": "a"}, ["a"], "a"), ({"mes": "a", "swipes": ["a", "b"], "swipe_id": 0}, ["a", "b"], "a"),
+        ({"mes": "x", "swipes": ["a", "b"], "swipe_id": 1}, ["a", "x"], "x"),
+        ({"mes": "b", "swipes": ["a", "b"], "swipe_id": 2}, ["a", "b"], "b"),
+        ({"mes": "x", "swipes": ["a", "b"], "swipe_id": True}, ["a", "b", "x"], "x"),
+        ({"mes": "x", "swipes": ["a"], "swipe_id": -1}, ["a", "x"], "x"),
+        ({"mes": None, "swipes": ["a", "b"], "swipe_id": 0}, ["a", "b"], "b"),
+        ({"mes": "a", "swipes": ["a", "a", 5], "swipe_id": 0}, ["a"], "a"),
+    ],
+)  # fmt: skip
+def test_swipes_of_silly_tavern(line: dict[str, Any], texts: list[str], shown: str) -> None:
+    record = tavern({"name": "Bo", **line}, {"name": "Ann", "is_user": True, "mes": "next"})
+    assert [message.text for message in record.messages[:-1]] == texts
+    above = {message.key: message.text for message in record.messages}[record.messages[-1].parent or ""]
+    assert above == shown
+
+
+def test_names_of_silly_tavern() -> None:
+    record = tavern(
+        {"name": "Cy", "mes": "{{user}}, <USER>: {{char}}, <BOT>"},
+        {"name": "Ann", "is_user": True, "mes": "{{Char}}?"},
+    )  # fmt: skip
+    assert [message.text for message in record.messages] == ["Ann, Ann: Cy, Cy", "Bo?"]
+    assert record.title == "Bo"
+    unnamed = tavern(
+        {"name": "Di", "is_system": True, "mes": "note"}, {"name": "Cy", "mes": "{{char}}"},
+        {"name": "Eve", "is_user": True, "mes": "{{user}} {{char}}"}, user_name="unused",
+        character_name="unused",
+    )  # fmt: skip
+    assert [message.text for message in unnamed.messages][-2:] == ["Cy", "Eve Cy"]
+    assert unnamed.title == "Di"
+
+
+def test_roles_of_silly_tavern() -> None:
+    record = tavern(
+        {"name": "Ann", "is_user": True, "mes": "a"}, {"name": "Bo", "mes": "b"},
+        {"name": "Narrator", "mes": "c", "is_system": True, "extra": {"type": "narrator"}},
+        {"name": "Bo", "mes": "d", "is_system": True},
+    )  # fmt: skip
+    assert [message.role for message in record.messages] == ["user", "assistant", "system", HIDDEN_ROLE]
