@@ -9,6 +9,7 @@ import pytest
 from desktop.store.conversations.records import HIDDEN as HIDDEN_ROLE
 from desktop.store.transfer.importers.chatgpt import ChatGpt
 from desktop.store.transfer.importers.claude import Claude
+from desktop.store.transfer.importers.jan import Jan
 from desktop.store.transfer.importers.lm_studio import LmStudio
 from desktop.store.transfer.importers.open_webui.export import OpenWebUi
 from desktop.store.transfer.importers.protocol import Format
@@ -176,3 +177,41 @@ def test_roles_of_silly_tavern() -> None:
         {"name": "Bo", "mes": "d", "is_system": True},
     )  # fmt: skip
     assert [message.role for message in record.messages] == ["user", "assistant", "system", HIDDEN_ROLE]
+
+
+def jan(role: str, words: str, **more: Any) -> dict[str, Any]:
+    content = [{"type": "text", "text": {"value": words}}]
+    return {
+        "id": words,
+        "object": "thread.message",
+        "thread_id": "t",
+        "role": role,
+        "content": content,
+    } | more
+
+
+def of_jan(*messages: dict[str, Any]) -> ConversationRecord:
+    return Jan().read_lines(messages, lambda where, reason: None, {})
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [("ready", "complete"), (None, "complete"), ("stopped", "stopped"), ("error", "failed")],
+)
+def test_how_replies_of_jan_ended(status: str | None, state: str) -> None:
+    assert of_jan(jan("user", "Hi", status=status)).messages[0].state == state
+
+
+def test_tools_and_files_of_jan() -> None:
+    old = {"tool": {"function": {"name": "sum", "arguments": '{"a": 1}'}}, "response": "3"}
+    reply = jan("assistant", "Three.", metadata={"tool_calls": [old]})
+    file = {"name": "a.txt", "content": "notes"}
+    user, answer = of_jan(jan("user", "Sum?", metadata={"inline_file_contents": [file]}), reply).messages
+    assert user.text == "Attached file: a.txt\n```\nnotes\n```\n\nSum?"
+    assert answer.text == (
+        'Three.\n\n**Tool call: sum**\n\n```\n{"a": 1}\n```\n\n**Tool result: sum**\n\n```\n3\n```'
+    )
+    assert (user.raw, answer.raw) == (None, None)
+    later = of_jan(jan("user", "Hi", mood="good"), jan("assistant", "Hello")).messages
+    assert later[0].raw == {"mood": "good"}
+    assert later[1].parent == later[0].key
