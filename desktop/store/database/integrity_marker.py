@@ -12,7 +12,10 @@ from pathlib import Path
 
 from engine.platform.folders import private_file
 
-__all__ = ["check_done", "check_requested", "known_intact", "note_intact", "remove_copy", "request_check"]
+__all__ = [
+    "check_done", "check_requested", "known_intact", "note_intact", "remove_copy", "request_check",
+    "was_emptied",
+]  # fmt: skip
 
 _CHECK, _WHOLE = ".check", ".whole"
 
@@ -50,6 +53,16 @@ def known_intact(path: Path) -> bool:
             and _beside(path, _WHOLE).read_text(encoding="ascii") == _state(path)
         )
     except (OSError, UnicodeDecodeError):
+        return False
+
+
+def was_emptied(path: Path) -> bool:
+    """Whether a file that was intact when it was closed has lost all it had, as a file system may leave it
+    after a power failure.
+    """
+    try:
+        return path.stat().st_size == 0 and not _has_log(path) and _beside(path, _WHOLE).stat().st_size > 0
+    except OSError:
         return False
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from desktop.store.database.database import Database, Migration, set_aside
 from desktop.store.database.errors import Damaged, StoreError
-from desktop.store.database.integrity_marker import check_done
+from desktop.store.database.integrity_marker import check_done, was_emptied
 from desktop.store.database.migrations import MIGRATIONS
 from engine.words import _
 
@@ -20,11 +20,17 @@ log = logging.getLogger(__name__)
 def open_conversations(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> Database:
     """The database at `path`. A damaged file is set aside, and what can be read goes into a new one.
 
-    `notices` of the result tells the user about that, and `set_aside` is the path of the damaged file. Raises
-    `StoreError` if the file was written by a newer version or cannot be opened at all.
+    An empty one that had chats is used anew. `notices` of the result tells the user about either, and
+    `set_aside` is the path of the damaged file. Raises `StoreError` if the file was written by a newer
+    version or cannot be opened at all.
     """
+    emptied = was_emptied(path)
     try:
-        return Database(path, migrations)
+        database = Database(path, migrations)
+        if emptied:
+            log.error("the database %s was empty", path)
+            database.notices = (_emptied(),)
+        return database
     except Damaged as damage:
         damaged = set_aside(path)
         log.error("the damaged database %s was set aside as %s: %s", path, damaged, damage)
@@ -32,6 +38,14 @@ def open_conversations(path: Path, migrations: Sequence[Migration] = MIGRATIONS)
     database.set_aside, database.notices = damaged, (_recover(damaged, database),)
     check_done(path)
     return database
+
+
+def _emptied() -> str:
+    return _(
+        "The file with your chats was empty, as a power failure can leave it, so a new one was started. "
+        "Choose “{command}” in the File menu to get back the chats of a backup.",
+        command=_("Restore from a backup"),
+    )
 
 
 def _recover(damaged: Path, database: Database) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -131,6 +132,24 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, harm: str) -> None:
     kept = [file for file in tmp_path.iterdir() if ".damaged-" in file.name]
     assert [file.read_bytes() for file in kept] == [bytes(data)]
     assert kept[0].name in database.notices[0]
+    database.close()
+
+
+def test_a_file_that_lost_all_it_had_is_reported_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite3"
+    path.touch()  # a first start that was ended at once
+    database = open_conversations(path)
+    assert database.notices == ()
+    database.close()
+    os.truncate(path, 0)
+    database = open_conversations(path)
+    (notice,) = database.notices
+    assert "was empty" in notice
+    assert "“Restore from a backup” in the File menu" in notice
+    ConversationStore(database).create()
+    database.close()
+    database = open_conversations(path)
+    assert database.notices == ()
     database.close()
 
 
