@@ -11,6 +11,7 @@ import pytest
 
 from desktop.services.composer.queue import MessageQueue
 from desktop.store.conversations.participants import Cast, Participant
+from desktop.store.conversations.path_cache import MOST
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.database import Database, StoreError
 from engine.settings import SamplerSettings
@@ -137,10 +138,13 @@ def test_a_queued_message_at_every_call_of_the_store(
 
 def test_opening_a_chat_at_every_call_of_the_store(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = two_chats(harness)
+    others = [harness.store.create().id for _ in range(MOST)]
     call = 0
     while True:
         call += 1
         harness.session.open_conversation(first)
+        for other in others:  # so that the second one has to be read
+            harness.store.path(other)
         harness.said["notice"].clear()
         with failing(monkeypatch, call) as asked:
             opened = harness.session.open_conversation(second)
