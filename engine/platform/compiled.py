@@ -157,6 +157,11 @@ def part(source: Any, signature: Any, options: Mapping[str, Any]) -> Any:
     return made
 
 
+def numpy_part(source: Any, signature: Any, flags: Iterable[str] = ()) -> Any:
+    """A `part` whose divisions are NumPy's, with these flags for its arithmetic with floats."""
+    return part(source, signature, {"error_model": "numpy", "fastmath": set(flags)})
+
+
 @contextmanager
 def cached_in(folder: Path | None) -> Iterator[None]:
     """Load and store compiled code in a folder."""

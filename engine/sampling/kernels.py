@@ -205,38 +205,72 @@ def _pick_signature() -> Any:
     return types.Tuple((whole, f64, f64, f64, whole))(_read(types.float32), f64, whole, *parts)
 
 
-def parts_by(jit: Callable[[Any, Any, tuple[str, ...]], Any]) -> dict[str, Any]:
-    """The functions that those of `passes` call, under the names by which they call them.
+class Parts:
+    """The functions that those of `passes` call, each made when something first needs it.
 
     `jit(function, signature, flags)` makes a function for others to call, with these flags for its arithmetic
     with floats. `_survey_pick` is `_pick` with `_finish_scan` in place of `_scan`.
     """
+
+    def __init__(self, jit: Callable[[Any, Any, tuple[str, ...]], Any]) -> None:
+        self._jit, self._made = jit, {"_from_bits": _bits_to_float()}
+
+    def __getitem__(self, name: str) -> Any:
+        """The part of this name. Raises KeyError."""
+        if name not in self._made:
+            template, flags = _TEMPLATES[name]
+            self._made[name] = self._jit(self.joined(template), _signatures()[name], flags)
+        return self._made[name]
+
+    def joined(self, template: Any) -> Any:
+        """The function with the parts that it names among its globals."""
+        names = dict.fromkeys(template.__code__.co_names)  # in order: it decides how code is named
+        known = [name for name in names if name in _TEMPLATES or name == "_from_bits"]
+        return _with_names(template, {name: self[name] for name in known})
+
+
+@functools.cache
+def parts_of(jit: Callable[[Any, Any, tuple[str, ...]], Any]) -> Parts:
+    """The parts of what the process makes with `jit`, each made once."""
+    return Parts(jit)
+
+
+def _survey_pick() -> Any:
+    """`passes._pick` after a scan whose first part is done."""
+    code = passes._pick.__code__
+    names = tuple("_finish_scan" if name == "_scan" else name for name in code.co_names)
+    return FunctionType(code.replace(co_names=names), vars(passes), "_pick")
+
+
+_TEMPLATES: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "_exponential": (passes._exponential, _SCALED), "_softmax_lanes": (passes._softmax_lanes, _SCALED),
+    "_add_lanes": (passes._add_lanes, _SCALED), "_softmax_sums": (passes._softmax_sums, _SCALED),
+    "_column_maxima": (passes._column_maxima, _SCALED), "_largest": (passes._largest, _SCALED),
+    "_reaching": (passes._reaching, _SCALED), "_bound": (passes._bound, _SCALED),
+    "_likeliest": (passes._likeliest, _SCALED), "_scan": (passes._scan, _SCALED),
+    "_finish_scan": (passes._finish_scan, _SCALED), "_weigh": (passes._weigh, ()),
+    "_survey_pick": (_survey_pick(), ()),
+}  # fmt: skip
+"""For each part what it is made of, and the flags for its arithmetic."""
+
+
+@functools.cache
+def _signatures() -> dict[str, Any]:
+    """The type of each part."""
     from numba import types
 
     f32, f64, whole, row = types.float32, types.float64, types.int64, types.float32[::1]
     logits, void, pair = _read(f32), types.void, types.UniTuple
     scores = types.float64[::1]
-    found = logits, whole, f32, row, types.int64[::1], scores
-    made: dict[str, Any] = {"_from_bits": _bits_to_float()}
-
-    def add(template: Any, signature: Any, flags: tuple[str, ...] = _SCALED) -> None:
-        made[template.__name__] = jit(_with_names(template, made), signature, flags)
-
-    add(passes._exponential, pair(f32, 2)(f32, f32))
-    add(passes._softmax_lanes, void(logits, f32, row))
-    add(passes._add_lanes, pair(f64, 2)(row, f64, f64))
-    add(passes._softmax_sums, _softmax_signature())
-    add(passes._column_maxima, void(logits, whole, whole, row))
-    add(passes._largest, f32(row, row))
-    add(passes._reaching, whole(row, f32))
-    add(passes._bound, f64(row, f32, whole))
-    add(passes._likeliest, whole(*found))
-    add(passes._scan, _scan_signature())
-    add(passes._finish_scan, _scan_signature())
-    add(passes._weigh, f64(scores, whole, scores), ())
-    surveyed = {**made, "_scan": made["_finish_scan"]}
-    made["_survey_pick"] = jit(_with_names(passes._pick, surveyed), _pick_signature(), ())
-    return made
+    return {
+        "_exponential": pair(f32, 2)(f32, f32), "_softmax_lanes": void(logits, f32, row),
+        "_add_lanes": pair(f64, 2)(row, f64, f64), "_softmax_sums": _softmax_signature(),
+        "_column_maxima": void(logits, whole, whole, row), "_largest": f32(row, row),
+        "_reaching": whole(row, f32), "_bound": f64(row, f32, whole),
+        "_likeliest": whole(logits, whole, f32, row, types.int64[::1], scores), "_scan": _scan_signature(),
+        "_finish_scan": _scan_signature(), "_weigh": f64(scores, whole, scores),
+        "_survey_pick": _pick_signature(),
+    }  # fmt: skip
 
 
 def _bits_to_float() -> Any:
@@ -299,16 +333,9 @@ def _compiled(function: Any, signature: Any, flags: tuple[str, ...]) -> Any:
             found = compiled.cached_function(function, signature, options) if folder is not None else None
         if found is not None:
             return found
-    made = _with_names(function, _parts())
+    made = parts_of(compiled.numpy_part).joined(function)
     with compiled.cached_in(folder):
         return compiled.function(made, signature, options, cache=folder is not None)
-
-
-@functools.cache
-def _parts() -> dict[str, Any]:
-    from engine.platform import compiled
-
-    return parts_by(lambda function, signature, flags: compiled.part(function, signature, _options(flags)))
 
 
 def _folders(name: str) -> Iterator[Path | None]:

@@ -80,8 +80,7 @@ def _compile_here(names: Sequence[str]) -> None:
     folder = cache_folder()
     if folder is None or not folder.is_relative_to(cache_dir()):
         return
-    for name in names:
-        keep(folder, name)
+    keep(folder, tuple(names))
     for _ in TABLE.compile([names[0]]):  # with the thread pool's functions
         pass
     kernels.prepare(LARGE_VOCABULARY)

@@ -208,3 +208,21 @@ def test_code_is_kept_where_it_is_asked_for_or_not_at_all(
         assert str(elsewhere) == config.CACHE_DIR
         assert not elsewhere.exists()
         assert bool(list(folder.rglob("*.nbc"))) == writable
+
+
+def test_parts_are_made_when_something_needs_them() -> None:
+    made: list[str] = []
+
+    def jit(function: Any, signature: Any, flags: tuple[str, ...]) -> Any:
+        made.append(function.__name__)
+        return function
+
+    parts = kernels.Parts(jit)
+    assert parts["_column_maxima"] is parts["_column_maxima"]
+    assert made == ["_column_maxima"]
+    parts["_survey_pick"]
+    assert sorted(made) == sorted(
+        {*made, "_pick", "_finish_scan", "_likeliest", "_add_lanes", "_weigh"} - {"_scan", "_softmax_lanes"}
+    )
+    with pytest.raises(KeyError):
+        parts["_no_such_part"]

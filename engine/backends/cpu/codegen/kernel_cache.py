@@ -11,7 +11,7 @@ packaged program brings such a folder for some CPUs (`engine.platform.levels`).
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -126,17 +126,16 @@ class KernelTable:
         kept = cache_folder()
         self._load(names, kept)
         left = sorted((name for name in names if name not in self._compiled), key=_is_small)
-        jobs: dict[str, Callable[[], object]] = {name: partial(keep, kept, name) for name in left}
         count = _count(left, kept)
-        if count and beside is not None:
-            jobs = {_BESIDE: beside, **jobs}
-        workers = WorkerPool(_WORKER, [(name, pickle.dumps(job)) for name, job in jobs.items()], count)
+        groups = _groups(left, beside if count else None)
+        jobs = [(names, pickle.dumps(partial(keep, kept, names, first))) for names, first in groups.items()]
+        workers = WorkerPool(_WORKER, jobs, count)
         try:
             yield Loading(_STAGE, 0, total)
             if not self.pool:
                 with compiled.cached_in(kept):
-                    self.pool = pool_functions(_function(kept), _part)
-            for name, code in _compile(jobs, kept, workers):
+                    self.pool = pool_functions(_function(kept), compiled.numpy_part)
+            for name, code in _compile(groups, kept, workers):
                 self._compiled[name] = code
                 left.remove(name)
                 yield Loading(_STAGE, total - len(left), total)
@@ -144,15 +143,19 @@ class KernelTable:
             workers.close()
 
 
-def keep(folder: Path | None, name: str) -> bool:
-    """In a worker process: compile a kernel into the cache folder. Returns True."""
-    _compile_here(name, folder)
+_Names = tuple[str, ...]
+
+
+def keep(folder: Path | None, names: _Names, first: Callable[[], object] | None = None) -> bool:
+    """In a worker process: call `first`, then compile kernels into the cache folder. Returns True."""
+    if first is not None:
+        first()
+    for name in names:
+        _compile_here(name, folder)
     return True
 
 
 _STAGE, _WORKER = "Preparing the CPU kernels", "engine.backends.cpu.codegen.compile_worker"
-_BESIDE = "beside"
-"""The key of the job that compiles no kernel."""
 _MOST_WORKERS = 3
 _FOR_EACH_WORKER = 6
 """Kernels that are worth the start of a worker, which takes as long as compiling one or two."""
@@ -168,20 +171,30 @@ def _is_small(name: str) -> bool:
     return not name.startswith(("attention", "indexer", "linear", "experts", "heads"))
 
 
-def _compile(
-    jobs: Mapping[str, Callable[[], object]], folder: Path | None, workers: WorkerPool[str]
-) -> Iterator[tuple[str, Any]]:
+_Groups = dict[_Names, Callable[[], object] | None]
+
+
+def _groups(names: list[str], beside: Callable[[], object] | None) -> _Groups:
+    """Kernels that one process compiles, and what it calls before. Those that sample are together, after
+    `beside`: they share their parts, also with the sampler's functions that `beside` may compile.
+    """
+    together = tuple(name for name in names if name in sample.SAMPLE)
+    groups: _Groups = {together: beside} if together or beside is not None else {}
+    return groups | dict.fromkeys((name,) for name in names if name not in together)
+
+
+def _compile(groups: _Groups, folder: Path | None, workers: WorkerPool[_Names]) -> Iterator[tuple[str, Any]]:
     """Compile kernels here while the workers compile others; yields each with its code."""
-    elsewhere = len(jobs)
-    while (name := workers.take()) is not None:
+    elsewhere = len(groups)
+    while (names := workers.take()) is not None:
         elsewhere -= 1
-        if name == _BESIDE:
-            jobs[name]()
-        else:
+        if (first := groups[names]) is not None:
+            first()
+        for name in names:
             yield name, _compile_here(name, folder)
     for _ in range(elsewhere):
-        name, done = workers.outcomes.get()
-        if name != _BESIDE:
+        names, done = workers.outcomes.get()
+        for name in names:
             yield name, (_load(name, folder) if done else None) or _compile_here(name, folder)
 
 
@@ -193,11 +206,9 @@ def _load(name: str, folder: Path | None) -> Any | None:
 
 def _compile_here(name: str, folder: Path | None) -> Any:
     with compiled.cached_in(folder):
-        return compiled.callback(_source(name, _part), SIGNATURE, _OPTIONS, cache=folder is not None)
-
-
-def _part(function: Any, signature: Any, flags: Collection[str] = ()) -> Any:
-    return compiled.part(function, signature, {**_OPTIONS, "fastmath": set(flags)} if flags else _OPTIONS)
+        return compiled.callback(
+            _source(name, compiled.numpy_part), SIGNATURE, _OPTIONS, cache=folder is not None
+        )
 
 
 def _function(folder: Path | None) -> Jit:

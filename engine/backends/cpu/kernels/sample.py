@@ -32,7 +32,7 @@ from engine.backends.cpu.runtime.sampling_block import (
 from engine.backends.cpu.runtime.step_block import SAMPLED, SMALL_BATCH
 from engine.backends.graph.buffers import Buffer
 from engine.sampling import passes
-from engine.sampling.kernels import MIN_SCANNED, parts_by
+from engine.sampling.kernels import MIN_SCANNED, parts_of
 from engine.sampling.passes import BLOCK, IDS, ROOM, SCORES, SUM_LANES
 
 (S_LOGITS, S_BLOCK) = range(2)
@@ -97,7 +97,7 @@ SAMPLE = ("column_maxima", "softmax_lanes", "sample")
 
 def sample_kernel(name: str, jit: Jit) -> Any:
     """The kernel of this name."""
-    parts = parts_by(jit)
+    parts = parts_of(jit)
     if name == "sample":
         return specialise(_sample, name, pick=parts["_survey_pick"])
     if name == "column_maxima":

@@ -134,3 +134,17 @@ def test_how_many_workers(
 ) -> None:
     monkeypatch.setattr(kernel_cache, "usable_cpus", lambda: cpus)
     assert kernel_cache._count(["x"] * kernels, tmp_path if kept else None) == expected
+
+
+def test_kernels_that_sample_are_compiled_by_one_process() -> None:
+    """Before others, and after what fills the sampler's own cache, with which they share their parts."""
+    beside = partial(os.mkdir, "x")
+    groups = kernel_cache._groups(["add", "column_maxima", "rope", "sample"], beside)
+    assert list(groups.items()) == [
+        (("column_maxima", "sample"), beside),
+        (("add",), None),
+        (("rope",), None),
+    ]
+    assert kernel_cache._groups(["add"], beside) == {(): beside, ("add",): None}
+    assert kernel_cache._groups(["add"], None) == {("add",): None}
+    assert kernel_cache._groups(["sample"], None) == {("sample",): None}
