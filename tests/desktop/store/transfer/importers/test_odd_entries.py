@@ -13,7 +13,9 @@ from desktop.store.transfer.importers.jan import Jan
 from desktop.store.transfer.importers.lm_studio import LmStudio
 from desktop.store.transfer.importers.open_webui.export import OpenWebUi
 from desktop.store.transfer.importers.protocol import Format
+from desktop.store.transfer.importers.sharegpt import ShareGpt
 from desktop.store.transfer.importers.silly_tavern import SillyTavern
+from desktop.store.transfer.importers.textgen import TextGen
 from desktop.store.transfer.records import ConversationRecord
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import node
@@ -215,3 +217,48 @@ def test_tools_and_files_of_jan() -> None:
     later = of_jan(jan("user", "Hi", mood="good"), jan("assistant", "Hello")).messages
     assert later[0].raw == {"mood": "good"}
     assert later[1].parent == later[0].key
+
+
+def test_pictures_versions_and_unknown_fields_of_textgen() -> None:
+    attachments = [
+        {"name": "p.png", "image_data": "AAAA"},
+        {"name": "q.jpg", "image_data": "data:image/jpeg;base64,BBBB"},
+        {"name": "n.txt", "content": "notes"},
+    ]  # fmt: skip
+    versions = [{"content": "No.", "timestamp": "2026-05-05 14:30:05"}, {"content": "Yes."}, {"content": " "}]
+    value = {
+        "internal": [["<|BEGIN-VISIBLE-CHAT|>", "Hi!"], ["See", "Yes."]],
+        "visible": [],
+        "metadata": {
+            "user_1": {"attachments": attachments, "mood": "good"},
+            "assistant_1": {"versions": versions, "model_name": "m", "later": 1},
+        },
+    }
+    record, notes = read(TextGen(), value)
+    greeting, asked, no, yes = record.messages
+    assert notes == []
+    assert (greeting.role, greeting.text, greeting.parent) == ("assistant", "Hi!", None)
+    assert asked.text == (
+        "Attached file: n.txt\n```\nnotes\n```\n\n![p.png](data:image/png;base64,AAAA)\n\n"
+        "![q.jpg](data:image/jpeg;base64,BBBB)\n\nSee"
+    )
+    assert (asked.raw, no.raw, yes.raw) == ({"mood": "good"}, None, {"later": 1})
+    assert [message.text for message in (no, yes)] == ["No.", "Yes."]
+    assert (no.parent, yes.parent, asked.shown_child) == (asked.key, asked.key, yes.key)
+    assert no.stats == yes.stats == {"model": "m"}
+    assert no.created_at is not None
+    assert yes.created_at is None
+
+
+def test_calls_of_tools_in_shared_files() -> None:
+    entries = [
+        {"from": "human", "value": "2?"}, {"from": "function_call", "value": '{"a": 1}'},
+        {"from": "observation", "value": "2"}, {"from": "gpt", "value": "Two.", "reasoning": "Hm."},
+    ]  # fmt: skip
+    record, notes = read(ShareGpt(), {"conversations": entries})
+    user, reply = record.messages
+    assert (user.role, user.text, notes) == ("user", "2?", [])
+    assert reply.text == (
+        '**Tool call: tool**\n\n```\n{"a": 1}\n```\n\n**Tool result**\n\n```\n2\n```\n\n'
+        "<think>\nHm.\n</think>\n\nTwo."
+    )
