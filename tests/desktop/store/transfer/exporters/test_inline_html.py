@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from desktop.store.transfer.exporters.html import renderer
+from desktop.store.transfer.exporters.html import highlighted, renderer
 
 
 def rendered(text: str) -> str:
@@ -42,3 +42,15 @@ def test_a_block_of_html_is_text_and_details_show_what_they_hold() -> None:
     assert "details" not in found
     assert "<strong>More</strong>" in found
     assert "Inside <strong>all</strong>." in found
+
+
+def test_code_is_coloured_where_its_language_is_known_and_it_is_not_too_long() -> None:
+    assert '<span class="kc">True</span>' in highlighted("x = True", "python")
+    for code, language in (("x = True", ""), ("x = True", "nonsense"), ("x = True\n" * 12_000, "python")):
+        assert highlighted(code, language) == ""
+
+
+def test_only_embedded_pictures_are_shown_others_are_links() -> None:
+    assert '<img src="data:image/png;base64,AA" alt="p">' in rendered("![p](data:image/png;base64,AA)")
+    assert '<a href="http://x/p.png">p</a>' in rendered("![p](http://x/p.png)")
+    assert '<a href="http://x/p.png">http://x/p.png</a>' in rendered("![](http://x/p.png)")
