@@ -115,8 +115,10 @@ def _settings_name(settings: Mapping[str, Any]) -> str:
         own = own.get("weight_quant_params") if isinstance(own, dict) else None
         own = own if isinstance(own, dict) else {}
         return "HQQ" + _bits_and_group(own.get("nbits"), own.get("group_size"))
-    if method == "torchao":
-        return "torchao"
+    if method in ("torchao", "quanto"):
+        return str(method)
+    if method == "aqlm":
+        return "AQLM" + _codebooks(settings.get("num_codebooks"), settings.get("nbits_per_codebook"))
     if method == "mlx":
         return "MLX" + _bits_and_group(settings.get("bits"), settings.get("group_size"))
     if method in ("modelopt", "quark"):
@@ -137,6 +139,10 @@ def _compressed_name(groups: Any) -> str:
     if weights.get("type") == "float" and weights.get("num_bits") == 4:
         return "MXFP4" if weights.get("group_size") == 32 else "NVFP4"
     return "compressed-tensors" + _bits_and_group(weights.get("num_bits"), weights.get("group_size"))
+
+
+def _codebooks(count: Any, bits: Any) -> str:
+    return f" {count}x{bits}" if type(count) is int and type(bits) is int else ""
 
 
 def _bits_and_group(bits: Any, group: Any) -> str:

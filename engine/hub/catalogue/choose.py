@@ -39,7 +39,7 @@ _NOT_A_MODEL = re.compile(
 prediction layers.
 """
 _UNSUPPORTED = (
-    "aqlm", "eetq", "higgs", "quanto", "quip", "spqr", "vptq",
+    "eetq", "higgs", "quip", "spqr", "vptq",
 )  # fmt: skip
 """Values of `quant_method` whose safetensors this program cannot read."""
 _SMALL = (".json", ".jinja", ".model", ".tiktoken")
@@ -59,9 +59,9 @@ _GROWTH = {"IQ1": 2.5, "IQ2": 1.75, "IQ3": 1.3, "NVF": 1.3}
 """About how many bytes of memory a byte of a file takes, by the beginning of its type, where it is more than
 one: a little more than on the CPU, a little less than on GPUs.
 """
-_EXL3_GROWTH = 4
-"""About how much larger EXL3 becomes in memory, as F16: most folders have 3 to 5 bits a weight, and the hub's
-number of parameters counts packed ones.
+_DECODED_GROWTH = {"exl3": 4, "aqlm": 8}
+"""About how much larger what is held as F16 becomes in memory, by `quant_method`: most folders have 3 to 5
+bits a weight, or 2, and the hub's number of parameters counts packed ones.
 """
 _LOSSLESS_BITS = 8.8
 """Bits of 8-bit types with their scales; more bits cost memory and speed without a visible gain."""
@@ -128,8 +128,8 @@ def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[Hu
                 )
             )
         weights = sum(file.size for file in files if _is_weights(file))
-        if listing.model.quantisation == "exl3" and form != "gguf":
-            weights *= _EXL3_GROWTH
+        if form != "gguf":
+            weights *= _DECODED_GROWTH.get(listing.model.quantisation, 1)
         needed = _memory(title, weights)
         total = sum(file.size for file in files)
         choice = HubChoice(listing.model.id, listing.revision, title, form, files, total, needed)

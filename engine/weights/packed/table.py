@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
+from engine.weights.packed.aqlm import wrap_aqlm
 from engine.weights.packed.auto_round import wrap_auto_round
 from engine.weights.packed.awq import wrap_awq
 from engine.weights.packed.bitnet import wrap_bitnet
@@ -21,6 +22,7 @@ from engine.weights.packed.gptq import wrap_gptq
 from engine.weights.packed.hqq import wrap_hqq
 from engine.weights.packed.mlx import wrap_mlx
 from engine.weights.packed.mxfp4 import wrap_mxfp4
+from engine.weights.packed.quanto import wrap_quanto
 from engine.weights.packed.torchao import wrap_torchao
 from engine.weights.safetensors.json import read_json_object
 from engine.weights.tensor import FileTensor
@@ -48,10 +50,13 @@ METHODS: dict[str, Wrap] = {
     "mlx": wrap_mlx,
     "hqq": wrap_hqq,
     "torchao": wrap_torchao,
+    "aqlm": wrap_aqlm,
+    "quanto": wrap_quanto,
 }
 """By `quant_method`: a function from the files' tensors and the quantization_config to the tensors by the
 names of the plain model, "X.weight". It raises `BadCheckpoint` or `UnsupportedModel`. The list "model_types"
-is added to the quantization_config: those of the config and its text_config.
+is added to the quantization_config: those of the config and its text_config; and "config", the latter if
+there is one.
 """
 
 _OWN_FILES = (
@@ -114,4 +119,5 @@ def wrap_quantised(tensors: dict[str, FileTensor], config: Mapping[str, Any]) ->
         )
     text = config.get("text_config")
     types = [part.get("model_type") for part in (config, text) if isinstance(part, dict)]
-    return wrap(tensors, {**settings, "model_types": types})
+    inner = text if isinstance(text, dict) else config
+    return wrap(tensors, {**settings, "model_types": types, "config": inner})

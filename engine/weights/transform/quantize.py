@@ -20,7 +20,7 @@ from engine.weights.tensor import find_format
 from engine.words import _
 
 BLOCK = 32
-PLAIN = ("F32", "F16", "BF16", "EXL3")
+PLAIN = ("F32", "F16", "BF16", "EXL3", "AQLM")
 """Types that are quantised, since backends hold them in 16 bits or more; others are unchanged."""
 _AT_ONCE = 4096
 """Blocks quantised at a time: half a megabyte, which stays in a core's cache."""
