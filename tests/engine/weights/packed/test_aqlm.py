@@ -19,7 +19,7 @@ from engine.errors import EngineError
 from engine.tensors import RawTensor
 from engine.weights import open_checkpoint
 from engine.weights.facts import quantisation_name
-from tests.engine.models.oracle import SixteenBits, load, logits
+from tests.engine.models.oracle import load, logits
 from tests.engine.models.test_packed_models import CUTS, IDS, plain_folder
 from tests.tiny_packed import SIZES, write_packed
 
