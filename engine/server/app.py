@@ -12,6 +12,8 @@ from starlette.types import ASGIApp
 from engine.server import kobold, webui
 from engine.server.anthropic import messages
 from engine.server.failure import OLLAMA_PATH, Failure
+from engine.server.gemini import content as gemini
+from engine.server.gemini import models as gemini_models
 from engine.server.http.security import Security
 from engine.server.llama_cpp import metrics, slots, tokens
 from engine.server.lm_studio import chat as studio_chat
@@ -29,7 +31,8 @@ from engine.server.texts import completion, completions, embeddings, fim
 
 GET: tuple[tuple[str, Handler], ...] = (
     ("/", models.health), ("/health", models.health), ("/v1/health", models.health),
-    ("/v1/models", models.models), ("/v1/models/{id:path}", models.model),
+    ("/v1/models", gemini_models.models_v1), ("/v1/models/{id:path}", gemini_models.model_v1),
+    ("/v1beta/models", gemini_models.models), ("/v1beta/models/{id:path}", gemini_models.model),
     ("/tokenizer_info", tokens.tokenizer_info),
     ("/v1/responses/{id}", kept.retrieve), ("/v1/responses/{id}/input_items", kept.input_items),
     ("/props", completion.props), ("/api/tags", ollama_models.tags),
@@ -82,8 +85,17 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/internal/lora/unload", tabby_fixed.change_adapters),
 )  # fmt: skip
 
+GOOGLES: tuple[tuple[str, Handler], ...] = tuple(
+    (f"/{version}/models/{{model:path}}:{method}", handler)
+    for version in ("v1beta", "v1")
+    for method, handler in (
+        ("generateContent", gemini.generate), ("streamGenerateContent", gemini.stream),
+        ("countTokens", gemini.count_tokens), ("embedContent", gemini.embed),
+        ("batchEmbedContents", gemini.embed_all),
+    )
+)  # fmt: skip
 DELETE: tuple[tuple[str, Handler], ...] = (("/v1/responses/{id}", kept.delete),)
-METHODS = (("POST", POST), ("GET", GET), ("DELETE", DELETE))
+METHODS = (("POST", POST), ("POST", GOOGLES), ("GET", GET), ("DELETE", DELETE))
 
 
 def make_app(service: Service) -> ASGIApp:

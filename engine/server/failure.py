@@ -1,4 +1,4 @@
-"""What a client is told when a request fails, in the form of OpenAI's, Anthropic's or Ollama's errors."""
+"""What a client is told when a request fails: in OpenAI's form, Anthropic's, Ollama's or Google's."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ class Failure:
 
     def body_for(self, path: str) -> dict[str, Any]:
         """The JSON of the answer in the form of the endpoint at `path`."""
+        if path.startswith(GOOGLE_PATH) or path.rpartition(":")[2] in GOOGLE_METHODS:
+            return {"error": {"code": self.status, "message": self.message, "status": self._google_status}}
         if path.startswith(OLLAMA_PATH) and not path.startswith(STUDIO_PATHS):
             return {"error": self.message}
         if path != MESSAGES_PATH and not path.startswith(MESSAGES_PATH + "/"):
@@ -50,7 +52,20 @@ class Failure:
         kind = _ANTHROPIC_KINDS.get(self.status, BAD_REQUEST if self.status < 500 else "api_error")
         return {"type": "error", "error": {"type": kind, "message": self.message}, "request_id": None}
 
+    @property
+    def _google_status(self) -> str:
+        return _GOOGLE_KINDS.get(self.status, "INVALID_ARGUMENT" if self.status < 500 else "INTERNAL")
 
+
+GOOGLE_PATH = "/v1beta/"
+"""What begins with it answers in Google's form, and so do these methods elsewhere."""
+GOOGLE_METHODS = frozenset({
+    "generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents",
+})  # fmt: skip
+_GOOGLE_KINDS = {
+    401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 408: "DEADLINE_EXCEEDED",
+    429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE",
+}  # fmt: skip
 MESSAGES_PATH = "/v1/messages"
 """Anthropic's endpoint; what begins with it answers in Anthropic's form."""
 OLLAMA_PATH = "/api/"

@@ -5,7 +5,7 @@ missing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.server.failure import ApiError, bad_request
@@ -29,6 +29,10 @@ class Fields:
         """The fields, also under the second of each two names."""
         more = {new: self.get(old) for old, new in names.items() if self.get(old) is not None}
         return self.changed(more)
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """All fields, with their names."""
+        return self._values.items()
 
     def changed(self, values: Mapping[str, Any]) -> Fields:
         """The fields, of which some have other values."""

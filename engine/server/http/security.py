@@ -106,8 +106,8 @@ class Security:
         return any(found)
 
 
-_KEYS = ("x-api-key", "x-admin-key")
-"""Headers that hold the token alone: Anthropic's and TabbyAPI's."""
+_KEYS = ("x-api-key", "x-admin-key", "x-goog-api-key")
+"""Headers that hold the token alone: Anthropic's, TabbyAPI's and Google's."""
 _OWN_PAGES = ("none", "same-origin")
 
 

@@ -163,6 +163,7 @@ class FakeModel:
             **shape,
         )
         self.backend = SimpleNamespace(name="fake", free_memory=free_memory)
+        self.own_vocabulary = self.config.vocab_size
         self.weight_bytes_per_token = 1000
         self.kept = None
         self.program: FakeProgram

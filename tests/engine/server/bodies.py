@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.engine.server.served import HELLO, Answer
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+CONTENTS = [{"role": "user", "parts": [{"text": "Hello"}]}]
 VALID: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": HELLO, "max_tokens": 2},
     "/v1/completions": {"prompt": "Hello", "max_tokens": 2},
@@ -34,6 +35,14 @@ VALID: dict[str, dict[str, Any]] = {
     "/api/v1/chat": {"input": "Hello", "max_output_tokens": 2},
     "/api/v1/models/unload": {"instance_id": "none"},
     "/embedding": {"content": "Hello"},
+    "/v1beta/models/tiny:generateContent": {"contents": CONTENTS, "generationConfig": {"maxOutputTokens": 2}},
+    "/v1beta/models/tiny:streamGenerateContent": {
+        "contents": CONTENTS,
+        "generationConfig": {"maxOutputTokens": 2},
+    },
+    "/v1beta/models/tiny:countTokens": {"contents": CONTENTS},
+    "/v1beta/models/tiny:embedContent": {"content": CONTENTS[0]},
+    "/v1beta/models/tiny:batchEmbedContents": {"requests": [{"content": CONTENTS[0]}]},
     "/v1/model/load": {"name": "tiny"},
     "/v1/token/encode": {"text": "Hello"},
     "/v1/token/decode": {"tokens": [5]},
@@ -85,6 +94,14 @@ _NAMES = (
     "allowed_tokens", "dry_sequence_breakers", "dry_multiplier", "mirostat", "mirostat_mode", "cfg_scale",
     "negative_prompt", "response_prefix", "template_vars", "temperature_last", "token_healing", "min_temp",
     "max_temp", "speculative_ngram", "add_bos_token", "regex_pattern", "grammar_string", "top_logits",
+    "contents", "systemInstruction", "toolConfig", "requests",
+)  # fmt: skip
+_OPTIONS_OF_GOOGLE = st.dictionaries(
+    st.sampled_from([
+        "topP", "topK", "stopSequences", "candidateCount", "responseMimeType", "responseSchema", "logprobs",
+        "responseLogprobs", "thinkingConfig", "responseModalities", "seed", "responseJsonSchema",
+    ]),
+    JSON, max_size=3,
 )  # fmt: skip
 _OPTIONS = st.dictionaries(st.sampled_from(_NAMES), JSON, max_size=3) | JSON
 _FIELDS = st.dictionaries(st.sampled_from(_NAMES) | st.text(), JSON, max_size=5)
@@ -102,6 +119,8 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     body |= draw(_FIELDS)
     if draw(st.integers(0, 3)) == 0:
         body |= draw(_TOOLS)
+    if path.endswith(("GenerateContent", "generateContent")):
+        body["generationConfig"] = {**draw(_OPTIONS_OF_GOOGLE), "maxOutputTokens": 2}
     if path in ("/v1/model/load", "/v1/internal/model/load"):
         body |= {"name": "tiny", "model_name": draw(st.sampled_from(["tiny", "none", "", None]))}
     if path.startswith("/v1/models/"):
@@ -129,6 +148,8 @@ def check_error(path: str, body: Any) -> None:
     """An error in the form of Anthropic's API, of Ollama's or of OpenAI's."""
     if path.startswith("/v1/messages"):
         assert (body["type"], set(body["error"])) == ("error", {"type", "message"})
+    elif path.startswith("/v1beta/"):
+        assert set(body["error"]) == {"code", "message", "status"}
     elif path.startswith("/api/") and not path.startswith(("/api/v1/chat", "/api/v1/models")):
         assert set(body) == {"error"}
         body = {"error": {"message": body["error"]}}

@@ -13,7 +13,7 @@ from tests.engine.server.served import Served, ask
 
 pytestmark = pytest.mark.loopback
 NAMES = ("messages", "prompt", "input", "tokens", "model", "instance_id", "genkey", "text", "name",
-    "model_name",
+    "model_name", "contents", "content", "requests",
 )  # fmt: skip
 
 
