@@ -26,6 +26,7 @@ from engine.weights.tensor import FileTensor, find_format
 COLUMNS = 2048
 TYPES = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS",
+    "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XXS", "IQ1_S",
     "MXFP4", "BF16", "F16", "F32",
 )  # fmt: skip
 

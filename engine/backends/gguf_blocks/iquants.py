@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.gguf_blocks.block_type import BlockType, Bytes, Parts
-from engine.backends.gguf_blocks.codebooks import even_signs, grid, signs
+from engine.backends.gguf_blocks.codebooks import Words, even_signs, grid, signs
 
 _IQ3_SIGN = 8
 """The bit of a code that says minus. The other bits are the index of the magnitude."""
@@ -49,10 +49,12 @@ def _digits(packed: npt.NDArray[np.uint32], bits: int, count: int, mask: int) ->
     return packed[:, :, None] >> np.arange(0, bits * count, bits, dtype=np.uint32) & np.uint32(mask)
 
 
-def _parts(magnitudes: Bytes, sign: Bytes, d: npt.NDArray[np.uint16], scales: npt.NDArray[Any]) -> Parts:
-    """A magnitude and a sign for each value, of any shape; a stored scale s means 2 s + 1."""
-    codes = magnitudes.reshape(len(d), -1) | sign.reshape(len(d), -1)
-    return Parts(codes, d, scales=_odd(scales))
+def _parts(
+    magnitudes: Words, sign: npt.NDArray[np.uint64], d: npt.NDArray[np.uint16], scales: npt.NDArray[Any]
+) -> Parts:
+    """Magnitudes and signs of 256 values, in words of any shape; a stored scale s means 2 s + 1."""
+    codes = magnitudes.reshape(len(d), -1).view("<u8") | sign.reshape(len(d), -1)
+    return Parts(codes.view(np.uint8), d, scales=_odd(scales))
 
 
 def _odd(scales: npt.NDArray[Any]) -> Bytes:
@@ -106,10 +108,10 @@ def _iq3_s(blocks: Bytes) -> Parts:
 
 def _shifted(index: npt.NDArray[Any], below: npt.NDArray[Any]) -> Bytes:
     """Codes of IQ1: indices (B, 32), and, for equal parts of them, whether delta is negative (B, parts)."""
-    minus = np.repeat(below != 0, 32 // below.shape[1], axis=1)[:, :, None]
+    minus = np.repeat(below != 0, 32 // below.shape[1], axis=1)
     plus = grid("IQ1_S", _IQ1_CODES[0])[index]
-    codes: Bytes = np.where(minus, grid("IQ1_S", _IQ1_CODES[1])[index], plus)
-    return codes.reshape(len(index), -1)
+    codes: Bytes = np.where(minus, grid("IQ1_S", _IQ1_CODES[1])[index], plus).view(np.uint8)
+    return codes
 
 
 def _iq1_s(blocks: Bytes) -> Parts:
