@@ -30,12 +30,13 @@ def grid(name: str, codes: tuple[int, ...] = ()) -> Words:
 def signs(value: int) -> npt.NDArray[np.uint64]:
     """The bits of each byte, lowest first, as bytes 0 (clear) or `value` (set): (256,)."""
     bits = np.arange(256)[:, None] >> np.arange(8) & 1
-    rows: npt.NDArray[np.uint64] = (value * bits).astype(np.uint8).view("<u8")
-    return rows[:, 0]
+    rows: npt.NDArray[np.uint64] = (value * bits).astype(np.uint8).view("<u8").reshape(-1)
+    return rows
 
 
 @functools.cache
 def even_signs(value: int) -> npt.NDArray[np.uint64]:
     """As `signs` for 7 bits, with an eighth that makes the number of set bits even: (128,)."""
     odd = np.array([i.bit_count() % 2 for i in range(128)])
-    return signs(value)[np.arange(128) + 128 * odd]
+    rows: npt.NDArray[np.uint64] = signs(value)[np.arange(128) + 128 * odd]
+    return rows
