@@ -305,7 +305,6 @@ class Desktop(QObject):
         if self.ended:
             return
         self.ended = True
-        self.window.hide()  # a model that is being loaded ends after seconds, in which no window would answer
         if self._first is not None:
             self._first.close()
         self.services.data_folder.rescue()

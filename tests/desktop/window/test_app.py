@@ -318,19 +318,6 @@ def test_closing_during_a_reply_keeps_the_text_and_ends_soon(make_hand) -> None:
     assert len(hand.texts()[-1]) >= before
 
 
-def test_the_window_goes_before_the_threads_are_waited_for(hand, monkeypatch) -> None:
-    seen: list[bool] = []
-    close = hand.desktop.services.close
-
-    def closed() -> None:
-        seen.append(hand.window.isVisible())
-        close()
-
-    monkeypatch.setattr(type(hand.desktop.services), "close", lambda services: closed())
-    hand.window.close()
-    assert seen == [False]
-
-
 def test_window_geometry_and_panes_come_back(hand) -> None:
     hand.window.resize(780, 640)  # the offscreen platform's screen is 800 pixels wide
     hand.press(Key.Key_B, CTRL)
