@@ -97,6 +97,8 @@ def test_yarn_keeps_fast_dimensions_and_divides_slow_ones() -> None:
 
 def test_the_ends_of_yarns_ramp_lie_inside_the_head() -> None:
     assert yarn_divisors(100.0, 8, 5.0, 6, 4.0, 1.0) == pytest.approx((1.0, 5.0, 5.0, 5.0))
+    long = yarn_divisors(100.0, 8, 5.0, 1 << 16, 1000.0, 1.0)  # from 2 to 7, the last one
+    assert long == pytest.approx((1.0, 1.0, 1.0, 1 / (0.2 / 5 + 0.8)))
     with pytest.raises(BadCheckpoint, match="with yarn a larger one was expected"):
         yarn_divisors(1.0, 8, 5.0, 64, 4.0, 1.0)
 
