@@ -28,7 +28,7 @@ measured.
     thread       one thread, compared with llama.cpp's and the bandwidth of one thread
     host         microseconds of the host for each token of a real reply, between two calls that run steps
     busy         a reply while another thread of the process keeps Python busy, relative to one alone
-    start        a new process up to its first token, with cached kernels; its memory
+    start        a new process up to its first token, with cached kernels and without; its memory
     right        log-probabilities and greedy choices compared with the exact F32 model (see `cpu_right`)
     speculation  n-gram drafting and a draft model compared with plain replies (see `bench_speculation`)
 """

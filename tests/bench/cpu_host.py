@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from statistics import median
 from typing import Any
@@ -17,6 +19,7 @@ from engine.backends.cpu.runtime.thread_pool import ThreadPool
 from engine.chat import finished, open_chat
 from engine.core import Message, Text
 from engine.generator.request import GenerationRequest
+from engine.platform.folders import CACHE_VARIABLE
 from engine.settings import CacheSettings, LoadSettings, OutputSettings, SamplerSettings, StopSettings
 from engine.text.template.template import encode_chat
 from tests.bench.bench_speculation import CHAT, measure_target
@@ -148,6 +151,7 @@ def busy(options: Options, work: str) -> Iterator[Line]:
 def start(options: Options, work: str) -> Iterator[Line]:
     """A new process: seconds to its first text, and its memory then compared with weights and cache. The
     first run warms up. Memory is also shown for a context of 512 tokens, whose cache is nearly full then.
+    Then the seconds that are added where nothing is compiled yet, the longest of three.
     """
     found = [_first_token(options, work, 0) for _ in range(min(options.repeat, 5) + 1)][1:]
     whole, loaded = (median(each[name] for each in found) for name in ("whole", "loaded"))
@@ -169,10 +173,25 @@ def start(options: Options, work: str) -> Iterator[Line]:
             "start", f"{work}, memory, {name}", resident, "MB", beside, "MB", 350.0, at_most=True,
             rival="MB weights and cache", theirs=resident - beside,
         )  # fmt: skip
+    fresh = max(_without_code(options, work) for _ in range(3))
+    yield Line(
+        "start", f"{work}, nothing compiled", fresh, "s", fresh - whole, "s", 6.0, at_most=True,
+        rival="s with compiled code", theirs=whole,
+    )  # fmt: skip
 
 
-def _first_token(options: Options, work: str, context: int) -> dict[str, float]:
-    """The report of `tests.bench.first_token`, and the `whole` seconds measured here."""
+def _without_code(options: Options, work: str) -> float:
+    """Seconds to the first text of a new process that finds no compiled code."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _first_token(options, work, 0, {CACHE_VARIABLE: folder})["whole"]
+
+
+def _first_token(
+    options: Options, work: str, context: int, environment: Mapping[str, str] = {}
+) -> dict[str, float]:
+    """The report of `tests.bench.first_token`, and the `whole` seconds measured here; `environment` is added
+    to that of this process.
+    """
     command = [
         sys.executable,
         "-m",
@@ -182,7 +201,9 @@ def _first_token(options: Options, work: str, context: int) -> dict[str, float]:
         str(context),
     ]
     begun = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    ) as process:
         assert process.stdout is not None
         try:
             first = process.stdout.readline().strip()
