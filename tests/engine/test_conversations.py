@@ -97,7 +97,7 @@ class Harness:
         text, ids, done = reply(self.chat, request)
         self.fresh.generator.cache.table.forget()
         assert (text, ids) == reply(self.fresh, request)[:2]
-        stats, prompt = done.stats, self.chat._prompts.build(request).ids
+        stats, prompt = done.stats, self.chat._text(request).prompts.build(request).ids
         if not request.guidance.negative_prompt:
             assert stats.cached_tokens + stats.prefill_tokens == stats.prompt_tokens == len(prompt)
             cached = max((common(prompt, run) for run in self.known), default=0)
@@ -190,7 +190,8 @@ def test_the_token_that_ended_a_reply_is_read_with_the_next_message(harness, tok
         assert stats.new_tokens == tokens // 2 + 1
         before = harness.known[-1]
         messages += [Message("assistant", text), user(question)]
-        prompt = harness.chat._prompts.build(ChatRequest(tuple(messages))).ids
+        asked = ChatRequest(tuple(messages))
+        prompt = harness.chat._text(asked).prompts.build(asked).ids
         assert prompt[: len(before) + 1] == [*before, end]
         assert harness.ask(messages, tokens=tokens, least=tokens // 2, constraint=ends)[
             1
