@@ -88,12 +88,12 @@ class LocalChat:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """That of requests without adapters of their own."""
+        """The tokenizer of requests without adapters of their own."""
         return self._texts.of(self.adapters.usual).tokenizer
 
     @property
     def template(self) -> ChatTemplate:
-        """That of requests without adapters of their own."""
+        """The template of requests without adapters of their own."""
         return self._texts.of(self.adapters.usual).template
 
     def _text(self, request: ChatRequest) -> ChatText:

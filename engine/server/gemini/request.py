@@ -17,6 +17,7 @@ from engine.server.gemini.schema import camel, json_schema
 from engine.server.host import ServedModel
 from engine.server.openai import parameters
 from engine.server.openai.conversation import left_out
+from engine.server.openai.formats import is_choice
 from engine.server.openai.tools import Offer, checked_offer, checked_tool
 from engine.settings import ConstraintSettings, ThinkingSettings
 
@@ -121,15 +122,12 @@ def _constraint(config: Fields) -> ConstraintSettings:
     if kind != "text/x.enum":
         raise config.wrong("responseMimeType", '"text/plain", "application/json" or "text/x.enum"')
     texts = schema.get("enum") if isinstance(schema, dict) else None
-    if not (isinstance(texts, list) and texts and all(_is_line(one) for one in texts)):
+    texts = texts if isinstance(texts, list) else []
+    if not texts or not all(isinstance(one, str) and is_choice(one) for one in texts):
         raise config.wrong(
-            "responseSchema", "a schema with an enum of texts of one line without blanks around"
+            "responseSchema", "a schema with an enum of one-line texts without spaces at their ends"
         )
     return parameters.constraint(Fields({"guided_choice": texts}), None)
-
-
-def _is_line(value: Any) -> bool:
-    return isinstance(value, str) and bool(value) and value == value.strip() and "\n" not in value
 
 
 # -- messages
@@ -181,8 +179,8 @@ class _Ids:
 
 
 def _add_user(found: list[Message], item: Fields, ids: _Ids) -> None:
-    """Texts are the user's, responses the tools'."""
-    texts: list[str] = []
+    """Texts are the user's, responses the tools'. A content without either is an empty text."""
+    texts, before = list[str](), len(found)
     for part in parts_of(item, "parts"):
         if (answer := part_of(part, "functionResponse")) is None:
             texts.append(_part_text(part))
@@ -193,7 +191,8 @@ def _add_user(found: list[Message], item: Fields, ids: _Ids) -> None:
         more = [left_out(kind) for one in parts_of(answer, "parts") for kind in _OTHER if one.get(kind)]
         id = ids.response(name, answer.text("id"))
         found.append(Message("tool", "\n".join((content, *more)), tool_call_id=id, name=name))
-    if text := "".join(texts):
+    text = "".join(texts)
+    if text or len(found) == before:
         found.append(Message("user", text))
 
 

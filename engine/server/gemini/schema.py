@@ -42,4 +42,6 @@ def _nullable(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _count(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    """A count, of which a text has up to the 19 digits of an int64."""
+    text = isinstance(value, str) and len(value) < 20 and value.isascii() and value.isdigit()
+    return int(value) if text else value

@@ -56,8 +56,9 @@ class Exchange:
         self.ends: list[Any] = []
         """An `Ended` of each of its replies, in the order in which they ended."""
         self.halted = False
+        """Whether its replies were ended on purpose: what has been written of them is the answer."""
         self.writing_since = 0.0
-        """When the first of them came; 0 before."""
+        """When the first of its tokens was written; 0 before."""
 
     async def read(self, *, optional: bool = False) -> dict[str, Any]:
         """The JSON object in the body, which may be missing if it is `optional`; from then on the client's

@@ -11,7 +11,7 @@ from typing import Any
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 
-__all__ = ["format_of"]
+__all__ = ["format_of", "is_choice"]
 
 _OLD = {
     "guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar",
@@ -74,12 +74,17 @@ def _structured(fields: Fields, name: str, kind: str) -> Format:
         return "json_schema", _schema(fields, name)
     if kind == "choice":
         texts = fields.texts(name, 1000)
-        if not texts or any(text != text.strip() or "\n" in text for text in texts):
-            raise fields.wrong(name, "a list of texts of one line without blanks around them")
+        if not texts or not all(map(is_choice, texts)):
+            raise fields.wrong(name, "a list of one-line texts without spaces at their ends")
         return "choices", "\n".join(texts)
     if not fields.text(name):
         raise fields.wrong(name, "a text")
     return kind, fields.text(name)
+
+
+def is_choice(text: str) -> bool:
+    """Whether a text can be a choice: a reply's choices are written one a line, without spaces around."""
+    return text == text.strip() and text.splitlines() == [text]
 
 
 def _schema(fields: Fields, name: str, default: str | None = None) -> str:

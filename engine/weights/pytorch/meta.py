@@ -27,6 +27,7 @@ from engine.words import _
 
 FILES = "consolidated.*.pth"
 _EMBEDDINGS, _HEAD = "tok_embeddings.weight", "output.weight"
+_FEED_FORWARD = "layers.0.feed_forward.w1.weight"
 _BY_COLUMNS = (".attention.wo.weight", ".feed_forward.w2.weight")
 _KEYS = (".attention.wk.weight", ".attention.wv.weight")
 _OTHER_KINDS = ("moe", "moe_args", "model_type", "vision_chunk_size", "quantization_args", "lora_args")
@@ -62,13 +63,17 @@ def read_meta(folder: Path) -> tuple[dict[str, Any], dict[str, FileTensor], tupl
     if any(part.keys() != parts[0].keys() for part in parts):
         raise _incomplete(folder, len(files))
     width, heads = read_size(params, "dim", path), read_size(params, "n_heads", path)
-    keys = read_size(params, "n_kv_heads", path, heads) * (width // heads)
+    # at least 1: reading the configuration refuses more heads than columns, which would be 0 here
+    keys = max(1, read_size(params, "n_kv_heads", path, heads) * (width // heads))
     tensors = {
         name: _joined(name, [part[name] for part in parts], width, keys)
         for name in parts[0]
         if name != "rope.freqs"
     }
-    expected = {_EMBEDDINGS: (None, width), "layers.0.attention.wo.weight": (width, width)}
+    expected = {
+        _EMBEDDINGS: (None, width), _FEED_FORWARD: (None, width),
+        "layers.0.attention.wo.weight": (width, width),
+    }  # fmt: skip
     for name, (rows, columns) in expected.items():
         shape = tensors[name].shape if name in tensors else ()
         if len(shape) != 2 or shape[1] != columns or shape[0] != (rows or shape[0]):
@@ -79,9 +84,6 @@ def read_meta(folder: Path) -> tuple[dict[str, Any], dict[str, FileTensor], tupl
 
 
 def _config(params: Mapping[str, Any], tensors: Mapping[str, FileTensor], path: Path) -> dict[str, Any]:
-    first = tensors.get("layers.0.feed_forward.w1.weight")
-    if first is None:
-        raise _incomplete(path.parent, 1)
     width, heads = read_size(params, "dim", path), read_size(params, "n_heads", path)
     base, eps = read_number(params, "rope_theta", path, 10_000.0), read_number(params, "norm_eps", path, 1e-5)
     vocabulary, scaled = tensors[_EMBEDDINGS].shape[0], params.get("use_scaled_rope") is True
@@ -102,7 +104,7 @@ def _config(params: Mapping[str, Any], tensors: Mapping[str, FileTensor], path: 
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width,
         "num_hidden_layers": read_size(params, "n_layers", path), "num_attention_heads": heads,
         "num_key_value_heads": read_size(params, "n_kv_heads", path, heads), "head_dim": width // heads,
-        "intermediate_size": first.shape[0], "vocab_size": vocabulary, "rms_norm_eps": eps,
+        "intermediate_size": tensors[_FEED_FORWARD].shape[0], "vocab_size": vocabulary, "rms_norm_eps": eps,
         "tie_word_embeddings": tied or _HEAD not in tensors, "rope_parameters": rope,
         "max_position_embeddings": context,
     }  # fmt: skip

@@ -159,6 +159,7 @@ def test_the_first_models_of_mistral(tmp_path: Path) -> None:
         ("experts", UnsupportedModel, "its author's own format"),
         ("pictures", UnsupportedModel, "its author's own format"),
         ("no width", BadCheckpoint, "does not give dim"),
+        ("a number", BadCheckpoint, r"files \(2\) are not all parts"),
     ],
 )
 def test_refused(tmp_path: Path, change: str, kind: type[EngineError], words: str) -> None:
@@ -173,6 +174,11 @@ def test_refused(tmp_path: Path, change: str, kind: type[EngineError], words: st
         second.unlink()
     elif change == "no width":
         (folder / "params.json").write_text('{"n_heads": 4}')
+    elif change == "a number":
+        for file in (folder / "consolidated.00.pth", second):
+            tensors = torch.load(file)
+            tensors["layers.0.feed_forward.w1.weight"] = torch.tensor(1.0)
+            torch.save(tensors, file)
     elif change.startswith("other"):
         tensors = torch.load(second)
         key = tensors.pop("layers.0.attention.wk.weight")
@@ -181,6 +187,12 @@ def test_refused(tmp_path: Path, change: str, kind: type[EngineError], words: st
         torch.save(tensors, second)
     with pytest.raises(kind, match=words):
         open_checkpoint(folder)
+
+
+def test_more_heads_than_columns_are_refused(tmp_path: Path) -> None:
+    folder = write_meta(tmp_path / "own", PARAMS | {"n_heads": 256, "n_kv_heads": 256}, parts=2)
+    with pytest.raises(EngineError, match="head"):
+        read_config(open_checkpoint(folder))
 
 
 def test_vocabulary_of_llama_3(tmp_path: Path) -> None:

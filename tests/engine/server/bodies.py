@@ -55,9 +55,9 @@ VALID: dict[str, dict[str, Any]] = {
     "/v1/models/load": {"model": "tiny"},
     "/v1/models/unload": {"model": "none"},
 }
+"""All endpoints that take a body, with one that each accepts (the last names no model)."""
 WITHOUT_BODY = ("/api/extra/generate/check", "/api/extra/abort")
 """Endpoints that also answer a request without a body."""
-"""All endpoints that take a body, with one that each accepts (the last names no model)."""
 SHORT = {"max_tokens": 2, "max_output_tokens": 2, "max_completion_tokens": 2}
 _SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -74,6 +74,7 @@ _KEYS = st.sampled_from([
     "tool_calls", "tool_call_id", "tool_use_id", "input_schema", "properties", "required", "enum", "const",
     "anyOf", "allOf", "items", "pattern", "minLength", "$ref", "json_schema", "schema", "format", "effort",
     "include_usage", "mode", "tools", "allowed_tools", "input", "output", "summary", "thinking", "source",
+    "parts", "thought", "functionCall", "functionResponse", "args", "response", "nullable", "maxLength",
 ])  # fmt: skip
 JSON = st.recursive(
     _SCALARS,
@@ -147,7 +148,7 @@ def check(path: str, answer: Answer) -> None:
 
 
 def check_error(path: str, body: Any) -> None:
-    """An error in the form of Anthropic's API, of Ollama's or of OpenAI's."""
+    """An error in the form of Anthropic's API, of Google's, of Ollama's or of OpenAI's."""
     if path.startswith("/v1/messages"):
         assert (body["type"], set(body["error"])) == ("error", {"type", "message"})
     elif path.startswith("/v1beta/"):

@@ -74,6 +74,10 @@ def test_contents_are_messages() -> None:
         "{}\n[inlineData: left out, because you read text only]",
     )
     assert (last.role, last.content, request.continue_last) == ("user", "So?", False)
+    for empty in ({}, {"parts": []}, {"parts": [{"text": ""}]}):
+        assert [(one.role, one.content) for one in asked(contents=[empty]).requests[0].messages] == [
+            ("user", "")
+        ]
     begun = [*HI, {"role": "model", "parts": [{"text": "The"}]}]
     assert asked(contents=begun, system_instruction="x").requests[0].continue_last
 
@@ -151,6 +155,7 @@ def test_schemas() -> None:
         },
     }  # fmt: skip
     assert json_schema(None) is None
+    assert json_schema({"maxItems": "9" * 5000}) == {"maxItems": "9" * 5000}
     assert [camel(name) for name in ("a", "a_bc_d", "aB", "_responseJsonSchema")] == [
         "a", "aBcD", "aB", "_responseJsonSchema",
     ]  # fmt: skip
@@ -169,6 +174,8 @@ def test_schemas() -> None:
         ({"generationConfig": {"responseModalities": ["AUDIO"]}}, "generationConfig.responseModalities"),
         ({"generationConfig": {"responseMimeType": "image/png"}}, "generationConfig.responseMimeType"),
         ({"generationConfig": {"responseMimeType": "text/x.enum"}}, "generationConfig.responseSchema"),
+        *(({"generationConfig": {"responseMimeType": "text/x.enum", "responseSchema": {"enum": texts}}},
+           "generationConfig.responseSchema") for texts in ([], "a", [1], ["a "], ["a\nb"], ["a\u2028b"])),
         ({"generationConfig": {"thinkingConfig": {"thinkingLevel": "huge"}}},
          "generationConfig.thinkingConfig.thinkingLevel"),
         ({"toolConfig": {"functionCallingConfig": {"mode": "SOME"}}},

@@ -60,7 +60,10 @@ def test_formats(body: dict[str, Any], expected: tuple[str, str]) -> None:
         ({"guided_json": NUMBER, "response_format": {"type": "json_object"}}, "guided_json"),
         ({"structured_outputs": {"regex": 5}}, "structured_outputs.regex"),
         ({"structured_outputs": {"json": 5}}, "structured_outputs.json"),
-        ({"structured_outputs": {"choice": [" a"]}}, "structured_outputs.choice"),
+        *(
+            ({"structured_outputs": {"choice": [text]}}, "structured_outputs.choice")
+            for text in (" a", "a\n", "a\nb", "a\rb", "a\u2028b")
+        ),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
         ({"structured_outputs": "json"}, "structured_outputs"),
         ({"grammar": 'root ::= "a"', "guided_regex": "a"}, "grammar"),
