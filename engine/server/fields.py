@@ -12,13 +12,16 @@ from engine.server.failure import ApiError, bad_request
 
 
 class Fields:
-    """The fields of a JSON object, which stands at `path` of the request."""
+    """The fields of a JSON object, which stands at `path` of the request. `sent` has, for fields that are
+    renamed here, the names that the client sent.
+    """
 
-    def __init__(self, values: Mapping[str, Any], path: str = "") -> None:
-        self._values, self._path = values, path
+    def __init__(self, values: Mapping[str, Any], path: str = "", sent: Mapping[str, str] = {}) -> None:
+        self._values, self._path, self._sent = values, path, sent
 
     def place(self, name: str) -> str:
         """The field's place in the request, such as "messages[0].role"."""
+        name = self._sent.get(name, name)
         return f"{self._path}.{name}" if self._path else name
 
     def get(self, name: str) -> Any:
@@ -26,9 +29,11 @@ class Fields:
         return self._values.get(name)
 
     def renamed(self, names: Mapping[str, str]) -> Fields:
-        """The fields, also under the second of each two names."""
-        more = {new: self.get(old) for old, new in names.items() if self.get(old) is not None}
-        return self.changed(more)
+        """The fields, also under the second of each two names; errors name the first."""
+        given = {new: old for old, new in names.items() if self.get(old) is not None}
+        more = {new: self.get(old) for new, old in given.items()}
+        sent = {new: self._sent.get(old, old) for new, old in given.items()}
+        return Fields({**self._values, **more}, self._path, {**self._sent, **sent})
 
     def items(self) -> Iterable[tuple[str, Any]]:
         """All fields, with their names."""
@@ -36,7 +41,7 @@ class Fields:
 
     def changed(self, values: Mapping[str, Any]) -> Fields:
         """The fields, of which some have other values."""
-        return Fields({**self._values, **values}, self._path)
+        return Fields({**self._values, **values}, self._path, self._sent)
 
     def wrong(self, name: str, expected: str) -> ApiError:
         """The error for a field that is not as `expected`."""

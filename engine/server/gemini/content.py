@@ -87,7 +87,8 @@ async def count_tokens(service: Service, exchange: Exchange) -> Mapping[str, Any
     """How many tokens the prompt of a request has."""
     fields = object_of(Fields(await exchange.read()))
     model = model_of(service, exchange)
-    (request, *_) = asked_of(part_of(fields, "generateContentRequest") or fields, model, 1).requests
+    fields = part_of(fields, "generateContentRequest") or fields
+    (request, *_) = asked_of(fields, model, service.options.bounds.choices).requests
 
     def answer(chat: LocalChat) -> Mapping[str, Any]:
         return {"totalTokens": len(chat.render(request)[1])}

@@ -33,6 +33,8 @@ _CHOICES = {
     "VALIDATED": "auto",
     "MODE_UNSPECIFIED": "auto",
 }
+_SCHEMAS = ("responseSchema", "responseJsonSchema", "_responseJsonSchema")
+"""Fields of `generationConfig` for a schema: the first in Google's form, the others JSON schemas."""
 _OTHER = ("inlineData", "fileData")
 
 
@@ -109,24 +111,23 @@ def _thinking(fields: Fields) -> ThinkingSettings:
 def _constraint(config: Fields) -> ConstraintSettings:
     """The format of the reply: any text, JSON, or one of several texts."""
     kind = config.text("responseMimeType") or "text/plain"
-    schema = json_schema(config.get("responseSchema"))
-    for name in ("responseJsonSchema", "_responseJsonSchema"):
-        schema = config.get(name) if schema is None else schema
+    name = next((name for name in _SCHEMAS if config.get(name) is not None), _SCHEMAS[0])
+    schema = json_schema(config.get(name)) if name == _SCHEMAS[0] else config.get(name)
     if kind == "text/plain":
         return ConstraintSettings()
     if kind == "application/json":
         if schema is None:
             return parameters.constraint(Fields({}), Fields({"type": "json_object"}))
-        requested = Fields({"type": "json_schema", "schema": schema}, "generationConfig.responseSchema")
+        if not isinstance(schema, dict | bool):
+            raise config.wrong(name, "a JSON schema")
+        requested = Fields({"type": "json_schema", "schema": schema})
         return parameters.constraint(Fields({}), requested)
     if kind != "text/x.enum":
         raise config.wrong("responseMimeType", '"text/plain", "application/json" or "text/x.enum"')
     texts = schema.get("enum") if isinstance(schema, dict) else None
     texts = texts if isinstance(texts, list) else []
     if not texts or not all(isinstance(one, str) and is_choice(one) for one in texts):
-        raise config.wrong(
-            "responseSchema", "a schema with an enum of one-line texts without spaces at their ends"
-        )
+        raise config.wrong(name, "a schema with an enum of one-line texts without spaces at their ends")
     return parameters.constraint(Fields({"guided_choice": texts}), None)
 
 

@@ -173,6 +173,10 @@ def test_schemas() -> None:
         ({"cachedContent": "x"}, "cachedContent"),
         ({"generationConfig": {"responseModalities": ["AUDIO"]}}, "generationConfig.responseModalities"),
         ({"generationConfig": {"responseMimeType": "image/png"}}, "generationConfig.responseMimeType"),
+        ({"generationConfig": {"topP": 5}}, "generationConfig.topP"),
+        ({"generationConfig": {"candidateCount": 5}}, "generationConfig.candidateCount"),
+        *(({"generationConfig": {"responseMimeType": "application/json", name: 5}},
+           f"generationConfig.{name}") for name in ("responseSchema", "responseJsonSchema")),
         ({"generationConfig": {"responseMimeType": "text/x.enum"}}, "generationConfig.responseSchema"),
         *(({"generationConfig": {"responseMimeType": "text/x.enum", "responseSchema": {"enum": texts}}},
            "generationConfig.responseSchema") for texts in ([], "a", [1], ["a "], ["a\nb"], ["a\u2028b"])),
@@ -284,7 +288,8 @@ def test_a_function_is_called(served: Served) -> None:
 def test_counts_vectors_and_models(served: Served) -> None:
     expected = ask(served, "/tokenize", {"messages": HELLO}).json["count"]
     assert generate(served, "countTokens").json == {"totalTokens": expected}
-    nested = ask(served, "/v1beta/models/tiny:countTokens", {"generateContentRequest": {"contents": HI}}).json
+    whole = {"contents": HI, "generationConfig": {"candidateCount": 2}}
+    nested = ask(served, "/v1beta/models/tiny:countTokens", {"generateContentRequest": whole}).json
     assert nested == {"totalTokens": expected}
     vector = ask(served, "/v1/embeddings", {"input": "Hello", "dimensions": 4}).json["data"][0]["embedding"]
     one = {"content": {"parts": [{"text": "Hello"}]}, "output_dimensionality": 4}

@@ -95,9 +95,18 @@ def test_guidance_and_drafting() -> None:
         assert parameters.speculation(Fields(body)).method == method
 
 
+def test_errors_name_what_was_sent() -> None:
+    with pytest.raises(ApiError, match='tfs is "x", but a number from 0 to 1 was expected') as caught:
+        parameters.sampler(by_our_names(Fields({"tfs": "x"}, "options")), {})
+    assert caught.value.failure.param == "options.tfs"
+    with pytest.raises(ApiError, match='tfs_z is "x"'):
+        parameters.sampler(by_our_names(Fields({"tfs": 0.5, "tfs_z": "x"})), {})
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
+        ({"custom_token_bans": "5, x"}, "custom_token_bans"),
         ({"banned_tokens": "5, x"}, "banned_tokens"),
         ({"allowed_tokens": "-5"}, "allowed_tokens"),
         ({"dry_sequence_breakers": "[", "dry_multiplier": 1}, "dry_sequence_breakers"),
