@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from engine.constraint.filter import Filter
     from engine.generator.dynamic import DynamicGenerator
     from engine.models.dense import Dense
+    from engine.text.template.reasoning import Tag
     from engine.text.tokenizer.tokenizer import Tokenizer
 
 _ID = attrgetter("id")
@@ -95,6 +96,11 @@ class LocalChat:
     def template(self) -> ChatTemplate:
         """The template of requests without adapters of their own."""
         return self._texts.of(self.adapters.usual).template
+
+    @property
+    def thinking(self) -> tuple[Tag, ...]:
+        """The tags that the model may think in, for requests without adapters of their own."""
+        return self._texts.of(self.adapters.usual).thinking
 
     def _text(self, request: ChatRequest) -> ChatText:
         return self._texts.of(self.adapters.chosen(request.adapters.adapters))

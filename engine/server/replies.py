@@ -156,7 +156,7 @@ def _crossing(chat: LocalChat, event: ChatEvent, logprobs: int | None) -> Iterat
         yield Reading(event.done, event.total, event.cached)
     elif isinstance(event, Rendered):
         end = chat.tokenizer.decode(event.ids[-_TAG_TOKENS:], skip_special=False).rstrip()
-        opened = next((close for open, close in chat.info.thinking if end.endswith(open)), "")
+        opened = next((close for open, close in chat.thinking if end.endswith(open)), "")
         yield Prompted(event.ids, opened)
     else:
         yield Waiting()

@@ -124,10 +124,12 @@ class Drafters:
         make: Callable[..., DraftModel] = partial(MtpDrafter, tails=self._tails) if head else DraftModel
         if self._assistant is not None:
             make = partial(AssistantDrafter, assistant=self._assistant)
+        # with adapters, the model may have fewer tokens than its tokenizer
+        known = min(self._vocabulary, self._cache.model.config.vocab_size)
         model = make(
             self._draft_cache or self._cache,
             lambda: Sampler(own, params.seed, params.tables, races=params.races),
-            vocabulary=self._vocabulary, threshold=self.threshold, stop=stop,
+            vocabulary=known, threshold=self.threshold, stop=stop,
         )  # fmt: skip
         return Drafting(model, self._draft_length(settings))
 

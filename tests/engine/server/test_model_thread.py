@@ -24,8 +24,9 @@ class FakeChat:
 
     context_length = 64
     adapters = SimpleNamespace(usual=(("a", 0.5),))
+    thinking = (("<t>", "</t>"),)
     info = SimpleNamespace(
-        thinking=(("<t>", "</t>"),), opens_thought="</t>", defaults=(("top_k", 3.0),), architecture="llama",
+        thinking=(("<u>", "</u>"),), opens_thought="</t>", defaults=(("top_k", 3.0),), architecture="llama",
         format="gguf", quantisation="Q8_0",
     )  # fmt: skip
 

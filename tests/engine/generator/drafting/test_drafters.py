@@ -133,6 +133,16 @@ def test_a_draft_model_of_its_owner() -> None:
     assert asked(drafters, "ngram", draft_tokens=4)[1] is free
 
 
+def test_no_token_is_drafted_that_the_model_with_its_adapters_lacks() -> None:
+    cache: Any = Cache(1000)
+    draft: Any = Cache(100)
+    drafters = Drafters(cache, 50)
+    drafters.set_model(draft.model, draft)
+    assert asked(drafters, "model")[0]._shared == 50
+    cache.model.config.vocab_size = 40
+    assert asked(drafters, "model")[0]._shared == 40
+
+
 def test_a_draft_samples_as_the_reply_without_steps_that_learn_or_are_random(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

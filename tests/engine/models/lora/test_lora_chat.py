@@ -13,6 +13,7 @@ from engine.chat.local import LocalChat
 from engine.chat.opening import finished, open_chat
 from engine.core import ChatRequest, Done, Message, Text
 from engine.errors import BadSetting
+from engine.server.replies import Prompted, chat_work
 from engine.settings import (
     AdapterSettings,
     CacheSettings,
@@ -118,6 +119,23 @@ def test_template_alone(tmp_path: Path) -> None:
     asked = ChatRequest(REQUEST.messages, adapters=AdapterSettings((str(tmp_path / "a"),)))
     assert own.render(asked)[0] == "tell me a story?"
     own.close()
+
+
+def test_tags_of_thoughts(tmp_path: Path) -> None:
+    """The server separates what is written in the tags of the template of its adapters."""
+    write(tmp_path / "a", changed(TINY, 307)[0], CONFIG)
+    (tmp_path / "a" / "chat_template.jinja").write_text(
+        "{% if false %}</monologue>{% endif %}{{ messages[0]['content'] }}<monologue>"
+    )
+    chat, tag = opened(write_gguf(tmp_path / "m.gguf", TINY, "F32")), ("<monologue>", "</monologue>")
+    assert tag not in chat.thinking
+    for _loading in chat.adapters.make_usual((str(tmp_path / "a"),)):
+        pass
+    assert tag in chat.thinking
+    asked = ChatRequest(REQUEST.messages, stops=StopSettings(max_tokens=2), report_prompt=True)
+    events = chat_work(asked, None)(chat, threading.Event())
+    assert [event.opened for event in events if isinstance(event, Prompted)] == [tag[1]]
+    chat.close()
 
 
 def test_tokenizer_of_another_model(tmp_path: Path) -> None:
