@@ -233,8 +233,8 @@ def _bad(path: Path, name: str, value: object, example: str) -> BadCheckpoint:
     if value is None:
         return BadCheckpoint(
             _(
-                "{path} does not give {name}, which the file of a Mistral model has; download it again, or "
-                "get the variant with a config.json.",
+                "{path} does not give {name}, so it is incomplete; download it again, or get the variant "
+                "with a config.json.",
                 path=path,
                 name=name,
             )

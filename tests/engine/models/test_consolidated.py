@@ -133,7 +133,7 @@ def test_the_part_for_pictures_is_left_out(folder_of: Callable[[Case], Path], tm
 
 
 BAD: tuple[tuple[dict[str, Any], type[EngineError], str], ...] = (
-    ({"dim": None}, BadCheckpoint, r"params\.json does not give dim, which the file of a Mistral model has"),
+    ({"dim": None}, BadCheckpoint, r"params\.json does not give dim, so it is incomplete"),
     ({"n_layers": "many"}, BadCheckpoint, r"n_layers is 'many', but a value such as 32 was expected"),
     ({"n_heads": 0}, BadCheckpoint, "n_heads is 0, but a value such as 32"),
     ({"n_kv_heads": True}, BadCheckpoint, "n_kv_heads is True, but a value such as 32"),
