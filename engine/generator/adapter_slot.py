@@ -81,9 +81,9 @@ class AdapterSlot:
     ) -> Generator[Loading, None, None]:
         """Put exactly these adapters (path, strength) on the model. No sequence may be open.
 
-        Raises `BadSetting`, `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel` with the model as before,
-        `Cancelled` when `stop` was set, and `DeviceLost` where a GPU's kernels that only adapters need are
-        wrong.
+        Raises `BadSetting`, `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel`, `Cancelled` when `stop`
+        was set, and `DeviceLost` where a GPU's kernels that only adapters need are wrong. The model is as
+        before then, and when this is closed before its end.
         """
         from engine.models.lora.apply import apply_adapters
         from engine.models.proof.first_use import prove_again
@@ -97,10 +97,14 @@ class AdapterSlot:
             if stop is not None and stop.is_set():
                 raise Cancelled(_("Loading the adapters was stopped."))
             opened.append((open_adapter(path), strength))
-        apply_adapters(self._cache.model, opened)
-        yield from self._cache.model.prepare(self._cache.store.dtype)
-        yield from prove_again(self._cache.model)
-        self._cache.record_again(_key(adapters))
+        put_back = apply_adapters(self._cache.model, opened)
+        try:
+            yield from self._cache.model.prepare(self._cache.store.dtype)
+            yield from prove_again(self._cache.model)
+            self._cache.record_again(_key(adapters))
+        except BaseException:
+            put_back()
+            raise
 
 
 def _key(adapters: Sequence[tuple[str, float]]) -> str:

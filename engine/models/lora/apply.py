@@ -5,7 +5,7 @@ The weights stay unchanged: adapters are added to the pass, which must then be r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -70,9 +70,9 @@ class _Sums:
         return self.made.setdefault(key, _Sum(linear, rows))
 
 
-def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> None:
+def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> Callable[[], None]:
     """Replace the model's adapters by these, each scaled by its strength: what an adapter changes of a matrix
-    or of a bias is multiplied by it.
+    or of a bias is multiplied by it. Returns what puts the adapters back that it had before.
 
     Programs that are already recorded do not change. Raises `BadSetting` for an adapter of another model, and
     the errors of `open_checkpoint` where the model's weights must be read again and cannot; leaves the model
@@ -101,6 +101,7 @@ def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> N
             _add_tokens(model, slots, adapter, module, strength, sums)
     for made in sums.made.values():
         _finish(model, made)
+    put_back = _kept(model)
     for old_changes in model.adapted:
         old_changes.clear()
     model.adapted = [made.linear.adapters for made in sums.made.values()]
@@ -110,6 +111,23 @@ def apply_adapters(model: Model, adapters: Sequence[tuple[Adapter, float]]) -> N
         changes.weight, changes.factors = made.changes.weight, made.changes.factors
         changes.bias = made.changes.bias
         changes.pairs += made.changes.pairs
+    return put_back
+
+
+def _kept(model: Model) -> Callable[[], None]:
+    """What puts back the changes and the vocabulary that the model has now."""
+    adapted, config = model.adapted, model.config
+    before = [replace(changes, pairs=[*changes.pairs]) for changes in adapted]
+
+    def put_back() -> None:
+        for changes in model.adapted:
+            changes.clear()
+        for changes, old in zip(adapted, before, strict=True):
+            changes.weight, changes.factors, changes.bias = old.weight, old.factors, old.bias
+            changes.pairs += old.pairs
+        model.adapted, model.config = adapted, config
+
+    return put_back
 
 
 def _ordered(slot: Slot) -> Iterator[tuple[Linear, Order | tuple[Order | slice, Order] | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from engine.chat.local import LocalChat
 from engine.chat.opening import finished, open_chat
-from engine.core import ChatRequest, Done, Message, Text
+from engine.core import ChatRequest, Done, Loading, Message, Text
 from engine.errors import BadSetting
 from engine.server.replies import Prompted, chat_work
 from engine.settings import (
@@ -135,6 +136,34 @@ def test_tags_of_thoughts(tmp_path: Path) -> None:
     asked = ChatRequest(REQUEST.messages, stops=StopSettings(max_tokens=2), report_prompt=True)
     events = chat_work(asked, None)(chat, threading.Event())
     assert [event.opened for event in events if isinstance(event, Prompted)] == [tag[1]]
+    chat.close()
+
+
+def test_stopped_while_kernels_are_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The adapters before stay, with their vocabulary, also in passes that are recorded later."""
+    for name, size in (("a", 311), ("b", 320)):
+        write(tmp_path / name, changed(TINY, size)[0], CONFIG)
+    chat = opened(write_gguf(tmp_path / "m.gguf", TINY, "F32"))
+    cache, model = chat.generator.cache, chat.generator.model
+
+    def preparing(_dtype: str) -> Iterator[Loading]:
+        yield Loading("kernels", 0, 1)
+
+    for before, size in ((), 307), ((str(tmp_path / "a"),), 311):
+        expected = reply(chat, *before)[0]
+        key = cache.key
+        with monkeypatch.context() as patched:
+            patched.setattr(model, "prepare", preparing)
+            steps = chat.adapters.apply(((str(tmp_path / "b"), 1.0),))
+            while next(steps).stage != "kernels":
+                pass
+            assert model.config.vocab_size == 320
+            steps.close()
+        assert (model.config.vocab_size, cache.key) == (size, key)
+        cache.record_again(f"{key} again")
+        cache.key = key
+        cache.table.forget()
+        assert reply(chat, *before)[0] == expected
     chat.close()
 
 
