@@ -229,11 +229,13 @@ class LocalChat:
         return len(self.tokenizer.encode(text))
 
     def size(self, request: ChatRequest) -> PromptSize:
-        """The length of a request's whole prompt. Raises `BadTemplate`."""
+        """The length of a request's whole prompt. Raises `BadTemplate`, and what opening the files of its
+        adapters raises.
+        """
         return self._text(request).prompts.size(request)
 
     def render(self, request: ChatRequest) -> tuple[str, list[int]]:
-        """The text and the ids of a request's whole prompt. Raises `BadTemplate`."""
+        """The text and the ids of a request's whole prompt. Raises as `size`."""
         continued = request.continue_last
         return self._text(request).prompts.rendered(
             request.messages,
