@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 from desktop.services.composer.pictures import ReadPicture, is_picture, read_picture
@@ -29,10 +29,12 @@ def read_files(paths: Sequence[Path], stop: threading.Event) -> Generator[Read |
     other jobs of the thread have their turn.
     """
     for path in paths:
+        if stop.is_set():
+            return
         until = time.monotonic() + LONGEST_S
         reading = _begun(path, stop)
-        while not reading.done():
-            if stop.wait(_LOOK_S):
+        while not wait([reading], _LOOK_S).done:
+            if stop.is_set():
                 return
             if time.monotonic() > until:
                 break

@@ -142,6 +142,16 @@ def test_after_a_while_it_is_given_up_and_the_next_is_read(
     assert [held.attachment.name for held in files.held(here)] == ["good.txt"]
 
 
+def test_files_that_answer_are_not_waited_for(dead: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 files took ten seconds."""
+    monkeypatch.setattr(attachment_reading, "_LOOK_S", 20.0)
+    good, stop = dead.with_name("good.txt"), threading.Event()
+    reading = attachment_reading.read_files([good] * 3, stop)
+    assert [next(reading), next(reading)] == [Attachment("good.txt", "good")] * 2
+    stop.set()
+    assert list(reading) == []
+
+
 def test_what_reading_raises_is_reported(
     harness: Harness, files: AttachmentService, dead: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
