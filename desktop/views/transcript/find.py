@@ -48,6 +48,11 @@ def _searched(row: Row) -> str:
     return plain(row) if row.kind in _SEARCHED else ""
 
 
+def _state(row: Row) -> tuple[object, ...]:
+    """What the searched text of a row depends on."""
+    return row.kind, row.revision, row.item, row.open, row.until
+
+
 def attached_text(row: Row) -> str:
     """The text of the attached file of a row."""
     files, _ = split(row.source)
@@ -207,11 +212,20 @@ class Finding(QObject):
         """The searched text without case. It is made again only if the row has changed: of a chat of
         thousands of messages, that takes a tenth of a second.
         """
-        state = (row.kind, row.revision, row.item, row.open, row.until)
+        state = _state(row)
         known = self._words.get(row)
         if known is None or known[0] != state:
             known = self._words[row] = state, _searched(row).casefold()
         return known[1]
+
+    def _shows(self, row: Row) -> bool:
+        """Whether what is shown of a whole message has the words, not its Markdown alone; only that is
+        searched from now on.
+        """
+        rows = self._parts.messages.split_rows(row.item.id)
+        words = "\n".join(map(_searched, rows)).casefold()
+        self._words[row] = _state(row), words
+        return self._query.casefold() in words
 
     @Slot(int)
     def _move(self, step: int) -> None:
@@ -264,13 +278,22 @@ class Finding(QObject):
         """Give the message of the current match rows of its own, one of which has the match then; where only
         its Markdown had the words, the next match is the current one.
         """
-        while self._present is not None and self._present[0].kind is RowKind.WHOLE:
-            row, number = self._present
-            self._parts.messages.finish(row.item.id)
-            self._collect()
-            inside = [place for place in self._places if place[0].item is row.item]
-            others = [*(place for place in self._places if place[0].index > row.index), *self._places]
-            self._present = next(iter(inside[min(number, len(inside) - 1) :] or others), None)
+        if self._present is None or self._present[0].kind is not RowKind.WHOLE:
+            return
+        at, without = self._places.index(self._present), set[Row]()
+        places, self._present = [*self._places[at:], *self._places[:at]], None
+        for row, number in places:
+            if row.kind is not RowKind.WHOLE:
+                self._present = row, number
+                break
+            if row not in without and self._shows(row):
+                self._parts.messages.finish(row.item.id)
+                self._collect()
+                inside = [place for place in self._places if place[0].item is row.item]
+                self._present = inside[min(number, len(inside) - 1)] if inside else None
+                return
+            without.add(row)
+        self._collect()
 
     def _peek(self, row: Row, line: str) -> None:
         if row.peek != line:

@@ -211,6 +211,13 @@ class MessageList:
         position = self._numbers.get(message_id)
         return self.all[position].rows if position is not None else ()
 
+    def split_rows(self, message_id: int) -> Sequence[Row]:
+        """The rows of a message; for a whole one those that it would have, which stay unseen. Raises KeyError
+        when it is not here.
+        """
+        message = self.message(message_id)
+        return (self._split_copy(message) if message.whole else message).rows
+
     def copied(self, first: Row, last: Row) -> str:
         """The Markdown source from the row `first` to the row `last`, with an empty line between messages."""
         parts: list[str] = []
@@ -230,11 +237,15 @@ class MessageList:
         """What is copied of a message; a whole one may hide thoughts, which only its own rows tell."""
         text, opened = message.item.text, message.item.opened
         if message.whole and (opened or any(mark in text for tag in self.tags for mark in tag)):
-            message = MessageRows(message.item, self.tags, self._unfolded)
-            _take_all(message)
-            message.sync()
+            message = self._split_copy(message)
             high = len(message.rows) - 1
         return message.copied(low, high)
+
+    def _split_copy(self, message: MessageRows) -> MessageRows:
+        made = MessageRows(message.item, self.tags, self._unfolded)
+        _take_all(made)
+        made.sync()
+        return made
 
     def _start(self, position: int) -> int:
         """The index of the first row of the message at `position`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from PySide6.QtCore import Qt
@@ -11,9 +12,11 @@ from pytestqt.qtbot import QtBot
 
 from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript import find
+from desktop.views.transcript.find import Finding
 from desktop.views.transcript.intake import STEP_LINES
+from desktop.views.transcript.message_list import MessageList
 from desktop.views.transcript.message_rows import MessageRows
-from desktop.views.transcript.rows import RowKind
+from desktop.views.transcript.rows import Row, RowKind
 from tests.desktop.views.transcript.conftest import Show
 from tests.desktop.views.transcript.test_find import open_bar
 
@@ -142,6 +145,31 @@ def test_words_that_only_the_markdown_has_lead_to_another_match(show: Show, qtbo
     found.box.setText("needle")  # pasted: a key at a time, the search would begin anew
     row, _number = view.finding._present
     assert (row.text, found.count.text()) == ("A needle.", "1 of 1")
+
+
+def test_words_that_only_the_markdown_of_a_whole_chat_has_are_sought_once(
+    show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2,000 replies with code in Python, searched for "python", stopped the window for nine seconds."""
+    view, _ = show([MessageItem(n, "assistant", f"```needle\ncode {n}\n```") for n in range(1, COUNT + 1)])
+    found, before, asked, collected = open_bar(view, ""), whole(view), list[int](), list[int]()
+    split_rows, collect = MessageList.split_rows, Finding._collect
+
+    def counted(messages: MessageList, message_id: int) -> Sequence[Row]:
+        asked.append(message_id)
+        return split_rows(messages, message_id)
+
+    def counting(finding: Finding) -> None:
+        collected.append(1)
+        collect(finding)
+
+    monkeypatch.setattr(MessageList, "split_rows", counted)
+    monkeypatch.setattr(Finding, "_collect", counting)
+    for words in ("need", "needle"):
+        found.box.setText(words)
+        assert found.count.text() == "No matches"
+    assert sorted(asked) == before == whole(view)
+    assert len(collected) <= 4
 
 
 def test_matches_in_whole_messages_are_counted_and_gone_to(show: Show, qtbot: QtBot) -> None:
