@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
 
-from desktop.services.composer.pictures import ReadPicture, is_picture, read_picture
+from desktop.services.composer.pictures import ReadPicture, encoded, is_picture, picture_bytes
 from desktop.store.attachments.files import Unreadable, read_attachment
 from desktop.store.attachments.message_format import Attachment
 from engine.printable import one_line
@@ -40,7 +40,7 @@ def read_files(paths: Sequence[Path], stop: threading.Event) -> Generator[Read |
                 break
             yield None
         if reading.done():
-            found = reading.result()
+            found = _decoded(path, reading.result())
             if not (stop.is_set() and isinstance(found, str)):  # a PDF that stopped says that it did
                 yield found
         else:
@@ -51,13 +51,15 @@ def read_files(paths: Sequence[Path], stop: threading.Event) -> Generator[Read |
             )
 
 
-def _begun(path: Path, stop: threading.Event) -> Future[Read | str]:
-    """A file that is read by a thread of its own: nothing ends a call of the system that waits for a disk."""
-    future: Future[Read | str] = Future()
+def _begun(path: Path, stop: threading.Event) -> Future[Attachment | bytes | str]:
+    """A file that is read by a thread of its own: nothing ends a call of the system that waits for a disk. It
+    reads only the bytes of a picture: a thread that decodes one with Qt while the program ends crashes it.
+    """
+    future: Future[Attachment | bytes | str] = Future()
 
     def read() -> None:
         try:
-            future.set_result(read_picture(path, stop) if is_picture(path) else read_attachment(path, stop))
+            future.set_result(picture_bytes(path) if is_picture(path) else read_attachment(path, stop))
         except Unreadable as error:
             future.set_result(str(error))
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is taken
@@ -65,3 +67,14 @@ def _begun(path: Path, stop: threading.Event) -> Future[Read | str]:
 
     threading.Thread(target=read, name="attachment", daemon=True).start()
     return future
+
+
+def _decoded(path: Path, found: Attachment | bytes | str) -> Read | str:
+    """What was read; of the bytes of a picture the picture, or a sentence why it cannot be attached."""
+    if not isinstance(found, bytes):
+        return found
+    name = one_line(path.name)
+    try:
+        return ReadPicture(name, encoded(found, name))
+    except Unreadable as error:
+        return str(error)

@@ -4,7 +4,6 @@ left of a file: no place, no camera, no comment. These functions take long, so t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from engine.platform.regular_file import regular_file
 from engine.printable import one_line
 from engine.words import _
 
-__all__ = ["LONGEST_SIDE", "MOST_BYTES", "ReadPicture", "encoded", "is_picture", "read_picture", "shrunk"]
+__all__ = ["LONGEST_SIDE", "MOST_BYTES", "ReadPicture", "encoded", "is_picture", "picture_bytes", "shrunk"]
 
 LONGEST_SIDE = 2048
 """Pixels: larger pictures are shrunk by servers anyway."""
@@ -51,17 +50,21 @@ def is_picture(path: Path) -> bool:
         return False
 
 
-def read_picture(path: Path, stop: threading.Event) -> ReadPicture:
-    """The picture in a file. Raises `Unreadable`."""
-    name = one_line(path.name)
+def picture_bytes(path: Path) -> bytes:
+    """The bytes of a file for `encoded`, of a larger one the first `MOST_FILE_BYTES` + 1. Raises
+    `Unreadable`.
+    """
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_FILE_BYTES + 1)
+            return file.read(MOST_FILE_BYTES + 1)
     except OSError as error:
         raise Unreadable(
-            _("“{path}” cannot be read: {strerror}.", path=name, strerror=error.strerror or error)
+            _(
+                "“{path}” cannot be read: {strerror}.",
+                path=one_line(path.name),
+                strerror=error.strerror or error,
+            )
         ) from error
-    return ReadPicture(name, encoded(data, name))
 
 
 def encoded(data: bytes, name: str) -> StoredPicture:

@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PySide6.QtWidgets import QApplication
 
 from desktop.services.composer import attachment_reading
 from desktop.services.composer.attachments import AttachmentService
+from desktop.services.composer.pictures import ReadPicture, encoded
 from desktop.store.attachments.files import read_attachment
 from desktop.store.attachments.message_format import Attachment, message_text
+from desktop.store.attachments.pictures import StoredPicture
+from tests.desktop.picture_files import drawn, saved
 from tests.desktop.services.conftest import Harness
 
 NOTE = Attachment("note.txt", "one two three four five")
@@ -150,6 +154,23 @@ def test_files_that_answer_are_not_waited_for(dead: Path, monkeypatch: pytest.Mo
     assert [next(reading), next(reading)] == [Attachment("good.txt", "good")] * 2
     stop.set()
     assert list(reading) == []
+
+
+def test_pictures_are_decoded_by_the_thread_that_is_waited_for(
+    qapp: QApplication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that decoded with Qt at the end of the program crashed it."""
+    (tmp_path / "a.png").write_bytes(saved(drawn()))
+    threads: list[str] = []
+
+    def decode(data: bytes, name: str) -> StoredPicture:
+        threads.append(threading.current_thread().name)
+        return encoded(data, name)
+
+    monkeypatch.setattr(attachment_reading, "encoded", decode)
+    found = [each for each in attachment_reading.read_files([tmp_path / "a.png"], threading.Event()) if each]
+    assert threads == [threading.current_thread().name]
+    assert [each.name for each in found if isinstance(each, ReadPicture)] == ["a.png"]
 
 
 def test_what_reading_raises_is_reported(
