@@ -24,6 +24,7 @@ _NEAR = 60
 _AS_WRITTEN = (RowKind.CODE, RowKind.BUBBLE, RowKind.TOKENS, RowKind.MATH, RowKind.NOTICE)
 _SEARCHED = (*_AS_WRITTEN, RowKind.TEXT, RowKind.TABLE, RowKind.WHOLE)
 _LINK = re.compile(r"(?<!!)\[([^\[\]]*)\]\([^()\s]*\)")
+_FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,})(?P<words>[^`\n]*)$", re.MULTILINE)
 _MARKS = re.compile(
     r"(?=[*~_`#\\])"  # most characters are none of these: to look at one class first is faster
     r"(?:\*{1,3}|~~|(?<!\w)_{1,3}|_{1,3}(?!\w)|`+|^#{1,6} +|\\(?=[!-/:-@\[-`{-~]))",
@@ -33,18 +34,42 @@ _MARKS = re.compile(
 
 def plain(row: Row) -> str:
     """Approximately the text that a row shows: Markdown without its markup."""
-    return row.text if row.kind in _AS_WRITTEN else _MARKS.sub("", _LINK.sub(r"\1", row.text))
+    return row.text if row.kind in _AS_WRITTEN else _plain(row.text)
+
+
+def _plain(text: str) -> str:
+    return _MARKS.sub("", _LINK.sub(r"\1", text))
+
+
+def _without_languages(text: str) -> str:
+    """Markdown without the words after the fences that begin blocks of code. They are not shown, and "python"
+    would be found in most replies with code, to no avail.
+    """
+    if "```" not in text:
+        return text
+    begun = 0
+
+    def cut(fence: re.Match[str]) -> str:
+        nonlocal begun
+        if not begun:
+            begun = len(fence["marks"])
+            return fence["marks"]
+        if len(fence["marks"]) >= begun and not fence["words"].strip():
+            begun = 0
+        return fence[0]
+
+    return _FENCE.sub(cut, text)
 
 
 def _searched(row: Row) -> str:
     """The text that is searched; empty for rows without any."""
     if row.kind is RowKind.THOUGHT:
         hidden = row.item.text[row.start + len(row.source) : row.until or None]
-        return "" if row.open else _MARKS.sub("", _LINK.sub(r"\1", hidden))
+        return "" if row.open else _plain(hidden)
     if row.kind is RowKind.ATTACHMENT:
         return attached_text(row)
-    if row.kind is RowKind.WHOLE and row.item.role == "user":
-        return row.text
+    if row.kind is RowKind.WHOLE:
+        return row.text if row.item.role == "user" else _plain(_without_languages(row.text))
     return plain(row) if row.kind in _SEARCHED else ""
 
 

@@ -134,24 +134,24 @@ def test_a_match_far_down_in_a_long_whole_message_is_gone_to(show: Show, qtbot: 
 
 def test_words_that_only_the_markdown_has_lead_to_another_match(show: Show, qtbot: QtBot) -> None:
     items = chat()
-    items[349] = MessageItem(350, "assistant", "```needle\ncode\n```")
-    items[9] = MessageItem(10, "assistant", "A needle.")
+    items[349] = MessageItem(350, "assistant", "Above.\n\n---\n\nBelow.")
+    items[9] = MessageItem(10, "assistant", "A --- B")
     view, _ = show(items)
     bar = view.verticalScrollBar()
     bar.setValue(bar.maximum() // 2)
     view.flush()
     assert {10, 350} <= set(whole(view))
     found = open_bar(view, "")
-    found.box.setText("needle")  # pasted: a key at a time, the search would begin anew
+    found.box.setText("---")  # pasted: a key at a time, the search would begin anew
     row, _number = view.finding._present
-    assert (row.text, found.count.text()) == ("A needle.", "1 of 1")
+    assert (row.text, found.count.text()) == ("A --- B", "1 of 1")
 
 
 def test_words_that_only_the_markdown_of_a_whole_chat_has_are_sought_once(
     show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """2,000 replies with code in Python, searched for "python", stopped the window for nine seconds."""
-    view, _ = show([MessageItem(n, "assistant", f"```needle\ncode {n}\n```") for n in range(1, COUNT + 1)])
+    """2,000 such messages stopped the window for nine seconds."""
+    view, _ = show([MessageItem(n, "assistant", f"Above {n}\n\n----\n\nBelow") for n in range(1, COUNT + 1)])
     found, before, asked, collected = open_bar(view, ""), whole(view), list[int](), list[int]()
     split_rows, collect = MessageList.split_rows, Finding._collect
 
@@ -165,11 +165,24 @@ def test_words_that_only_the_markdown_of_a_whole_chat_has_are_sought_once(
 
     monkeypatch.setattr(MessageList, "split_rows", counted)
     monkeypatch.setattr(Finding, "_collect", counting)
-    for words in ("need", "needle"):
+    for words in ("---", "----"):
         found.box.setText(words)
         assert found.count.text() == "No matches"
     assert sorted(asked) == before == whole(view)
     assert len(collected) <= 4
+
+
+def test_the_language_of_code_in_whole_messages_is_no_match(show: Show, qtbot: QtBot) -> None:
+    """It is not shown; what a block of code has is, also where it looks like the beginning of another."""
+    items = [MessageItem(n, "assistant", f"```needle\ncode {n}\n```\n\nEnd.") for n in range(1, COUNT + 1)]
+    items[9] = MessageItem(10, "assistant", "````md\n```needle\n```\n````")
+    items[19] = MessageItem(20, "assistant", "```a\ncode\n```\n\nA needle.\n\n```needle\ncode\n```")
+    view, _ = show(items)
+    before = whole(view)
+    found = open_bar(view, "")
+    found.box.setText("needle")
+    assert found.count.text() == "1 of 2"
+    assert len(set(before) - set(whole(view))) < 40  # those around the match
 
 
 def test_matches_in_whole_messages_are_counted_and_gone_to(show: Show, qtbot: QtBot) -> None:
@@ -218,13 +231,13 @@ def test_a_key_strips_the_markup_of_no_row_again(
     show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stripped: list[object] = []
-    plain = find.plain
+    searched = find._searched
 
     def counting(row):  # type: ignore[no-untyped-def]
         stripped.append(row)
-        return plain(row)
+        return searched(row)
 
-    monkeypatch.setattr(find, "plain", counting)
+    monkeypatch.setattr(find, "_searched", counting)
     view, model = show(chat())
     bar = open_bar(view, "w")
     assert len(stripped) >= COUNT // 2
