@@ -26,8 +26,8 @@ NUMBERS_AT = {
 """Where the fp16 numbers of each block type are in its block; all other bytes may be anything."""
 FALLBACK_TYPES = ("NVFP4",)
 """Types that are dequantised to F16 when nothing has made another type of them before."""
-WEIGHT_TYPES = (*NUMBERS_AT, "F32", "F16", "BF16")
-"""Every type with a layout of its own, and one that is dequantised at load."""
+WEIGHT_TYPES = (*(kind for kind in NUMBERS_AT if kind not in FALLBACK_TYPES), "F32", "F16", "BF16")
+"""Every type with a layout of its own."""
 
 SLOW_TYPES = (
     "Q4_0", "Q5_1", "Q3_K", "Q5_K", "IQ4_NL", "TQ1_0", "TQ2_0", "IQ3_XXS", "IQ2_XS", "IQ2_XXS", "IQ1_M",
