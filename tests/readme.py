@@ -71,11 +71,11 @@ def formats() -> str:
         name = NVFP4_PAIRS.name if format.name == "NVFP4" else format.name
         assert name in weight_layout_for(name).types or format in TWO_BIT_FORMATS
         codes = format.name.startswith(("IQ1", "IQ2", "IQ3"))
-        how = "as 3 bits a weight (IQ1, IQ2) or 4" if codes else "as they are"
+        how = "unpacked to 3 bits a weight (IQ1, IQ2) or to 4" if codes else "as they are"
         kept.setdefault(how, []).append(format.name)
-    rows = [f"- GGUF {how}: {', '.join(names)}." for how, names in kept.items()]
-    rows[0] = rows[0].replace("GGUF", "GGUF, single or split, held in memory", 1)
-    rows.append(f"- Folders: plain, {', '.join(f'`{name}`' for name in METHODS)}.")
+    rows = [f"- GGUF, {how}: {', '.join(names)}." for how, names in kept.items()]
+    rows[0] = rows[0].replace("GGUF,", "GGUF, single or split, held in memory", 1)
+    rows.append(f"- Folders: floats, {', '.join(f'`{name}`' for name in METHODS)}.")
     return "\n".join(_wrapped(row, "  ") for row in rows)
 
 

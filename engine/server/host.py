@@ -24,8 +24,8 @@ Work = Callable[[LocalChat, threading.Event], Generator[Any, None, None]]
 @dataclass(frozen=True, slots=True)
 class ServedModel:
     """A model that clients may name. `context_length` is 0 unless it is `loaded`; `created` is in seconds
-    since 1970. `thinking` and `opens_thought` are as in `ModelInfo`; `defaults` are the sampler settings of
-    requests that do not say otherwise, `adapters` the (path, strength) of the LoRA adapters of all of them.
+    since 1970. `thinking` is as in `ModelInfo`; `defaults` are the sampler settings of requests that do not
+    say otherwise, `adapters` the (path, strength) of the LoRA adapters of all of them.
     `architecture`, `format` and `quantisation` are as in `ModelInfo`, and empty until it is loaded.
     """
 
@@ -34,7 +34,6 @@ class ServedModel:
     context_length: int = 0
     created: int = 0
     thinking: tuple[tuple[str, str], ...] = ()
-    opens_thought: str = ""
     defaults: tuple[tuple[str, float], ...] = ()
     adapters: tuple[tuple[str, float], ...] = ()
     architecture: str = ""

@@ -165,7 +165,7 @@ class ModelThread:
         self._chat = chat
         info = chat.info
         self._loaded = ServedModel(
-            model, True, chat.context_length, self._created, chat.thinking, info.opens_thought, info.defaults,
+            model, True, chat.context_length, self._created, chat.thinking, info.defaults,
             chat.adapters.usual, info.architecture, info.format, info.quantisation,
         )  # fmt: skip
 

@@ -59,8 +59,8 @@ class EngineThread:
             return ()
         return (
             ServedModel(
-                info.name, True, source.context_length, self._created, info.thinking, info.opens_thought,
-                info.defaults, (), info.architecture, info.format, info.quantisation,
+                info.name, True, source.context_length, self._created, info.thinking, info.defaults, (),
+                info.architecture, info.format, info.quantisation,
             ),
         )  # fmt: skip
 

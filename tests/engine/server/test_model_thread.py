@@ -26,7 +26,7 @@ class FakeChat:
     adapters = SimpleNamespace(usual=(("a", 0.5),))
     thinking = (("<t>", "</t>"),)
     info = SimpleNamespace(
-        thinking=(("<u>", "</u>"),), opens_thought="</t>", defaults=(("top_k", 3.0),), architecture="llama",
+        thinking=(("<u>", "</u>"),), defaults=(("top_k", 3.0),), architecture="llama",
         format="gguf", quantisation="Q8_0",
     )  # fmt: skip
 
@@ -127,9 +127,7 @@ def test_one_model_at_a_time_is_loaded(models: Models) -> None:
     assert models.load("one") == ([Loading("weights", 0, 1)], None)
     first = models.thread.models()[0]
     assert (first.id, first.loaded, first.context_length, first.adapters) == ("one", True, 64, (("a", 0.5),))
-    assert (first.thinking, first.opens_thought, first.defaults) == (
-        (("<t>", "</t>"),), "</t>", (("top_k", 3.0),),
-    )  # fmt: skip
+    assert (first.thinking, first.defaults) == ((("<t>", "</t>"),), (("top_k", 3.0),))
     assert first.created == models.thread.models()[1].created > 1.7e9
     assert models.load("one") == ([], None)  # it is there
     assert len(models.chats) == 1
