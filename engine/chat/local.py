@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -29,6 +29,7 @@ from engine.core import (
     Rendered,
     Text,
     Trimmed,
+    Waiting,
 )
 from engine.errors import DeviceLost, NotFinite, UnsupportedModel
 from engine.generator.adapter_slot import AdapterSlot
@@ -91,6 +92,11 @@ class LocalChat:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of requests without adapters of their own."""
         return self._texts.of(self.adapters.usual).tokenizer
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model has for requests without adapters of their own."""
+        return self._texts.of(self.adapters.usual).vocabulary
 
     @property
     def template(self) -> ChatTemplate:
@@ -218,6 +224,12 @@ class LocalChat:
 
         own = text.tokenizer if adapters else None
         return Setup(holds, run, own, text.vocabulary)
+
+    def borrow(self) -> AbstractContextManager[Generator[Waiting, None, None]]:
+        """The model for passes beside replies, with the adapters of requests that name none; see
+        `DynamicGenerator.borrow`.
+        """
+        return self.generator.borrow(self.generator.with_adapters(self.adapters.usual))
 
     def check_writes(self) -> None:
         """Raise `UnsupportedModel` for a model that writes no text."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.core import Done, Text
+from engine.core import Done, Text, Waiting
 from engine.drain import drain
 from engine.errors import BadSetting
 from engine.generator.adapter_slot import AdapterSlot
@@ -159,6 +160,12 @@ class DynamicGenerator:
         """The setup of a job that needs exactly these adapters on the model."""
         slot = AdapterSlot(self.cache)
         return Setup(lambda: slot.holds(adapters), lambda stop: slot.apply(adapters, stop))
+
+    def borrow(self, setup: Setup) -> AbstractContextManager[Generator[Waiting, None, None]]:
+        """Passes beside the jobs, on leases of the caller's: the model is as `setup` has it once the iterator
+        has come to its end, and stays so until the context's. The iterator raises what the setup raises.
+        """
+        return self._scheduler.borrowers.borrow(setup)
 
     # -- one reply among others
 

@@ -16,7 +16,8 @@ from concurrent.futures import Future
 
 from engine.core import Done, Loading, Prefill, Running, Stats, Text, Waiting
 from engine.errors import ContextTooLong, forget_frames
-from engine.generator.admission import fits, waits_for_a_reader
+from engine.generator.admission import first, fits, waits_for_a_reader
+from engine.generator.borrowers import Borrowers
 from engine.generator.drafting.drafters import Drafters
 from engine.generator.job import ACTIVE, ENDED, PENDING, SUSPENDED, Failed, Job, JobEvent, Started, wait_for
 from engine.generator.runner import ModelPass
@@ -25,8 +26,6 @@ from engine.models.paged import PagedCache, SequencePart
 from engine.tensors import Floats
 from engine.text.tokenizer.tokenizer import Tokenizer
 
-_LOOK_AHEAD = 16
-"""How many jobs of the queue are looked at in a turn."""
 _LEAST_CHUNK, _CHUNKS = 64, 8
 """While replies are written, a chunk has the cache's rows divided by this, and at least this many rows."""
 Share = tuple[Job, list[SequencePart], int]
@@ -49,8 +48,10 @@ class Scheduler:
         self.active: list[Job] = []
         self._cache, self._tokenizer, self._drafters = cache, tokenizer, drafters
         self._most_jobs, self._chunk = most_jobs, chunk
+        self.borrowers = Borrowers(self)
         self._serial = 0
-        self._setting_up: tuple[Job, Generator[Loading, None, None]] | None = None
+        self.setting_up: tuple[Job, Generator[Loading, None, None]] | None = None
+        """The job whose setup is being brought about."""
         self._read_last = False
         self._events: list[JobEvent] = []
         self._errors: list[BaseException] = []
@@ -67,9 +68,9 @@ class Scheduler:
 
     def remove(self, job: Job) -> None:
         """End a job without further events; its pages are returned, what was run stays cached."""
-        if self._setting_up is not None and self._setting_up[0] is job:
-            self._setting_up[1].close()
-            self._setting_up = None
+        if self.setting_up is not None and self.setting_up[0] is job:
+            self.setting_up[1].close()
+            self.setting_up = None
         if job.opened is not None:
             job.opened.loop.close()
         for jobs in (self.pending, self.active):
@@ -140,10 +141,10 @@ class Scheduler:
     def turn(self) -> list[JobEvent]:
         """Run a prompt's chunk or a pass for all replies, whose errors end their jobs; what happened."""
         self._events = []
-        if self.pending or self._setting_up is not None:
+        if self.pending or self.setting_up is not None:
             self._end_stopped()
             self._admit()
-        if len(self.active) != 1:
+        if len(self.active) != 1 or self.borrowers.using:
             self._go_on_together()
         elif (model_pass := self._pass_alone(job := self.active[0])) is not None:
             try:  # here, in as few steps as possible: a model on the CPU waits for them
@@ -257,7 +258,7 @@ class Scheduler:
                 return job, parts, rows
             except ContextTooLong as error:
                 victim = max(self.active, key=lambda other: (-other.priority, other.serial))
-                if len(self.active) == 1:
+                if len(self.active) == 1 and not self.borrowers.using:
                     self._fail(job, error)
                     return None
                 collected.pop(victim, None)
@@ -322,9 +323,7 @@ class Scheduler:
     # -- the queue
 
     def _end_stopped(self) -> None:
-        """End the jobs whose stop event is set and that wait: in the queue, or for a pass, which a background
-        job may do for long.
-        """
+        """End the jobs whose stop event is set and that wait: in the queue, or for a pass, often for long."""
         waiting = [*self.pending, *(job for job in self.active if job.waits_for is not None)]
         for job in [job for job in waiting if job.stop.is_set()]:
             if job.opened is not None:
@@ -337,17 +336,17 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Start the jobs whose turn has come: those of higher priority first, then suspended ones."""
-        if self._setting_up is not None:
-            self._set_up(*self._setting_up)
+        if self.setting_up is not None:
+            self._set_up(*self.setting_up)
+        if self.setting_up is not None or self.borrowers.setting_up:
             return
-        order = sorted(self.pending, key=lambda job: (-job.priority, job.state != SUSPENDED, job.serial))
-        behind: list[Job] = []  # those that do not fit and may be overtaken
-        for job in order[:_LOOK_AHEAD]:
-            if len(self.active) >= self._most_jobs or self._setting_up is not None:
+        borrowed, behind = self.borrowers.using, list[Job]()  # those that do not fit may be overtaken
+        for job in first(self.suspended if self.borrowers.come_first else self.pending):
+            if len(self.active) >= self._most_jobs or self.setting_up is not None:
                 return
-            if not fits(job, self.active, self._suspended, self._cache):
-                if job.skips >= job.max_skips and self.active:
-                    return  # without active jobs it is a suspended one that it waits for
+            if not fits(job, self.active, self.suspended, self._cache, borrowed=borrowed):
+                if job.skips >= job.max_skips and (self.active or borrowed):
+                    return  # else it is a suspended one that it waits for
                 behind.append(job)
                 continue
             if waits_for_a_reader(job, self.active, self._cache):
@@ -357,14 +356,15 @@ class Scheduler:
             self._start(job)
 
     @property
-    def _suspended(self) -> list[Job]:
+    def suspended(self) -> list[Job]:
+        """The jobs of the queue that have begun."""
         return [job for job in self.pending if job.state == SUSPENDED]
 
     def _start(self, job: Job) -> None:
         """Take a job out of the queue: its setup is brought about, or its sequence begins."""
-        if job.setup is not None and not self.active and not self._suspended:
-            self._setting_up = job, job.setup.run(job.stop)
-            self._set_up(*self._setting_up)
+        if job.setup is not None and not (self.active or self.suspended or self.borrowers.using):
+            self.setting_up = job, job.setup.run(job.stop)
+            self._set_up(*self.setting_up)
         else:
             self._begin(job)
 
@@ -382,6 +382,7 @@ class Scheduler:
             self._fail(job, error)
             return
         job.state = ACTIVE
+        self.borrowers.overtaken()
         self.active.append(job)
         self._advance(job, None)
 
@@ -391,9 +392,9 @@ class Scheduler:
             self._events.append(JobEvent(job, next(steps)))
             return
         except StopIteration:
-            self._setting_up = None
+            self.setting_up = None
         except BaseException as error:  # noqa: BLE001 - the other jobs go on
-            self._setting_up = None
+            self.setting_up = None
             self._fail(job, error)
             return
         self._begin(job)

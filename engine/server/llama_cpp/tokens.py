@@ -54,7 +54,7 @@ async def detokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 def text_of(chat: LocalChat, ids: Sequence[int], *, special: bool = True) -> str:
     """The text of token ids, without control tokens unless they are `special`. Raises `BadSetting`."""
     if ids:
-        check_prompt(ids, chat.generator.cache.model.config.vocab_size, len(ids))
+        check_prompt(ids, chat.vocabulary, len(ids))
     return chat.tokenizer.decode(ids, skip_special=not special)
 
 

@@ -23,7 +23,7 @@ from engine.generator.decode import check_prompt
 from engine.server.host import Work
 from engine.server.http.exchange import Exchange
 from engine.server.service import Service
-from engine.server.texts.scoring import own_pages, prompt_ids, reserved
+from engine.server.texts.scoring import own_pages, prompt_ids
 from engine.text.tokenizer.aside import encoded_aside
 
 POOLINGS = ("mean", "last", "cls")
@@ -78,7 +78,7 @@ def embedding_work(
         for text in texts:
             make = partial(_ids, chat, text, most if cut else None)
             all_ids.append((yield from encoded_aside(chat.tokenizer, make, 0 if cut else most)))
-            check_prompt(all_ids[-1], config.vocab_size, most)
+            check_prompt(all_ids[-1], chat.vocabulary, most)
             yield Waiting()  # thousands of long texts take seconds
         for ids in all_ids:
             vector = yield from embedded(chat, ids, own)
@@ -117,8 +117,8 @@ def embedded(chat: LocalChat, ids: Sequence[int], pooling: str) -> Generator[Wai
     """
     cache = chat.generator.cache
     total: Vector = np.zeros(cache.model.config.width)
-    with own_pages(chat) as lease:
-        yield from reserved(chat, lease, len(ids))
+    with own_pages(chat, len(ids)) as ready:
+        lease = yield from ready
         while lease.length < len(ids):
             at = lease.length
             states = cache.hidden_states(lease, ids[at : at + cache.rows])

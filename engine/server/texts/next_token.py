@@ -12,7 +12,7 @@ from engine.chat import LocalChat
 from engine.core import Waiting
 from engine.generator.decode import check_prompt
 from engine.server.host import Work
-from engine.server.texts.scoring import ROWS, own_pages, prompt_ids, reserved, row_score
+from engine.server.texts.scoring import ROWS, own_pages, prompt_ids, row_score
 from engine.text.tokenizer.aside import encoded_aside
 
 
@@ -25,10 +25,10 @@ def next_token_work(prompt: str, count: int) -> Work:
         chat.check_writes()
         ids = yield from encoded_aside(chat.tokenizer, lambda: prompt_ids(chat, prompt), chat.context_length)
         cache = chat.generator.cache
-        vocabulary = cache.model.config.vocab_size
+        vocabulary = chat.vocabulary
         check_prompt(ids, vocabulary, chat.context_length)
-        with own_pages(chat) as lease:
-            yield from reserved(chat, lease, len(ids))
+        with own_pages(chat, len(ids)) as ready:
+            lease = yield from ready
             while lease.length < len(ids):
                 part = ids[lease.length : lease.length + min(ROWS, cache.rows)]
                 (row,) = cache.run(lease, part, logit_rows=1)

@@ -51,7 +51,7 @@ def completion_work(
         reply = request.stops.max_tokens if write else 1
         most = 0 if isinstance(prompt, Infill | Cut) else chat.context_length
         ids = yield from encoded_aside(chat.tokenizer, lambda: prompt_ids(chat, prompt, reply, bos=bos), most)
-        check_prompt(ids, chat.generator.cache.model.config.vocab_size, chat.context_length)
+        check_prompt(ids, chat.vocabulary, chat.context_length)
         yield Begun()
         if echo:
             scores = None if logprobs is None else (yield from _scored(chat, ids, logprobs, keep=write))
@@ -116,8 +116,8 @@ def _scored(
     bytes_of, cache = chat.tokenizer.token_bytes, chat.generator.cache
     found = [Score(ids[0], bytes_of(ids[0]), None)]
     passes: Passes = []
-    with own_pages(chat, keep=keep) as lease:
-        yield from reserved(chat, lease, len(ids))
+    with own_pages(chat, len(ids), keep=keep) as ready:
+        lease = yield from ready
         rows = min(ROWS, cache.rows)
         while len(found) < len(ids):
             at = lease.length
@@ -134,22 +134,33 @@ def _scored(
 
 
 @contextmanager
-def own_pages(chat: LocalChat, *, keep: bool = False) -> Iterator[Lease]:
-    """A lease for a text that is read whole, whatever is cached; what it wrote is forgotten at the end unless
-    it is to `keep`.
+def own_pages(
+    chat: LocalChat, length: int, *, keep: bool = False
+) -> Iterator[Generator[Waiting, None, Lease]]:
+    """Waits for a lease with pages for a text of `length` tokens, which is read whole, whatever is cached, by
+    the model with its usual adapters. What the lease wrote is forgotten at the end of the context, unless it
+    is to `keep`.
     """
-    cache = chat.generator.cache
-    key = cache.key if keep else f" {uuid4()}"
-    with cache.table.open((), key=key) as lease:
+    cache, opened = chat.generator.cache, list[Lease]()
+
+    def ready() -> Generator[Waiting, None, Lease]:
+        yield from lent
+        opened.append(cache.table.open((), key=cache.key if keep else f" {uuid4()}"))
+        yield from _reserved(chat, opened[0], length)
+        return opened[0]
+
+    with chat.borrow() as lent:
         try:
-            yield lease
+            yield ready()
         finally:
-            pages = [] if keep else lease.pages[:1]
-    for page in pages:
-        cache.table.lose(page)
+            pages = [page for lease in opened if not keep for page in lease.pages[:1]]
+            for lease in opened:
+                lease.close()
+            for page in pages:
+                cache.table.lose(page)
 
 
-def reserved(chat: LocalChat, lease: Lease, length: int) -> Generator[Waiting, None, None]:
+def _reserved(chat: LocalChat, lease: Lease, length: int) -> Generator[Waiting, None, None]:
     """Reserve all pages for a text of `length` tokens; waits while replies hold them.
 
     Texts that hold some pages and wait for more could wait for each other.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from engine.chat import LocalChat
 from engine.cli.perplexity import negative_log_likelihood
 from engine.core import ChatRequest, Text
+from engine.drain import drain
 from engine.settings import SamplerSettings, StopSettings
+from tests.engine.models.lora.test_lora import write_adapter
 from tests.engine.server.served import HELLO, Answer, Gate, Served, ask, opened
 
 pytestmark = pytest.mark.loopback
@@ -238,3 +241,32 @@ def test_a_stop_token_that_is_asked_for_stays_in_the_text(served: Served, echo: 
     ids = ids_of(served, "The quick")
     choice = complete(served, ids, echo=echo, **fields).json["choices"][0]
     assert choice["text"] == ("The quick" if echo else "") + "<|im_end|>"
+
+
+def test_texts_are_read_without_the_adapters_of_an_earlier_reply(tiny_folder: Path, tmp_path: Path) -> None:
+    """The model keeps those until the next reply."""
+    served = Served(tiny_folder)
+    adapter = write_adapter(tmp_path / "pirate")
+    asked = [
+        ("/v1/completions", {"prompt": TEXT, "echo": True, "logprobs": 0, "max_tokens": 0}),
+        ("/v1/embeddings", {"input": TEXT}),
+        ("/v1/internal/logits", {"prompt": TEXT}),
+    ]
+
+    def answer(path: str, fields: Any) -> Any:
+        return {k: v for k, v in ask(served, path, fields).json.items() if k not in ("id", "created")}
+
+    def put_on(chat: LocalChat) -> bool:
+        drain(chat.adapters.apply([(str(adapter), 2.5)]))
+        return chat.adapters.holds(())
+
+    try:
+        for path, fields in asked:
+            before = answer(path, fields)
+            assert not served.on_model_thread(put_on)
+            assert answer(path, fields) == before
+            assert before
+        assert served.on_model_thread(lambda chat: chat.adapters.holds(()))
+        assert served.idle()
+    finally:
+        served.close()
