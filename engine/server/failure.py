@@ -43,7 +43,7 @@ class Failure:
 
     def body_for(self, path: str) -> dict[str, Any]:
         """The JSON of the answer in the form of the endpoint at `path`."""
-        if path.startswith(GOOGLE_PATH) or path.rpartition(":")[2] in GOOGLE_METHODS:
+        if is_googles(path):
             return {"error": {"code": self.status, "message": self.message, "status": self._google_status}}
         if path.startswith(OLLAMA_PATH) and not path.startswith(STUDIO_PATHS):
             return {"error": self.message}
@@ -76,6 +76,11 @@ _ANTHROPIC_KINDS = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
 }  # fmt: skip
+
+
+def is_googles(path: str) -> bool:
+    """Whether only Google's API has this path."""
+    return path.startswith(GOOGLE_PATH) or path.rpartition(":")[2] in GOOGLE_METHODS
 
 
 class ApiError(Exception):

@@ -299,24 +299,31 @@ def joined(events: Sequence[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
     """The same events; neighbours that are text of one reply, or of one call, become one, for a client that
     reads slowly.
     """
-    last: tuple[int, Any] | None = None
+    run, of = list[Any](), 0
     for number, event in events:
-        if last is not None:
-            joint = _joint(last[1], event) if number == last[0] else None
-            if joint is not None:
-                last = number, joint
-                continue
-            yield last
-        last = number, event
-    if last is not None:
-        yield last
+        if run and not (number == of and _continues(run[-1], event)):
+            yield of, _joint(run)
+            run = []
+        run.append(event)
+        of = number
+    if run:
+        yield of, _joint(run)
 
 
-def _joint(before: Any, event: Any) -> Any:
-    """Two neighbouring events of one reply as one; None if they stay apart."""
-    if isinstance(before, Written) and isinstance(event, Written):
-        return Written(before.text + event.text, before.tokens + event.tokens, before.scores + event.scores)
-    if isinstance(before, Called) and isinstance(event, Called) and not event.piece.name:
-        begun, more = before.piece, event.piece
-        return Called(CallPiece(begun.index, begun.id, begun.name, begun.arguments + more.arguments))
-    return None
+def _continues(before: Any, event: Any) -> bool:
+    """Whether an event of a reply is more of the text or the call of the one before it."""
+    if isinstance(event, Called):
+        return isinstance(before, Called) and not event.piece.name
+    return isinstance(event, Written) and isinstance(before, Written)
+
+
+def _joint(run: Sequence[Any]) -> Any:
+    """Events that continue each other as one."""
+    first = run[0]
+    if len(run) == 1:
+        return first
+    if isinstance(first, Called):
+        arguments = "".join(event.piece.arguments for event in run)
+        return Called(CallPiece(first.piece.index, first.piece.id, first.piece.name, arguments))
+    scores = tuple(score for event in run for score in event.scores)
+    return Written("".join(event.text for event in run), sum(event.tokens for event in run), scores)

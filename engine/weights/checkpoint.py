@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from engine.errors import ModelNotFound, UnsupportedModel
 from engine.printable import one_line
 from engine.tensors import RawTensor
+from engine.text.template.source import META_FILES, is_meta
 from engine.weights.gguf.file import GgufFile, begins_with_magic, split_parts
-from engine.weights.pytorch.meta import FILES, is_meta
 from engine.weights.safetensors.consolidated import PARAMS, is_consolidated, own_format
 from engine.weights.safetensors.folder import PICKLED, SafetensorsFolder
 from engine.weights.safetensors.json import read_json_object
@@ -89,7 +89,7 @@ def _open(path: Path) -> Checkpoint:
                 _("{path} has no config.json beside it; open a whole model folder.", path=path)
             )
         return SafetensorsFolder(path.parent)
-    if path.match(FILES) and is_meta(path.parent):
+    if path.match(META_FILES) and is_meta(path.parent):
         return SafetensorsFolder(path.parent)
     if suffix == ".gguf" or begins_with_magic(path):
         return GgufFile(path)

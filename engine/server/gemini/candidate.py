@@ -25,6 +25,7 @@ class Candidate:
         self.writer = Writer(model.thinking, begun)
         self._index, self._logprobs, self._shown = index, logprobs, shown
         self._call: CallPiece | None = None
+        self._arguments: list[str] = []
         self._malformed = False
 
     def feed(self, event: ReplyEvent) -> dict[str, Any] | None:
@@ -55,19 +56,19 @@ class Candidate:
         """More of a call; the part of the one before, which is complete when another begins."""
         if piece.name:
             parts, self._call = self._complete(), piece
-            return parts
-        assert self._call is not None
-        whole = self._call.arguments + piece.arguments
-        self._call = CallPiece(self._call.index, self._call.id, self._call.name, whole)
-        return []
+        else:
+            parts = []
+        self._arguments.append(piece.arguments)
+        return parts
 
     def _complete(self) -> list[Part]:
         """The part of the last call; none if its arguments were cut off."""
-        call, self._call = self._call, None
+        call, written = self._call, "".join(self._arguments)
+        self._call, self._arguments = None, []
         if call is None:
             return []
         try:
-            arguments = json.loads(call.arguments or "{}")
+            arguments = json.loads(written or "{}")
         except (ValueError, RecursionError):
             self._malformed = True
             return []
@@ -83,19 +84,18 @@ class Candidate:
 def joined(chunks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The chunks of one candidate as one: neighbouring texts of a kind become one part."""
     found: dict[str, Any] = {}
-    parts: list[Part] = []
+    parts: list[tuple[Part, list[str]]] = []
     scores: dict[str, list[Any]] = {}
     for chunk in chunks:
         found |= chunk
         for part in chunk["content"]["parts"]:
-            alike = parts and "text" in part and "text" in parts[-1] and part.keys() == parts[-1].keys()
-            if alike:
-                parts[-1]["text"] += part["text"]
-            else:
-                parts.append(dict(part))
+            if not (parts and "text" in part and part.keys() == parts[-1][0].keys()):
+                parts.append((part, []))
+            parts[-1][1].append(part.get("text", ""))
         for name, values in chunk.get("logprobsResult", {}).items():
             scores.setdefault(name, []).extend(values)
-    found["content"] = {"role": "model", "parts": parts}
+    whole = [{**part, "text": "".join(texts)} if "text" in part else part for part, texts in parts]
+    found["content"] = {"role": "model", "parts": whole}
     if scores:
         chosen = [one["logProbability"] for one in scores["chosenCandidates"]]
         found |= {"logprobsResult": scores, "avgLogprobs": sum(chosen) / len(chosen)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qs
 
 from engine.server.host import ServedModel
 from engine.server.http.exchange import Exchange
@@ -37,7 +38,8 @@ async def model_v1(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 def _is_googles(exchange: Exchange) -> bool:
     """Whether the client is one of Google's."""
     names = {name.decode("latin-1") for name, _ in exchange.scope["headers"]}
-    return not names.isdisjoint(_HEADERS)
+    query = parse_qs(exchange.scope.get("query_string", b"").decode("latin-1"))
+    return "key" in query or not names.isdisjoint(_HEADERS)
 
 
 def _card(model: ServedModel) -> dict[str, Any]:

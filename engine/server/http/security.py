@@ -10,13 +10,14 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from engine.server.failure import Failure
+from engine.server.failure import Failure, is_googles
 from engine.server.options import ServerOptions
 
 OPEN_PATHS = frozenset({"/", "/health", "/v1/health"})
@@ -74,7 +75,7 @@ class Security:
             return _FOREIGN_HOST
         if not named and ("origin" in headers or headers.get("sec-fetch-site", "none") not in _OWN_PAGES):
             return _FOREIGN_ORIGIN
-        if scope["path"] not in OPEN_PATHS and not self._is_token(headers):
+        if scope["path"] not in OPEN_PATHS and not self._is_token(headers, _keys_in(scope)):
             return _NO_TOKEN
         # with a token any type will do: a page would have to ask first before it sends the token
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -92,15 +93,16 @@ class Security:
         server = scope.get("server")
         return host in self._hosts or (server is not None and _same_address(host, str(server[0])))
 
-    def _is_token(self, headers: Headers) -> bool:
-        """Whether the request has the right token, by whatever scheme a client calls it; compared in a time
-        that does not depend on it.
+    def _is_token(self, headers: Headers, keys: Sequence[str]) -> bool:
+        """Whether a header, by whatever scheme a client calls it, or one of `keys` is the right token;
+        compared in a time that does not depend on it.
         """
         if not self._token:
             return True
         given = (
             headers.get("authorization", "").rpartition(" ")[2],
             *(headers.get(name, "") for name in _KEYS),
+            *keys,
         )
         found = [hmac.compare_digest(one.encode("utf-8", "replace"), self._token) for one in given]
         return any(found)
@@ -108,7 +110,17 @@ class Security:
 
 _KEYS = ("x-api-key", "x-admin-key", "x-goog-api-key")
 """Headers that hold the token alone: Anthropic's, TabbyAPI's and Google's."""
+_MODELS, _MOST_KEYS = "/v1/models", 8
 _OWN_PAGES = ("none", "same-origin")
+
+
+def _keys_in(scope: Scope) -> Sequence[str]:
+    """The tokens in the address of a request that Google's clients make, which may write `?key=TOKEN`."""
+    path = scope["path"]
+    if not (is_googles(path) or path == _MODELS or path.startswith(_MODELS + "/")):
+        return ()
+    query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+    return query.get("key", [])[:_MOST_KEYS]
 
 
 def _is_unspecified(host: str) -> bool:

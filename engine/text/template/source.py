@@ -18,8 +18,7 @@ _DEFAULT, _TOOL_USE = "default", "tool_use"
 """Names of templates, as in transformers and llama.cpp."""
 _CHATS = re.compile(r"chat|instruct", re.IGNORECASE)
 """In the names of the folders of Llama 2's and Code Llama's models that chat."""
-_RANKED = 100_000
-"""Llama's vocabularies above this size are lists of ranks."""
+META_FILES = "consolidated.*.pth"
 _NAMED = {"rwkv-world": "rwkv"}
 """Templates that llama.cpp's converter writes down by a name of its own."""
 MOST_BYTES = 128 << 20
@@ -86,7 +85,7 @@ def _of_tokenizer(folder: Path) -> str | None:
         return None
     if own and is_meta_llama(folder):
         # Nothing but the name tells models that chat; from Llama 3 on the vocabulary has tokens for chats.
-        if _large(read_json(folder / "params.json").get("vocab_size")):
+        if is_ranked(read_json(folder / "params.json").get("vocab_size")):
             return fallback_source("llama3")
         return fallback_source("llama2") if _CHATS.search(folder.name) else None
     if own and (found := versioned_vocabulary(folder)) is not None:
@@ -100,18 +99,25 @@ def _of_tokenizer(folder: Path) -> str | None:
     return _of_tekken(tekken, facts.st_mtime_ns, facts.st_size)
 
 
-def is_meta_llama(folder: Path) -> bool:
-    """Whether a folder without config.json has Llama's params.json, which unlike Mistral's gives no width of
-    the feed-forward.
+def is_meta(folder: Path) -> bool:
+    """Whether a folder holds params.json and the files of a model as Meta publishes it, and nothing that
+    would count before these.
     """
-    if (folder / "config.json").is_file() or not any(folder.glob("consolidated.*.pth")):
+    if (folder / "config.json").is_file() or not (folder / "params.json").is_file():
         return False
-    return "hidden_dim" not in read_json(folder / "params.json")
+    return any(folder.glob(META_FILES)) and not any(folder.glob("*.safetensors"))
 
 
-def _large(vocabulary: object) -> bool:
-    """Whether it is the size of Llama 3's vocabulary or a later one's."""
-    return isinstance(vocabulary, int) and vocabulary > _RANKED
+def is_meta_llama(folder: Path) -> bool:
+    """Whether these files are Llama's, whose params.json unlike Mistral's gives no width of the
+    feed-forward.
+    """
+    return is_meta(folder) and "hidden_dim" not in read_json(folder / "params.json")
+
+
+def is_ranked(vocabulary: object) -> bool:
+    """Whether one of Llama's vocabularies is a list of ranks, as from Llama 3 on: by its size."""
+    return isinstance(vocabulary, int) and vocabulary > 100_000
 
 
 @lru_cache(maxsize=4)

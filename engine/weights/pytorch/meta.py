@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import BadCheckpoint
+from engine.text.template.source import META_FILES, is_ranked
 from engine.weights.file import Bytes
 from engine.weights.joined import JoinedBytes
 from engine.weights.pytorch.file import read_pytorch
@@ -25,7 +26,6 @@ from engine.weights.safetensors.json import read_json_object
 from engine.weights.tensor import FileTensor, find_format
 from engine.words import _
 
-FILES = "consolidated.*.pth"
 _EMBEDDINGS, _HEAD = "tok_embeddings.weight", "output.weight"
 _FEED_FORWARD = "layers.0.feed_forward.w1.weight"
 _BY_COLUMNS = (".attention.wo.weight", ".feed_forward.w2.weight")
@@ -34,16 +34,9 @@ _OTHER_KINDS = ("moe", "moe_args", "model_type", "vision_chunk_size", "quantizat
 """Settings of models whose files have other tensors: with experts, pictures or quantised matrices."""
 _CODE_BASE, _CODE_CONTEXT = 1e6, 16384
 _FIRST_EPS, _FIRST_CONTEXT, _SECOND_CONTEXT = 1e-6, 2048, 4096
-_RANKED, _THIRD_CONTEXT, _SCALED_CONTEXT = 100_000, 8192, 131_072
+_THIRD_CONTEXT, _SCALED_CONTEXT = 8192, 131_072
 _TIED_WIDTH = 3072
 """Models up to this width have scaled rope by 32 and a tied head (Llama 3.2), wider ones by 8 (3.1, 3.3)."""
-
-
-def is_meta(folder: Path) -> bool:
-    """Whether a folder holds such a model, and nothing that would count before it."""
-    if (folder / "config.json").is_file() or not (folder / PARAMS).is_file():
-        return False
-    return any(folder.glob(FILES)) and not any(folder.glob("*.safetensors"))
 
 
 def read_meta(folder: Path) -> tuple[dict[str, Any], dict[str, FileTensor], tuple[Path, ...]]:
@@ -55,7 +48,7 @@ def read_meta(folder: Path) -> tuple[dict[str, Any], dict[str, FileTensor], tupl
     params = read_json_object(path)
     if any(params.get(name) for name in _OTHER_KINDS):
         raise own_format(folder)
-    files = tuple(sorted(folder.glob(FILES)))
+    files = tuple(sorted(folder.glob(META_FILES)))
     names = [f"consolidated.{number:02d}.pth" for number in range(len(files))]
     if [file.name for file in files] != names:
         raise _incomplete(folder, len(files))
@@ -88,7 +81,7 @@ def _config(params: Mapping[str, Any], tensors: Mapping[str, FileTensor], path: 
     base, eps = read_number(params, "rope_theta", path, 10_000.0), read_number(params, "norm_eps", path, 1e-5)
     vocabulary, scaled = tensors[_EMBEDDINGS].shape[0], params.get("use_scaled_rope") is True
     context = _SCALED_CONTEXT if scaled else _THIRD_CONTEXT
-    if vocabulary < _RANKED:
+    if not is_ranked(vocabulary):
         context = _FIRST_CONTEXT if eps == _FIRST_EPS else _SECOND_CONTEXT
         context = _CODE_CONTEXT if base == _CODE_BASE else context
     tied = scaled and width <= _TIED_WIDTH

@@ -17,12 +17,13 @@ from typing import Any
 
 from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.tensors import RawTensor
+from engine.text.template.source import is_meta
 from engine.weights.file import ModelFile
 from engine.weights.format import Format
 from engine.weights.joined import with_joined
 from engine.weights.packed.table import quantisation_settings, wrap_quantised
 from engine.weights.pytorch.file import read_pytorch
-from engine.weights.pytorch.meta import is_meta, read_meta
+from engine.weights.pytorch.meta import read_meta
 from engine.weights.safetensors import consolidated
 from engine.weights.safetensors.json import parse_object, read_json_object
 from engine.weights.tensor import FileTensor, check_overlap, find_format

@@ -17,7 +17,7 @@ from engine.errors import BadCheckpoint, EngineError, UnsupportedModel
 from engine.hub.local.scan import model_paths
 from engine.models.load import read_config
 from engine.models.open_text import open_text
-from engine.text.template.source import folder_template
+from engine.text.template.source import folder_template, is_meta
 from engine.weights.checkpoint import open_checkpoint
 from engine.weights.pytorch.meta import read_meta
 from tests.engine.models.oracle import load, logits
@@ -216,7 +216,8 @@ def test_vocabulary_of_llama_3(tmp_path: Path) -> None:
 
 def test_template_of_llama_2(tmp_path: Path) -> None:
     """Meta's own format for the folders whose names tell that the model chats; none for others."""
-    source = folder_template(write_meta(tmp_path / "llama-2-7b-chat"))
+    folder = write_meta(tmp_path / "llama-2-7b-chat")
+    source = folder_template(folder)
     assert folder_template(write_meta(tmp_path / "llama-2-7b")) is None
     from jinja2 import Template
 
@@ -227,3 +228,6 @@ def test_template_of_llama_2(tmp_path: Path) -> None:
     assert Template(source).render(messages=messages, bos_token="<s>", eos_token="</s>") == (
         "<s> [INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello! </s><s> [INST] Bye [/INST]"
     )
+    (folder / "consolidated.safetensors").touch()  # then Mistral's file counts, for text and weights alike
+    assert not is_meta(folder)
+    assert folder_template(folder) is None

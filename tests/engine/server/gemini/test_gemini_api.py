@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -10,11 +11,12 @@ import pytest
 from engine.core import CallPiece, Stats, ToolCall
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
-from engine.server.gemini.candidate import Candidate
+from engine.server.gemini.candidate import Candidate, joined
 from engine.server.gemini.request import Asked, asked_of
 from engine.server.gemini.schema import camel, json_schema
 from engine.server.host import ServedModel
 from engine.server.replies import Called, Ended, Written
+from engine.server.replies import joined as joined_events
 from tests.engine.server.served import TOKEN, Answer, Served, ask
 
 MODEL = ServedModel("tiny", True, 1024, thinking=(("<think>", "</think>"),))
@@ -222,6 +224,35 @@ def test_thoughts_are_shown_where_they_are_asked_for() -> None:
     assert hidden == [{"text": "So."}]
 
 
+def test_texts_of_a_kind_become_one_part() -> None:
+    thought, call = {"text": "Hm", "thought": True}, {"functionCall": {"name": "look"}}
+    parts = [thought, thought, {"text": "S"}, {"text": "o"}, call, call, {"text": "."}]
+    chunks = [{"content": {"role": "model", "parts": [part]}, "index": 0} for part in parts]
+    assert joined(chunks)["content"]["parts"] == [
+        {"text": "HmHm", "thought": True}, {"text": "So"}, call, call, {"text": "."},
+    ]  # fmt: skip
+    assert thought["text"] == "Hm"
+
+
+def test_long_texts_and_calls_are_joined_in_linear_time() -> None:
+    """4,096 pieces of 4 kB: adding each to what is there would copy 34 GB."""
+    piece, count = "x" * 4096, 4096
+    begin = time.process_time()
+    chunks = [{"content": {"role": "model", "parts": [{"text": piece}]}} for _ in range(count)]
+    (part,) = joined(chunks)["content"]["parts"]
+    assert len(part["text"]) == count * len(piece)
+    pieces = [Called(CallPiece(0, arguments=piece)) for _ in range(count)]
+    quoted = [Called(CallPiece(0, arguments=mark)) for mark in ('{"x": "', '"}')]
+    events = [Called(CallPiece(0, "a", "look")), quoted[0], *pieces, quoted[1]]
+    (found,) = candidate(*events, Ended("stop_token", "", Stats()))
+    assert len(found["content"]["parts"][0]["functionCall"]["args"]["x"]) == count * len(piece)
+    written = [(0, Written(piece, 1)) for _ in range(count)]
+    ((_, whole), (_, called)) = joined_events([*written, *((0, event) for event in events)])
+    assert (len(whole.text), whole.tokens) == (count * len(piece), count)
+    assert len(called.piece.arguments) == count * len(piece) + 9
+    assert time.process_time() - begin < 2
+
+
 @pytest.mark.loopback
 @pytest.mark.parametrize("version", ["v1", "v1beta"])
 def test_a_reply_and_its_stream(served: Served, version: str) -> None:
@@ -324,5 +355,12 @@ def test_errors_have_googles_form(served: Served) -> None:
     assert error("/v1beta/models/none", None) == (404, "NOT_FOUND")
     assert error("/v1beta/models/other:generateContent", {"contents": HI}) == (503, "UNAVAILABLE")
     assert error("/v1beta/files", None) == (404, "NOT_FOUND")
+    body = {"contents": HI, "generationConfig": GREEDY}
     key = {"Authorization": None, "x-goog-api-key": TOKEN}
-    assert ask(served, path, {"contents": HI, "generationConfig": GREEDY}, headers=key).status == 200
+    assert ask(served, path, body, headers=key).status == 200
+    no_header = {"Authorization": None}
+    assert ask(served, f"{path}?alt=json&key={TOKEN}", body, headers=no_header).status == 200
+    assert error(f"{path}?key={TOKEN}x", body, Authorization=None) == (401, "UNAUTHENTICATED")
+    assert "models" in ask(served, f"/v1/models?key={TOKEN}", headers=no_header).json
+    assert ask(served, f"/v1/models/tiny?key={TOKEN}", headers=no_header).json["name"] == "models/tiny"
+    assert ask(served, f"/tokenizer_info?key={TOKEN}", headers=no_header).status == 401
