@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from desktop.store.attachments.message_format import Attachment
 from engine.platform.regular_file import regular_file
 from engine.printable import one_line
 from engine.units import size_text
 from engine.words import _
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = ["MOST_BYTES", "MOST_PAGES", "Unreadable", "decoded", "read_attachment", "too_large"]
 
@@ -199,17 +203,29 @@ def _ask_reader(path: Path, stop: threading.Event) -> dict[str, Any] | None:
     from engine.platform.python_process import NO_WINDOW, python_command
 
     limits = (MOST_PAGES, MOST_BYTES, round(MOST_PDF_S), _MOST_PAGE_BYTES, _MOST_PDF_MEMORY)
-    reader = subprocess.Popen(
-        python_command("desktop.store.attachments.pdf_text", str(path.absolute()), *map(str, limits)),
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, creationflags=NO_WINDOW,
-    )  # fmt: skip
+    # its input ends with this process, however that ends: nothing waits for this thread to kill the reader
+    given, held = os.pipe()
+    try:
+        reader = subprocess.Popen(
+            python_command("desktop.store.attachments.pdf_text", str(path.absolute()), *map(str, limits)),
+            stdin=given, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, creationflags=NO_WINDOW,
+        )  # fmt: skip
+        return _answer_of(reader, stop)
+    finally:
+        os.close(given)
+        os.close(held)
+
+
+def _answer_of(reader: subprocess.Popen[bytes], stop: threading.Event) -> dict[str, Any] | None:
+    from subprocess import TimeoutExpired
+
     until = time.monotonic() + MOST_PDF_S + _GRACE_S
     try:
         while True:
             try:
                 out, _unused = reader.communicate(timeout=_LOOK_S)
                 break
-            except subprocess.TimeoutExpired:
+            except TimeoutExpired:
                 if stop.is_set() or time.monotonic() > until:
                     return None
     finally:

@@ -1,5 +1,5 @@
 """A separate program that extracts the text of one PDF, so that a hard page cannot block the window or use
-all memory.
+all memory. It ends when its standard input does, as the end of the program that started it makes it.
 
 Its arguments: FILE PAGES CHARACTERS SECONDS PAGE_BYTES MEMORY_BYTES.
 Writes one line of JSON: {"total": pages, "pages": [text of each page read], "cut": whether the last one is
@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -59,6 +61,13 @@ def read_pages(
     return {"total": total, "pages": pages, "cut": cut}
 
 
+def _end_with_input() -> None:
+    """Wait for the end of the input, then end this process."""
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
 def _bound(memory: int) -> None:
     """Limit the address space, where the system can."""
     if sys.platform != "win32":
@@ -72,6 +81,7 @@ def _bound(memory: int) -> None:
 
 def main() -> None:
     """Print the answer for the arguments FILE PAGES CHARACTERS SECONDS PAGE_BYTES MEMORY_BYTES."""
+    threading.Thread(target=_end_with_input, daemon=True).start()
     file, *numbers = sys.argv[1:]
     pages, characters, seconds, page_bytes, memory = (int(number) for number in numbers)
     if sys.platform != "darwin":  # where address spaces start out with gigabytes

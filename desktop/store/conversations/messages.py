@@ -116,7 +116,7 @@ def first_title(database: Database, conversation_id: int) -> str:
 
 def read_messages(database: Database, ids: Sequence[int], tree: Tree) -> tuple[StoredMessage, ...]:
     """Messages of the conversation whose tree is `tree`; a deleted one counts among its own variants. None
-    takes no statement.
+    takes no statement. Raises `StoreError` where another process has removed one since the tree was read.
     """
     if not ids:
         return ()
@@ -125,7 +125,9 @@ def read_messages(database: Database, ids: Sequence[int], tree: Tree) -> tuple[S
     ).fetchall()
     by_id = {int(row[0]): row for row in rows}
     found: list[StoredMessage] = []
-    for row in map(by_id.__getitem__, ids):
+    for number in ids:
+        if (row := by_id.get(number)) is None:
+            raise missing(N_("message"), number)
         siblings = tree.children.get(row[2], [])
         present = row[0] in tree.nodes
         found.append(_message(row, tuple(siblings if present else sorted((*siblings, row[0])))))

@@ -1,4 +1,4 @@
-"""Makes and restores backups, and reports a damaged file."""
+"""Makes and restores backups, and reports a file that was damaged or empty."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ __all__ = ["BackupController"]
 
 
 class BackupController(QObject):
-    """Opens the list of backups; offers to show the file that was set aside."""
+    """Opens the list of backups, also from the notice that the file was empty; offers to show the file that
+    was set aside.
+    """
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class BackupController(QObject):
         backups.trouble.connect(self._on_trouble)
         backups.refused.connect(self._on_refused)
         backups.restored.connect(self._on_restored)
-        session.notice.connect(self._offer_file)  # After the chat pane, which shows it without the button.
+        session.notice.connect(self._offer)  # After the chat pane, which shows it without the button.
 
     def commands(self) -> dict[str, Callable[[], object]]:
         """The command that opens the list of backups."""
@@ -119,10 +121,12 @@ class BackupController(QObject):
             self._chat.show_notice(sentence, level)
 
     @Slot(str, str)
-    def _offer_file(self, sentence: str, level: str) -> None:
+    def _offer(self, sentence: str, level: str) -> None:
         database = self._session.stores.database
-        if database.set_aside is not None and sentence in database.notices:
-            aside = database.set_aside
-            self._chat.banner.show_notice(
-                sentence, level, offer=(_("Show the file"), lambda: self._shower.show(aside))
-            )
+        if sentence not in database.notices:
+            return
+        aside = database.set_aside
+        offer: tuple[str, Callable[[], object]] = (_("Restore from a backup…"), self.open)
+        if aside is not None:
+            offer = (_("Show the file"), lambda: self._shower.show(aside))
+        self._chat.banner.show_notice(sentence, level, offer=offer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -277,6 +278,18 @@ def test_a_damaged_file_is_reported_and_can_be_shown(hand: Hand, tmp_path: Path)
     hand.open_window()
     assert "was damaged; it is kept as" in banner(hand)
     assert hand.button("Show the file").isVisible()
+
+
+def test_a_file_that_was_empty_offers_the_backups(hand: Hand, tmp_path: Path) -> None:
+    hand.load()
+    hand.say("Hello")
+    hand.close()
+    os.truncate(tmp_path / FILE_NAME, 0)
+    hand.open_window()
+    assert "was empty" in banner(hand)
+    hand.click("Restore from a backup…")
+    assert hand.window.backups.dialog is not None
+    hand.window.backups.dialog.reject()
 
 
 def test_a_full_disk(hand: Hand, monkeypatch) -> None:

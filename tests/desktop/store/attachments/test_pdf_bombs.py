@@ -4,7 +4,10 @@ gone.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -150,6 +153,39 @@ def test_a_bomb_gives_a_sentence_or_a_bounded_text(
         for child in psutil.Process().children(recursive=True)
         if "pdf_text" in " ".join(child.cmdline())
     ]
+
+
+PROGRAM = """
+import sys, threading
+from pathlib import Path
+from desktop.store.attachments.files import read_attachment
+threading.Thread(target=read_attachment, args=(Path(sys.argv[1]), threading.Event()), daemon=True).start()
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["quit", "killed"])
+def test_the_reader_ends_with_the_program(tmp_path: Path, killed: bool) -> None:
+    """Nothing waits for the thread that would stop it."""
+    path = tmp_path / "long.pdf"
+    words = b"BT /F 9 Tf " + b"(words and words) Tj " * 350_000 + b"ET"  # a page of a minute
+    path.write_bytes(one_page(stream(words, packed=True)))
+    command = [sys.executable, "-c", PROGRAM, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as program:
+        assert program.stdin is not None
+        until = time.monotonic() + 30
+        while not (children := psutil.Process(program.pid).children()):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        (reader,) = children
+        time.sleep(0.5)
+        assert reader.is_running()
+        if killed:
+            program.kill()
+        else:
+            program.stdin.close()
+        assert (program.wait(10) == 0) is not killed
+    assert psutil.wait_procs([reader], 5)[0]
 
 
 def test_invalid_characters_do_not_reach_a_message(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ import pytest
 
 from desktop.store.conversations import path_cache
 from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.conversations.messages import read_tree
 from desktop.store.conversations.path_cache import MOST, PathCache
 from desktop.store.conversations.trash import empty_trash
-from desktop.store.database.database import Database
+from desktop.store.conversations.tree import Tree
+from desktop.store.database.database import Database, StoreError
 from tests.desktop.store.conversations.test_messages import long_talk
 
 
@@ -102,6 +104,25 @@ def test_what_fails_to_be_read_is_read_anew(
             store.path(conversation)
     after = store.path(conversation)
     assert [message.text for message in after] == [*(message.text for message in before[:3]), "changed"]
+
+
+def test_messages_removed_by_another_process_while_they_are_read(
+    store: ConversationStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation, ids = long_talk(store, 4)
+    other = Database.second(database.path)
+
+    def read_then_removed(database: Database, chat: int) -> Tree:
+        found = read_tree(database, chat)
+        other.execute("DELETE FROM messages WHERE id = ?", (ids[3],))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(path_cache, "read_tree", read_then_removed)
+        with pytest.raises(StoreError, match=f"no message number {ids[3]}"):
+            store.path(conversation)
+    assert [message.id for message in store.path(conversation)] == ids[:3]
+    other.close()
 
 
 def test_a_change_of_one_message_reads_one(store: ConversationStore) -> None:
