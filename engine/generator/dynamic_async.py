@@ -65,6 +65,11 @@ class AsyncDynamicGenerator:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs that have not ended."""
+        return [*self._jobs, *(each.job for each in self._new)]
+
     def enqueue(self, job: Job) -> AsyncJob:
         """Give it a job. What makes it impossible is raised by the iterator."""
         return AsyncJob(self, job)

@@ -11,7 +11,7 @@ is not supported is refused by name. For libraries that import `exllamav2` thems
 from __future__ import annotations
 
 from engine.compat.absent import refusing
-from engine.compat.exllamav2.absent import absent_modules
+from engine.compat.exllamav2.absent import absent_modules, share_names
 from engine.compat.exllamav2.cache import (
     ExLlamaV2Cache,
     ExLlamaV2Cache_8bit,
@@ -43,3 +43,4 @@ _ABSENT = {
 }
 __getattr__ = refusing(__name__, _ABSENT)
 absent_modules(__name__)
+share_names(__name__, ("cache", "config", "lora", "model", "tokenizer.tokenizer"))

@@ -6,12 +6,17 @@ changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from engine.errors import NotSupportedYet
 
 _PACKAGE = __name__.rpartition(".")[0]
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
 
 
 class UnknownAttribute(NotSupportedYet, AttributeError):
@@ -45,9 +50,10 @@ class Declared:
 
     @classmethod
     def _may_be_set(cls, name: str) -> bool:
+        if name in cls.missing:
+            return False
         declared = any(name in vars(base).get("__annotations__", {}) for base in cls.__mro__)
-        foreign = not cls.__module__.startswith(_PACKAGE)
-        return declared or name.startswith("_") or (foreign and name not in cls.missing)
+        return declared or name.startswith("_") or not cls.__module__.startswith(_PACKAGE)
 
     @classmethod
     def _unknown(cls, name: str) -> UnknownAttribute:
@@ -59,3 +65,30 @@ def refuse(name: str, given: object, neutral: object, reason: str) -> None:
     """Raise `NotSupportedYet` for an argument or setting `name` unless it has its neutral value."""
     if given != neutral:
         raise NotSupportedYet(f"`{name}` is not supported here: {reason}; leave it at {neutral}.")
+
+
+def ignores_others(function: F) -> F:
+    """`function`, called with named arguments that it does not have: they are left out, with a warning.
+
+    Some of ExLlamaV2's functions take any argument by name, and scripts give them what belongs elsewhere.
+    """
+    known = frozenset(inspect.signature(function).parameters)
+    where = function.__qualname__.removesuffix(".__init__")
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        others = [name for name in named if name not in known]
+        if others:
+            warnings.warn(
+                f"{where} ignores {', '.join(f'`{name}`' for name in others)}, as ExLlamaV2 does.",
+                stacklevel=2,
+            )
+        return function(*args, **{name: value for name, value in named.items() if name in known})
+
+    return cast(F, call)
+
+
+def constructor_ignores_others(cls: C) -> C:
+    """`ignores_others` for the constructor of a class."""
+    cls.__init__ = ignores_others(cls.__init__)  # type: ignore[misc]
+    return cls

@@ -30,6 +30,7 @@ class CachedModel(Protocol):
     """What a cache asks of its `ExLlamaV2`."""
 
     config: ExLlamaV2Config
+    loaded: bool
 
     @property
     def model(self) -> Model:
@@ -58,8 +59,9 @@ class ExLlamaV2CacheBase(Declared):
     """Keys and values of `batch_size` rows of `max_seq_len` tokens, -1 for the configuration's length.
 
     A row is no longer than the model's context; a `max_seq_len` beyond that makes room for several sequences
-    of the dynamic generator. A `lazy` cache is allocated by `ExLlamaV2.load_autosplit`, or on first use.
-    `copy_from` is a cache of the same class whose content is taken over.
+    of the dynamic generator. A `lazy` cache is allocated by `ExLlamaV2.load_autosplit`, or on first use, and
+    so is one of a model that is not loaded yet. `copy_from` is a cache of the same class whose content is
+    taken over.
     """
 
     missing: ClassVar[Any] = _TENSORS | {
@@ -89,7 +91,7 @@ class ExLlamaV2CacheBase(Declared):
         self.max_seq_len = max_seq_len if max_seq_len > 0 else min(model.config.max_seq_len, longest)
         self._paged: PagedCache | None = None
         self._writer: Writer | None = None
-        if not lazy or copy_from is not None:
+        if (model.loaded and not lazy) or copy_from is not None:
             self.allocate()
         if copy_from is not None:
             self._take_over(copy_from)

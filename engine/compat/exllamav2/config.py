@@ -31,9 +31,9 @@ class ExLlamaV2Config(Declared):
 
     Of no effect on any result, so that every value is right: `no_flash_attn`, `no_xformers`, `no_sdpa` and
     `fasttensors` (the engine contains none of them), `no_graphs` (its passes are the same with and without),
-    `max_attention_size` or, as ExUI writes it, `max_attn_size`, `max_dq_size` and `max_batch_size` (it has no
-    buffers of such sizes), and in a model without experts `num_experts_per_token`. What the files say can be
-    read but not set.
+    `max_attention_size` or, as some programs write it, `max_attn_size` or `max_attention_len`, `max_dq_size`
+    and `max_batch_size` (it has no buffers of such sizes), and in a model without experts
+    `num_experts_per_token`. What the files say can be read but not set.
     """
 
     missing: ClassVar[Mapping[str, str]] = MISSING
@@ -43,6 +43,7 @@ class ExLlamaV2Config(Declared):
     max_input_len: int
     max_attention_size: int
     max_attn_size: int
+    max_attention_len: int
     max_output_len: int | None
     scale_pos_emb: float
     scale_alpha_value: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,3 +67,28 @@ def run_rows(
     if offsets is not None and np.asarray(offsets).reshape(-1).tolist() != [-pad for pad in pads]:
         raise ValueError("position_offsets must be minus the number of hidden columns of each row")
     return rows.run(ids, pads, logits, stop)
+
+
+def run_apart(
+    model: CachedModel, caches: Sequence[ExLlamaV2CacheBase], ids: Columns, loras: Any, logits: str,
+    stop: threading.Event | None,
+) -> Floats | None:  # fmt: skip
+    """Run each row of `ids` (rows, n) after what the cache in its place holds, which has one row.
+
+    The result is that of `CacheRows.run`: None, with the caches as they were, if `stop` is set. Raises what
+    `run_rows` raises, and ValueError for another number of caches than rows and for one given twice.
+    """
+    if len(caches) != len(ids) or len({id(cache) for cache in caches}) < len(caches):
+        raise ValueError(
+            f"input_ids have {len(ids)} rows, but {len(caches)} caches of their own were given; give one to "
+            "each row"
+        )
+    before, found = [cache.current_seq_len for cache in caches], []
+    for cache, row in zip(caches, ids, strict=True):
+        with borrowed(model, cache, 1, len(row)) as held:
+            found.append(run_rows(held, row[None], (None, None), loras, logits, stop))
+    if stop is not None and stop.is_set():
+        for cache, length in zip(caches, before, strict=True):
+            cache.current_seq_len = min(length, cache.current_seq_len)
+    known = [each for each in found if each is not None]
+    return np.concatenate(known) if len(known) == len(ids) else None

@@ -39,13 +39,27 @@ class LazyCache(Protocol):
     def allocate(self) -> None: ...
 
 
+_NO_MODULES = "the engine's decoder is not made of such modules"
 _INSIDE = dict.fromkeys(
-    ("modules", "modules_dict", "device_context", "cache_map", "head_layer_idx",
+    ("modules_dict", "device_context", "cache_map", "head_layer_idx",
      "last_kv_layer_idx", "forward_chunk", "get_modules", "set_device_map", "set_cache_map",
      "get_cache_devices", "create_device_context", "drop_device_context", "free_device_context",
      "get_device_context", "update_loras"),
-    "the engine's decoder is not made of such modules",
+    _NO_MODULES,
 ) | {"archparams": "it describes parts of models for pictures"}  # fmt: skip
+
+
+class ModuleCount:
+    """As many as ExLlamaV2's modules: two for each layer, embeddings, norm and head. None can be had."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: Any) -> Any:
+        raise NotSupportedYet(f"ExLlamaV2.modules[{place}] is not supported here: {_NO_MODULES}.")
 
 
 class ExLlamaV2(Declared):
@@ -72,6 +86,14 @@ class ExLlamaV2(Declared):
         if self._model is None:
             raise EngineError("The model is not loaded: call load() or load_autosplit(cache) first.")
         return self._model
+
+    @property
+    def modules(self) -> ModuleCount:
+        """Only its length counts, with which programs scale a progress bar."""
+        if self.config.info is None:
+            self.config.prepare()
+        assert self.config.info is not None
+        return ModuleCount(2 * self.config.info.layers + 3)
 
     @property
     def tp_context(self) -> None:
@@ -128,7 +150,7 @@ class ExLlamaV2(Declared):
     def load_autosplit(
         self,
         cache: LazyCache,
-        reserve_vram: int | Sequence[int] | None = None,
+        reserve_vram: float | Sequence[float] | None = None,
         last_id_only: bool = False,
         callback: Progress | None = None,
         callback_gen: ProgressSteps | None = None,
@@ -146,7 +168,7 @@ class ExLlamaV2(Declared):
     def load_autosplit_gen(
         self,
         cache: LazyCache,
-        reserve_vram: int | Sequence[int] | None = None,
+        reserve_vram: float | Sequence[float] | None = None,
         last_id_only: bool = False,
         callback: Progress | None = None,
         callback_gen: ProgressSteps | None = None,
@@ -154,8 +176,9 @@ class ExLlamaV2(Declared):
         """`load_autosplit`, yielding as `load_gen`."""
         settings = self.config.load_settings
         if reserve_vram is not None:
-            most = reserve_vram if isinstance(reserve_vram, int) else max(reserve_vram, default=0)
-            settings = replace(settings, gpu_memory=-(-most // 2**20))
+            one = isinstance(reserve_vram, int | float)
+            most = reserve_vram if one else max(reserve_vram, default=0)  # type: ignore[arg-type]
+            settings = replace(settings, gpu_memory=int(-(-most // 2**20)))  # type: ignore[operator]
         yield from self._load(_cache_settings(cache), settings, callback, callback_gen)
         cache.allocate()
 
@@ -197,7 +220,7 @@ class ExLlamaV2(Declared):
     def forward(
         self,
         input_ids: Any,
-        cache: ExLlamaV2CacheBase | None = None,
+        cache: ExLlamaV2CacheBase | Sequence[ExLlamaV2CacheBase] | None = None,
         input_mask: Any = None,
         preprocess_only: bool = False,
         last_id_only: bool = False,
@@ -208,7 +231,8 @@ class ExLlamaV2(Declared):
         cpu_logits: bool = False,
         **more: Any,
     ) -> Any:
-        """Run `input_ids` (rows, n) after what `cache` holds, or alone without one.
+        """Run `input_ids` (rows, n) after what `cache` holds, or alone without one; with a list of caches, a
+        row after each.
 
         Returns logits (rows, n, V) float32 on the CPU, with `last_id_only` (rows, 1, V), with
         `preprocess_only` or once `abort_event` is set None. `input_mask` hides padding on the left, as
@@ -219,7 +243,7 @@ class ExLlamaV2(Declared):
         """
         import torch
 
-        from engine.compat.exllamav2.forward import borrowed, run_rows
+        from engine.compat.exllamav2.forward import borrowed, run_apart, run_rows
 
         refuse("return_last_state", return_last_state, False, "hidden states do not leave the engine")
         for name, value in more.items():
@@ -234,8 +258,14 @@ class ExLlamaV2(Declared):
                 "last_id_only, or max_output_len to None"
             )
         rows_of_logits = "none" if preprocess_only else "last" if last_id_only else "all"
-        with borrowed(self, cache, *ids.shape) as held:
-            found = run_rows(held, ids, (input_mask, position_offsets), loras, rows_of_logits, abort_event)
+        if isinstance(cache, list | tuple):
+            refuse("input_mask", input_mask, None, "rows with caches of their own are not padded")
+            refuse("position_offsets", position_offsets, None, "rows with caches of their own are not padded")
+            found = run_apart(self, cache, ids, loras, rows_of_logits, abort_event)
+        else:
+            with borrowed(self, cache, *ids.shape) as held:  # type: ignore[arg-type]
+                padding = (input_mask, position_offsets)
+                found = run_rows(held, ids, padding, loras, rows_of_logits, abort_event)
         return None if found is None else torch.from_numpy(found)
 
     def _load(

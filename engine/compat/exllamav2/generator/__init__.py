@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.compat.absent import refusing
+from engine.compat.exllamav2.absent import share_names
 from engine.compat.exllamav2.generator.base import ExLlamaV2BaseGenerator
 from engine.compat.exllamav2.generator.dynamic import ExLlamaV2DynamicGenerator
 from engine.compat.exllamav2.generator.dynamic_async import (
@@ -26,3 +27,8 @@ __all__ = [
     "ExLlamaV2PrefixFilter", "ExLlamaV2Sampler", "ExLlamaV2SelectFilter", "ExLlamaV2StreamingGenerator",
 ]  # fmt: skip
 __getattr__ = refusing(__name__, {"ExLlamaV2MMEmbedding": "pictures are not supported yet"})
+share_names(
+    __name__,
+    ("base", "dynamic", "dynamic_async", "sampler", "streaming", "filters.base", "filters.prefix",
+     "filters.select"),
+)  # fmt: skip

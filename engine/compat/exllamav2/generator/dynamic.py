@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from engine.compat.exllamav2.attributes import Declared, refuse
+from engine.compat.exllamav2.attributes import Declared, constructor_ignores_others, ignores_others, refuse
 from engine.compat.exllamav2.cache import ExLlamaV2CacheBase
 from engine.compat.exllamav2.generator.dynamic_job import ExLlamaV2DynamicJob
 from engine.compat.exllamav2.lora import adapters_of
@@ -26,6 +26,7 @@ __all__ = ["ExLlamaV2DynamicGenerator", "ExLlamaV2DynamicJob"]
 _MOST_DRAFTS = 7
 
 
+@constructor_ignores_others
 @dataclass(eq=False, repr=False)
 class ExLlamaV2DynamicGenerator(Declared):
     """Runs many jobs at once over one cache, whose `max_seq_len` is the room of all jobs together.
@@ -186,6 +187,7 @@ class ExLlamaV2DynamicGenerator(Declared):
 
     # -- whole replies
 
+    @ignores_others
     def generate(
         self,
         prompt: Any,

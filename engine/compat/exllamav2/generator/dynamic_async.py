@@ -15,14 +15,24 @@ class ExLlamaV2DynamicGeneratorAsync:
     def __init__(self, *arguments: Any, **more: Any) -> None:
         self.generator = ExLlamaV2DynamicGenerator(*arguments, **more)
         self._running = AsyncDynamicGenerator(self.generator.engine_generator)
+        self._begun: dict[ExLlamaV2DynamicJob, ExLlamaV2DynamicJobAsync] = {}
+
+    @property
+    def jobs(self) -> dict[ExLlamaV2DynamicJob, ExLlamaV2DynamicJobAsync]:
+        """The jobs that have not ended, whether or not their results have been taken."""
+        running = {job.identifier for job in self._running.jobs}
+        self._begun = {job: one for job, one in self._begun.items() if job in running}
+        return dict(self._begun)
 
     def enqueue(self, job: ExLlamaV2DynamicJobAsync) -> None:
         """Does nothing: a job is enqueued when it is made."""
 
-    def begin(self, job: ExLlamaV2DynamicJob) -> AsyncJob:
+    def begin(self, job: ExLlamaV2DynamicJobAsync) -> AsyncJob:
         """Give a job to the engine."""
         self.generator.cache.taken_by(self.generator)
-        return self._running.enqueue(self.generator.engine_job(job))
+        events = self._running.enqueue(self.generator.engine_job(job.job))
+        self._begun[job.job] = job
+        return events
 
     async def cancel(self, job: ExLlamaV2DynamicJobAsync) -> None:
         """End a job; its iterator ends too."""
@@ -42,7 +52,7 @@ class ExLlamaV2DynamicJobAsync:
         self.generator = generator
         self.job = ExLlamaV2DynamicJob(*arguments, **more)
         self.cancelled = False
-        self._events = generator.begin(self.job)
+        self._events = generator.begin(self)
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         async for event in self._events:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from engine.compat.exllamav2.attributes import Declared, refuse
+from engine.compat.exllamav2.attributes import Declared, constructor_ignores_others, refuse
 from engine.compat.exllamav2.generator.base import check_settings, output_settings
 from engine.compat.exllamav2.generator.filters.followed import engine_filters
 from engine.compat.exllamav2.settings import Settings
@@ -48,6 +48,7 @@ class _Sequence:
         self.input_ids, self.sequence_ids = _Ids(prompt), _Ids([*prompt, *reply])
 
 
+@constructor_ignores_others
 @dataclass(eq=False, repr=False)
 class ExLlamaV2DynamicJob(Declared):
     """One sequence to generate: `input_ids` (1, n), or with guidance two of these, a prompt and a negative

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from engine.compat.exllamav2.attributes import refuse
+from engine.compat.exllamav2.attributes import ignores_others, refuse
 from engine.compat.exllamav2.cache import ExLlamaV2CacheBase
 from engine.compat.exllamav2.generator.base import (
     ExLlamaV2BaseGenerator,
@@ -121,6 +121,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
     def set_stop_conditions(self, stop_conditions: Iterable[int | str | StopCondition]) -> None:
         self._steps.set_stop_conditions(list(stop_conditions))
 
+    @ignores_others
     def begin_stream_ex(
         self,
         input_ids: Any,
@@ -165,6 +166,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             probabilities=return_probabilities, input_embeddings=input_embeddings,
         )  # fmt: skip
 
+    @ignores_others
     def stream_ex(self, ban_tokens: Sequence[int] | None = None) -> dict[str, Any]:
         """`StepByStep.step` with torch tensors."""
         import numpy as np
@@ -176,6 +178,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             for name, value in result.items()
         }
 
+    @ignores_others
     def begin_stream(
         self,
         input_ids: Any,
@@ -197,6 +200,7 @@ class ExLlamaV2StreamingGenerator(ExLlamaV2BaseGenerator):
             abort_event=abort_event,
         )
 
+    @ignores_others
     def stream(self) -> tuple[Any, ...]:
         """The older form of `stream_ex`: (chunk, eos, ids), then probabilities and logits if requested."""
         result = self.stream_ex()

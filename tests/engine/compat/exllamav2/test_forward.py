@@ -215,7 +215,7 @@ def test_what_is_refused_by_name(model, cache, ids):
     with pytest.raises(ValueError, match="made for 3"):
         model.forward(ids.expand(4, -1), cache)
     with pytest.raises(ValueError, match="of this model"):
-        model.forward(ids, cache=[cache])
+        model.forward(ids, cache=cache.paged)
     model.config.max_output_len = 4
     try:
         with pytest.raises(ValueError, match="max_output_len is 4"):

@@ -22,7 +22,7 @@ _WEIGHTS = "lora_config_path lora_path lora_r lora_alpha target_modules bias_ign
 NAMES = {
     "model": "archparams cache_map create_device_context drop_device_context forward_chunk "
     "free_device_context get_cache_devices get_device_context get_modules head_layer_idx "
-    "last_kv_layer_idx modules modules_dict set_cache_map set_device_map update_loras",
+    "last_kv_layer_idx modules_dict set_cache_map set_device_map update_loras",
     "config": "arch attention_multiplier bos_token_id checkpoint_fused_mlp generation_config "
     "initializer_range mrope_section query_pre_attn_scalar rotary_embedding_base_alt scale_depth "
     "scale_long_factor sliding_window_pattern tensor_file_map vision_model_type",
@@ -30,7 +30,7 @@ NAMES = {
     "num_hidden_layers num_key_value_heads roll_left store_kv_state touch_device value_states wbits",
     "lora": f"config model tensors {_WEIGHTS}",
     "tokenizer": "Trie char_trie decode_ decode_unspecial encode_special_or_unspecial encode_unspecial "
-    "get_id_to_ord_list id_to_ord prefix_id_to_ids tokenizer_config_dict unspecial_delimiters",
+    "get_id_to_ord_list id_to_ord prefix_id_to_ids unspecial_delimiters",
     "streaming": "active_loras ban_checkpoint future_logits held_text heal_next_token settings "
     "strings_to_utf32 tail_decode_tokens",
     "dynamic": "all_pages defrag_buffers draft_ids_pinned filter_pool filter_queue get_paged_params "

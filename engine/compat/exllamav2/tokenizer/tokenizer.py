@@ -96,7 +96,7 @@ class ExLlamaV2Tokenizer(Declared):
     """
 
     missing = dict.fromkeys(
-        ("tokenizer_config_dict", "unspecial_piece_to_id", "unspecial_id_to_piece", "id_to_ord",
+        ("unspecial_piece_to_id", "unspecial_id_to_piece", "id_to_ord",
          "get_id_to_ord_list", "special_delimiters", "unspecial_delimiters", "encode_unspecial",
          "decode_unspecial", "encode_special_or_unspecial", "tokenized_str_cache", "max_cached_strings",
          "prefix_to_ids", "prefix_id_to_ids", "char_trie", "char_trie_ci", "id_to_piece_with_special",
@@ -123,6 +123,7 @@ class ExLlamaV2Tokenizer(Declared):
         and `force_spm` are refused: the engine chooses between a model's tokenizer files.
         """
         from engine.models.open_text import open_tokenizer
+        from engine.text.template.source import folder_template, gguf_template, read_json
         from engine.weights.checkpoint import open_checkpoint
 
         for name, forced in (("force_json", force_json), ("force_spm", force_spm)):
@@ -132,8 +133,14 @@ class ExLlamaV2Tokenizer(Declared):
         checkpoint = open_checkpoint(Path(config.model_dir))
         try:
             self.engine_tokenizer = open_tokenizer(checkpoint)
+            if checkpoint.format == "gguf":
+                self._own_config, template = {}, gguf_template(checkpoint.metadata)
+            else:
+                self._own_config = read_json(checkpoint.path / "tokenizer_config.json")
+                template = folder_template(checkpoint.path)
         finally:
             checkpoint.close()
+        self._template = {} if template is None else {"chat_template": template}
         self.config = config
         self.pad_token_id = self.eos_token_id or 0
         special, texts = sorted(self.engine_tokenizer.special_ids), self.engine_tokenizer.texts
@@ -144,6 +151,14 @@ class ExLlamaV2Tokenizer(Declared):
     def tokenizer_model(self) -> TokenizerModel:
         """The tokenizer as integrations of other libraries see it."""
         return TokenizerModel(self.engine_tokenizer)
+
+    @property
+    def tokenizer_config_dict(self) -> dict[str, Any]:
+        """What tokenizer_config.json says, with the chat template and the texts of the end tokens, wherever
+        the model's files have these.
+        """
+        ends = {"bos_token": self.bos_token, "eos_token": self.eos_token}
+        return ends | self._own_config | self._template
 
     @property
     def tokenizer(self) -> TokenizerModel:
@@ -257,7 +272,11 @@ class ExLlamaV2Tokenizer(Declared):
         return (ids != self.pad_token_id).to(torch.int64).cumsum(dim=1) > 0
 
     def decode(self, ids: Any, decode_special_tokens: bool = False) -> Any:
-        """The text of ids (n,), or a list of texts for the rows of (rows, n) or for a list of tensors."""
+        """The text of ids (n,) or of one id, or a list of texts for the rows of (rows, n) or for a list of
+        tensors.
+        """
+        if isinstance(ids, int) or getattr(ids, "ndim", 1) == 0:
+            ids = [int(ids)]
         if getattr(ids, "ndim", 1) > 1 or (
             not hasattr(ids, "tolist") and any(hasattr(row, "__len__") for row in ids)
         ):
