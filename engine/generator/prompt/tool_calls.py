@@ -22,7 +22,7 @@ from engine.text.template.turns import Turn
 from engine.text.tokenizer.aside import made_aside
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.text.tools.detect import ToolStyle, tool_style
-from engine.text.tools.form import CHANNEL_FORMS
+from engine.text.tools.form import CHANNEL_FORMS, KNOWN
 from engine.text.tools.messages import conversation, has_tools
 from engine.text.tools.parser import ToolParser
 from engine.words import _
@@ -73,6 +73,9 @@ class ToolCalling:
         """The model's way of calling tools."""
         piece = self._tokenizer.piece
         control = [piece(id) for id in sorted(self._tokenizer.special_ids)]
+        control += self._tokenizer.marker_ids(
+            "\n".join(text for text, _form in KNOWN)
+        )  # added as plain tokens
         style = tool_style(
             self._template.for_tools, control, [piece(id) for id in self._tokenizer.stop_token_ids]
         )

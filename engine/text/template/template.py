@@ -200,6 +200,8 @@ class ChatTemplate:
         if not messages:
             raise BadTemplate(_("There is no message to render; write one first."))
         given = {"tools": None if tools is None else list(tools), "documents": None, **(variables or {})}
+        if tools is not None and "xml_tools" in self.source:  # SmolLM3's first template knows them so
+            given = {"xml_tools": list(tools), **given}
         ways = [given] if tools is not None else [given, {**given, "tools": [], "documents": []}]
         if "functions" in self.source:
             ways.append({**_further(tools or ()), **given})

@@ -14,6 +14,7 @@ from engine.text.template.channels import ID
 from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.form import CDATA, CONTROL, HERMES, CallForm, known_form
+from engine.text.tools.system_tools import SystemTools, system_tools
 
 __all__ = ["ToolStyle", "named_id", "tool_style"]
 
@@ -51,7 +52,8 @@ class ToolStyle:
     """How a model calls tools: the `form`; whether the template itself shows the tools, writes calls, and
     writes results; whether it takes `arguments` as a JSON text instead of an object; whether it takes no more
     than `one_call` of a message; whether it writes a call's id in place of the name, so that with `named_ids`
-    the id has the name in it.
+    the id has the name in it; whether it looks for the tools in the system message, under `tools`, and there
+    for a "list" of them or a "text".
     """
 
     form: CallForm
@@ -61,6 +63,7 @@ class ToolStyle:
     arguments_as_text: bool = False
     one_call: bool = False
     named_ids: bool = False
+    system_tools: SystemTools = ""
 
 
 def named_id(name: str, place: int) -> str:
@@ -74,6 +77,10 @@ def tool_style(template: ChatTemplate, control: Sequence[str] = (), stops: Seque
     Templates without tools get the most common form, which the system message then explains.
     """
     style = _style(template, control)
+    if not style.offers and (kind := system_tools(template, _OFFERED, _NAMES[0])):
+        known = style.form if style.writes_calls else known_form(template.source, control)
+        if known is not None:  # else the form has to be explained, too
+            style = replace(style, form=known, offers=True, system_tools=kind)
     form = style.form
     return replace(
         style,

@@ -158,6 +158,7 @@ KNOWN: tuple[tuple[str, CallForm], ...] = (
     ("<|tool_call_start|>", CallForm(
         "python", ("<|tool_call_start|>[", "]<|tool_call_end|>"), between=", ",
     )),
+    ("<|/tool_call|>", CallForm("object", ("<|tool_call|>[", "]<|/tool_call|>"), between=", ")),
     ("<|tool_call|>", CallForm("object", ("<|tool_call|>[", "]"), between=", ")),
     ("[TOOL_CALLS]", CallForm("object", ("[TOOL_CALLS][", "]"), between=", ", after=("id",))),
     ("functools[", CallForm("object", ("functools[", "]"), between=", ")),

@@ -12,6 +12,7 @@ from engine.core import Message, Tool, ToolCall
 from engine.text.template.turns import Turn
 from engine.text.tools.detect import ToolStyle, named_id
 from engine.text.tools.form import CHANNELS, CallForm
+from engine.text.tools.system_tools import with_tools
 from engine.text.tools.values import parameters_of
 from engine.text.tools.writing import written_calls
 
@@ -67,6 +68,9 @@ def conversation(
             turns.append(_turn(message, style, ids, marks))
     if not tools:
         return [*turns], None
+    if style.system_tools:
+        system = turns.pop(0) if turns and turns[0]["role"] == "system" else {"role": "system", "content": ""}
+        return [with_tools(system, offered_tools(tools), style.system_tools), *turns], None
     if style.offers:
         return [*turns], offered_tools(tools)
     offer = _offer(tools, style)
