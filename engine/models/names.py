@@ -60,6 +60,8 @@ class RecurrentNames:
     query_norm: str = ""
     gguf: bool = False
     """Whether convolutions are (C, K) instead of (C, 1, K), and rates -exp(A) instead of A."""
+    rates_positive: bool = False
+    """Whether those of such files are exp(A)."""
 
 
 _OUTER = (

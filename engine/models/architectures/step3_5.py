@@ -82,8 +82,8 @@ def from_hf(keys: Keys) -> ModelConfig:
         rope_local=rope_from_hf(keys, dim, base=_BASE, share=1.0, layer_type=_SLIDING) if slides else None,
         windows=tuple(window if kind == _SLIDING else 0 for kind in kinds) if slides else (),
         layer_queries=_queries(keys, kinds, shape["heads"]),
-        mlp_limits=_limits(keys, "swiglu_limits_shared", layers),
-        expert_limits=_limits(keys, "swiglu_limits", layers),
+        mlp_limits=layer_limits(keys, "swiglu_limits_shared", layers),
+        expert_limits=layer_limits(keys, "swiglu_limits", layers),
         experts=hf_experts(
             keys, sparse, count="n_routed_experts", used="num_experts_per_tok", width=width, normalise=True,
             scores="sigmoid", corrected=True, shared_width=keys.integer("share_expert_dim", 1, 1 << 22),
@@ -163,7 +163,7 @@ def _queries(keys: Keys, kinds: tuple[str, ...], heads: int) -> tuple[int, ...]:
     return tuple(found) if set(found) != {heads} else ()
 
 
-def _limits(keys: Keys, name: str, layers: int) -> tuple[Limits | None, ...]:
+def layer_limits(keys: Keys, name: str, layers: int) -> tuple[Limits | None, ...]:
     """The limits of each layer, where a null or 0 is none; () if there are none."""
     found = keys.raw(name)
     if isinstance(found, list):
@@ -240,8 +240,8 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         layer_queries=heads if len({*heads}) > 1 else (),
         layer_heads=tuple((count, dim) for count in counts) if len({*counts}) > 1 else (),
         windows=gguf_windows(keys, layers, keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 0), 4),
-        mlp_limits=_limits(keys, "swiglu_clamp_shexp", layers),
-        expert_limits=_limits(keys, "swiglu_clamp_exp", layers), experts=experts,
+        mlp_limits=layer_limits(keys, "swiglu_clamp_shexp", layers),
+        expert_limits=layer_limits(keys, "swiglu_clamp_exp", layers), experts=experts,
     )  # fmt: skip
 
 

@@ -44,6 +44,7 @@ def by_llama_cpp(path: Path, tokens: list[int]) -> Floats:
         "DBRX",
         "MiMo-V2-Flash",
         "Step 3.5 Flash",
+        "Ling 3",
     ],
 )
 def test_logits(name: str, tmp_path: Path) -> None:
@@ -63,6 +64,23 @@ def test_qwen_4(name: str, tmp_path: Path) -> None:
     case = BY_NAME[name]
     more = {"linear_value_head_dim": 12, "indexer_budget": 64, "eos_token_id": ids(60)[20]}
     case = replace(case, settings={**case.settings, **more})
+    file = write_case_gguf(case, write_checkpoint(case, tmp_path / "m"), tmp_path / "m.gguf")
+    expected = by_llama_cpp(file, ids(case.length))
+    assert expected.std() > 0.5
+    found = logits(load(file), ids(case.length), context=CONTEXT)
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_ling_3_with_limits_and_sections(tmp_path: Path) -> None:
+    """Rope of files with sections is not interleaved; limits hold in layers with experts alone."""
+    case = BY_NAME["Ling 3"]
+    assert case.gguf is not None
+    more = {
+        "rope.dimension_sections": [2, 1, 1, 0], "swiglu_clamp_exp": [0.5, 0.0, 0.6, 0.7],
+        "swiglu_clamp_shexp": [0.0, 0.6, 0.0, 0.5],
+    }  # fmt: skip
+    keys = case.gguf.keys
+    case = replace(case, gguf=replace(case.gguf, keys=lambda config: {**keys(config), **more}))
     file = write_case_gguf(case, write_checkpoint(case, tmp_path / "m"), tmp_path / "m.gguf")
     expected = by_llama_cpp(file, ids(case.length))
     assert expected.std() > 0.5

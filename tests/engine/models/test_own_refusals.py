@@ -15,6 +15,7 @@ SMALL: dict[str, Any] = {
     "num_key_value_heads": 2, "vocab_size": 307, "head_dim": 16, "sliding_window": 9,
 }  # fmt: skip
 MIMO, STEP, LAGUNA = "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM", "LagunaForCausalLM"
+LING = "BailingMoeV3ForCausalLM"
 V4, GLM = "DeepseekV4ForCausalLM", "Glm5NextForConditionalGeneration"
 REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
     "much shorter values": (MIMO, {"v_head_dim": 7}, UnsupportedModel, "differ in length"),
@@ -47,6 +48,13 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
     "settings of a single layer": (
         STEP, {"per_layer_config": {"1": {"head_dim": 32}}}, UnsupportedModel, "per_layer_config"
     ),
+    "two matrices of decays": (LING, {"no_kda_lora": False}, UnsupportedModel, "no_kda_lora to False"),
+    "a gate for each number": (
+        LING, {"gated_attention_proj_granularity_type": "element_wise"}, UnsupportedModel,
+        "granularity_type to 'element_wise'",
+    ),
+    "keys without rope": (LING, {"use_mla_nope": True}, UnsupportedModel, "use_mla_nope to True"),
+    "several routers": (LING, {"multi_gate": True}, UnsupportedModel, "multi_gate to True"),
     "layers of words": (STEP, {"moe_layers_enum": "1,two"}, BadCheckpoint, "whole numbers"),
     "an unknown gate": (LAGUNA, {"gating": "per-group"}, UnsupportedModel, "gating to per-group"),
     "no gate at all": (LAGUNA, {"gating": None}, UnsupportedModel, "gating to None"),

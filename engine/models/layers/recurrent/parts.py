@@ -118,7 +118,7 @@ class RecurrentSource:
         return Recurrence(
             part,
             shape,
-            rate if names.gguf else -np.exp(rate),
+            (-rate if names.rates_positive else rate) if names.gguf else -np.exp(rate),
             self.source.vector(self.at + names.shift, shape.steps),
             self.source.vector(self.at + names.skip, *skip).reshape(shape.skips) if names.skip else None,
         )

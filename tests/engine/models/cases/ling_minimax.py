@@ -27,6 +27,64 @@ MINIMAX: dict[str, Any] = {
 }  # fmt: skip
 
 
+def ling_keys(config: Config) -> dict[str, Any]:
+    """As llama.cpp's converter writes them: key/value heads of each layer, 0 where attention is linear."""
+    named = config | {
+        "n_routed_experts": config["num_experts"], "n_shared_experts": config["num_shared_experts"],
+        "norm_topk_prob": config["moe_renormalize"], "q_lora_rank": config.get("q_lora_rank"), ROPE: {},
+        "n_group": config["num_expert_group"],
+    }  # fmt: skip
+    return absorbed_keys(named) | {
+        "attention.head_count_kv": [int(kind == FULL) for kind in config["layer_types"]],
+        "kda.head_dim": config["linear_head_dim"], "kda.safe_gate": True,
+        "kda.gate_lower_bound": config["kda_lower_bound"],
+        "ssm.conv_kernel": config["short_conv_kernel_size"],
+        "context_length": config["model_max_length"], "expert_used_count": config["num_experts_per_token"],
+        "expert_gating_func": 2,
+    }  # fmt: skip
+
+
+def ling_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """Convolutions of four dimensions, exponentiated rates, absorbed matrices."""
+    out: Tensors = {}
+    for name, values in absorbed(config, tensors).items():
+        linear = config["layer_types"][int(name.split(".")[2])] == LINEAR if ".layers." in name else False
+        if "_conv1d" in name:
+            values = values[None]
+        elif name.endswith(".A_log"):
+            values = np.exp(values)[:, None]
+        name = name.replace("dt_bias", "dt_proj.bias").replace("expert_bias", "expert_bias.bias")
+        for part, own in (("f_proj", "ssm_f_a"), ("g_proj", "ssm_g_a" if linear else "attn_gate")):
+            name = re.sub(rf"model\.layers\.(\d+)\.attention\.{part}", rf"blk.\1.{own}", name)
+        if ".attention." in name:
+            name = name.replace(".attention.", ".self_attn.").replace(".dense.", ".o_proj.")
+        out[name] = values
+    return out
+
+
+LING_FORM = GgufForm(
+    "bailingmoe3", keys=ling_keys, change=ling_tensors, alike=("kimi-linear", "bailingmoe2", "deepseek2")
+)
+
+
+def published_ling(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The makers' class and keys, inside of the model that sees pictures."""
+    own = {
+        "num_experts_per_tok": config["num_experts_per_token"], "norm_topk_prob": config["moe_renormalize"],
+        "n_group": config["num_expert_group"], "max_position_embeddings": config["model_max_length"],
+        "head_dim": config["linear_head_dim"], "no_kda_lora": True, "layer_group_size": 2,
+        "gated_attention_proj_granularity_type": "head_wise", "first_k_dense_replace": 1,
+        "expert_swiglu_limit_list": [0.5, None, None, None],
+        "share_expert_swiglu_limit_list": [0.5, None, None, None],  # the first layer is dense
+    }  # fmt: skip
+    left = ("layer_types", "mlp_layer_types", "num_experts_per_token", "moe_renormalize", "num_expert_group")
+    left += ("model_max_length", "linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim")
+    inner = {key: value for key, value in config.items() if key not in left} | own
+    name = "BailingMoeV3VLForConditionalGeneration"
+    whole = {"architectures": [name], "model_type": "bailing_hybrid_vl", "text_config": inner}
+    return whole, tensors
+
+
 def chosen_keys(config: Config) -> dict[str, Any]:
     """Those of latent attention, and of the indexer."""
     return absorbed_keys(config) | {
@@ -129,7 +187,10 @@ M3_FORM = GgufForm(
 LING_MINIMAX_CASES = (
     Case(
         "Ling 3", "delta attention whose decays are bounded, latent attention with a gate, experts",
-        "bailing_hybrid", LING,
+        "bailing_hybrid", LING, LING_FORM,
+    ),
+    Case(
+        "Ling 3", "", "bailing_hybrid", LING, variant="as its makers have it", publish=published_ling,
     ),
     Case(
         "Ling 3", "", "bailing_hybrid",
