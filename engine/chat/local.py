@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.chat.texts import ChatText, ChatTexts
+from engine.chat.texts import ChatText, ChatTexts, with_thinking
 from engine.core import (
     ChatEvent,
     ChatRequest,
@@ -107,6 +107,11 @@ class LocalChat:
     def thinking(self) -> tuple[Tag, ...]:
         """The tags that the model may think in, for requests without adapters of their own."""
         return self._texts.of(self.adapters.usual).thinking
+
+    def described(self, adapters: Sequence[str]) -> ModelInfo:
+        """As in `ChatSource`. Raises as `parse_adapters` and `adapter_text`."""
+        text = self._texts.of(self.adapters.chosen(adapters))
+        return with_thinking(self.info, text.template, text.thinking)
 
     def _text(self, request: ChatRequest) -> ChatText:
         return self._texts.of(self.adapters.chosen(request.adapters.adapters))

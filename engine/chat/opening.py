@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.chat.local import LocalChat, kept_caches, log_notice
+from engine.chat.texts import with_thinking
 from engine.core import Loading
 from engine.drain import drain, mapped
 from engine.errors import Cancelled
@@ -93,14 +94,11 @@ def _load(
             # other weights or arithmetic give other keys and values
             kept += f" {load.quantise} {load.quantise_head} {load.prompt_bits}"
         log_notice(restore_cache(paged, kept, kept_caches()))
-    thinking = template.thinking(tokenizer)[0]
     threads = (load.threads or default_threads()) if target.backend == "cpu" else 0
     info = dataclasses.replace(
-        info, backend=target.backend, where=target.where, threads=threads, thinking=thinking,
-        opens_thought=template.opens(thinking), notice=" ".join([found.notice, *info.remarks]).strip(),
+        with_thinking(info, template, template.thinking(tokenizer)[0]), backend=target.backend,
+        where=target.where, threads=threads, notice=" ".join([found.notice, *info.remarks]).strip(),
         report=found.report,
-        thinking_levels=tuple((level, template.opens(thinking, level)) for level in template.switch.levels),
-        thinking_default=template.switch.default,
     )  # fmt: skip
     if found.on_disk:
         resident = paged.model.resident_bytes - found.on_disk

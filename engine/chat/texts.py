@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from engine.core import ModelInfo
 from engine.generator.prompt.prompt import Prompts
 from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate
@@ -29,6 +30,18 @@ class ChatText:
     prompts: Prompts
     thinking: tuple[Tag, ...]
     vocabulary: int
+
+
+def with_thinking(info: ModelInfo, template: ChatTemplate, tags: tuple[Tag, ...]) -> ModelInfo:
+    """What is known of a model, with what its template says of thoughts between `tags`."""
+    switch = template.switch
+    return replace(
+        info,
+        thinking=tags,
+        opens_thought=template.opens(tags),
+        thinking_levels=tuple((level, template.opens(tags, level)) for level in switch.levels),
+        thinking_default=switch.default,
+    )
 
 
 class ChatTexts:

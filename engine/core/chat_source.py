@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from engine.core.events import ChatEvent
@@ -36,6 +36,12 @@ class ChatSource(Protocol):
         """What reading the prompt of a request would take now; nothing is run.
 
         Raises as `stream` does before it begins.
+        """
+        ...
+
+    def described(self, adapters: Sequence[str]) -> ModelInfo:
+        """`info` as it is with these lines of `AdapterSettings`, whose chat template may have other tags for
+        thoughts and another switch. Raises what reading adapters raises.
         """
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from engine.core import ChatEvent, ChatRequest, Foreseen, Message, ModelInfo, PromptSize, Trimmed
 from engine.errors import EngineError, RemoteError
@@ -100,6 +100,10 @@ class RemoteChat:
             prompt, exact = self._estimate.messages(messages), False
         shares = shares_of(prompt, self._estimate.shares(messages))
         return Foreseen(prompt, 0, self.context_length, dropped, shares, exact)
+
+    def described(self, adapters: Sequence[str]) -> ModelInfo:
+        """`info`: a server is sent no adapters."""
+        return self.info
 
     def close(self) -> None:
         """Close all connections."""

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -94,6 +94,7 @@ class EchoChat:
     draft_error: Exception | None = None
     requests: list[ChatRequest] = field(default_factory=list)
     threads: set[int] = field(default_factory=set)
+    adapted: dict[tuple[str, ...], ModelInfo] = field(default_factory=dict)
     closed: bool = False
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
@@ -164,6 +165,11 @@ class EchoChat:
         """A word is a token; nothing is ever cached."""
         shares = tuple(len(message.content.split()) for message in request.messages)
         return Foreseen(sum(shares), 0, self.info.context_length, 0, shares)
+
+    def described(self, adapters: Sequence[str]) -> ModelInfo:
+        """What `adapted` has for these adapters."""
+        self.threads.add(threading.get_ident())
+        return self.adapted.get(tuple(adapters), self.info)
 
     def close(self) -> None:
         """Note that the model was released."""

@@ -128,7 +128,7 @@ class ChatTitles(QObject):
 
     def _on_answer(self, due: DueTitle, answer: tuple[str, str] | None) -> None:
         self._job = None
-        model = self._session.model
+        model = self._session.replies.adapted.of(due.request.adapters.adapters)
         if due is self._now and answer is not None and model is not None:
             title = title_of(*answer, due.question, due.reply, model.thinking)
             if title:

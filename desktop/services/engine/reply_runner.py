@@ -7,6 +7,7 @@ import dataclasses
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.items.chats.messages import MessageItem, MessagesModel
+from desktop.services.engine.adapted_models import AdaptedModels
 from desktop.services.engine.engine_controller import EngineController
 from desktop.services.engine.model_host import Describe, OpenChat
 from desktop.services.engine.reply_record import LABEL, avoided_text, message_item, record, trimmed_text
@@ -70,6 +71,8 @@ class ReplyRunner(QObject):
         super().__init__(parent)
         self.engine = EngineController(open_chat, describe, self)
         self.engine.yielded.connect(self._take)
+        self.adapted = AdaptedModels(self.engine)
+        self.adapted.found.connect(self._open_again)
         self._stores, self.models = stores, [messages]
         self._replies: dict[int, RunningReply] = {}
         self.unsaved = UnsavedReplies(stores, self)
@@ -119,6 +122,7 @@ class ReplyRunner(QObject):
             else self._opened(request, message, source)
         )
         reply.leading, reply.is_document = leading, request.plain
+        reply.request = request
         reply.model_name = self.engine.model.name if self.engine.model is not None else ""
         self._replies[message.id] = reply
         self._note_opened(reply)
@@ -148,8 +152,22 @@ class ReplyRunner(QObject):
         """What closes the thought in which the reply begins; of a continued one, as when it was written."""
         if message.text.strip() and source is not None:
             return str(source.stats.get("opened", ""))
-        model = self.engine.model
+        model = self.adapted.of(request.adapters.adapters)
         return model.opened_thought(request.thinking.thinking) if model is not None else ""
+
+    @Slot()
+    def _open_again(self) -> None:
+        """A reply may have begun before it was known what its adapters change."""
+        for reply in self._replies.values():
+            request = reply.request
+            if request is None or reply.begun or reply.is_document or reply.leading is not None:
+                continue
+            model = self.adapted.of(request.adapters.adapters)
+            opened = model.opened_thought(request.thinking.thinking) if model is not None else ""
+            if opened != reply.opened:
+                reply.opened = opened
+                self._note_opened(reply)
+                self.changed.emit(reply.message_id)
 
     def _note_opened(self, reply: RunningReply) -> None:
         if not reply.opened:

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Qt, Signal, Slot
 from desktop.services.session.leading_name import LeadingName
 from desktop.services.system.debounce import debounce
 from desktop.store.conversations.token_trace import TokenTrace
-from engine.core import Done, Stats, Text, TokenInfo
+from engine.core import ChatRequest, Done, Stats, Text, TokenInfo
 
 __all__ = ["CHECKPOINT_MS", "RunningReply"]
 
@@ -41,6 +41,7 @@ class RunningReply(QObject):
         self.avoided = 0
         self.loads_draft = False
         self.opened = ""
+        self.request: ChatRequest | None = None
         self.begun = len(text)
         self.tail, self.tail_tokens = "", TokenTrace()
         self.cut_tokens = 0

@@ -12,6 +12,7 @@ import dataclasses
 
 from PySide6.QtCore import QObject, Slot
 
+from desktop.blocks import THINKING_TAGS
 from desktop.items.chats.messages import MessagesModel
 from desktop.services.engine.model_host import Describe, OpenChat, describe, open_chat
 from desktop.services.engine.reply_runner import ReplyRunner
@@ -33,7 +34,7 @@ from desktop.store.conversations.personas import Persona
 from desktop.store.conversations.stores import ConversationStores
 from desktop.store.settings.preferences import Preferences
 from engine.core import ModelInfo, Stats
-from engine.settings import CacheSettings, LoadSettings, Settings, SpeculationSettings
+from engine.settings import AdapterSettings, CacheSettings, LoadSettings, Settings, SpeculationSettings
 from engine.words import _
 
 __all__ = ["ChatSession"]
@@ -82,6 +83,9 @@ class ChatSession(SessionSignals):
         runner.engine.changed.connect(self.engine_changed)
         runner.engine.became_free.connect(self.became_free)
         runner.engine.progress.connect(self._on_progress)
+        runner.adapted.found.connect(self.adapted_changed)
+        self.model_changed.connect(self.adapted_changed)
+        self.settings_changed.connect(self._on_changed)
         runner.ran.connect(self._on_ran)
         runner.avoided.connect(self._on_avoided)
         runner.changed.connect(visible.replace_row)
@@ -255,6 +259,21 @@ class ChatSession(SessionSignals):
     def model(self) -> ModelInfo | None:
         """The loaded model."""
         return self.replies.engine.model
+
+    @property
+    def adapted(self) -> ModelInfo | None:
+        """The loaded model as the adapters of the open chat make it, as far as that is known."""
+        return self.replies.adapted.of(self.settings(AdapterSettings).adapters)
+
+    @Slot(object)
+    def _on_changed(self, cls: type[Settings]) -> None:
+        if cls is AdapterSettings:
+            self.adapted_changed.emit()
+
+    @property
+    def thought_tags(self) -> tuple[tuple[str, str], ...]:
+        """The (opening, closing) tags in which its thoughts may be."""
+        return (self.adapted.thinking if self.adapted is not None else ()) or THINKING_TAGS
 
     @property
     def opening(self) -> str:

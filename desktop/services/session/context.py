@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from desktop.services.engine.adapted_models import AdaptedModels
 from desktop.services.session.leading_name import LeadingName
 from desktop.services.session.scene import (
     AuthoredMessage,
@@ -135,8 +136,9 @@ class ConversationContext:
             SceneParticipant(author.name, persona=author.persona) if author.name else self.participants[0]
         )
 
-    def scene(self, participant: SceneParticipant, model: ModelInfo | None) -> Scene:
+    def scene(self, participant: SceneParticipant, models: AdaptedModels) -> Scene:
         """The next reply as one of a participant."""
+        model = models.of(self.layers_for(participant).settings(AdapterSettings).adapters)
         begins = model is None or not (model.thinking or model.opens_thought)
         return Scene(self.scene_prompt, self.participants, participant, self.cast.user, begins)
 
@@ -185,14 +187,14 @@ class ConversationContext:
         self,
         written: list[AuthoredMessage],
         participant: SceneParticipant,
-        model: ModelInfo | None,
+        models: AdaptedModels,
         goes_on: bool = False,
         ids: tuple[int, ...] = (),
     ) -> tuple[ChatRequest, LeadingName | None]:
         """The request for a reply of one of several participants; and what removes names from its beginning,
         unless it continues a text.
         """
-        scene = self.scene(participant, model)
+        scene = self.scene(participant, models)
         if goes_on:  # the last one is this participant's, whoever was to speak when it was begun
             written = [*written[:-1], written[-1]._replace(author=participant.author)]
         messages, begun = scene.messages(written, goes_on), scene.begins_with_name(written, goes_on)
@@ -207,6 +209,7 @@ class ConversationContext:
         # The name's last token is drawn again: after "Ada: " no model expects a word without its blank.
         constraint = dataclasses.replace(request.constraint, heal=request.constraint.heal or begun)
         request = dataclasses.replace(request, stops=stops, constraint=constraint)
+        model = models.of(request.adapters.adapters)
         tags = model.thinking if model is not None else ()
         opened = model.opened_thought(request.thinking.thinking) if model is not None and not begun else ""
         return request, None if goes_on else scene.leading(written, opened, tags)

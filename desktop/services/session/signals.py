@@ -48,6 +48,7 @@ class SessionSignals(QObject):
         progress(str stage, int done, int total): of loading and of reading the open chat's prompt; total 0
             is unknown.
         model_changed(object): the `ModelInfo` of the loaded model, or None.
+        adapted_changed(): `ChatSession.adapted` may be another.
     """
 
     notice = Signal(str, str)
@@ -74,6 +75,7 @@ class SessionSignals(QObject):
     document_shown = Signal()
     progress = Signal(str, int, int)
     model_changed = Signal(object)
+    adapted_changed = Signal()
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)

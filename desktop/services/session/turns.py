@@ -157,7 +157,7 @@ class Turns:
                 next_participant(context.cast, context.participants, written) or context.participants[0]
             )
             written += [AuthoredMessage("assistant", opening, participant.author)] if goes_on else []
-            return context.scene_request(written, participant, self._engine.model, goes_on)[0]
+            return context.scene_request(written, participant, self._runner.adapted, goes_on)[0]
         new = (sent("user", text), *([Message("assistant", opening)] if goes_on else []))
         above = request_messages(context.prompt.text, path, path[-1].id if path else None, self._visible.made)
         return context.request((*above, *new), goes_on)
@@ -374,5 +374,5 @@ class Turns:
             return Asked(who, context.request(messages, goes_on, ids))
         who = participant.author if continued is None else who
         return Asked(
-            who, *context.scene_request(authored(path[:end]), participant, self._engine.model, goes_on, ids)
+            who, *context.scene_request(authored(path[:end]), participant, self._runner.adapted, goes_on, ids)
         )

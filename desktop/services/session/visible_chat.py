@@ -205,7 +205,7 @@ class VisibleChat:
             participant = (
                 next_participant(context.cast, context.participants, messages) or context.participants[0]
             )
-            found = context.scene(participant, self._runner.engine.model).messages(messages, begun=False)
+            found = context.scene(participant, self._runner.adapted).messages(messages, begun=False)
         else:
             system = (Message("system", context.prompt.text),) if context.prompt.text.strip() else ()
             texts = [(item.role, item.text) for item in shown]

@@ -10,7 +10,6 @@ from PySide6.QtCore import QEvent, QObject, Signal
 from PySide6.QtGui import QGuiApplication, QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from desktop.blocks import THINKING_TAGS
 from desktop.items.chats.messages import MessageItem
 from desktop.services.engine.reply_record import avoided_text
 from desktop.services.session.branching import branch_trouble
@@ -21,6 +20,7 @@ from desktop.store.attachments.message_format import split
 from desktop.views.chat.announcer import REPLYING, Announcer
 from desktop.views.chat.read_aloud import ReadAloud
 from desktop.views.chat.status_bar import StatusBar
+from desktop.views.chat.thought_tags import keep_thought_tags
 from desktop.views.chat.token_controller import TokenController
 from desktop.views.chat.token_legend import TokenLegend
 from desktop.views.chat.welcome_page import BASE_MODEL, WelcomePage
@@ -129,6 +129,7 @@ class ChatPane(QWidget):
         session.draft_refused.connect(self._show_refused_draft)
         session.model_refused.connect(self.offer_models)
         session.model_changed.connect(self._model_came)
+        keep_thought_tags(session, self.transcript)
         listen(self, session.local_only_changed, lambda _pinned: self.show_model())
         session.conversation_changed.connect(self._show_conversation)
         session.notice.connect(self.show_notice)
@@ -237,7 +238,6 @@ class ChatPane(QWidget):
     def show_model(self) -> None:
         """Let the empty page show whether a model is loaded, and which."""
         model = self._session.model
-        self.transcript.set_thinking((model.thinking if model is not None else ()) or THINKING_TAGS)
         if model is not None:
             self.welcome.show_ready(
                 model.name, self._session.base_model, model.host, self._session.local_only

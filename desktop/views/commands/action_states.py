@@ -39,7 +39,7 @@ class CommandStates(QObject):
         messages = session.messages
         for signal in (
             session.state_changed,
-            session.model_changed,
+            session.adapted_changed,
             session.conversation_changed,
             messages.modelReset,
             messages.rowsInserted,

@@ -119,7 +119,7 @@ def _cannot_open(session: ChatSession) -> str:
 
 
 def _no_switch(session: ChatSession) -> str:
-    return session.model.why_not_thinking if session.model is not None else _no_model(session)
+    return session.adapted.why_not_thinking if session.adapted is not None else _no_model(session)
 
 
 def _no_version_before(session: ChatSession) -> str:

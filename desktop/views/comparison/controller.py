@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.blocks import THINKING_TAGS
 from desktop.items.chats.messages import MessageItem
 from desktop.items.models.local_models import model_name
 from desktop.services.comparison.columns import Column
@@ -235,9 +234,8 @@ class ComparisonController(QObject):
     @Slot(object)
     def _on_settings(self, cls: type[Settings]) -> None:
         if cls is Appearance and self.page is not None:
-            model, look = self._session.model, self._session.settings(Appearance)
-            thinking = (model.thinking if model is not None else ()) or THINKING_TAGS
-            self.page.set_look(tuple(thinking), look.unfold_thoughts)
+            look = self._session.settings(Appearance)
+            self.page.set_look(self._session.thought_tags, look.unfold_thoughts)
 
     @Slot(int)
     def _on_begun(self, message: int) -> None:

@@ -79,7 +79,7 @@ class ComposerController(QObject):
             session.settings_changed,
             lambda cls: self._show_thinking() if cls is ThinkingSettings else None,
         )
-        listen(self, session.model_changed, lambda _model: self._show_thinking())
+        listen(self, session.adapted_changed, self._show_thinking)
         listen(self, session.conversation_changed, lambda _conversation: self._show_thinking())
         self.files.chips.stopped.connect(self._keep_unsent)
         self.rows.edited.connect(self._edit_waiting)
@@ -90,7 +90,7 @@ class ComposerController(QObject):
 
     def _show_thinking(self) -> None:
         session = self._session
-        self._chat.composer.thinking.show_level(session.model, session.settings(ThinkingSettings).thinking)
+        self._chat.composer.thinking.show_level(session.adapted, session.settings(ThinkingSettings).thinking)
 
     def _choose_thinking(self, level: str) -> None:
         self._session.set_settings(ThinkingSettings(level))

@@ -50,7 +50,7 @@ class ServersController(QObject):
         providers.moved.connect(self._on_moved)
         listen(self, providers.changed, lambda _provider: self._show_reasons())
         listen(self, session.model_changed, lambda _model: self._show_destination())
-        listen(self, session.model_changed, lambda _model: self._show_reasons())
+        listen(self, session.adapted_changed, self._show_reasons)
         session.model_changed.connect(self._announce)
         listen(self, session.local_only_changed, lambda _pinned: self._show_destination())
         self._show_destination()
@@ -83,7 +83,7 @@ class ServersController(QObject):
 
     def _show_reasons(self) -> None:
         """Disable the settings that do nothing with the loaded model."""
-        model, providers = self._session.model, self._providers
+        model, providers = self._session.adapted, self._providers
         for cls, form in self._inspector.forms.items():
             names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
             reasons = {name: providers.reason_against(model, cls, name) for name in names}

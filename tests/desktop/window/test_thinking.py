@@ -5,6 +5,7 @@ each request and kept with each reply.
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 import pytest
 from PySide6.QtCore import Qt
@@ -12,7 +13,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from desktop.views.composer.thinking_picker import ThinkingPicker
-from engine.settings import ThinkingSettings
+from desktop.views.transcript.rows import RowKind
+from engine.settings import AdapterSettings, ThinkingSettings
 from tests.desktop.hand import Hand
 
 Key = Qt.Key
@@ -50,6 +52,12 @@ def entries(hand: Hand) -> list[str]:
 
 def choose(hand: Hand, words: str) -> None:
     next(each for each in picker(hand).entries() if each.text() == words).trigger()
+
+
+def kinds(hand: Hand) -> list[RowKind]:
+    """Of the rows of the last message."""
+    rows = hand.window.chat.transcript.messages.all[-1].rows
+    return [row.kind for row in rows if row.kind in (RowKind.TEXT, RowKind.THOUGHT)]
 
 
 def asked(hand: Hand) -> str:
@@ -151,3 +159,54 @@ def test_the_setting_is_disabled_for_a_model_without_a_switch(hand) -> None:
     assert not row.isEnabled()
     hand.load("hybrid.gguf")
     assert row.isEnabled()
+
+
+def test_adapters_with_their_own_template_have_its_tags_and_its_switch(hand) -> None:
+    """While they are on in the open chat; what was written before that was known is shown again."""
+    hand.load("plain.gguf")
+    chat = hand.echo.chat
+    chat.reply = "<muse>Let me see.</muse>Yes."
+    hand.say("one")
+    assert kinds(hand) == [RowKind.TEXT]
+    levels = (("off", ""), ("on", "</muse>"))
+    chat.adapted[("/muse",)] = dataclasses.replace(
+        chat.info,
+        thinking=(("<muse>", "</muse>"),),
+        opens_thought="</muse>",
+        thinking_levels=levels,
+        thinking_default="on",
+    )
+    hand.session.set_settings(AdapterSettings(("/muse",)))
+    hand.qtbot.waitUntil(picker(hand).isVisible)
+    assert picker(hand).accessibleName() == "Thinking: automatic (on)"
+    assert hand.window.actions_by_name["thinking"].isEnabled()
+    assert hand.window.inspector.forms[ThinkingSettings].row("thinking").isEnabled()
+    assert kinds(hand) == [RowKind.THOUGHT, RowKind.TEXT]
+    chat.reply = "Let me see.</muse>Yes."
+    hand.say("two")
+    assert hand.items()[-1].opened == "</muse>"
+    hand.window.navigation.new_chat()
+    assert not picker(hand).isVisible()
+    assert not hand.window.actions_by_name["thinking"].isEnabled()
+    assert not hand.window.inspector.forms[ThinkingSettings].row("thinking").isEnabled()
+    hand.say("three")
+    assert hand.items()[-1].opened == ""
+
+
+def test_a_reply_that_begins_before_its_adapters_are_known(hand) -> None:
+    hand.load("plain.gguf")
+    chat = hand.echo.chat
+    chat.hold = threading.Event()
+    chat.adapted[("/muse",)] = dataclasses.replace(
+        chat.info, thinking=(("<muse>", "</muse>"),), opens_thought="</muse>"
+    )
+    hand.session.set_settings(AdapterSettings(("/muse",)))
+    hand.type("one")
+    hand.press(Key.Key_Return)
+    assert hand.items()[-1].opened == ""
+    hand.qtbot.waitUntil(lambda: hand.items()[-1].opened == "</muse>")
+    chat.reply = "Let me see.</muse>Yes."
+    chat.hold.set()
+    hand.wait_for("idle")
+    stored = hand.session.stores.kept.path(hand.session.conversation)[-1]
+    assert stored.stats["opened"] == "</muse>"

@@ -130,6 +130,10 @@ def test_tags_of_thoughts(tmp_path: Path) -> None:
     )
     chat, tag = opened(write_gguf(tmp_path / "m.gguf", TINY, "F32")), ("<monologue>", "</monologue>")
     assert tag not in chat.thinking
+    assert chat.described(()) == chat.info
+    adapted = chat.described((str(tmp_path / "a"),))
+    assert tag in adapted.thinking
+    assert (adapted.opens_thought, adapted.name) == (tag[1], chat.info.name)
     for _loading in chat.adapters.make_usual((str(tmp_path / "a"),)):
         pass
     assert tag in chat.thinking
