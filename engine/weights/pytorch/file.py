@@ -145,7 +145,8 @@ def _widths(value: Any, seen: set[int]) -> Iterable[tuple[Any, int]]:
         return
     seen.add(id(value))
     if isinstance(value, StoredTensor):
-        format = find_format(_type_of(value))
+        # a storage without a type of its own counts bytes
+        format = None if value.dtype else find_format(_type_of(value))
         yield value.storage[2], 1 if format is None else format.block_bytes
     elif isinstance(value, Mapping):
         for each in value.values():

@@ -67,8 +67,14 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": lambda pairs=(): dict(pairs),
     "torch.Size": lambda sizes=(): tuple(sizes),
     "torch.device": lambda *where: None,
-    "builtins.set": lambda items=(): None,
-    "__builtin__.set": lambda items=(): None,
+    # what may stand beside tensors
+    "collections.Counter": lambda *items: None,
+    "_codecs.encode": lambda text, encoding: None,
+    **{
+        f"{module}.{kind}": lambda *items: None
+        for module in ("builtins", "__builtin__")
+        for kind in ("bytearray", "bytes", "set")
+    },
 }
 
 
@@ -159,8 +165,8 @@ class _Machine:
 
 _VALUES = frozenset(
     ("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "UNICODE", "SHORT_BINSTRING", "BINSTRING", "STRING",
-    "BINBYTES", "SHORT_BINBYTES", "BININT", "BININT1", "BININT2", "INT", "LONG", "LONG1", "LONG4", "BINFLOAT",
-    "FLOAT")
+    "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "BININT", "BININT1", "BININT2", "INT", "LONG",
+    "LONG1", "LONG4", "BINFLOAT", "FLOAT")
 )  # fmt: skip
 """Steps that push their argument."""
 _MADE: dict[str, Callable[[], Any]] = {

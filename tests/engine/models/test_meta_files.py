@@ -97,6 +97,7 @@ SCALED = {**LLAMA3, "use_scaled_rope": True}
         ({"rope_theta": 1e6}, 307, {"max_position_embeddings": 16384, "rope_theta": 1e6}),
         (LLAMA3, 100_003, {"max_position_embeddings": 8192, "rope_theta": 500000.0}),
         (SCALED, 100_003, {"factor": 32.0, "tie_word_embeddings": True}),
+        ({**SCALED, "dim": 3072, "n_heads": 24}, 100_003, {"factor": 32.0, "tie_word_embeddings": True}),
         ({**SCALED, "dim": 4096, "n_heads": 32}, 100_003, {"factor": 8.0}),
         ({**SCALED, "rope_scaling_factor": 16}, 100_003, {"factor": 16.0, "tie_word_embeddings": True}),
     ],
