@@ -28,7 +28,7 @@ class WorkSpace:
 def assistant_alone(name: str) -> str:
     """Why an assistant cannot be loaded as a model."""
     return _(
-        "{name} is an assistant, which drafts for a Gemma 4 model and cannot write by itself. Load "
+        "{name} is an assistant, which drafts for another model and cannot write by itself. Load "
         "that model, and choose the assistant as its draft model.",
         name=name,
     )
@@ -118,7 +118,8 @@ class ModelInfo:
     embedding: bool = False
     """Whether it is an embedding model: it makes vectors of texts, and writes none."""
     assistant: bool = False
-    """Whether it is an assistant: it drafts for a model, and writes nothing by itself."""
+    """Whether it is an assistant or an EAGLE-3 drafter: it drafts for a model, and writes nothing by itself.
+    """
     fallback_template: str = ""
     """The general format that replaces a missing chat template ("gemma", "plain"; see
     `engine.text.template.fallback`).

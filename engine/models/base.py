@@ -12,6 +12,7 @@ from engine.backends.states import States
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
+from engine.models.layers.features import Features
 from engine.models.layers.parts import Changes, RopeTables, Slot
 from engine.models.layers.positions.rope import rotary_table, scaling_table
 from engine.models.layers.whole import Parts
@@ -75,12 +76,14 @@ class Model:
         self._parts: Parts | None = parts
         self.kept: Floats | None = None
         """Where passes that are recorded from now on leave the hidden states of all rows, (rows, E)."""
+        self.features: Features | None = None
+        """What they leave there instead, (rows, F)."""
         self.proof: Callable[[Forward], Iterator[Loading]] | None = None
         self._tables: tuple[int, int, RopeTables] = (0, 0, RopeTables())
 
     def forward(self, ops: Ops) -> Array:
         """The whole pass: logits (logit_rows, V)."""
-        return self.parts(ops, self.rope_tables, self.kept)
+        return self.parts(ops, self.rope_tables, self.kept, self.features)
 
     def hidden(self, ops: Ops) -> Array:
         """The pass without the head: the last hidden states (logit_rows, E)."""
@@ -161,7 +164,7 @@ class Model:
         """Release the weights; recorded programs keep theirs until they are closed."""
         self.proof = None
         self._parts, self.slots, self._tables = None, {}, (0, 0, RopeTables())
-        self.gguf_slots, self.adapted = None, []
+        self.gguf_slots, self.adapted, self.features = None, [], None
         self.backend.trim()
 
     def _make_tables(self, positions: int, context: int) -> None:

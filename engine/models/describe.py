@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +11,15 @@ import numpy as np
 from engine.backends.routing import MOST_GPU_EXPERTS
 from engine.backends.states import States
 from engine.core import ModelInfo, WorkSpace
+from engine.models.architectures.eagle3 import is_eagle3
 from engine.models.architectures.gemma4_assistant import is_assistant
 from engine.models.base import read_bytes
+from engine.models.building.source import Survey
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import GatedStreams, HyperConnections
 from engine.models.config.recurrent import Rwkv4, Rwkv6, Rwkv7
 from engine.models.drafting.assistant import survey_assistant
+from engine.models.drafting.eagle3 import survey_eagle3
 from engine.models.drafting.mtp import head_bytes
 from engine.models.headers.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
@@ -45,7 +48,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     from engine.backends.cpu.backend import CpuBackend  # imports Numba
     from engine.backends.cuda.lowering.estimate import UsualGpu
 
-    if is_assistant(checkpoint):
+    if is_assistant(checkpoint) or is_eagle3(checkpoint):
         return _describe_assistant(checkpoint)
     config = read_config(checkpoint)
     tensors = checkpoint.tensors.values()
@@ -101,13 +104,15 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
 
 
 def _describe_assistant(checkpoint: Checkpoint) -> ModelInfo:
-    """The facts of an assistant, whose layers have no cache of their own."""
+    """The facts of an assistant, whose layers have no cache of their own, or of an EAGLE-3 drafter."""
     from engine.backends.cpu.backend import CpuBackend
     from engine.backends.cuda.lowering.estimate import UsualGpu
 
     backend = CpuBackend()
     plain = PlainCount(checkpoint, backend)
-    config, seen = survey_assistant(checkpoint, backend, plain)
+    bound = is_eagle3(checkpoint)
+    survey: Callable[..., tuple[ModelConfig, Survey]] = survey_eagle3 if bound else survey_assistant
+    config, seen = survey(checkpoint, backend, plain)
     weights_bytes = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
     return ModelInfo(
         path=str(checkpoint.path),
@@ -120,7 +125,8 @@ def _describe_assistant(checkpoint: Checkpoint) -> ModelInfo:
         layers=config.layers,
         context_length=config.context_length,
         vocab_size=config.vocab_size,
-        kv_bytes_per_token=0,
+        kv_bytes_per_token=config.kv_bytes_per_token(_AUTO_CACHE) if bound else 0,
+        kv_shapes=config.kv_shapes if bound else (),
         stop_token_ids=(),
         has_chat_template=False,
         quantisation=quantisation_name(checkpoint),
@@ -130,7 +136,7 @@ def _describe_assistant(checkpoint: Checkpoint) -> ModelInfo:
         plain=plain.found,
         assistant=True,
         file_bytes=sum(file.stat().st_size for file in checkpoint.files),
-        gpu_bytes=survey_assistant(checkpoint, UsualGpu())[1].bytes,
+        gpu_bytes=survey(checkpoint, UsualGpu())[1].bytes,
     )
 
 

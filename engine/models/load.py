@@ -15,6 +15,7 @@ from engine.drain import drain, mapped
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures import ARCHITECTURES
+from engine.models.architectures.eagle3 import is_eagle3
 from engine.models.architectures.gemma4_assistant import is_assistant
 from engine.models.architectures.with_pictures import PARTS, WITH_PICTURES, text_architecture
 from engine.models.base import Model, Weights, rope_tables
@@ -54,7 +55,7 @@ Prepare = Callable[[RawTensor], RawTensor]
 
 def find_architecture(checkpoint: Checkpoint) -> Architecture:
     """The architecture of a checkpoint. Raises `UnsupportedModel` and `BadCheckpoint`."""
-    if is_assistant(checkpoint):
+    if is_assistant(checkpoint) or is_eagle3(checkpoint):
         raise UnsupportedModel(assistant_alone(checkpoint.path.name))
     if checkpoint.format == "gguf":
         other = of_another_type(checkpoint.metadata.get("general.type"), checkpoint.path.name)

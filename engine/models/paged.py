@@ -17,6 +17,7 @@ from engine.kv_cache.lease import Lease
 from engine.kv_cache.page_pool import pages_for
 from engine.kv_cache.pages import PageTable
 from engine.kv_cache.readings import Readings
+from engine.models.layers.features import Features
 from engine.models.memory.estimate import cache_dtype, chosen_context, further_pages
 from engine.models.memory.fit import prefill_rows, work_space
 from engine.settings import CacheSettings
@@ -101,13 +102,15 @@ class PagedCache:
         before.close()
         self._close_headless()
 
-    def keep_hidden(self, keep: bool) -> None:
-        """Whether passes leave their rows' hidden states, after the final norm, in `Model.kept`. No lease may
-        be open.
+    def keep_hidden(self, keep: bool, features: Features | None = None) -> None:
+        """Whether passes leave their rows' hidden states, after the final norm, in `Model.kept`, or these
+        features (T, F) in place of them. No lease may be open.
         """
-        if keep == (self.model.kept is not None):
+        if keep == (self.model.kept is not None) and features is self.model.features:
             return
-        self.model.kept = np.zeros((self.rows, self.model.config.width), np.float32) if keep else None
+        width = self.model.config.width if features is None else features.width
+        self.model.kept = np.zeros((self.rows, width), np.float32) if keep else None
+        self.model.features = features
         self.record_again(self.key)
 
     def open(self, ids: Sequence[int], key: str = "") -> Lease:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.base import MemoryEstimator
+from engine.models.architectures.eagle3 import is_eagle3, names_of
 from engine.models.architectures.gemma4_assistant import ASSISTANT, is_assistant
 from engine.models.load import Prepare, find_architecture
 from engine.settings import LoadSettings
@@ -16,8 +17,11 @@ _ROUTERS = ("gate", "router", "ffn_gate_inp", "ffn_gate_inp_shexp", "shared_expe
 
 def head_tensor(checkpoint: Checkpoint) -> str:
     """The name of the head's matrix; with tied embeddings that is the embedding table."""
-    architecture = ASSISTANT if is_assistant(checkpoint) else find_architecture(checkpoint)
-    names = architecture.names(checkpoint.format, checkpoint.tensors)
+    if is_eagle3(checkpoint):
+        names = names_of(checkpoint.tensors).decoder
+    else:
+        architecture = ASSISTANT if is_assistant(checkpoint) else find_architecture(checkpoint)
+        names = architecture.names(checkpoint.format, checkpoint.tensors)
     head = names.head + ".weight"
     return head if head in checkpoint.tensors else names.embed + ".weight"
 

@@ -27,7 +27,7 @@ class SpeculationSettings(Settings):
     draft_model: str = setting(
         "",
         "Draft model",
-        "The file or folder of the smaller model, or of an assistant made for the model.",
+        "The file or folder of the smaller model, or of an assistant or EAGLE-3 drafter made for the model.",
         neutral="",
     )
     draft_tokens: int = setting(

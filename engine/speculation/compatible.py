@@ -46,8 +46,8 @@ def draft_problem(target: Tokenizer, draft: Tokenizer) -> str:
 
 
 def draft_problem_between(target_path: str | Path, draft_path: str | Path) -> str:
-    """`draft_problem` for two model files or folders, without reading their weights; for an assistant,
-    `engine.models.drafting.assistant.assistant_problem`.
+    """`draft_problem` for two model files or folders, without reading their weights; for an assistant or an
+    EAGLE-3 drafter, the problem that `engine.models.drafting` finds.
 
     Results are cached while the files' sizes and modification times stay the same. If a model cannot be read,
     its error is the problem. Can be called from any thread.
@@ -148,24 +148,31 @@ def _stamps(path: str | Path) -> tuple[Path, tuple[Stamp, ...]]:
 @lru_cache(maxsize=256)
 def _problem_between(target: tuple[Path, tuple[Stamp, ...]], draft: tuple[Path, tuple[Stamp, ...]]) -> str:
     try:
-        found = _assistant_problem(target[0], draft[0])
+        found = _bound_problem(target[0], draft[0])
         return _problem(_read(target), _read(draft)) if found is None else found
     except EngineError as error:
         return str(error)
 
 
-def _assistant_problem(target: Path, draft: Path) -> str | None:
-    """Why an assistant cannot draft for a model; None if the second path is none."""
+def _bound_problem(target: Path, draft: Path) -> str | None:
+    """Why an assistant or an EAGLE-3 drafter cannot draft for a model; None if the second path is neither."""
+    from engine.models.architectures.eagle3 import is_eagle3
     from engine.models.architectures.gemma4_assistant import is_assistant, read_assistant_config
+    from engine.models.building.decoder import is_layered
     from engine.models.drafting.assistant import assistant_problem
-    from engine.models.load import read_config
+    from engine.models.drafting.eagle3 import eagle3_problem
+    from engine.models.load import find_architecture, read_config
     from engine.weights.checkpoint import open_checkpoint
 
     with closing(open_checkpoint(draft)) as own:
-        if not is_assistant(own):
+        if not is_assistant(own) and not is_eagle3(own):
             return None
         with closing(open_checkpoint(target)) as main:
-            return assistant_problem(read_assistant_config(own), read_config(main))
+            config = read_config(main)
+            if is_assistant(own):
+                return assistant_problem(read_assistant_config(own), config)
+            layered = find_architecture(main).layers is None and is_layered(config)
+            return eagle3_problem(own, config, layered)
 
 
 @lru_cache(maxsize=2)  # the target of a list of drafts is read once; vocabularies are large

@@ -1,4 +1,6 @@
-"""Drafting with the model's own head for multi-token prediction (`engine.models.drafting.mtp`)."""
+"""Drafting with a head (`engine.models.drafting.head`): the model's own one for multi-token prediction, or
+EAGLE-3.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from engine.tensors import Floats
 
 if TYPE_CHECKING:
     from engine.kv_cache.lease import Lease
-    from engine.models.drafting.mtp import MtpModel
+    from engine.models.drafting.head import HeadModel
     from engine.models.paged import PagedCache
 
 Tails = dict[int, Floats]
@@ -53,8 +55,8 @@ class MtpDrafter(DraftModel):
         self._pairs: list[int] = []  # the tokens of the pairs that a suspended sequence had
 
     @property
-    def _head(self) -> MtpModel:
-        return cast("MtpModel", self.cache.model)
+    def _head(self) -> HeadModel:
+        return cast("HeadModel", self.cache.model)
 
     def follow(self, ids: Sequence[int]) -> None:
         """Begin a sequence, whose prompt has not been read yet."""
@@ -159,9 +161,8 @@ class MtpDrafter(DraftModel):
         """Run pairs; returns the last logits (V,) and hidden state (E,)."""
         assert self._lease is not None
         head = self._head
-        assert head.kept is not None
         head.given[: len(tokens)] = states
-        logits = self.cache.run(self._lease, tokens)[-1]
+        logits = head.widened(self.cache.run(self._lease, tokens)[-1])
         return logits, head.kept[len(tokens) - 1].copy()
 
     def close(self) -> None:

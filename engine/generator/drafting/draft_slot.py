@@ -74,6 +74,8 @@ class DraftSlot:
         if path:
             yield from self._open_head(stop) if path == _HEAD else self._open(path, stop)
             self._path = path
+        else:
+            self._drafters.keep_nothing()
 
     def _open_head(self, stop: threading.Event) -> Generator[Loading, None, None]:
         from engine.models import preparation
@@ -92,18 +94,21 @@ class DraftSlot:
         # Imported here, so that importing this module does not import Numba and torch.
         from engine.backends import make_backend
         from engine.models import preparation, read_model
+        from engine.models.architectures.eagle3 import is_eagle3
         from engine.models.architectures.gemma4_assistant import is_assistant
         from engine.models.drafting.assistant import read_assistant
+        from engine.models.drafting.eagle3 import read_eagle3
         from engine.models.open_text import open_tokenizer
         from engine.speculation.compatible import draft_problem
         from engine.weights.checkpoint import open_checkpoint
 
         checkpoint = open_checkpoint(Path(path))
         try:
-            if is_assistant(checkpoint):
+            bound = is_eagle3(checkpoint)
+            if bound or is_assistant(checkpoint):
                 assert self._main is not None
-                prepare = preparation(checkpoint, self._load)
-                loading = read_assistant(checkpoint, self._main, prepare)
+                read = read_eagle3 if bound else read_assistant
+                loading = read(checkpoint, self._main, preparation(checkpoint, self._load))
                 yield from self._set(loading, self._main.backend, stop)
                 return
             problem = draft_problem(self._tokenizer, open_tokenizer(checkpoint))

@@ -12,6 +12,7 @@ from engine.errors import BadSetting
 from engine.generator.drafting.sequence import Drafting
 from engine.generator.params import GenerationParams
 from engine.models.drafting.assistant import AssistantModel
+from engine.models.drafting.head import HeadModel
 from engine.models.drafting.mtp import MtpModel
 from engine.models.paged import PagedCache
 from engine.sampling.sampler import Sampler
@@ -66,16 +67,25 @@ class Drafters:
         if cache is not None and cache.model is not model:
             raise ValueError("the draft cache was made for another model")
         self.drop_model()
-        self._cache.keep_hidden(isinstance(model, MtpModel | AssistantModel))
-        if isinstance(model, AssistantModel):
-            model.attach(self._cache.store, self._cache.context_length)
-            self._assistant = model
-            return
-        length = min(self._cache.context_length, model.config.context_length)
-        self._draft_cache, self._owned = (
-            cache or PagedCache(model, CacheSettings(context_length=length)),
-            cache is None,
-        )
+        features = model.of_main if isinstance(model, HeadModel) else None
+        try:
+            self._cache.keep_hidden(isinstance(model, HeadModel | AssistantModel), features)
+            if isinstance(model, AssistantModel):
+                model.attach(self._cache.store, self._cache.context_length)
+                self._assistant = model
+                return
+            length = min(self._cache.context_length, model.config.context_length)
+            self._draft_cache, self._owned = (
+                cache or PagedCache(model, CacheSettings(context_length=length)),
+                cache is None,
+            )
+        except BaseException:
+            self.keep_nothing()
+            raise
+
+    def keep_nothing(self) -> None:
+        """Have the target's passes leave nothing for a draft model, after `drop_model` if none follows."""
+        self._cache.keep_hidden(False)
 
     def drop_model(self) -> None:
         """Draft without a model. A cache that was made here is closed; the model belongs to its owner."""
@@ -121,7 +131,9 @@ class Drafters:
         # Guesses may come from any distribution; steps that learn from tokens or are random themselves are
         # left out.
         own = replace(params.sampler, mirostat=False, adaptive_target=0.0, xtc_probability=0.0, skew=0.0)
-        make: Callable[..., DraftModel] = partial(MtpDrafter, tails=self._tails) if head else DraftModel
+        make: Callable[..., DraftModel] = DraftModel
+        if isinstance(self._model, HeadModel):
+            make = partial(MtpDrafter, tails=self._tails)
         if self._assistant is not None:
             make = partial(AssistantDrafter, assistant=self._assistant)
         # with adapters, the model may have fewer tokens than its tokenizer

@@ -83,9 +83,11 @@ def build(
     )  # fmt: skip
 
 
-def mtp_block(source: WeightSource, config: ModelConfig, names: TensorNames) -> Block:
-    """The layer of a head for multi-token prediction, the only one of this config."""
-    return Builder(source, config, names).block(0)
+def block_of(
+    source: WeightSource, config: ModelConfig, names: TensorNames, layer: int = 0, input_width: int = 0
+) -> Block:
+    """One layer of a decoder; `input_width` is as in `Builder`."""
+    return Builder(source, config, names, input_width).block(layer)
 
 
 def layers_of(source: WeightSource, config: ModelConfig, names: TensorNames) -> Stack:
@@ -105,6 +107,12 @@ def _blocks(builder: Builder) -> Generator[int, None, Stack]:
         blocks.append(builder.block(layer))
         yield layer + 1
     return _stack(builder.source, builder.config, builder.names, blocks)
+
+
+def is_layered(config: ModelConfig) -> bool:
+    """Whether the layers of a decoder of the usual build are `Layered`."""
+    others = config.altup, config.cycles, config.hyper
+    return all(part is None for part in others) and not isinstance(config.recurrent, Rwkv4 | Rwkv6 | Rwkv7)
 
 
 def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks: Sequence[Block]) -> Stack:
@@ -143,8 +151,12 @@ def _head(source: WeightSource, config: ModelConfig, names: TensorNames, embed: 
 class Builder:
     """Builds the parts of layers from the tensors of `source`."""
 
-    def __init__(self, source: WeightSource, config: ModelConfig, names: TensorNames) -> None:
+    def __init__(
+        self, source: WeightSource, config: ModelConfig, names: TensorNames, input_width: int = 0
+    ) -> None:
+        """`input_width` is that of what queries, keys and values are made of; 0: the model's width."""
         self.source, self.config, self.names = source, config, names
+        self.input_width = input_width or config.width
         self.view = STORED_TRANSPOSED if names.transposed else WHOLE
         self.distances, self.last_choice = None, LastChoice()
         if config.distance_buckets:
@@ -337,11 +349,11 @@ class Builder:
     def _inputs(self, layer: int, at: str, queries: int, keys: int) -> Inputs:
         config, names, bias = self.config, self.names, self.config.attention_bias
         if config.kv_layer(layer) != layer:
-            return QueryAlone(self.linear(at + names.query, queries, config.width, bias))
+            return QueryAlone(self.linear(at + names.query, queries, self.input_width, bias))
         if layer in config.keys_as_values:
             return KeysAsValues(
-                self.linear(at + names.query, queries, config.width, bias),
-                self.linear(at + names.key, keys, config.width, bias),
+                self.linear(at + names.query, queries, self.input_width, bias),
+                self.linear(at + names.key, keys, self.input_width, bias),
             )
         values = config.heads_of(layer)[0] * config.value_dim or keys
         fused = at + names.query_key_value
@@ -354,17 +366,17 @@ class Builder:
                 else View(transposed=names.transposed, order=order, stored_rows=rows)
             )
             return FusedQkv(
-                linear(self.source, fused, rows, config.width, bias, view), (queries, keys, values)
+                linear(self.source, fused, rows, self.input_width, bias, view), (queries, keys, values)
             )
         if names.key_value:
             pair = np.arange(2 * keys).reshape(2, keys)
-            query = self.linear(at + names.query, queries, config.width, bias)
-            made = linear_parts(self.source, at + names.key_value, (pair[0], pair[1]), config.width, bias)
+            query = self.linear(at + names.query, queries, self.input_width, bias)
+            made = linear_parts(self.source, at + names.key_value, (pair[0], pair[1]), self.input_width, bias)
             return SeparateQkv(query, *made)
         return SeparateQkv(
             self._half_of_queries(at, queries, 0)
             if config.output_gate == "queries"
-            else self.linear(at + names.query, queries, config.width, bias),
-            self.linear(at + names.key, keys, config.width, bias),
-            self.linear(at + names.value, values, config.width, bias),
+            else self.linear(at + names.query, queries, self.input_width, bias),
+            self.linear(at + names.key, keys, self.input_width, bias),
+            self.linear(at + names.value, values, self.input_width, bias),
         )

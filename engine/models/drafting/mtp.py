@@ -12,19 +12,17 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from engine.backends.base import Array, Backend, MemoryEstimator, Ops
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting
 from engine.models.base import Model, Weights
-from engine.models.building.decoder import mtp_block, norm_of
+from engine.models.building.decoder import block_of, norm_of
 from engine.models.building.source import Loader, Survey, WeightSource, linear
 from engine.models.config import ModelConfig
+from engine.models.drafting.head import HeadModel
 from engine.models.layers.parts import Block, Linear, Norm
 from engine.models.layers.whole import Blocks, Parts
 from engine.models.load import check_memory, find_architecture, read_config
-from engine.models.memory.fit import prefill_rows
 from engine.models.names import TensorNames
 from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
@@ -91,7 +89,7 @@ def _build(source: WeightSource, config: ModelConfig, names: TensorNames, found:
         norm_of(source, config, names, found.embed_norm),
         norm_of(source, config, names, found.hidden_norm),
         linear(source, found.projection, width, 2 * width, False),
-        mtp_block(source, config, names),
+        block_of(source, config, names),
         norm_of(source, config, names, found.norm) if found.norm else None,
     )
 
@@ -122,12 +120,8 @@ def head_bytes(checkpoint: Checkpoint, backend: MemoryEstimator) -> int:
     return 0 if form is None or seen.missing else seen.bytes
 
 
-class MtpModel(Model):
-    """A head as a model of one layer, which shares the embedding and the head of `main`.
-
-    A pass takes, besides tokens, the first rows of `given` (rows, E) float32, the hidden states of the
-    positions before them; it leaves its own hidden states in `kept` (rows, E).
-    """
+class MtpModel(HeadModel):
+    """A head as a model of one layer, which shares the embedding and the head of `main`."""
 
     def __init__(self, main: Model, config: ModelConfig, made: _Head, loaded: Weights) -> None:
         outer = main.parts
@@ -136,13 +130,9 @@ class MtpModel(Model):
             embed_scale=outer.embed_scale, logit_scale=outer.logit_scale, logit_cap=outer.logit_cap,
         )  # fmt: skip
         shared = {id(weight): weight.nbytes for weight in (outer.embed, outer.head.weight)}
-        super().__init__(
-            config, main.backend, parts, replace(loaded, bytes=loaded.bytes + sum(shared.values()))
-        )
+        super().__init__(config, main, parts, replace(loaded, bytes=loaded.bytes + sum(shared.values())))
         self.resident_bytes = loaded.bytes
         self._made: _Head | None = made
-        rows = prefill_rows(config, main.backend.name)
-        self.given, self.kept = (np.zeros((rows, config.width), np.float32) for _unused in range(2))
 
     def forward(self, ops: Ops) -> Array:
         parts, made = self.parts, self._made

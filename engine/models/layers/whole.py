@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from engine.backends.base import Array, Ops, Weight
+from engine.models.layers.features import Features
 from engine.models.layers.parts import Block, Changes, Linear, Norm, RopeTables
 from engine.tensors import Floats
 
@@ -22,6 +23,23 @@ class Stack(Protocol):
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array: ...
 
 
+Observe = Callable[[int, Array], None]
+"""Hears of a hidden state (T, E), with the number of layers before it."""
+
+
+@runtime_checkable
+class Layered(Stack, Protocol):
+    """A stack in which each layer hands one hidden state of each token on to the next."""
+
+    def observed(self, ops: Ops, x: Array, tables: RopeTables, observe: Observe) -> Array:
+        """The same as a call; `observe` hears of x, and of what each layer makes."""
+        ...
+
+
+def unobserved(layers: int, x: Array) -> None:
+    """An `Observe` that does nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """Layers one after the other."""
@@ -30,8 +48,14 @@ class Blocks:
     lookups: Sequence[Weight] = ()
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
-        for block in self.blocks:
+        return self.observed(ops, x, tables, unobserved)
+
+    def observed(self, ops: Ops, x: Array, tables: RopeTables, observe: Observe) -> Array:
+        """As `Layered.observed`."""
+        observe(0, x)
+        for layers, block in enumerate(self.blocks, 1):
             x = block(ops, x, tables)
+            observe(layers, x)
         return x
 
 
@@ -60,11 +84,12 @@ class Parts:
     narrow_positions: bool = False
     changes: Changes = field(default_factory=Changes)
 
-    def __call__(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
-        """The logits (logit_rows, V) of the step's last rows; `kept` is as in `last`."""
-        if self.headless:
-            return self.hidden(ops, tables, kept)
-        return self.logits(ops, self.hidden(ops, tables, kept))
+    def __call__(
+        self, ops: Ops, tables: RopeTables, kept: Floats | None = None, features: Features | None = None
+    ) -> Array:
+        """The logits (logit_rows, V) of the step's last rows; the rest is as in `hidden`."""
+        x = self.hidden(ops, tables, kept, features)
+        return x if self.headless else self.logits(ops, x)
 
     def logits(self, ops: Ops, x: Array) -> Array:
         """The logits of the last hidden states."""
@@ -73,8 +98,12 @@ class Parts:
             logits = ops.soft_cap(logits, self.logit_scale, self.logit_cap)
         return logits
 
-    def hidden(self, ops: Ops, tables: RopeTables, kept: Floats | None = None) -> Array:
-        """The last hidden states (logit_rows, E) of the step's last rows, after the final norm."""
+    def hidden(
+        self, ops: Ops, tables: RopeTables, kept: Floats | None = None, features: Features | None = None
+    ) -> Array:
+        """The last hidden states (logit_rows, E) of the step's last rows, after the final norm. `kept` is as
+        in `last`; with `features`, for which the stack must be `Layered`, it gets these of all rows.
+        """
         table = self.embed if self.changes.weight is None else self.changes.weight
         x = ops.embed(table, self.embed_scale)
         if self.project_in is not None and not self.narrow_positions:
@@ -84,7 +113,14 @@ class Parts:
         x = self.embed_norm(ops, x) if self.embed_norm else x
         if self.project_in is not None and self.narrow_positions:
             x = self.project_in(ops, x)
-        return self.last(ops, self.stack(ops, x, tables), kept)
+        if features is None:
+            return self.last(ops, self.stack(ops, x, tables), kept)
+        assert kept is not None
+        assert isinstance(self.stack, Layered)
+        states: dict[int, Array] = {}
+        x = self.stack.observed(ops, x, tables, states.__setitem__)
+        ops.keep(features(ops, states), kept)
+        return self.last(ops, x)
 
     def last(self, ops: Ops, x: Array, kept: Floats | None = None) -> Array:
         """The normed last rows of what the layers made; the normed rows of all go to `kept` (rows, E)."""

@@ -165,7 +165,7 @@ class FakeModel:
         self.backend = SimpleNamespace(name="fake", free_memory=free_memory)
         self.own_vocabulary = self.config.vocab_size
         self.weight_bytes_per_token = 1000
-        self.kept = None
+        self.kept = self.features = None
         self.program: FakeProgram
         self.closed = False
 

@@ -15,6 +15,7 @@ from engine.models.building.source import WHOLE, View, WeightSource, linear, nor
 from engine.models.config import ModelConfig
 from engine.models.config.gemma import PerLayer
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables
+from engine.models.layers.whole import Observe, unobserved
 from engine.models.names import TensorNames
 
 
@@ -73,9 +74,15 @@ class ScaledBlocks:
         return () if self.second is None else (self.second.table,)
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
+        return self.observed(ops, x, tables, unobserved)
+
+    def observed(self, ops: Ops, x: Array, tables: RopeTables, observe: Observe) -> Array:
+        """As `Layered.observed`."""
         second = None if self.second is None else self.second(ops, x)
-        for block in self.blocks:
+        observe(0, x)
+        for layers, block in enumerate(self.blocks, 1):
             x = block(ops, x, tables, second)
+            observe(layers, x)
         return x
 
 

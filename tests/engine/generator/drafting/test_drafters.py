@@ -32,7 +32,7 @@ class Cache:
     def __init__(self, weight_bytes: int) -> None:
         self.model, self.context_length, self.hidden, self.closed = model(weight_bytes), 64, [False], False
 
-    def keep_hidden(self, on: bool) -> None:
+    def keep_hidden(self, on: bool, features: None = None) -> None:
         self.hidden.append(on)
 
     def close(self) -> None:

@@ -1,0 +1,38 @@
+"""A head: a model of a layer or a few that drafts from the hidden states that passes of another one leave."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.models.base import Model, Weights
+from engine.models.config import ModelConfig
+from engine.models.layers.features import Features
+from engine.models.layers.whole import Parts
+from engine.models.memory.fit import prefill_rows
+from engine.tensors import Floats
+
+
+class HeadModel(Model):
+    """A model on the backend of `main`, for which it drafts.
+
+    A pass takes, besides tokens, the first rows of `given` (rows, F) float32, the states of the positions
+    before them; it leaves its own states in `kept` (rows, F), which take their place for the guess after it.
+    `of_main` are the features of the main model's passes that are its states; None: their hidden states
+    after the final norm.
+    """
+
+    of_main: Features | None = None
+
+    def __init__(self, config: ModelConfig, main: Model, parts: Parts, loaded: Weights) -> None:
+        super().__init__(config, main.backend, parts, loaded)
+        rows = prefill_rows(config, main.backend.name)
+        self.given = np.zeros((rows, config.width), np.float32)
+        self.kept: Floats = np.zeros((rows, config.width), np.float32)
+
+    def widened(self, logits: Floats) -> Floats:
+        """The logits (V,) of all tokens of the main model, from those of a pass."""
+        return logits
+
+    def close(self) -> None:
+        super().close()
+        self.of_main = None
