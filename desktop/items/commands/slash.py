@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from engine.words import N_
 
-__all__ = ["ACTIONS", "Entry", "SlashWord", "completed", "matching", "unescaped"]
+__all__ = ["ACTIONS", "Entry", "SlashWord", "completed", "escaped", "matching", "unescaped"]
 
 
 @dataclass(frozen=True)
@@ -105,3 +105,8 @@ def completed(entry: Entry) -> str:
 def unescaped(text: str) -> str:
     """The text to send: two slashes at its start become one."""
     return text[1:] if text.startswith("//") else text
+
+
+def escaped(text: str) -> str:
+    """The text to type so that `text` is sent: a slash at its start is no command, and becomes two."""
+    return "/" + text if text.startswith("/") else text

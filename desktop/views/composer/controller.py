@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
-from desktop.items.commands.slash import unescaped
+from desktop.items.commands.slash import escaped, unescaped
 from desktop.services.composer.attachments import estimated
 from desktop.services.composer.composer_services import ComposerServices
 from desktop.services.composer.fit_to_context import over_text
@@ -378,7 +378,8 @@ class ComposerController(QObject):
         self._writing.attachments.put(
             [*(attachment for _unused, attachment in files), *held], self._session.conversation
         )
-        composer.set_text("\n\n".join(part for part in (found.text[place:], composer.text()) if part.strip()))
+        parts = (found.text[place:], unescaped(composer.text()))
+        composer.set_text(escaped("\n\n".join(part for part in parts if part.strip())))
         if found.opening:
             composer.set_opening(found.opening)
         composer.setFocus()

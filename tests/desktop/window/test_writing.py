@@ -225,6 +225,50 @@ def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -
     assert not harness(hand).rows.rows
 
 
+def test_a_waiting_message_goes_back_whole_before_what_is_being_written(hand) -> None:
+    hand.echo.chat.hold = threading.Event()
+    hand.type("one")
+    send(hand)
+    hand.wait_for("prefill", "answering")
+    attach(hand, "notes.md", "# Alpha\n")
+    hand.window.chat.composer.set_opening("Well,")
+    hand.type("//stop is a path")
+    send(hand)
+    (waiting,) = hand.window.services.composer.queue.waiting(hand.session.conversation)
+    assert waiting.text.endswith("\n\n/stop is a path")
+    assert (chips(hand), hand.window.chat.composer.opening()) == ([], "")
+    attach(hand, "more.md", "# Beta\n")
+    hand.type("//new is one, too")
+    QTest.mouseClick(harness(hand).rows.rows[0].edit, Qt.MouseButton.LeftButton)
+    assert hand.box.toPlainText() == "//stop is a path\n\n/new is one, too"  # it would be no command
+    assert [held.attachment.name for held in harness(hand).files.held()] == ["notes.md", "more.md"]
+    assert hand.window.chat.composer.opening() == "Well,"
+    assert not harness(hand).rows.rows
+    assert hand.window.focusWidget() is hand.box
+    hand.click("Stop the reply")
+    hand.wait_for("idle")
+
+
+def test_a_waiting_message_that_was_removed_is_put_back_into_its_own_chat(hand) -> None:
+    hand.echo.chat.hold = threading.Event()
+    hand.type("one")
+    send(hand)
+    hand.wait_for("prefill", "answering")
+    hand.window.chat.composer.set_opening("Well,")
+    hand.type("two")
+    send(hand)
+    talk, queue = hand.session.conversation, hand.window.services.composer.queue
+    QTest.mouseClick(harness(hand).rows.rows[0].remove, Qt.MouseButton.LeftButton)
+    assert queue.waiting(talk) == []
+    hand.window.navigation.new_chat()
+    hand.session.undo()
+    assert hand.session.conversation == talk
+    assert [(each.text, each.opening) for each in queue.waiting(talk)] == [("two", "Well,")]
+    assert [row.text.words for row in harness(hand).rows.rows] == ["two"]
+    hand.click("Stop the reply")
+    hand.wait_for("idle")
+
+
 def test_a_waiting_message_of_another_chat_is_sent_there(hand) -> None:
     chat = hand.echo.chat
     chat.hold = threading.Event()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from desktop.items.commands.slash import Entry, completed, matching, unescaped
+from desktop.items.commands.slash import Entry, completed, escaped, matching, unescaped
 
 ACTIONS = (
     Entry("preset", "Use a preset", "text"),
@@ -40,3 +40,4 @@ def test_commands_that_match(typed: str, words: list[str]) -> None:
 def test_what_is_inserted_and_sent() -> None:
     assert [completed(entry) for entry in ACTIONS[1:3]] == ["/system ", "/stop"]
     assert [unescaped(text) for text in ("//etc", "/etc", "a//b")] == ["/etc", "/etc", "a//b"]
+    assert [escaped(text) for text in ("/etc", "//etc", "a//b", "")] == ["//etc", "///etc", "a//b", ""]
