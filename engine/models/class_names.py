@@ -18,7 +18,7 @@ _OTHERS = {
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM", "hunyuan_v1_moe": "HunYuanMoEV1ForCausalLM",
     "iquestcoder": "LlamaForCausalLM", "mpt": "MptForCausalLM",
     "nemotron_h_omni": "NemotronH_Omni_Reasoning_V3", "pp_chart2table": "GotOcr2ForConditionalGeneration",
-    "sarvam_mla": "DeepseekV3ForCausalLM", "sarvam_moe": "Glm4MoeForCausalLM",
+    "sarvam_mla": "DeepseekV3ForCausalLM", "sarvam_moe": "SarvamMoEForCausalLM",
     "shieldgemma2": "Gemma3ForConditionalGeneration",
 }  # fmt: skip
 """Types whose names are not those of their classes, or of a class with another spelling; from the tables of
@@ -28,9 +28,12 @@ transformers' `AutoModelForCausalLM` and `AutoModelForImageTextToText`.
 
 def with_class(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """config.json with the class under `architectures`: where that is absent, null or empty, the one that
-    `model_type` stands for, as in transformers' auto classes. Unchanged if the type is not known.
+    `model_type` stands for, as in transformers' auto classes. Unchanged if the type is not known. Folders of
+    Sarvam that transformers 5 saved name a class whose tensors they do not have.
     """
     kind = config.get("model_type")
+    if kind == "sarvam_moe" and config.get("architectures") == ["Glm4MoeForCausalLM"]:
+        return {**config, "architectures": [_OTHERS[kind]]}
     if config.get("architectures") not in (None, []) or not isinstance(kind, str):
         return config
     found = (TEXT_MODELS | _OTHERS).get(kind)

@@ -19,7 +19,7 @@ from engine.models.architectures.arcee import ARCEE
 from engine.models.architectures.arctic import ARCTIC
 from engine.models.architectures.aria import ARIA
 from engine.models.architectures.baichuan import BAICHUAN
-from engine.models.architectures.bailing import BAILING, BAILING_2
+from engine.models.architectures.bailing import BAILING, BAILING_2, SARVAM
 from engine.models.architectures.bailing_hybrid import BAILING_HYBRID
 from engine.models.architectures.beam import BEAM
 from engine.models.architectures.bert import BERT, JINA_3, JINA_BERT_2, ROBERTA
@@ -169,7 +169,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     MOLMO_2, COSMOS_3_EDGE, HUNYUAN_4, MUSE_SPARK, DOTS_3, HRM_TEXT,
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,
-    RWKV_6, RWKV_6_CONVERTED, RWKV_4, X_LSTM, DOGE, ZAYA, BEAM, NANBEIGE, OURO,
+    RWKV_6, RWKV_6_CONVERTED, RWKV_4, X_LSTM, DOGE, ZAYA, BEAM, NANBEIGE, OURO, SARVAM,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

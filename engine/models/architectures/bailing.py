@@ -25,6 +25,11 @@ HF_NAMES = replace(
     query_norm="attention.query_layernorm", key_norm="attention.key_layernorm",
     correction="mlp.gate.expert_bias",
 )  # fmt: skip
+_SARVAM = {
+    "head_dim": 64, "num_key_value_heads": 4, "moe_intermediate_size": 1024, "num_experts_per_tok": 6,
+    "num_shared_experts": 1, "num_experts": 128, "first_k_dense_replace": 1, "norm_topk_prob": True,
+    "routed_scaling_factor": 2.5,
+}  # fmt: skip
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -38,7 +43,19 @@ def from_hf_2(keys: Keys) -> ModelConfig:
     """`BailingMoeV2ForCausalLM`."""
     _refuse_normed_head(keys)
     keys = keys.over({"num_shared_experts": 0, "norm_topk_prob": True})
-    shape = _hf_shape(keys, share=0.5 if keys.raw("rotary_dim") is None else 1.0)
+    return _config_2(keys, _hf_shape(keys, share=0.5 if keys.raw("rotary_dim") is None else 1.0))
+
+
+def from_hf_sarvam(keys: Keys) -> ModelConfig:
+    """`SarvamMoEForCausalLM`: rope on whole heads."""
+    keys = keys.renamed(
+        num_experts="n_routed_experts", num_shared_experts="n_shared_experts", use_qkv_bias="attention_bias"
+    )
+    keys = keys.over(_SARVAM)
+    return _config_2(keys, _hf_shape(keys, base=8e6, most=131_072))
+
+
+def _config_2(keys: Keys, shape: dict[str, Any]) -> ModelConfig:
     scores = keys.text("score_function", "sigmoid")
     if scores not in ("sigmoid", "softmax"):
         raise UnsupportedModel(
@@ -57,11 +74,11 @@ def from_hf_2(keys: Keys) -> ModelConfig:
     )
 
 
-def _hf_shape(keys: Keys, share: float = 1.0) -> dict[str, Any]:
+def _hf_shape(keys: Keys, share: float = 1.0, *, base: float = 10000.0, most: int = 16384) -> dict[str, Any]:
     bias = keys.flag("use_qkv_bias", False)
     shape = hf_decoder(
-        keys, bias=bias, mlp_bias=keys.flag("use_bias", False), base=10000.0, share=share,
-        max_position_embeddings=16384,
+        keys, bias=bias, mlp_bias=keys.flag("use_bias", False), base=base, share=share,
+        max_position_embeddings=most,
     )  # fmt: skip
     return shape | {"output_bias": keys.flag("use_bias", False)}
 
@@ -123,3 +140,4 @@ BAILING = Architecture(
 BAILING_2 = Architecture(
     ("bailingmoe2",), ("BailingMoeV2ForCausalLM",), from_hf_2, from_gguf_2, HF_NAMES, GGUF
 )
+SARVAM = Architecture((), ("SarvamMoEForCausalLM",), from_hf_sarvam, None, HF_NAMES, None, gguf_of=BAILING_2)

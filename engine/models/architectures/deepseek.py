@@ -11,7 +11,7 @@ from typing import Any
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts
-from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_layer_types
+from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_architecture, hf_layer_types
 from engine.models.headers.experts import (
     GGUF_EXPERT_KEYS,
     gguf_experts,
@@ -47,7 +47,9 @@ def from_hf_2(keys: Keys) -> ModelConfig:
 
 
 def from_hf_3(keys: Keys) -> ModelConfig:
-    """`DeepseekV3ForCausalLM`."""
+    """`DeepseekV3ForCausalLM` and `SarvamMLAForCausalLM`."""
+    if hf_architecture(keys.source) == "SarvamMLAForCausalLM":
+        keys = _sarvam(keys)
     keys = keys.over(
         {
             "n_routed_experts": 256, "n_shared_experts": 1, "moe_intermediate_size": 2048,
@@ -62,6 +64,20 @@ def from_hf_3(keys: Keys) -> ModelConfig:
     return ModelConfig(
         **shape, experts=_experts(keys, layers, **by_sigmoid(keys, 2.5) | hf_groups(keys, 8, 4))
     )
+
+
+def _sarvam(keys: Keys) -> Keys:
+    """DeepSeek V3's keys in place of the makers' own."""
+    scaling = keys.raw("rope_scaling")
+    if isinstance(scaling, Mapping) and scaling.get("type") == "deepseek_yarn":
+        keys = keys.replaced("rope_scaling", {**scaling, "type": "yarn"})
+    keys = keys.renamed(n_routed_experts="num_experts", n_shared_experts="num_shared_experts")
+    return keys.over(
+        {
+            "n_routed_experts": 128, "q_lora_rank": None, "n_group": 1, "topk_group": 1,
+            "first_k_dense_replace": 1,
+        }
+    )  # fmt: skip
 
 
 def from_hf_glm(keys: Keys) -> ModelConfig:
@@ -149,7 +165,10 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor], architecture: str = 
 DEEPSEEK_2 = Architecture(
     ("deepseek2",), ("DeepseekV2ForCausalLM",), from_hf_2, from_gguf, HF_NAMES, GGUF_NAMES
 )
-DEEPSEEK_3 = Architecture((), ("DeepseekV3ForCausalLM",), from_hf_3, None, HF_NAMES, None, gguf_of=DEEPSEEK_2)
+DEEPSEEK_3 = Architecture(
+    (), ("DeepseekV3ForCausalLM", "SarvamMLAForCausalLM"), from_hf_3, None, HF_NAMES, None,
+    gguf_of=DEEPSEEK_2,
+)  # fmt: skip
 YOUTU = Architecture((), ("YoutuForCausalLM",), from_hf_youtu, None, HF_NAMES, None, gguf_of=DEEPSEEK_2)
 GLM_4_FLASH = Architecture(
     (), ("Glm4MoeLiteForCausalLM",), from_hf_glm, None, HF_NAMES, None, gguf_of=DEEPSEEK_2

@@ -157,6 +157,7 @@ def _experts(keys: Keys, layers: int) -> Experts | None:
 
 
 DOTS_3 = Architecture(
-    (), ("Dots3NoteForCausalLM", "Dots3NoteForConditionalGeneration"), from_hf, None, HF_NAMES, None,
+    (), ("Dots3NoteForCausalLM", "Dots3NoteForConditionalGeneration", "Dots3NoteTextForCausalLM"), from_hf,
+    None, HF_NAMES, None,
     prefixes=("", "-model.language_model.", "-"),
 )  # fmt: skip

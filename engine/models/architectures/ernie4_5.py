@@ -97,7 +97,9 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**gguf_decoder(keys, tensors, architecture, interleaved=interleaved))
 
 
-ERNIE_4_5 = Architecture(("ernie4_5", "paddleocr"), ("Ernie4_5ForCausalLM",), from_hf, from_gguf, HF, GGUF)
+ERNIE_4_5 = Architecture(
+    ("ernie4_5", "paddleocr"), ("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"), from_hf, from_gguf, HF, GGUF
+)
 ERNIE_4_5_MIXTURE = Architecture(
     ("ernie4_5-moe",), ("Ernie4_5_MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE_NAMES, GGUF
 )

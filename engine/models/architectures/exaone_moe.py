@@ -76,7 +76,7 @@ def _config(shape: dict[str, Any], windows: tuple[int, ...], experts: Experts | 
 
 
 EXAONE_MIXTURE = Architecture(
-    ("exaone-moe",), ("ExaoneMoeForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF,
+    ("exaone-moe",), ("ExaoneMoeForCausalLM", "ExaoneMoEForCausalLM"), from_hf, from_gguf, HF_NAMES, GGUF,
     adapt=lambda names, tensors: names
     if any(name.endswith(HF_NAMES.correction) for name in tensors) or "token_embd.weight" in tensors
     else replace(names, correction=SHARING.correction),

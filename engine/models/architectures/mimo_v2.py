@@ -137,5 +137,11 @@ def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames
 
 
 MIMO_V2_FLASH = Architecture(
-    ("mimo2",), ("MiMoV2FlashForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF, adapt=adapted
+    ("mimo2",),
+    ("MiMoV2FlashForCausalLM", "MiMoV2ForCausalLM"),
+    from_hf,
+    from_gguf,
+    HF_NAMES,
+    GGUF,
+    adapt=adapted,
 )

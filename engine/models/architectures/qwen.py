@@ -184,7 +184,13 @@ def gguf_qwen_experts(keys: Keys, shape: dict[str, Any], *, normalise: bool = Tr
 
 
 QWEN_2 = Architecture(
-    ("qwen2", "qwen2vl"), ("Qwen2ForCausalLM",), from_hf_2, from_gguf_2, HF, GGUF, prefixes=("", "-")
+    ("qwen2", "qwen2vl"),
+    ("Qwen2ForCausalLM", "MiMoForCausalLM"),
+    from_hf_2,
+    from_gguf_2,
+    HF,
+    GGUF,
+    prefixes=("", "-"),
 )
 QWEN_3 = Architecture(
     ("qwen3", "qwen3vl", "maincoder"),

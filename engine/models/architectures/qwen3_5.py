@@ -178,8 +178,12 @@ def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
 
 
 QWEN_3_5_MIXTURE = Architecture(
-    ("qwen35moe",), ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"), from_hf_mixture,
-    from_gguf_mixture, MIXTURE_NAMES, GGUF_NAMES, prefixes=("", "-model.language_model.", "-"),
+    ("qwen35moe",),
+    (
+        "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration",
+        "InternS2PreviewForConditionalGeneration",
+    ), from_hf_mixture, from_gguf_mixture, MIXTURE_NAMES, GGUF_NAMES,
+    prefixes=("", "-model.language_model.", "-"),
     gguf_tiled=True,
 )  # fmt: skip
 QWEN_3_NEXT = Architecture(

@@ -21,77 +21,90 @@ from engine.tensors import RawTensor
 from engine.words import _
 
 TEXT_MODELS = {
-    "aria_text": "AriaTextForCausalLM", "cohere2": "Cohere2ForCausalLM",
-    "deepseek_ocr2_text": "DeepseekForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM",
-    "emu3_text_model": "LlamaForCausalLM",
-    "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM", "gemma2": "Gemma2ForCausalLM",
-    "glm4v_moe_text": "Glm4MoeForCausalLM", "glm4v_text": "Glm4ForCausalLM",
-    "glm_ocr_text": "Glm4ForCausalLM", "gpt_oss": "GptOssForCausalLM", "granite": "GraniteForCausalLM",
-    "granite4_vision_text": "GraniteForCausalLM", "granite_docling_text": "GraniteForCausalLM",
-    "hunyuan_vl_text": "HunYuanDenseV1ForCausalLM", "hy_v4_vl_text": "HYV4ForCausalLM",
-    "hyperclovax": "HyperCLOVAXForCausalLM",
+    "LLaVAOneVision1_5_text": "Qwen3ForCausalLM", "aria_text": "AriaTextForCausalLM",
+    "cohere2": "Cohere2ForCausalLM", "deepseek_ocr2_text": "DeepseekForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM",
+    "emu3_text_model": "LlamaForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM", "glm4v_moe_text": "Glm4MoeForCausalLM", "glm4v_text": "Glm4ForCausalLM",
+    "glm_moe_dsa": "GlmMoeDsaForCausalLM", "glm_ocr_text": "Glm4ForCausalLM", "gpt_oss": "GptOssForCausalLM",
+    "granite": "GraniteForCausalLM", "granite4_vision_text": "GraniteForCausalLM",
+    "granite_docling_text": "GraniteForCausalLM", "hunyuan_vl_text": "HunYuanDenseV1ForCausalLM",
+    "hy_v4_vl_text": "HYV4ForCausalLM", "hyperclovax": "HyperCLOVAXForCausalLM",
+    "internlm2": "InternLM2ForCausalLM", "internlm3": "InternLM3ForCausalLM",
     "kimi_k2": "DeepseekV3ForCausalLM", "lfm2": "Lfm2ForCausalLM", "lfm2_moe": "Lfm2MoeForCausalLM",
-    "lfm3": "Lfm3ForCausalLM", "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
-    "minimax_m3_vl_text": "MiniMaxM3VLForCausalLM", "nemotron_h": "NemotronHForCausalLM",
-    "opt": "OPTForCausalLM", "paddleocr_vl_text": "Ernie4_5ForCausalLM",
-    "persimmon": "PersimmonForCausalLM",
+    "lfm3": "Lfm3ForCausalLM", "llama": "LlamaForCausalLM", "minicpm": "MiniCPMForCausalLM",
+    "minimax_m3_vl_text": "MiniMaxM3VLForCausalLM", "mistral": "MistralForCausalLM",
+    "mixtral": "MixtralForCausalLM", "nemotron_h": "NemotronHForCausalLM", "opt": "OPTForCausalLM",
+    "paddleocr_vl_text": "Ernie4_5ForCausalLM", "persimmon": "PersimmonForCausalLM",
     "phi3": "Phi3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen2_5_omni_text": "Qwen2ForCausalLM",
-    "qwen2_5_vl_text": "Qwen2ForCausalLM", "qwen2_vl_text": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-    "qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
-    "qwen3_omni_moe_text": "Qwen3MoeForCausalLM", "qwen3_vl_moe_text": "Qwen3MoeForCausalLM",
-    "qwen3_vl_text": "Qwen3ForCausalLM", "smollm3": "SmolLM3ForCausalLM",
-    "step3p5": "Step3p5ForCausalLM",
+    "qwen2_5_vl_text": "Qwen2ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen2_vl_text": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
+    "qwen3_5_text": "Qwen3_5ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM", "qwen3_omni_moe_text": "Qwen3MoeForCausalLM",
+    "qwen3_vl_moe_text": "Qwen3MoeForCausalLM", "qwen3_vl_text": "Qwen3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM", "step3p5": "Step3p5ForCausalLM",
 }  # fmt: skip
 """The `model_type` of a text model -> the class that runs it alone."""
 WITH_PICTURES = {
     "AriaForConditionalGeneration": "aria_text", "AudioFlamingo3ForConditionalGeneration": "qwen2",
-    "AyaVisionForConditionalGeneration": "cohere2", "Blip2ForConditionalGeneration": "opt",
-    "Cohere2VisionForConditionalGeneration": "cohere2",
-    "Cosmos3OmniForConditionalGeneration": "qwen3_vl_text",
-    "DeepseekOCR2ForCausalLM": "deepseek_ocr2_text", "DeepseekOCRForCausalLM": "deepseek_ocr2_text",
+    "AyaVisionForConditionalGeneration": "cohere2", "BeeForConditionalGeneration": "qwen3",
+    "Blip2ForConditionalGeneration": "opt", "Cohere2VisionForConditionalGeneration": "cohere2",
+    "Cosmos3OmniForConditionalGeneration": "qwen3_vl_text", "DeepseekOCR2ForCausalLM": "deepseek_ocr2_text",
+    "DeepseekOCRForCausalLM": "deepseek_ocr2_text",
     "DeepseekOcr2ForConditionalGeneration": "deepseek_ocr2_text",
     "DeepseekVLForConditionalGeneration": "llama", "DeepseekVLHybridForConditionalGeneration": "llama",
-    "Emu3ForConditionalGeneration": "emu3_text_model",
-    "Exaone4_5_ForConditionalGeneration": "exaone4", "FastVlmForConditionalGeneration": "qwen2",
-    "FunAsrNanoForConditionalGeneration": "qwen3", "FuyuForCausalLM": "persimmon",
-    "Glm46VForConditionalGeneration": "glm4v_text", "Glm4vForConditionalGeneration": "glm4v_text",
-    "Glm4vMoeForConditionalGeneration": "glm4v_moe_text", "GlmAsrForConditionalGeneration": "llama",
+    "DeepseekVLV2ForCausalLM": "deepseek_v2", "DotsOCRForCausalLM": "qwen2",
+    "Emu3ForConditionalGeneration": "emu3_text_model", "Exaone4_5_ForConditionalGeneration": "exaone4",
+    "FastVlmForConditionalGeneration": "qwen2", "FunAsrNanoForConditionalGeneration": "qwen3",
+    "FuyuForCausalLM": "persimmon", "Glm46VForConditionalGeneration": "glm4v_text",
+    "Glm4vForConditionalGeneration": "glm4v_text", "Glm4vMoeForConditionalGeneration": "glm4v_moe_text",
+    "Glm5vForConditionalGeneration": "glm_moe_dsa", "GlmAsrForConditionalGeneration": "llama",
     "GlmOcrForConditionalGeneration": "glm_ocr_text", "GotOcr2ForConditionalGeneration": "qwen2",
     "Granite4VisionForConditionalGeneration": "granite4_vision_text",
     "GraniteDoclingForConditionalGeneration": "granite_docling_text",
     "GraniteSpeechForConditionalGeneration": "granite",
-    "GraniteSpeechPlusForConditionalGeneration": "granite",
-    "HYV4VLForConditionalGeneration": "hy_v4_vl_text",
+    "GraniteSpeechPlusForConditionalGeneration": "granite", "H2OVLChatModel": "llama",
+    "HCXVisionForCausalLM": "llama", "HYV4VLForConditionalGeneration": "hy_v4_vl_text",
     "HunYuanVLForConditionalGeneration": "hunyuan_vl_text",
     "HyperCLOVAXVisionV2ForConditionalGeneration": "hyperclovax",
     "Idefics2ForConditionalGeneration": "mistral", "Idefics3ForConditionalGeneration": "llama",
     "InstructBlipForConditionalGeneration": "opt", "InstructBlipVideoForConditionalGeneration": "opt",
-    "InternVLChatModel": "qwen2", "InternVLForConditionalGeneration": "qwen2",
-    "JanusForConditionalGeneration": "llama", "KimiK25ForConditionalGeneration": "deepseek_v3",
-    "KimiVLForConditionalGeneration": "deepseek_v3", "Kimi_K25ForConditionalGeneration": "deepseek_v3",
+    "InternS1ForConditionalGeneration": "qwen3",
+    "InternVLChatModel": "qwen2",
+    "InternVLForConditionalGeneration": "qwen2", "JanusForConditionalGeneration": "llama",
+    "KeyeForConditionalGeneration": "qwen3", "KeyeVL1_5ForConditionalGeneration": "qwen3",
+    "KimiK25ForConditionalGeneration": "deepseek_v3", "KimiVLForConditionalGeneration": "deepseek_v3",
+    "Kimi_K25ForConditionalGeneration": "deepseek_v3", "LLaVAOneVision1_5_ForConditionalGeneration": "qwen3",
     "Lfm2VlForConditionalGeneration": "lfm2", "Lfm3VlForConditionalGeneration": "lfm3",
-    "LightOnOcrForConditionalGeneration": "qwen3", "LlavaForConditionalGeneration": "llama",
+    "LightOnOCRForConditionalGeneration": "qwen3", "LightOnOcrForConditionalGeneration": "qwen3",
+    "Llama_Nemotron_Nano_VL": "llama", "LlavaForConditionalGeneration": "llama",
+    "LlavaLlamaForCausalLM": "llama", "LlavaMistralForCausalLM": "mistral",
     "LlavaNextForConditionalGeneration": "llama", "LlavaNextVideoForConditionalGeneration": "llama",
-    "LlavaOnevisionForConditionalGeneration": "qwen2", "MiniCPMOcrForConditionalGeneration": "qwen3_5_text",
+    "LlavaOnevisionForConditionalGeneration": "qwen2", "LlavaQwen2ForCausalLM": "qwen2",
+    "LlavaQwenForCausalLM": "qwen2", "MantisForConditionalGeneration": "llama", "MiniCPMO": "qwen2",
+    "MiniCPMOcrForConditionalGeneration": "qwen3_5_text", "MiniCPMV": "llama",
     "MiniCPMV4_6ForConditionalGeneration": "qwen3_5_text",
     "MiniCPMV4_7ForConditionalGeneration": "qwen3_5_text",
     "MiniMaxM3SparseForConditionalGeneration": "minimax_m3_vl_text",
-    "MossTranscribeDiarizeForConditionalGeneration": "qwen3",
-    "MusicFlamingoForConditionalGeneration": "qwen2", "NemotronH_Nano_VL_V2": "nemotron_h",
+    "MossTranscribeDiarizeForConditionalGeneration": "qwen3", "MultiModalityCausalLM": "llama",
+    "MusicFlamingoForConditionalGeneration": "qwen2", "NVLM_D": "qwen2",
+    "NemotronH_Nano_Omni_Reasoning_V3": "nemotron_h", "NemotronH_Nano_VL_V2": "nemotron_h",
     "NemotronH_Omni_Reasoning_V3": "nemotron_h", "OmniASRForConditionalGeneration": "llama",
-    "Ovis2ForConditionalGeneration": "qwen2", "PaddleOCRVLForConditionalGeneration": "paddleocr_vl_text",
-    "PaliGemmaForConditionalGeneration": "gemma",
-    "PerceptionLMForConditionalGeneration": "llama", "QianfanOCRForConditionalGeneration": "qwen3",
+    "OpenCUAForConditionalGeneration": "qwen2", "Ovis": "llama", "Ovis2ForConditionalGeneration": "qwen2",
+    "Ovis2_5": "qwen3", "PaddleOCRVLForConditionalGeneration": "paddleocr_vl_text",
+    "PaliGemmaForConditionalGeneration": "gemma", "PerceptionLMForConditionalGeneration": "llama",
+    "Phi3VForCausalLM": "phi3", "Phi4ForCausalLMV": "phi3", "QianfanOCRForConditionalGeneration": "qwen3",
     "Qwen2AudioForConditionalGeneration": "qwen2", "Qwen2VLForConditionalGeneration": "qwen2_vl_text",
     "Qwen2_5OmniForConditionalGeneration": "qwen2_5_omni_text", "Qwen2_5OmniModel": "qwen2_5_omni_text",
     "Qwen2_5OmniThinkerForConditionalGeneration": "qwen2_5_omni_text",
-    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl_text",
-    "Qwen3ASRForConditionalGeneration": "qwen3",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl_text", "Qwen3ASRForConditionalGeneration": "qwen3",
     "Qwen3OmniMoeForConditionalGeneration": "qwen3_omni_moe_text",
     "Qwen3OmniMoeThinkerForConditionalGeneration": "qwen3_omni_moe_text",
     "Qwen3VLForConditionalGeneration": "qwen3_vl_text",
-    "Qwen3VLMoeForConditionalGeneration": "qwen3_vl_moe_text",
+    "Qwen3VLMoeForConditionalGeneration": "qwen3_vl_moe_text", "RForConditionalGeneration": "qwen3",
+    "Sarashina2VisionForCausalLM": "llama", "SkyworkR1VChatModel": "qwen2",
     "SmolVLMForConditionalGeneration": "llama", "Step3p7ForConditionalGeneration": "step3p5",
+    "StepVLForConditionalGeneration": "qwen3", "TarsierForConditionalGeneration": "qwen2",
     "VibeVoiceAsrForConditionalGeneration": "qwen2", "VideoLlama3ForConditionalGeneration": "qwen2",
     "VideoLlavaForConditionalGeneration": "llama", "VipLlavaForConditionalGeneration": "llama",
     "VoxtralForConditionalGeneration": "llama",
@@ -177,7 +190,7 @@ PARTS = ("text_config", "llm_config", "language_config")
 """Where config.json has the text model's keys."""
 _PREFIXES = (
     "", "language_model.", "-model.language_model.", "-model.text_model.", "text_model.",
-    "thinker.",
+    "thinker.", "llm.", "language.",
     "-thinker.model.language_model.", "-",
 )  # fmt: skip
 
@@ -193,7 +206,9 @@ def text_architecture(
     """
     keys = Keys(config, "config.json").inner(_THINKER)
     inner = text_keys(keys)
-    kind = inner.text("model_type", WITH_PICTURES[name]) if inner is not keys else WITH_PICTURES[name]
+    kind = inner.text("model_type", WITH_PICTURES[name]) if inner is not keys else _flat_kind(name, keys)
+    if kind == "deepseek_v2" and not inner.flag("use_mla", True):
+        kind = "deepseek_ocr2_text"
     if kind not in TEXT_MODELS:
         raise UnsupportedModel(
             _(
@@ -206,6 +221,20 @@ def text_architecture(
     found = known[TEXT_MODELS[kind]]
     adapt = _ADAPTED.get(kind, found.adapt)
     return replace(found, from_hf=partial(_from_hf, found, kind), prefixes=_PREFIXES, adapt=adapt)
+
+
+def _flat_kind(name: str, keys: Keys) -> str:
+    """The `model_type` of a text model whose keys stand beside those of the whole: of each version of
+    MiniCPM-V and MiniCPM-o another one. The first versions do not say which they are.
+    """
+    if name not in ("MiniCPMV", "MiniCPMO"):
+        return WITH_PICTURES[name]
+    stated = keys.raw("version")
+    if stated is None and name == "MiniCPMV":
+        return "minicpm" if keys.has("scale_emb") else "llama"
+    version = "2.6" if stated is None else str(stated)
+    kinds = {"2.0": "minicpm", "2": "minicpm", "2.5": "llama", "2.6": "qwen2", "4.0": "llama", "4": "llama"}
+    return {**kinds, "4.5": "qwen3"}.get(version, f"{name} {version}")
 
 
 def text_keys(keys: Keys) -> Keys:

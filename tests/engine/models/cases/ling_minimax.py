@@ -85,6 +85,25 @@ def published_ling(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return whole, tensors
 
 
+def published_sarvam(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The makers' class and keys."""
+    latent = config["model_type"] == "sarvam_mla"
+    own: Config = {"architectures": ["SarvamMLAForCausalLM" if latent else "SarvamMoEForCausalLM"]}
+    kept = {key: value for key, value in config.items() if key not in (ROPE, "n_routed_experts")}
+    kept |= own | {"num_experts": config["n_routed_experts"], "rope_theta": config[ROPE]["rope_theta"]}
+    kept["num_shared_experts"] = kept.pop("n_shared_experts")
+    if latent:
+        left = ("rope_type", "rope_theta")
+        scaling = {key: value for key, value in config[ROPE].items() if key not in left}
+        kept["rope_scaling"] = {**scaling, "type": "deepseek_yarn"}
+    return kept, tensors
+
+
+SARVAM: dict[str, Any] = {
+    **SMALL, "head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 36,
+}  # fmt: skip
+
+
 def chosen_keys(config: Config) -> dict[str, Any]:
     """Those of latent attention, and of the indexer."""
     return absorbed_keys(config) | {
@@ -204,6 +223,21 @@ LING_MINIMAX_CASES = (
                 "mscale_all_dim": 0.8, "original_max_position_embeddings": 24,
             },
         }, variant="decays without bounds, biases, yarn, said to be tied",
+    ),
+    Case(
+        "Sarvam", "Ling 2 with rope on whole heads", "sarvam_moe", {**SARVAM, "first_k_dense_replace": 1},
+        publish=published_sarvam,
+    ),
+    Case(
+        "Sarvam", "", "sarvam_moe", {**SARVAM, "n_group": 4, "topk_group": 2, "attention_bias": True},
+        variant="as transformers 5 saves it",
+    ),
+    Case(
+        "DeepSeek V3", "", "sarvam_mla",
+        {
+            **{key: value for key, value in LATENT.items() if key != "q_lora_rank"}, "n_routed_experts": 8,
+            "num_experts_per_tok": 3, "moe_intermediate_size": 36, ROPE: YARN,
+        }, variant="in Sarvam", publish=published_sarvam,
     ),
     Case(
         "MiniMax-01", "lightning attention in every second layer, experts, halves added to normed input",

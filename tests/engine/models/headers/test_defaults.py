@@ -46,6 +46,10 @@ def read(config: dict[str, Any]) -> ModelConfig | None:
         return None
 
 
+OWN = {"sarvam_mla": "SarvamMLAForCausalLM", "sarvam_moe": "SarvamMoEForCausalLM"}
+"""The makers' classes, where transformers runs those of other models."""
+
+
 def defaults(name: str) -> tuple[dict[str, Any], Iterator[tuple[str, Any]]]:
     """The whole config.json of a case, and the class's default of each key that has one."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
@@ -53,7 +57,7 @@ def defaults(name: str) -> tuple[dict[str, Any], Iterator[tuple[str, Any]]]:
     config = transformers_config(BY_NAME[name])
     known = AutoModelForCausalLM._model_mapping
     classes = known if type(config) in known else AutoModelForImageTextToText._model_mapping
-    architecture = classes[type(config)].__name__
+    architecture = OWN.get(config.model_type, classes[type(config)].__name__)
     if architecture in WITH_PICTURES:  # whose text model is run
         config = config.get_text_config()
         architecture = TEXT_MODELS[config.model_type]
