@@ -123,6 +123,14 @@ def test_a_stop_string_inside_arguments_ends_the_reply() -> None:
     assert calls == [("weather", '{"city": "O')]
 
 
+def test_json_without_tags_is_a_call_too_but_only_one_where_no_more_are_wanted() -> None:
+    loose = '[{"name": "clock", "arguments": {}}, {"name": "weather", "arguments": {"city": "Oslo"}}]'
+    text, calls, _ = ask(fake_chat(f"Look:\n{loose}"))
+    assert (text, calls) == ("Look:", [("clock", "{}"), ("weather", '{"city": "Oslo"}')])
+    text, calls, _ = ask(fake_chat(loose), parallel_tool_calls=False)
+    assert (text, calls) == (loose[loose.index(", {") :], [("clock", "{}")])
+
+
 def test_without_tools_nothing_changes() -> None:
     plain = ask(fake_chat(random_logits), tools=())[2]
     assert ask(fake_chat(random_logits), tool_choice="none")[0] == "".join(

@@ -143,13 +143,18 @@ class ToolCalling:
         thoughts = self.style.form.ends_thoughts(dict(self._tokens))
         if not request.continue_last:
             inside = bool(self.style.form.begun) and end.endswith(self.style.form.begun)
-            parser = ToolParser(self.style.form, tools, tags, opened, in_thoughts=thoughts, begun=inside)
+            parser = ToolParser(
+                self.style.form, tools, tags, opened, in_thoughts=thoughts, begun=inside,
+                several=request.parallel_tool_calls,
+            )  # fmt: skip
             return self._plan(request, tools, parser, tags, opened, inside)
         # the beginning of the reply is part of the prompt: the filter sees it, the parser does not
         begun, before = request.messages[-1].content, self._template.for_tools.opens(tags)
         opened = next((close for begin, close in tags if begun.lstrip().startswith(begin)), before)
         closing = "" if opened in begun else opened
-        parser = ToolParser(self.style.form, tools, (), closing, in_thoughts=thoughts)
+        parser = ToolParser(
+            self.style.form, tools, (), closing, in_thoughts=thoughts, several=request.parallel_tool_calls
+        )
         return self._plan(request, tools, parser, tags, before)
 
     def _plan(

@@ -10,13 +10,22 @@ from engine.text.template.channels import ID
 from engine.text.tools.elements import ElementReader
 from engine.text.tools.form import CallForm
 from engine.text.tools.json_text import BLANKS, Chars, JsonReader, Malformed, Reading, quoted
-from engine.text.tools.values import ANY_TYPE, STRING, argument_types, bare_value, python_arguments
+from engine.text.tools.values import (
+    ANY_TYPE,
+    STRING,
+    argument_types,
+    bare_value,
+    keyword_of,
+    python_arguments,
+)
 
 __all__ = ["CallReader", "Sink"]
 
 _NOT_IN_NAMES = frozenset(BLANKS + "<>\"'(){}[],=:|｜")
 _ID = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
+_NAMESPACE = "functions."
+"""Stands before names, or not: models have seen both."""
 
 
 class Sink(Protocol):
@@ -28,6 +37,10 @@ class Sink(Protocol):
 
     def end(self) -> None:
         """The call is complete."""
+        ...
+
+    def offers(self, name: str) -> bool:
+        """Whether a tool has this name."""
         ...
 
     def parameters(self, name: str) -> Mapping[str, Any]:
@@ -48,10 +61,10 @@ class CallReader:
     def calls(self) -> Reading:
         """All calls, after the marker of the first one; or only the beginning of the answer."""
         form = self._form
-        yield from self._fixed(form.opening.strip().removeprefix(form.marker))
+        yield from self._fixed(form.opening.strip().removeprefix(form.marker).removesuffix(_NAMESPACE))
         if form.answer.strip() and (yield from self._answer()):
             return
-        first, id, rest = (form.between + form.call[0]).partition(ID)
+        first, id, rest = (form.between + form.call[0]).removesuffix(_NAMESPACE).partition(ID)
         while True:
             yield from self._call()
             self._sink.end()
@@ -116,6 +129,13 @@ class CallReader:
         before, after = self._form.after_name
         yield from self._fixed(f"{before}{ID}{after}" if after.strip() else before)
 
+    def _before_arguments(self) -> Reading:
+        """What stands between a name and JSON. The id may be missing, or all of it."""
+        before, after = self._form.after_name
+        chosen = yield from self._chosen(before, after, "")
+        if chosen == 0 and after.strip():
+            yield from self._fixed(ID + after)
+
     def _name(self) -> Generator[None, str, str]:
         name = ""
         char = yield from self._chars.after_blanks()
@@ -123,7 +143,7 @@ class CallReader:
             name += char
             char = yield from self._chars.next()
         self._chars.back(char)
-        return name
+        return name.removeprefix(_NAMESPACE)
 
     def _arguments(self, name: str) -> Reading:
         """The arguments as a JSON object, or as a string that holds one; null is an empty one."""
@@ -194,7 +214,7 @@ class CallReader:
 
     def _named(self) -> Reading:
         name = yield from self._name()
-        yield from self._after_name()
+        yield from self._before_arguments()
         yield from self._arguments(name)
         yield from self._chars.literal(self._form.call[1])
 
@@ -267,34 +287,43 @@ class CallReader:
     def _braces(self) -> Reading:
         name = yield from self._name()
         yield from self._chars.literal("{")
-        arguments = self._sink.begin(name)
-        yield from self._brace_members(arguments, "")
+        arguments, schema = self._sink.begin(name), self._sink.parameters(name)
+        yield from self._brace_members(arguments, "", schema, schema)
         yield from self._chars.literal(self._form.call[1])
 
-    def _brace_members(self, arguments: JsonReader, prefix: str) -> Reading:
+    def _brace_members(
+        self, arguments: JsonReader, prefix: str, schema: Any, root: Mapping[str, Any]
+    ) -> Reading:
+        known = keyword_of(schema, root, "properties")
         arguments.open(prefix + "{", "}")
         between = ""
         while (yield from self._chars.another("}", first=not between)):
             key = (yield from self._chars.until(":")).replace(self._form.quote, "").strip().strip('"')
-            yield from self._brace_value(arguments, f"{between}{quoted(key)}: ")
+            yield from self._brace_value(arguments, f"{between}{quoted(key)}: ", known.get(key, {}), root)
             between = ", "
         arguments.shut()
 
-    def _brace_value(self, arguments: JsonReader, prefix: str) -> Reading:
+    def _brace_value(
+        self, arguments: JsonReader, prefix: str, schema: Any, root: Mapping[str, Any]
+    ) -> Reading:
         char, quote = (yield from self._chars.after_blanks()), self._form.quote
         if char == "{":
-            yield from self._brace_members(arguments, prefix)
+            yield from self._brace_members(arguments, prefix, schema, root)
         elif char == "[":
             arguments.open(prefix + "[", "]")
             between = ""
             while (yield from self._chars.another("]", first=not between)):
-                yield from self._brace_value(arguments, between)
+                yield from self._brace_value(arguments, between, keyword_of(schema, root, "items"), root)
                 between = ", "
             arguments.shut()
         elif char == quote[0]:
             yield from self._chars.literal(quote[1:])
-            arguments.open(prefix + '"', '"')
-            yield from arguments.until("", quote)
+            types = argument_types(schema, root)
+            if "string" in types:
+                arguments.open(prefix + '"', '"')
+                yield from arguments.until("", quote)
+            else:  # some put quotes around all values
+                arguments.open(prefix + bare_value((yield from self._chars.until(quote)), types), "")
             arguments.shut()
         else:
             self._chars.back(char)
@@ -302,7 +331,7 @@ class CallReader:
 
     def _python(self) -> Reading:
         """A Python call; its arguments are passed on when it is complete."""
-        name = (yield from self._name()).removeprefix("functions.")
+        name = yield from self._name()
         yield from self._chars.literal("(")
         text, open_, quote = "(", [")"], ""
         while open_:

@@ -48,6 +48,11 @@ class Chars:
         """All that has come since `taken` was last cleared, what was put back included."""
         return "".join(self.taken) + self._back
 
+    @property
+    def left(self) -> str:
+        """What was put back and not read again."""
+        return self._back
+
     def next(self) -> Generator[None, str, str]:
         """The next character."""
         char, self._back = self._back[:1], self._back[1:]

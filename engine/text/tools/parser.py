@@ -9,8 +9,9 @@ from typing import Any
 from engine.core import CallPiece, Tool
 from engine.text.template.reasoning import Tag
 from engine.text.tools.calls import CallReader
-from engine.text.tools.form import CallForm
+from engine.text.tools.form import CHANNEL_FORMS, CallForm
 from engine.text.tools.json_text import BLANKS, Chars, JsonReader, Malformed, Reading
+from engine.text.tools.loose import FIRST_CHARACTERS, LooseReader
 from engine.text.tools.values import parameters_of
 
 __all__ = ["CallSink", "Piece", "ToolParser", "new_call_id"]
@@ -27,9 +28,11 @@ def new_call_id() -> str:
 class CallSink:
     """Numbers the calls of one reply and makes pieces of them; neighbouring pieces become one."""
 
-    def __init__(self, tools: Sequence[Tool], new_id: Callable[[], str] = new_call_id) -> None:
+    def __init__(
+        self, tools: Sequence[Tool], new_id: Callable[[], str] = new_call_id, *, several: bool = True
+    ) -> None:
         self._parameters = {tool.name: parameters_of(tool) for tool in tools}
-        self._new_id = new_id
+        self._new_id, self._several = new_id, several
         self._pieces: list[Piece] = []
         self._arguments: JsonReader | None = None
         self._written = False  # something of them
@@ -47,8 +50,10 @@ class CallSink:
         return self._arguments is not None
 
     def begin(self, name: str) -> JsonReader:
-        """A call begins; its arguments are written by this reader. Raises `Malformed` for no such tool."""
-        if name not in self._parameters or self._chars is None:
+        """A call begins; its arguments are written by this reader. Raises `Malformed` for no such tool, or if
+        there is to be no further call.
+        """
+        if not self.offers(name) or self._chars is None or (self.count and not self._several):
             raise Malformed
         index = self.count
         self.count += 1
@@ -72,6 +77,10 @@ class CallSink:
         self._arguments = None
         if self._chars is not None:
             self._chars.taken.clear()
+
+    def offers(self, name: str) -> bool:
+        """Whether a tool has this name."""
+        return name in self._parameters
 
     def parameters(self, name: str) -> Mapping[str, Any]:
         """The schema of a tool's arguments."""
@@ -112,14 +121,16 @@ class ToolParser:
     call, or calls none of `tools`, stays text. White space around calls is dropped. No call is looked for
     inside a thought: between `tags` at the beginning of the reply, or up to `opened` where a thought was
     begun before the reply. But what ends a reply whose thought has no end is one.
-    A call may lack the first tag of its opening (`CallForm.bare`).
+    A call may lack the first tag of its opening (`CallForm.bare`). One that is written as JSON at the
+    beginning of a line, or after a marker instead of the form, counts too (`LooseReader`), but not in
+    channels.
 
     The arguments of a call that the end of the reply cuts off stay incomplete, so that nobody takes them for
     whole; of one that is cut off before its name is certain nothing comes out. Those that turn out not to be
     JSON are closed, and what is left of them is text.
 
     With `in_thoughts`, a marker that is a control token ends a thought. With `begun`, the prompt ended with
-    `form.begun`.
+    `form.begun`. Unless `several`, what follows the first call is text.
     """
 
     def __init__(
@@ -132,22 +143,23 @@ class ToolParser:
         *,
         in_thoughts: bool = False,
         begun: bool = False,
+        several: bool = True,
     ) -> None:
         self._form, self._tools = form, tools
         self._starts = {one.marker: one for one in (form.bare, form) if one is not None and one.marker}
         control = (marker for marker, one in self._starts.items() if one.has_control_marker)
         self._ending = frozenset(control if in_thoughts else ())  # the markers that end a thought
-        # a form without a marker begins a reply, and with this character
-        self._first = "" if self._starts else form.opening.strip()[:1] or "{"
-        self._sink = CallSink(tools, new_id)
+        self._loose = frozenset() if form in CHANNEL_FORMS.values() else FIRST_CHARACTERS
+        self._sink = CallSink(tools, new_id, several=several)
         self._tags = tags
         self._closing = opened
         self._lead: str | None = ""  # the beginning of the reply while it may be a tag
         self._tail = ""
-        self._at_start = True
+        self._fresh = True  # nothing but white space stands in this line
         self._held = ""
         self._opening = ""  # what stood before the characters of the call under way
         self._before = 0  # calls before it
+        self._marked = self._again = False  # whether it has a marker, and is read for the second time
         self._chars = Chars()
         self._reading: Reading | None = None
         self._last: _LastCalls | None = None  # in a thought
@@ -175,7 +187,7 @@ class ToolParser:
             self._reading = None
             if self._sink.begun:
                 self._sink.cut()
-            elif self._sink.count == self._before and not (cut and self._starts):
+            elif self._sink.count == self._before and not (cut and self._marked):
                 self._rescan()  # else it is what closes calls, or begins another one
         held = self._held.lstrip(BLANKS)
         if cut and not self._closing and any(len(held) > 1 and one.startswith(held) for one in self._starts):
@@ -197,13 +209,19 @@ class ToolParser:
                 self._reading.send(char)
             except StopIteration:
                 self._reading = None
+                waiting.extend(reversed(self._chars.left))
             except Malformed:
                 waiting.extend(reversed(self._failed()))
 
     def _failed(self) -> str:
         """The text to read again after a call that was none, or that went wrong."""
         self._reading = None
-        text, begun = self._unread(), self._sink.begun
+        begun = self._sink.begun
+        if self._marked and not self._again and not begun and self._sink.count == self._before:
+            text, self._again = self._chars.text, True
+            self._read(None)
+            return text
+        text = self._unread()
         self._sink.end()
         if begun or not text:
             return text
@@ -228,31 +246,42 @@ class ToolParser:
         self._held += char
         while self._held:
             core = self._held.lstrip(BLANKS)
-            if self._starts:
-                if core in self._starts:
-                    self._begin("", self._starts[core])
-                    return
-                if any(marker.startswith(core) for marker in self._starts):
-                    return
-            elif self._at_start and core[:1] in ("", self._first):
-                if core:
-                    self._begin(core, self._form)
+            if core in self._starts:
+                self._begin("", self._starts[core])
+                return
+            if not core or any(marker.startswith(core) for marker in self._starts):
+                return
+            if core[0] in self._loose and (self._fresh or "\n" in self._held[: -len(core)]):
+                self._begin(core)
                 return
             self._out(self._held[0])
             self._held = self._held[1:]
 
-    def _begin(self, again: str, form: CallForm) -> None:
-        """A call of this form may begin with what is held, of which `again` is read once more."""
+    def _begin(self, again: str, form: CallForm | None = None) -> None:
+        """A call of this form, or a loose one, may begin with what is held, of which `again` is read once
+        more.
+        """
         self._opening = self._held[: len(self._held) - len(again)]
-        self._held, self._before = "", self._sink.count
-        self._chars = Chars()
-        self._sink.reads(self._chars)
-        self._reading = CallReader(form, self._chars, self._sink).calls()
-        next(self._reading)
+        self._held, self._before, self._fresh = "", self._sink.count, True
+        self._marked, self._again = form is not None, False
+        self._read(form)
         self._take(again)
 
+    def _read(self, form: CallForm | None) -> None:
+        """Wait for the characters of a call of this form, or of a loose one."""
+        self._chars = Chars()
+        self._sink.reads(self._chars)
+        reader = (
+            CallReader(form, self._chars, self._sink)
+            if form is not None
+            else LooseReader(self._form, self._chars, self._sink, marker=self._marked)
+        )
+        self._reading = reader.calls()
+        next(self._reading)
+
     def _out(self, text: str) -> None:
-        self._at_start = self._at_start and not text.strip()
+        _, newline, line = text.rpartition("\n")
+        self._fresh = (self._fresh or bool(newline)) and not line.strip()
         self._sink.text(text)
 
     def _thought(self, char: str) -> None:

@@ -111,3 +111,144 @@ def test_a_form_with_one_tag_has_no_short_form() -> None:
     assert HERMES.bare is None
     assert CallForm("object").bare is None
     assert CHANNEL_FORMS[CHANNEL_KIMI].bare is None  # which begins as the whole one does
+
+
+# -- calls as JSON or Python instead of the form
+
+JSON_OSLO, JSON_NONE = (
+    '{"name": "weather", "arguments": {"city": "Oslo"}}',
+    '{"name": "clock", "arguments": {}}',
+)
+BARE = CallForm("object", arguments_key="parameters")
+PYTHON = CallForm("python", ("[", "]"), between=", ")
+LFM = FORMS["<|tool_call_start|>"]
+
+
+@pytest.mark.parametrize("form", [HERMES, CODER, KIMI, BARE, PYTHON, LFM], ids=lambda form: form.kind)
+@pytest.mark.parametrize(
+    ("reply", "text", "calls"),
+    [
+        (JSON_OSLO, "", [OSLO]),
+        (f"Let me look.\n\n{JSON_OSLO}", "Let me look.", [OSLO]),
+        (f"{JSON_OSLO}; {JSON_NONE}\n{JSON_OSLO}", "", [OSLO, NONE, OSLO]),
+        (f"{JSON_OSLO};\n so", ";\n so", [OSLO]),
+        (f"{JSON_OSLO}\n\nDone.", "\n\nDone.", [OSLO]),
+        (f"[{JSON_OSLO}, {JSON_NONE}]", "", [OSLO, NONE]),
+        (f"```json\n[\n{JSON_OSLO}\n]\n```\nSo.", "\nSo.", [OSLO]),
+        (f"```\n{JSON_OSLO}\n{JSON_NONE}\n```", "", [OSLO, NONE]),
+        (f"<think>Hm\n{JSON_NONE}</think>\n{JSON_OSLO}", f"<think>Hm\n{JSON_NONE}</think>", [OSLO]),
+        (f"<|python_tag|>{JSON_OSLO}", "", [OSLO]),
+        (f"<function_call> {JSON_OSLO}\n</function_call>", "", [OSLO]),
+        (f'{{"type": "function", "id": "a", "function": {JSON_OSLO}}}', "", [OSLO]),
+        ('{"function": "weather", "parameters": "{\\"city\\": \\"Oslo\\"}"}', "", [OSLO]),
+        ('{"arguments": {"city": "Oslo"}, "name": "weather"}', "", [OSLO]),
+        ('{"name": "clock", "arguments": null, "call_id": 3}', "", [NONE]),
+    ],
+)
+def test_a_call_may_be_json_at_the_beginning_of_a_line(
+    form: CallForm, reply: str, text: str, calls: list[tuple[str, Any]]
+) -> None:
+    found = read(form, reply)
+    assert (found[0].rstrip("\n"), found[1]) == (text, calls)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"It is {JSON_OSLO}",
+        '{"name": "Ann", "arguments": {}}',
+        '{"name": "clock", "version": 1}',
+        '{"type": "object", "name": "clock", "arguments": {}}',
+        '{"id": {"a": 1}, "name": "clock", "arguments": {}}',
+        '{"function": {"function": {"name": "clock", "arguments": {}}}}',
+        "[1, 2]",
+        "[a](b) [clock](c)",
+        "```python\nprint()\n```\n``\n`a`",
+        "``` a! {}",
+        "<b>{}</b>\n<call\n< 5 <tool>",
+        "{\n[\n{",
+        '{"name": "clo',
+    ],
+)
+def test_other_json_stays_text(text: str) -> None:
+    for form in (HERMES, CODER, BARE):
+        if not (form is BARE and text.startswith('{"name": "clock", "v')):
+            assert read(form, text) == (text, [])
+        assert read(form, f"So:\n{text}") == (f"So:\n{text}", [])
+
+
+def test_other_json_is_not_held_back() -> None:
+    """What a model writes of a package or a schema comes as it is written."""
+    for text in ('{"name": "app"', '{"type": "object",', '{"version":', '```json\n{"a":', "<html>"):
+        for form in (HERMES, BARE):
+            assert ToolParser(form, TOOLS).feed(text) == [text]
+
+
+def test_calls_nested_without_end_are_text() -> None:
+    deep = '{"function": ' * 5000
+    assert _read(HERMES, [deep], "", False) == (deep, [])
+
+
+@pytest.mark.parametrize(
+    ("form", "reply", "calls"),
+    [
+        (HERMES, f"<tool_call>\n[{JSON_OSLO}, {JSON_NONE}]\n</tool_call>", [OSLO, NONE]),
+        (HERMES, f'<tool_call>{{"type": "function", "function": {JSON_OSLO}}}</tool_call>', [OSLO]),
+        (HERMES, f"<tool_call>\n```json\n{JSON_OSLO}\n```\n</tool_call>", [OSLO]),
+        (
+            CODER,
+            f"<tool_call>\n{JSON_OSLO}\n</tool_call>\n<tool_call>\n{JSON_NONE}\n</tool_call>",
+            [OSLO, NONE],
+        ),
+        (CODER, '<tool_call>{"name": "clock"}</tool_call>', [NONE]),
+        (FORMS["[TOOL_CALLS]"], f"[TOOL_CALLS]{JSON_OSLO}", [OSLO]),
+        (LFM, f"<|tool_call_start|>[{JSON_OSLO}]<|tool_call_end|>", [OSLO]),
+        (PYTHON, 'So:\n[weather(city="Oslo"), clock()]', [OSLO, NONE]),
+        (BARE, '<|python_start|>[weather(city="Oslo")]<|python_end|>', [OSLO]),
+    ],
+)
+def test_a_marker_may_begin_json(form: CallForm, reply: str, calls: list[tuple[str, Any]]) -> None:
+    text, found = read(form, reply)
+    assert (text.strip(), found) == ("So:" if "So" in reply else "", calls)
+
+
+def test_python_is_no_call_beside_another_marker() -> None:
+    assert read(HERMES, "[clock()]") == ("[clock()]", [])
+
+
+def test_channels_have_no_loose_calls() -> None:
+    for form in CHANNEL_FORMS.values():
+        assert read(form, JSON_OSLO) == (JSON_OSLO, [])
+
+
+@pytest.mark.parametrize(
+    ("form", "reply"),
+    [
+        (KIMI, KIMI_OSLO.replace("functions.", "")),
+        (KIMI, f"<|tool_calls_section_begin|>{KIMI_OSLO.replace('functions.', '')}{END}"),
+        (
+            CallForm("named", call=("[TOOL_CALLS]", ""), after_name=("[CALL_ID]", "[ARGS]")),
+            '[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}',
+        ),
+        (
+            CallForm("named", call=("[TOOL_CALLS]", ""), after_name=("[CALL_ID]", "[ARGS]")),
+            '[TOOL_CALLS]functions.weather{"city": "Oslo"}',
+        ),
+        (
+            CallForm("named", call=("[TOOL_CALLS]", ""), after_name=("[ARGS]", "")),
+            '[TOOL_CALLS]weather{"city": "Oslo"}',
+        ),
+    ],
+)
+def test_what_stands_around_a_name_may_be_missing(form: CallForm, reply: str) -> None:
+    assert read(form, reply) == ("", [OSLO])
+
+
+def test_quotes_around_a_number_are_no_part_of_it() -> None:
+    schema = {"properties": {"days": {"type": "integer"}, "all": {"items": {"type": "number"}}, "s": {}}}
+    tools = (Tool("plan", "", json.dumps(schema)),)
+    parser = ToolParser(FORMS["<start_function_call>"], tools)
+    quoted = "days:<escape>3<escape>,all:[<escape>1.5<escape>,2],s:<escape>7<escape>"
+    pieces = parser.feed(f"<start_function_call>call:plan{{{quoted}}}<end_function_call>")
+    written = "".join(piece.arguments for piece in pieces if isinstance(piece, CallPiece))
+    assert json.loads(written) == {"days": 3, "all": [1.5, 2], "s": "7"}

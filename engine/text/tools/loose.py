@@ -1,0 +1,206 @@
+"""Calls as JSON or Python, as models write them that do not keep to their form: without its tags, as a list,
+in a code block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+
+from engine.text.tools.calls import CallReader, Sink
+from engine.text.tools.form import CallForm
+from engine.text.tools.json_text import BLANKS, Chars, JsonReader, Malformed, Reading
+
+__all__ = ["FIRST_CHARACTERS", "LooseReader"]
+
+FIRST_CHARACTERS = frozenset("{[`<")
+"""With one of these, such calls begin."""
+_FENCE = "```"
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_IN_TAGS = _LETTERS | frozenset(":|/｜▁")
+_CALLING = re.compile(r"tool|function|call|python|action", re.IGNORECASE)
+_NAMES = ("name", "tool_name")
+_ARGUMENTS = ("arguments", "parameters")
+_IDS = ("id", "tool_call_id", "call_id", "index")
+_TYPES = ("function", "tool_call", "tool_use")
+_TAG = re.compile(r"<[^<>]*>|\[[^\[\]]*\]|\S")
+
+
+class LooseReader(CallReader):
+    """Reads calls that are JSON objects with a name and arguments, whatever the form says of what stands
+    around them; as in OpenAI's API, `function` may hold both. They may be a list, follow one another, or
+    stand in a code block or in a tag that speaks of calls. Forms of Python calls, and those without a marker,
+    may also have a list of these.
+
+    Anything else raises `Malformed` as early as it can be told, so that other JSON is not held back. After a
+    `marker` of the form, the tags that end its calls are read, too.
+    """
+
+    def __init__(self, form: CallForm, chars: Chars, sink: Sink, *, marker: bool = False) -> None:
+        super().__init__(form, chars, sink)
+        self._bare = marker or not form.marker  # the arguments may be missing
+        ends = form.call[1] + form.section[1] if marker else ""
+        self._ends = tuple(dict.fromkeys(_TAG.findall(ends)))
+
+    def calls(self) -> Reading:
+        """All calls, and what belongs to them."""
+        char = yield from self._chars.after_blanks()
+        fenced, tagged = char == _FENCE[0], char == "<"
+        if fenced:
+            yield from self._language()
+        elif tagged and not _CALLING.search((yield from self._tag())):
+            raise Malformed
+        if fenced or tagged:
+            char = yield from self._chars.after_blanks()
+        if char == "[":
+            char = yield from self._chars.after_blanks()
+            self._chars.back(char)
+            yield from self._list() if char == "{" else self._python_list()
+        elif char == "{":
+            yield from self._objects()
+        else:
+            raise Malformed
+        if fenced:
+            yield from self._end((_FENCE,))
+        if tagged:
+            yield from self._closing_tag()
+        yield from self._end(self._ends)
+
+    def _language(self) -> Reading:
+        """The rest of the line that begins a code block."""
+        for expected in _FENCE[1:]:
+            if (yield from self._chars.next()) != expected:
+                raise Malformed
+        while (char := (yield from self._chars.next())) != "\n":
+            if char not in _LETTERS and char not in BLANKS:
+                raise Malformed
+
+    def _tag(self) -> Generator[None, str, str]:
+        """The rest of a tag."""
+        name = ""
+        while (char := (yield from self._chars.next())) in _IN_TAGS:
+            name += char
+        if char != ">":
+            raise Malformed
+        return name
+
+    def _closing_tag(self) -> Reading:
+        """A tag, if one follows."""
+        blanks, char = yield from self._past_blanks()
+        if char != "<":
+            self._chars.back(blanks + char)
+            return
+        read = char
+        while (char := (yield from self._chars.next())) in _IN_TAGS:
+            read += char
+        if char != ">" or not _CALLING.search(read):
+            self._chars.back(blanks + read + char)
+
+    def _list(self) -> Reading:
+        between = ""
+        while (yield from self._chars.another("]", first=not between)):
+            yield from self._chars.literal("{")
+            yield from self._json_call()
+            between = ","
+
+    def _objects(self) -> Reading:
+        """Objects, of which the first one has begun, perhaps with `;` or `,` between them."""
+        while True:
+            yield from self._json_call()
+            read, char = yield from self._past_blanks()
+            if char in ";,":
+                more, char = yield from self._past_blanks()
+                read = ";" + more if char == "{" else f"{read};{more}"
+            if char != "{":
+                self._chars.back(read + char)
+                return
+
+    def _python_list(self) -> Reading:
+        if self._form.kind != "python" and self._form.marker:
+            raise Malformed
+        form = CallForm("python", ("[", "]"), between=", ")
+        self._chars.back("[")
+        yield from CallReader(form, self._chars, self._sink).calls()
+
+    def _json_call(self) -> Reading:
+        yield from self._function()
+        self._sink.end()
+
+    def _function(self, *, inner: bool = False) -> Reading:
+        """The members of an object that has begun, in any order; with `inner`, of one under `function`."""
+        form, name, held, begun, first = self._form, "", "", False, True
+        while (key := (yield from JsonReader(self._chars, _ignored).member(first))) is not None:
+            first = False
+            if not form.name_key and not begun and self._sink.offers(key):
+                yield from self._arguments(key)
+                begun = True
+            elif key in (form.name_key, *_NAMES) and not (name or begun):
+                name = yield from self._offered()
+            elif key in (form.arguments_key, *_ARGUMENTS) and not (begun or held):
+                if name:
+                    yield from self._arguments(name)
+                    begun = True
+                else:
+                    held = yield from self._value_text()
+            elif key == "function" and not (name or begun or held or inner):
+                begun = yield from self._nested()
+                name = name if begun else (yield from self._offered())
+            else:
+                yield from self._aside(key)
+        if not begun:
+            if not name or not (held or self._bare):
+                raise Malformed
+            self._at_once(name, held)
+
+    def _offered(self) -> Generator[None, str, str]:
+        """The name of a tool."""
+        yield from self._chars.literal('"')
+        name = yield from JsonReader(self._chars, _ignored).string()
+        if not self._sink.offers(name):
+            raise Malformed
+        return name
+
+    def _nested(self) -> Generator[None, str, bool]:
+        """Whether an object follows, which is read."""
+        char = yield from self._chars.after_blanks()
+        if char != "{":
+            self._chars.back(char)
+            return False
+        yield from self._function(inner=True)
+        return True
+
+    def _aside(self, key: str) -> Reading:
+        """The value of a member that says nothing of the call but that it is one."""
+        if key not in ("type", *_IDS, *self._form.before, *self._form.after):
+            raise Malformed
+        char = yield from self._chars.after_blanks()
+        self._chars.back(char)
+        if char in "{[":
+            raise Malformed
+        text = yield from self._value_text()
+        if key == "type" and text.strip('"') not in _TYPES:
+            raise Malformed
+
+    def _past_blanks(self) -> Generator[None, str, tuple[str, str]]:
+        """White space, and the character after it."""
+        blanks = ""
+        while (char := (yield from self._chars.next())) in BLANKS:
+            blanks += char
+        return blanks, char
+
+    def _end(self, tags: tuple[str, ...]) -> Reading:
+        """As many of these as follow."""
+        while tags:
+            blanks, char = yield from self._past_blanks()
+            read = char
+            while any(tag.startswith(read) for tag in tags) and read not in tags:
+                read += yield from self._chars.next()
+            if read not in tags:
+                self._chars.back(blanks + read)
+                return
+            if tags == (_FENCE,):
+                return
+
+
+def _ignored(text: str) -> None:
+    """Takes what is not needed."""
