@@ -18,7 +18,7 @@ _ROUTERS = ("gate", "router", "ffn_gate_inp", "ffn_gate_inp_shexp", "shared_expe
 def head_tensor(checkpoint: Checkpoint) -> str:
     """The name of the head's matrix; with tied embeddings that is the embedding table."""
     if is_eagle3(checkpoint):
-        names = names_of(checkpoint.tensors).decoder
+        names = names_of(checkpoint).decoder
     else:
         architecture = ASSISTANT if is_assistant(checkpoint) else find_architecture(checkpoint)
         names = architecture.names(checkpoint.format, checkpoint.tensors)

@@ -2,8 +2,9 @@
 it.
 
 They read hidden states from within the main model. They are no row of `ARCHITECTURES`:
-`engine.models.drafting.eagle3` loads them beside a main model. Sources of the layout: the configurations and
-checkpoints of SafeAILab's EAGLE, of SpecForge, and of `speculators`, which vLLM reads.
+`engine.models.drafting.eagle3` loads them beside a main model. Sources of the layouts: the configurations and
+checkpoints of SafeAILab's EAGLE, of SpecForge, and of `speculators`, which vLLM reads; and llama.cpp's
+`eagle3` for GGUF files.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from dataclasses import dataclass, fields, replace
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architectures import llama, qwen
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_LAYERS, MAX_VOCAB
+from engine.models.headers.decoder import MAX_LAYERS, MAX_VOCAB, gguf_decoder
 from engine.models.headers.keys import Keys
-from engine.models.names import HF, TensorNames
+from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
 from engine.words import _
@@ -31,6 +32,7 @@ _DECODERS: Mapping[str, tuple[str, Callable[[Keys], ModelConfig]]] = {
     "llama": ("LlamaForCausalLM", llama.from_hf), "qwen3": ("Qwen3ForCausalLM", qwen.from_hf_3),
 }  # fmt: skip
 """By `model_type`, the decoder whose layers are used, and how its config.json is read."""
+_GGUF = "eagle3"
 _MOST_WIDTH = 1 << 20
 
 
@@ -71,11 +73,20 @@ class Eagle3Names:
     state_norm: str
     """Holds "{}" for the number of the state."""
     mapping: str = "d2t"
-    """The full name of what leads from drafted tokens to those of the main model."""
+    """The full name of what leads from drafted tokens to those of the main model: these, or what is added to
+    a token's number.
+    """
+    absolute: bool = False
+    """Whether it is these."""
 
 
-def names_of(tensors: Mapping[str, RawTensor]) -> Eagle3Names:
-    """The names in a folder, with or without "model." before them, whose only layer may be the "midlayer"."""
+def names_of(checkpoint: Checkpoint) -> Eagle3Names:
+    """The names in a checkpoint: those of a folder, with or without "model." before them, whose only layer
+    may be the "midlayer", or those of a GGUF file.
+    """
+    tensors = checkpoint.tensors
+    if checkpoint.format == "gguf":
+        return Eagle3Names(GGUF, "fc", "attn_norm_2", "", "", absolute=True)
     at = "model." if "model.fc.weight" in tensors else ""
     decoder = HF if at else HF.under("-")
     if any(name.startswith(at + "midlayer.") for name in tensors):
@@ -84,24 +95,27 @@ def names_of(tensors: Mapping[str, RawTensor]) -> Eagle3Names:
 
 
 def is_eagle3(checkpoint: Checkpoint) -> bool:
-    """Whether a folder is an EAGLE-3 drafter, by what it says, or else by its tensors: the first ones name
-    the class of any Llama.
+    """Whether a file or folder is an EAGLE-3 drafter, by what it says, or else by its tensors: the first ones
+    name the class of any Llama.
     """
     if checkpoint.format == "gguf":
-        return False
+        return bool(checkpoint.metadata.get("general.architecture") == _GGUF)
     config, tensors = checkpoint.metadata["config"], checkpoint.tensors
     kind, classes = config.get("speculators_model_type"), config.get("architectures")
     if kind is not None:
         return bool(kind == "eagle3")
     if isinstance(classes, list) and bool(classes) and classes[0] in _CLASSES:
         return True
-    names = names_of(tensors)
+    names = names_of(checkpoint)
     norm = names.decoder.at(0) + names.hidden_norm + ".weight"
     return names.fusion + ".weight" in tensors and norm in tensors
 
 
 def read_eagle3_config(checkpoint: Checkpoint) -> Eagle3Config:
     """The checked configuration of a drafter. Raises `BadCheckpoint` and `UnsupportedModel`."""
+    if checkpoint.format == "gguf":
+        keys = Keys(checkpoint.metadata, _("The GGUF metadata"), f"{_GGUF}.")
+        return from_gguf(keys, checkpoint.tensors)
     return from_hf(Keys(checkpoint.metadata["config"], "config.json"))
 
 
@@ -129,6 +143,23 @@ def from_hf(keys: Keys) -> Eagle3Config:
         normed_residual=keys.flag("norm_before_residual", False),
         normed_output=keys.flag("norm_output", False),
         norms=_norms(keys),
+    )
+
+
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> Eagle3Config:
+    """`eagle3`, whose first files name `target_layers` otherwise. The main model's vocabulary is that of the
+    tokenizer, which the converter copies.
+    """
+    tokens = keys.source.get("tokenizer.ggml.tokens")
+    count = keys.integer("vocab_size", 1, MAX_VOCAB, len(tokens) if isinstance(tokens, list) else None)
+    shape = gguf_decoder(keys, tensors, _GGUF, interleaved=True, vocab_size=count)
+    keys, mapping = keys.renamed(target_layers="extract_layers"), tensors.get("d2t")
+    return Eagle3Config(
+        **shape | {"architecture": NAME, "tied": False},
+        main_width=keys.integer("target_hidden_size", 1, _MOST_WIDTH, shape["width"]),
+        draft_vocab_size=count if mapping is None else mapping.shape[0],
+        layers_before=keys.integers("target_layers", 0, MAX_LAYERS),
+        normed_residual=keys.flag("norm_before_residual", False),
     )
 
 

@@ -23,10 +23,10 @@ from engine.models.building.source import Loader, Survey, WeightSource, linear, 
 from engine.models.config import ModelConfig
 from engine.models.drafting.head import HeadModel
 from engine.models.layers.features import Features
-from engine.models.layers.parts import Block, Linear, Norm, RopeTables
+from engine.models.layers.parts import Block, Linear, Norm, Order, RopeTables
 from engine.models.layers.whole import Blocks, Layered, Parts
 from engine.models.load import check_memory
-from engine.tensors import Floats, Ints, RawTensor
+from engine.tensors import Floats, RawTensor
 from engine.weights.checkpoint import Checkpoint
 from engine.words import _
 
@@ -65,8 +65,8 @@ class _Drafter:
     embed: Weight | None
     head: Linear | None
     """None, as of `embed`: the main model's."""
-    mapping: Floats | None
-    """What is added to the number of a drafted token (D,)."""
+    targets: Order | None
+    """The main model's tokens (D,) that can be drafted; None: all."""
 
 
 def _build(source: WeightSource, config: Eagle3Config, names: Eagle3Names, states: int) -> _Drafter:
@@ -86,7 +86,7 @@ def _build(source: WeightSource, config: Eagle3Config, names: Eagle3Names, state
         if source.has(decoder.embed + ".weight")
         else None,
         linear(source, decoder.head, drafted, width, False) if own or drafted != config.vocab_size else None,
-        source.vector(names.mapping, drafted) if mapped or drafted != config.vocab_size else None,
+        _targets(source, config, names) if mapped or drafted != config.vocab_size else None,
     )
 
 
@@ -107,7 +107,7 @@ def survey_eagle3(
     """Check a drafter and count its bytes by its headers. Raises as `read_eagle3_config`, and `BadCheckpoint`
     for missing tensors.
     """
-    config, names = read_eagle3_config(checkpoint), names_of(checkpoint.tensors)
+    config, names = read_eagle3_config(checkpoint), names_of(checkpoint)
     seen = Survey(checkpoint.tensors, backend, prepare)
     _build(seen, config, names, len(config.layers_before) or 3)
     seen.check(checkpoint.path.name)
@@ -118,7 +118,7 @@ def eagle3_problem(checkpoint: Checkpoint, main: ModelConfig, layered: bool) -> 
     """Why a drafter cannot draft for a model, whose layers are `Layered` or not; "" if it can. Raises as
     `read_eagle3_config`.
     """
-    config, names = read_eagle3_config(checkpoint), names_of(checkpoint.tensors)
+    config, names = read_eagle3_config(checkpoint), names_of(checkpoint)
     if (config.main_width, config.vocab_size) != (main.width, main.vocab_size):
         return _(
             "It is an EAGLE-3 drafter for models with {width} features and {count} tokens, but this one has "
@@ -164,7 +164,7 @@ class Eagle3Model(HeadModel):
         self.of_main = replace(made.features, layers=config.states_of(main.config.layers))
         self._first: FirstLayer | None = made.first
         self._normed_output = config.normed_output
-        self._targets = None if made.mapping is None else _targets(made.mapping, config.vocab_size)
+        self._targets = made.targets
 
     def forward(self, ops: Ops) -> Array:
         """The logits (1, D) of the tokens that can be drafted."""
@@ -189,11 +189,13 @@ class Eagle3Model(HeadModel):
         self._first = None
 
 
-def _targets(mapping: Floats, count: int) -> Ints:
-    """The main model's tokens (D,) that can be drafted. Raises `BadCheckpoint` for others than distinct ones
-    below `count`.
-    """
-    targets = np.arange(len(mapping)) + mapping.astype(np.int64)
+def _targets(source: WeightSource, config: Eagle3Config, names: Eagle3Names) -> Order:
+    mapping = source.vector(names.mapping, config.draft_vocab_size).astype(np.int64)
+    return mapping if names.absolute else mapping + np.arange(len(mapping))
+
+
+def _checked(targets: Order, count: int) -> Order:
+    """The same. Raises `BadCheckpoint` for others than distinct ones below `count`."""
     if targets.min() < 0 or targets.max() >= count or len(np.unique(targets)) < len(targets):
         raise BadCheckpoint(
             _(
@@ -201,7 +203,7 @@ def _targets(mapping: Floats, count: int) -> Ints:
                 "file is damaged. Download it again."
             )
         )
-    return targets.astype(np.int32)
+    return targets
 
 
 def read_eagle3(
@@ -218,7 +220,9 @@ def read_eagle3(
     check_memory(name, seen.bytes, backend.free_memory(), backend.where)
     yield Loading(_("Loading the weights"), 0, 1)
     loader = Loader(checkpoint.tensors, backend, prepare)
-    made = _build(loader, config, names_of(checkpoint.tensors), len(config.layers_before) or 3)
+    made = _build(loader, config, names_of(checkpoint), len(config.layers_before) or 3)
+    if made.targets is not None:
+        made = replace(made, targets=_checked(made.targets, config.vocab_size))
     # Rotations have no end, and a guess changes no reply: drafters that learnt from short texts go on.
     config = replace(config, context_length=max(config.context_length, main.config.context_length))
     loaded = Weights(seen.parameters, loader.bytes, loader.expert_bytes, {})

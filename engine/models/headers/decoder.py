@@ -49,13 +49,15 @@ def hf_decoder(
 
 def gguf_decoder(
     keys: Keys, tensors: Mapping[str, RawTensor], architecture: str, *, interleaved: bool = False,
-    layer_norm: bool = False, handled: tuple[str, ...] = (),
+    layer_norm: bool = False, handled: tuple[str, ...] = (), vocab_size: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """The fields that most GGUF files have: `gguf_shape` and rope.
 
     Raises `BadCheckpoint` and `UnsupportedModel`.
     """
-    shape = gguf_shape(keys, tensors, architecture, layer_norm=layer_norm, handled=handled)
+    shape = gguf_shape(
+        keys, tensors, architecture, layer_norm=layer_norm, handled=handled, vocab_size=vocab_size
+    )
     rope = rope_from_gguf(keys, shape["head_dim"], tensors, interleaved=interleaved)
     return shape | {"rope": rope}
 
@@ -147,12 +149,13 @@ def gguf_shape(
     *,
     layer_norm: bool = False,
     handled: tuple[str, ...] = (),
+    vocab_size: int = 0,
 ) -> dict[str, Any]:
     """The sizes that nearly all GGUF metadata names alike.
 
     `keys` are those under the architecture's prefix; `handled` are the special keys that the architecture
-    reads itself; `layer_norm` picks the key of the norms' epsilon. Raises `BadCheckpoint` and
-    `UnsupportedModel`.
+    reads itself; `layer_norm` picks the key of the norms' epsilon; without a `vocab_size` it is that of the
+    embedding. Raises `BadCheckpoint` and `UnsupportedModel`.
     """
     keys = _alike_in_all(keys)
     if not keys.has("feed_forward_length"):  # a mixture without dense layers needs none
@@ -186,7 +189,7 @@ def gguf_shape(
         "kv_heads": keys.integer("attention.head_count_kv", 1, 1 << 14, heads),
         "head_dim": head_dim,
         "ffn_width": keys.integer("feed_forward_length", 1, 1 << 22),
-        "vocab_size": gguf_vocab(tensors),
+        "vocab_size": vocab_size or gguf_vocab(tensors),
         "context_length": longer(keys, gguf_context(keys)),
         "norm_eps": keys.number(
             "attention.layer_norm_epsilon" if layer_norm else "attention.layer_norm_rms_epsilon", 0.0, 1.0

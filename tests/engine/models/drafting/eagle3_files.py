@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from tests.engine.models.architectures import Case, transformers_model, write_checkpoint
 from tests.engine.models.cases.table import BY_NAME
+from tests.tiny import TINY, _add_key, _gguf_metadata, _interleaved
 
 Floats = npt.NDArray[np.float32]
 Tensors = dict[str, Any]
@@ -149,6 +150,51 @@ def write_drafter(layout: Layout, folder: Path, tensors: Tensors | None = None) 
     save_file(named, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config_of(layout)), "utf-8")
     return folder
+
+
+def write_drafter_file(layout: Layout, path: Path, older: bool = False) -> Path:
+    """The drafter as llama.cpp's converter writes it, or as the first version of it did, beside the main
+    model's tokenizer.
+    """
+    import gguf
+
+    tensors, config = tensors_of(layout), config_of(layout)
+    shape = config.get("transformer_layer_config", config)
+    names = {
+        "fc": "fc", "norm": "output_norm", "lm_head": "output", "embed_tokens": "token_embd",
+        "input_layernorm": "attn_norm", "hidden_norm": "attn_norm_2", "q_proj": "attn_q", "k_proj": "attn_k",
+        "v_proj": "attn_v", "o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
+        "gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
+    }  # fmt: skip
+    writer = gguf.GGUFWriter(path, "eagle3")
+    keys = {
+        "block_count": 1, "context_length": shape["max_position_embeddings"],
+        "embedding_length": shape["hidden_size"], "feed_forward_length": shape["intermediate_size"],
+        "attention.head_count": shape["num_attention_heads"],
+        "attention.head_count_kv": shape["num_key_value_heads"],
+        "attention.layer_norm_rms_epsilon": shape["rms_norm_eps"], "rope.freq_base": shape["rope_theta"],
+        "vocab_size": layout.vocabulary, "target_hidden_size": layout.main_width,
+        "extract_layers" if older else "target_layers": list(layout.before),
+        "norm_before_residual": bool(layout.key("norm_before_residual")),
+    }  # fmt: skip
+    tokens = {key: value for key, value in _gguf_metadata(TINY).items() if key.startswith("tokenizer.")}
+    for key, value in ({f"eagle3.{key}": value for key, value in keys.items()} | tokens).items():
+        _add_key(writer, key, value)
+    for name, values in tensors.items():
+        *_, module = name.removesuffix(".weight").split(".")
+        if module == "d2t":
+            values = values + np.arange(len(values))
+            writer.add_tensor("d2t", values, raw_dtype=gguf.GGMLQuantizationType.I64)
+        elif module != "t2d":
+            heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(module)
+            values = _interleaved(values, shape[heads]) if heads else values
+            at = "blk.0." if name.startswith(layout.first) else ""
+            writer.add_tensor(f"{at}{names[module]}.weight", np.ascontiguousarray(values))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
 
 
 def write_pair(layout: Layout, folder: Path) -> tuple[Path, Path]:

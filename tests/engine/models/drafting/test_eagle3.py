@@ -20,7 +20,13 @@ from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ids
-from tests.engine.models.drafting.eagle3_files import LAYOUTS, Oracle, tensors_of, write_pair
+from tests.engine.models.drafting.eagle3_files import (
+    LAYOUTS,
+    Oracle,
+    tensors_of,
+    write_drafter_file,
+    write_pair,
+)
 from tests.engine.models.oracle import finish, load
 from tests.simt.fake import FakeDevice
 
@@ -46,10 +52,18 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pat
 
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("backend", BACKENDS)  # the last is a fake GPU
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_the_drafter(backend: str, name: str, pairs: Callable[[str], tuple[Path, Path]]) -> None:
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [*((name, "folder") for name in LAYOUTS), ("SafeAILab", "first gguf"), ("speculators", "gguf")],
+)
+def test_the_drafter(
+    backend: str, name: str, form: str, pairs: Callable[[str], tuple[Path, Path]], tmp_path: Path
+) -> None:
     """Its states and logits for a text that is read in pieces, and then guess by guess."""
     layout, (main_path, path) = LAYOUTS[name], pairs(name)
+    if form != "folder":
+        path = write_drafter_file(layout, tmp_path / "drafter.gguf", form == "first gguf")
+        assert describe(path).kv_shapes == describe(pairs(name)[1]).kv_shapes
     oracle = Oracle(layout, tensors_of(layout))
     given = oracle.features(TOKENS)
     states, last = given[:-1], len(TOKENS) - 1
