@@ -224,6 +224,7 @@ def write_perfect(folder: Path) -> tuple[Path, Path]:
     head = tensors["lm_head.weight"]
     head[:10] = 0  # none that ends a text is written
     head[np.setdiff1d(np.arange(GOOD.vocabulary), targets)] = 0
+    head *= 8  # it is sure
     tensors["model.norm.weight"][:] = 1
     for name, values in (*tensors.items(), *own.items()):
         if name.endswith("down_proj.weight") or (name in tensors and name.endswith("o_proj.weight")):
