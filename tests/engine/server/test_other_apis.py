@@ -225,20 +225,53 @@ def test_llama_cpp_s_vectors_slots_and_adapters(served: Served) -> None:
     assert ask(served, "/lora-adapters").json == []
 
 
-def test_metrics_count_what_replies_had(served: Served) -> None:
-    def found() -> dict[str, float]:
-        answer = ask(served, "/metrics")
-        assert answer.headers["content-type"].startswith("text/plain")
-        lines = [line for line in answer.body.decode().splitlines() if not line.startswith("#")]
-        return {name: float(value) for name, value in (line.split(" ") for line in lines)}
+def metrics(served: Served) -> dict[str, float]:
+    answer = ask(served, "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    lines = [line for line in answer.body.decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.split(" ") for line in lines)}
 
-    before = found()
+
+def test_what_is_being_written_has_a_slot_and_is_counted(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def requests() -> tuple[float, float]:
+        found = metrics(served)
+        return found["llamacpp:requests_processing"], found["llamacpp:requests_deferred"]
+
+    gate = Gate(served.chat, monkeypatch)
+    sent = {"prompt": "The quick", "max_tokens": 9, "ignore_eos": True, "stream": True}
+    with opened(served, "/v1/completions", sent) as connection:
+        gate.wait()
+        assert requests() == (0, 1)
+        gate.let(5)
+        while (written := ask(served, "/slots").json[0]["next_token"][0]["n_decoded"]) == 0:
+            time.sleep(0.01)
+        assert 0 < written < 9
+        slots = ask(served, "/slots").json
+        assert [slot["is_processing"] for slot in slots] == [True] + [False] * (len(slots) - 1)
+        assert {slot["next_token"][0]["n_decoded"] for slot in slots[1:]} == {0}
+        assert requests() == (1, 0)
+        gate.open()
+        read_until(connection, b"data: [DONE]")
+    while requests() != (0, 0):  # the last bytes go before the request is over
+        time.sleep(0.01)
+
+
+def test_metrics_count_what_replies_had(served: Served) -> None:
+    before = metrics(served)
     body = {"prompt": "The quick", "max_tokens": 5, "ignore_eos": True}
-    ask(served, "/v1/completions", body)
-    after = found()
+    used = ask(served, "/v1/completions", body).json["usage"]
+    after = metrics(served)
     assert after["llamacpp:tokens_predicted_total"] == before["llamacpp:tokens_predicted_total"] + 5
-    assert after["llamacpp:prompt_tokens_total"] > before["llamacpp:prompt_tokens_total"]
-    assert after["llamacpp:predicted_tokens_seconds"] > 0
+    read = after["llamacpp:prompt_tokens_total"] - before["llamacpp:prompt_tokens_total"]
+    assert 0 < read <= used["prompt_tokens"]
+    for speed, count, seconds in (
+        ("prompt_tokens_seconds", "prompt_tokens_total", "prompt_seconds_total"),
+        ("predicted_tokens_seconds", "tokens_predicted_total", "tokens_predicted_seconds_total"),
+    ):
+        total = after[f"llamacpp:{count}"] / after[f"llamacpp:{seconds}"]
+        assert after[f"llamacpp:{speed}"] == pytest.approx(total)
     assert after["llamacpp:requests_processing"] == after["llamacpp:requests_deferred"] == 0
     assert ask(served, "/metrics", headers={"Authorization": None}).status == 401
 

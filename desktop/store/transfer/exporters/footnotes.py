@@ -40,9 +40,7 @@ def add_footnotes(markdown: MarkdownIt) -> MarkdownIt:
 
 def _to_end(state: StateCore) -> None:
     known: dict[str, Any] = state.env.get("footnotes") or {}
-    numbers: dict[str, int] = {
-        label: number for label, number in known.get("refs", {}).items() if number >= 0
-    }
+    numbers: dict[str, int] = dict(known.get("refs", {}))  # -1 for a note that nothing refers to
     counts = {number: int(note.get("count", 0)) for number, note in known.get("list", {}).items()}
     text: list[Token] = []
     notes: list[tuple[int, list[Token]]] = []

@@ -302,6 +302,18 @@ def test_several_candidates_with_log_probabilities(served: Served) -> None:
 
 
 @pytest.mark.loopback
+def test_a_stream_of_several_candidates_has_its_counts_at_the_very_end(served: Served) -> None:
+    config = {"candidateCount": 2, "maxOutputTokens": 4}
+    chunks = generate(served, "streamGenerateContent?alt=sse", generationConfig=config).events
+    ends = [chunk for chunk in chunks if "finishReason" in chunk["candidates"][0]]
+    assert sorted(chunk["candidates"][0]["index"] for chunk in ends) == [0, 1]
+    assert [chunk for chunk in chunks if "usageMetadata" in chunk] == [chunks[-1]]
+    counts = chunks[-1]["usageMetadata"]
+    assert counts["candidatesTokenCount"] <= 8
+    assert counts["totalTokenCount"] == counts["promptTokenCount"] + counts["candidatesTokenCount"]
+
+
+@pytest.mark.loopback
 def test_a_function_is_called(served: Served) -> None:
     body = {
         "tools": [{"functionDeclarations": [COUNT]}],

@@ -117,6 +117,8 @@ def test_bad_requests_get_one_sentence(fields: dict[str, Any], param: str) -> No
 def test_models(served: Served) -> None:
     loaded, other = ask(served, "/api/v1/models").json["models"]
     assert (loaded["key"], other["key"], other["loaded_instances"]) == ("tiny", "other", [])
+    assert (loaded["architecture"], loaded["format"]) == ("LlamaForCausalLM", "safetensors")
+    assert other["architecture"] is other["format"] is None  # its file was not read
     assert loaded["loaded_instances"] == [{"id": "tiny", "config": {"context_length": 1024}}]
     found = ask(served, "/api/v1/models/load", {"model": "tiny"}).json
     assert (found["instance_id"], found["status"]) == ("tiny", "loaded")

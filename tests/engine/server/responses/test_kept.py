@@ -57,6 +57,14 @@ def test_what_a_response_answers(served: Served) -> None:
     assert [none[name] for name in ("data", "has_more", "first_id", "last_id")] == [[], False, None, None]
 
 
+def test_twenty_items_are_a_page(served: Served) -> None:
+    texts = [f"Number {number}" for number in range(22)]
+    made = respond(served, input=[{"role": "user", "content": text} for text in texts]).json
+    page = ask(served, f"/v1/responses/{made['id']}/input_items?order=asc").json
+    assert [item["content"][0]["text"] for item in page["data"]] == texts[:20]
+    assert (page["has_more"], page["last_id"]) == (True, page["data"][19]["id"])
+
+
 @pytest.mark.parametrize(
     ("query", "param"),
     [("?starting_after=2", "starting_after"), ("?stream=maybe", "stream"),

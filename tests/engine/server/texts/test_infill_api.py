@@ -133,6 +133,8 @@ def test_mistrals_form(coder: Served) -> None:
     assert whole["object"] == "chat.completion"
     assert (choice["message"]["role"], choice["message"]["content"]) == ("assistant", text)
     assert (choice["finish_reason"], whole["usage"]["completion_tokens"]) == ("length", 5)
+    several = ask(coder, "/v1/fim/completions", {**body, "n": 2, "temperature": 0}).json["choices"]
+    assert [each["message"]["content"] for each in several] == [text]
     *events, done = ask(coder, "/v1/fim/completions", {**body, "stream": True}).events
     assert done == "[DONE]"
     assert "".join(event["choices"][0]["delta"]["content"] for event in events) == text
