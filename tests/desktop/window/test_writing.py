@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QMimeData, Qt, QUrl
@@ -18,6 +19,7 @@ from desktop.views.composer.message_edit import HUGE_PASTE, LONGEST_RUN, is_huge
 from desktop.views.composer.saved_prompt_form import SavedPromptForm
 from desktop.views.transcript.rows import RowKind
 from engine.settings import StopSettings
+from tests.desktop import fakes
 from tests.desktop.hand import Hand
 
 Key, Held = Qt.Key, Qt.KeyboardModifier
@@ -618,6 +620,57 @@ def test_a_waiting_message_is_counted_again_before_it_is_sent(hand) -> None:
     hand.qtbot.waitUntil(lambda: len(harness(hand).rows.rows) == 1)
     hand.click("Send", harness(hand).rows)  # only the reply's room lacks
     hand.qtbot.waitUntil(lambda: hand.texts()[-1] == "done" and len(hand.items()) == 6)
+
+
+@pytest.mark.parametrize("while_replying", [False, True])
+def test_a_short_message_is_counted_where_the_context_is_small(hand, monkeypatch, while_replying) -> None:
+    monkeypatch.setattr(fakes, "ECHO_INFO", replace(fakes.ECHO_INFO, context_length=100))
+    hand.load("small.gguf")
+    offers, queue = harness(hand).offers, hand.window.services.composer.queue
+    if while_replying:
+        hand.echo.chat.hold = threading.Event()
+        hand.type("one")
+        send(hand)
+        hand.wait_for("prefill", "answering")
+        queue.add("a " * 110)  # 220 bytes: less than what is never counted with a large context
+        hand.echo.chat.hold.set()
+        hand.qtbot.waitUntil(lambda: "too long" in hand.window.chat.banner.text.text())
+        assert len(hand.items()) == 2
+    else:
+        hand.window.chat.composer.set_text("a " * 110)
+        send(hand)
+        hand.qtbot.waitUntil(lambda: "26 tokens too long" in offers.words.text())
+        assert not hand.items()
+
+
+def test_what_fills_the_context_alone_offers_no_older_messages_to_drop(hand) -> None:
+    offers = harness(hand).offers
+    hand.session.set_settings(StopSettings(when_full="stop"))
+    hand.window.chat.composer.set_text("word " * 5000)
+    send(hand)
+    hand.qtbot.waitUntil(offers.isVisible)
+    assert "904 tokens too long" in offers.words.text()
+    assert not offers.other.isVisible()
+
+
+@pytest.mark.parametrize("change", ["another chat", "other words", "a file"])
+def test_a_message_that_changed_while_it_was_shortened_stays_as_it_is(hand, change) -> None:
+    composer, writing = hand.window.chat.composer, hand.window.services.composer
+    first = hand.session.conversation
+    composer.set_text("one two three")
+    if change == "another chat":
+        hand.say("one two three")
+        first = hand.session.conversation
+        hand.window.navigation.new_chat()
+        composer.set_text("one two three")
+    elif change == "other words":
+        composer.set_text("three two one")
+    else:
+        attach(hand, "notes.md", "# Alpha\n")
+    text = composer.text()
+    writing.attachments.shortened.emit(first, "one two")
+    assert composer.text() == text
+    assert not harness(hand).offers.isVisible()
 
 
 @pytest.mark.slow

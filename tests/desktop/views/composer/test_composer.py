@@ -151,6 +151,29 @@ def test_the_button_sends_or_stops(composer, qtbot) -> None:
     assert composer.text() == "go"
 
 
+def test_the_empty_box_says_what_it_is_for_and_the_button_which_key_sends(composer) -> None:
+    def said() -> tuple[str, str]:
+        return composer.box.placeholderText(), composer.button.toolTip()
+
+    assert said() == ("Write a message", "Send (Enter)")
+    composer.set_answering(True)
+    assert said() == ("Write the next message", "Stop (Esc)")
+    composer.set_send_with("ctrl+enter")
+    assert said() == ("Write the next message", "Stop (Esc)")
+    composer.set_answering(False)
+    assert said() == ("Write a message (Ctrl+Enter to send)", "Send (Ctrl+Enter)")
+
+
+def test_the_button_for_pictures_says_why_it_is_disabled(composer) -> None:
+    def said() -> tuple[bool, str]:
+        return composer.picture.isEnabled(), composer.picture.toolTip()
+
+    composer.set_pictures("This model reads text only.")
+    assert said() == (False, "This model reads text only.")
+    composer.set_pictures("")
+    assert said() == (True, "Attach pictures")
+
+
 def test_it_grows_with_its_text_and_stops_growing(composer, qtbot) -> None:
     heights = []
     for lines in (1, 3, 9, 40):
