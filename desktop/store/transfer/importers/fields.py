@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 __all__ = ["clean", "compact", "content_key", "first_text", "items", "mapping", "rest", "seconds", "text"]
@@ -112,7 +112,7 @@ def _loose(value: str) -> float | None:
 
 def _checked(value: datetime) -> float | None:
     try:
-        return _number(value.timestamp() if value.tzinfo is not None else value.astimezone(UTC).timestamp())
+        return _number(value.timestamp())  # one without a zone is in that of this machine
     except (OverflowError, OSError, ValueError):  # years outside the range of the system's calendar
         return None
 

@@ -84,12 +84,13 @@ def import_conversations(
 
 @dataclass
 class _Group:
-    """A conversation in lines, of which more may follow."""
+    """A conversation in lines, of which more may follow; those of one that is too large are skipped."""
 
     format: LineFormat
     place: str
     values: list[Any] = field(default_factory=list)
     bytes: int = 0
+    too_large: bool = False
 
 
 @dataclass
@@ -211,13 +212,7 @@ class _Run:
         value = entry.value
         format = format_of(value)
         if self._group is not None and format is None and self._group.format.continues(value):
-            self._group.values.append(value)
-            self._group.bytes += size
-            if self._group.bytes > self.most_bytes:
-                yield from self._flaw(
-                    Broken(self._group.place, _("It is larger than {size}.", size=size_text(self.most_bytes)))
-                )
-                self._group = None
+            yield from self._continue(self._group, value, size)
             return
         yield from self._close()
         if format is not None:
@@ -235,10 +230,21 @@ class _Run:
         else:
             self._foreign += 1
 
+    def _continue(self, group: _Group, value: Any, size: int) -> Iterator[Event]:
+        """Another line of the open conversation."""
+        if group.too_large:
+            return
+        group.values.append(value)
+        group.bytes += size
+        if group.bytes > self.most_bytes:
+            group.too_large, group.values = True, []
+            yield from self._known()
+            yield Broken(group.place, _("It is larger than {size}.", size=size_text(self.most_bytes)))
+
     def _close(self) -> Iterator[Event]:
         """Save the open conversation of lines: it is complete."""
         group, self._group = self._group, None
-        if group is not None:
+        if group is not None and not group.too_large:
             about = self._beside(group.format.beside)
             yield from self._save(
                 lambda note: group.format.read_lines(group.values, note, about), group.place
@@ -257,11 +263,15 @@ class _Run:
             self._group is not None and self._group.format.continues(value)
         )
 
-    def _save(self, read: Callable[[Note], ConversationRecord], place: str) -> Iterator[Event]:
+    def _known(self) -> Iterator[Event]:
+        """The file has conversations: what is wrong in it is reported."""
         if not self._found:
             self._found = self.found_any = True
             yield from self.held
             self.held = []
+
+    def _save(self, read: Callable[[Note], ConversationRecord], place: str) -> Iterator[Event]:
+        yield from self._known()
         notes: list[Broken] = []
         count = 0
 

@@ -44,7 +44,7 @@ def test_files_are_read_back_from_a_message_unchanged(files, own) -> None:
 def test_a_title_is_made_of_the_users_words_or_the_file_names() -> None:
     files = [Attachment("a.py", "print()"), Attachment("b.csv", "1,2", "first 1 of 9 lines")]
     assert auto_title(join(files, "What is this?")) == "What is this?"
-    assert auto_title(join(files, "")) == "a.py, b.csv"
+    assert auto_title(join(files, "")) == auto_title(join(files, "") + "\n\n \n") == "a.py, b.csv"
     assert auto_source("Attached file: x\nno fence") == "Attached file: x\nno fence"
     assert split(join(files, "w"))[0][1][1] == files[1]
     assert [kind_of(file.name) for file in files] == ["code", "table"]

@@ -190,6 +190,20 @@ def test_an_entry_that_is_too_large(database: Database, tmp_path: Path) -> None:
     assert [event.reason for event in broken(events)] == ["It is larger than 1.05 MB."]
 
 
+def test_a_chat_in_lines_that_is_too_large_is_skipped_to_its_end(database: Database, tmp_path: Path) -> None:
+    def message(number: int, size: int) -> dict[str, str]:
+        return {"role": "assistant" if number % 2 else "user", "content": f"{number} " + "x" * size}
+
+    large = [message(number, 100_000) for number in range(24)]
+    events = run(database, files.lines(tmp_path / "a.jsonl", *large), most_bytes=1 << 20)
+    assert (imported(events), [str(event.place) for event in broken(events)]) == ([], ["a.jsonl, line 1"])
+    head, *rest = files.silly_tavern()
+    chats = [head, *[rest[1] | {"mes": "x" * 100_000}] * 24, head, *rest]
+    events = run(database, files.lines(tmp_path / "b.jsonl", *chats), most_bytes=1 << 20)
+    assert [event.reason for event in broken(events)] == ["It is larger than 1.05 MB."]
+    assert [event.messages for event in imported(events)] == [len(rest) + 2]  # two swipes are versions
+
+
 def test_a_damaged_archive(database: Database, tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
