@@ -89,6 +89,19 @@ def test_versions_of_jan_are_a_tree(database: Database, store: ConversationStore
     assert len(store.variants(store.path(chat.conversation_id)[1].id)) == 2
 
 
+def test_a_greeting_of_jan_stays_above_what_answers_it(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
+    path = lines(
+        tmp_path / "messages.jsonl",
+        line("hi", "assistant", "Hi", metadata={"parentId": None}),
+        line("ask", "user", "Why?", metadata={"parentId": "hi"}),
+        line("so", "assistant", "So.", metadata={"parentId": "ask"}),
+    )
+    [chat] = imported(run(database, path))
+    assert [text for _role, text in shown(store, chat.conversation_id)] == ["Hi", "Why?", "So."]
+
+
 @pytest.mark.parametrize("about", ["", "[]", '{"title": 5, "assistants": 3, "metadata": []}', "\xff"])
 def test_a_damaged_file_beside_jans_messages_costs_the_title_alone(
     database: Database, store: ConversationStore, tmp_path: Path, about: str

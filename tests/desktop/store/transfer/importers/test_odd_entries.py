@@ -10,9 +10,10 @@ from desktop.store.conversations.records import HIDDEN as HIDDEN_ROLE
 from desktop.store.transfer.importers.chatgpt import ChatGpt
 from desktop.store.transfer.importers.claude import Claude
 from desktop.store.transfer.importers.jan import Jan
+from desktop.store.transfer.importers.llama_cpp import LlamaCpp
 from desktop.store.transfer.importers.lm_studio import LmStudio
 from desktop.store.transfer.importers.open_webui.export import OpenWebUi
-from desktop.store.transfer.importers.protocol import Format
+from desktop.store.transfer.importers.protocol import Format, Unreadable
 from desktop.store.transfer.importers.sharegpt import ShareGpt
 from desktop.store.transfer.importers.silly_tavern import SillyTavern
 from desktop.store.transfer.importers.textgen import TextGen
@@ -262,3 +263,17 @@ def test_calls_of_tools_in_shared_files() -> None:
         '**Tool call: tool**\n\n```\n{"a": 1}\n```\n\n**Tool result**\n\n```\n2\n```\n\n'
         "<think>\nHm.\n</think>\n\nTwo."
     )
+
+
+@pytest.mark.parametrize("messages", [[], [{"id": "a", "role": "robot", "content": "beep"}], ["odd"]])
+def test_a_chat_of_llama_cpp_without_messages_is_refused(messages: list[Any]) -> None:
+    with pytest.raises(Unreadable, match="it has no messages"):
+        read(LlamaCpp(), {"conv": {"id": "c", "name": "Sky"}, "messages": messages})
+
+
+@pytest.mark.parametrize("role", [{"name": "user"}, 3, None])
+def test_objects_that_only_look_like_messages_are_no_chat(role: Any) -> None:
+    assert not ShareGpt().recognises({"messages": [{"role": role, "content": "Hi"}]})
+    assert not ShareGpt().recognises({"conversations": [{"from": role, "value": "Hi"}]})
+    assert not ShareGpt().recognises({"messages": [{"role": "user"}]})
+    assert ShareGpt().recognises({"messages": [{"role": "user", "content": "Hi"}]})
