@@ -195,3 +195,36 @@ def test_tokenizer_of_another_model(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="The adapter b has the tokenizer of another model: token 3 is"):
         chat.render(asked)
     chat.close()
+
+
+def test_spaces_in_the_tokens_of_both(tmp_path: Path) -> None:
+    """Folders write spaces as lower blocks, in the model's vocabulary as in the adapter's."""
+    definition = tiny_tokenizer()
+    model = definition["model"]
+    for pair in model["merges"][-20:]:
+        text = "".join(pair if isinstance(pair, list) else pair.split(" "))
+        model["vocab"]["\u2581" + text] = model["vocab"].pop(text)
+    del model["merges"][-20:]
+    path, folder = write_folder(tmp_path / "m"), tmp_path / "a"
+    write(folder, changed(TINY, 307)[0], CONFIG)
+    write_tokenizer(folder)
+    for place in (path, folder):
+        (place / "tokenizer.json").write_text(json.dumps(definition))
+    chat = opened(path)
+    asked = ChatRequest(REQUEST.messages, adapters=AdapterSettings((str(folder),)))
+    assert chat.render(asked) == chat.render(REQUEST)
+    chat.close()
+
+
+def test_a_reply_stops_at_the_tokens_of_both(tmp_path: Path) -> None:
+    """The adapter's tokenizer says where its replies end, and the model's own ends still count."""
+    folder = tmp_path / "a"
+    write(folder, changed(TINY, 307)[0], CONFIG)
+    write_tokenizer(folder)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 5]}))
+    chat = opened(write_folder(tmp_path / "m"))
+    assert chat.tokenizer.stop_token_ids == (2, 0)
+    for _loading in chat.adapters.make_usual((str(folder),)):
+        pass
+    assert chat.tokenizer.stop_token_ids == (2, 5, 0)
+    chat.close()

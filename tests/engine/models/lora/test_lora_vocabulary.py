@@ -174,16 +174,21 @@ def test_half_a_vocabulary(
 
 
 def test_of_two_sizes(tmp_path: Path) -> None:
-    """Two adapters with different vocabularies do not go together; nor does a low-rank head of a third."""
+    """Two adapters with different vocabularies do not go together; nor does a low-rank head of a third. Such
+    a head can follow the vocabulary of another adapter, but not with DoRA: the new rows have no length.
+    """
     model = load(write_folder(tmp_path / "m"))
     for name, size in (("a", 311), ("b", 312)):
         write(tmp_path / name, changed(TINY, size)[0], CONFIG)
     write(tmp_path / "c", PAIR, CONFIG)
-    one, other, third = (open_adapter(tmp_path / name) for name in "abc")
+    write(tmp_path / "d", {**PAIR, f"{HEAD}.lora_magnitude_vector": WIDE[:, 0]}, CONFIG | {"use_dora": True})
+    one, other, third, scaled = (open_adapter(tmp_path / name) for name in "abcd")
     with pytest.raises(BadSetting, match="a vocabulary of 311 tokens"):
         apply_adapters(model, [(one, 1.0), (other, 1.0)])
     with pytest.raises(BadSetting, match="lm_head as a matrix of 311 x 96, but it has 307 x 96"):
         apply_adapters(model, [(third, 1.0)])
+    with pytest.raises(BadSetting, match="d changes lm_head, which this model does not have"):
+        apply_adapters(model, [(one, 1.0), (scaled, 1.0)])
     apply_adapters(model, [(one, 1.0), (third, 1.0)])
     assert logits(model, IDS).shape == (len(IDS), 311)
 
