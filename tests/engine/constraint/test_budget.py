@@ -4,9 +4,11 @@ what was written.
 
 from __future__ import annotations
 
+import contextvars
 import json
 import random
 import re
+import threading
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from engine.constraint import completion
 from engine.constraint.budget import Budget
 from engine.constraint.closing import JsonPlace
-from engine.constraint.completion import Completer
+from engine.constraint.completion import GIVEN_UP, Completer
 from engine.constraint.filter import Filter
 from engine.constraint.filter_set import FilterSet
 from engine.constraint.grammar import GrammarFilter
@@ -337,6 +339,18 @@ def test_the_completer_goes_back_with_the_text() -> None:
     assert one.shortest(b"c", JsonPlace(), b"de") == b"de"
     assert one.shortest(b"\xff", JsonPlace()) is None
     assert one.shortest(b"x", JsonPlace()) is None
+
+
+def test_searches_of_a_closed_reply_are_given_up() -> None:
+    """One that looks at thousands of places would keep a core busy after Stop."""
+    one, closed = Completer(json_source()), threading.Event()
+    context = contextvars.copy_context()
+    context.run(GIVEN_UP.set, closed)
+    cut = b'[{"a":1,"'
+    assert context.run(one.shortest, cut, JsonPlace().after(cut)) is not None
+    closed.set()
+    assert context.run(one.shortest, cut, JsonPlace().after(cut)) is None
+    assert one.shortest(cut, JsonPlace().after(cut)) is not None
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -404,3 +404,4 @@ def test_a_source_can_be_used_again() -> None:
 def test_an_expression_has_no_references_to_count() -> None:
     """A long one may hold what would be rules of a grammar."""
     assert regex_source("(" + "a: " * 2_001 + ")?").text
+    assert regex_source("a*").least == 0

@@ -40,7 +40,9 @@ def table(width: int, seed: int) -> Matrix:
 class Setting:
     """One layer of attention whose queries, keys and values are rows of tables."""
 
-    def __init__(self, backend: Any, shape: AttentionShape, dtype: str, wild: bool = False) -> None:
+    def __init__(
+        self, backend: Any, shape: AttentionShape, dtype: str, wild: bool = False, offset: float = 0.0
+    ) -> None:
         self.shape = shape
         sizes = (
             shape.heads * shape.head_dim,
@@ -51,6 +53,7 @@ class Setting:
         self.tables[0].values *= np.float32(0.2)
         for m in self.tables[1:]:
             m.values[0, :3] = (np.nan, np.inf, -np.inf) if wild else m.values[0, :3]
+        self.tables[1].values += np.float32(offset) * np.sin(np.arange(sizes[1], dtype=np.float32))
         packed = [backend.load_weight(m) for m in self.tables]
         self.cache = backend.new_cache([shape], 6, dtype)
 
@@ -153,6 +156,29 @@ def test_rows_over_the_border_of_later_pages(dtype: str) -> None:
             near = {"fp32": 0.0, "fp16": 1e-3, "fp8": 0.07, "q8": 0.02, "q4": 0.2}[name]
             assert np.abs(found - expected).max() <= near * np.abs(expected).max()
     setting.program.close()
+
+
+def test_keys_that_have_much_in_common() -> None:
+    """q4 stores differences from the mean of the page before, of which the first has two kinds of keys: of
+    keys far from zero, each page is as near as the reference's.
+    """
+    shape, rows, pages = AttentionShape(2, 1, 40, 0.02), 800, (4, 1, 5, 0)
+    ids = np.random.default_rng(3).integers(0, 97, rows).astype(np.int32)
+    found = []
+    for backend in (CpuBackend(1), ReferenceBackend()):
+        setting = Setting(backend, shape, "q4/fp32", offset=20.0)
+        for start in range(0, rows, 100):
+            positions = np.arange(start, start + 100, dtype=np.int32)
+            setting.program.run(Step(ids[start : start + 100], positions, np.array(pages, np.int32), 100))
+        found.append(setting)
+    side = stored(found[0].cache, 0, shape, pages[0])[0][pages, :, 0].reshape(-1, 40)[:rows]
+    kept = found[1].cache.keys[0].double().numpy()[pages, :, 0].reshape(-1, 40)[:rows]
+    keys = found[1].tables[1].values[ids]
+    found[0].program.close()
+    for first, last in ((0, 16), (16, 256), (256, 512), (512, 768), (768, rows)):
+        errors = [np.sqrt(((part[first:last] - keys[first:last]) ** 2).mean()) for part in (side, kept)]
+        assert errors[0] <= 1.03 * errors[1], (first, errors)
+        assert np.abs((side - kept)[first:last].mean(0)).max() <= 0.2 * errors[1], first
 
 
 @pytest.mark.parametrize("dtype", ["fp8", "q8", "q4"])
