@@ -139,6 +139,7 @@ from engine.models.architectures.rwkv7 import ARWKV_7, RWKV_7
 from engine.models.architectures.seed_oss import SEED_OSS
 from engine.models.architectures.smallthinker import SMALL_THINKER
 from engine.models.architectures.smollm3 import SMOLLM3
+from engine.models.architectures.spark import SPARK_X_2_5
 from engine.models.architectures.stablelm import STABLELM
 from engine.models.architectures.starcoder2 import STARCODER2
 from engine.models.architectures.step3_5 import STEP_3_5
@@ -170,6 +171,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,
     RWKV_6, RWKV_6_CONVERTED, RWKV_4, X_LSTM, DOGE, ZAYA, BEAM, NANBEIGE, OURO, SARVAM,
+    SPARK_X_2_5,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

@@ -39,6 +39,8 @@ class Family:
     gate_up: bool = False
     four_norms: bool = False
     one_norm: bool = False
+    head_gates: bool = False
+    alike: tuple[str, ...] = ()
     tolerance: float = 1e-5
 
 
@@ -58,6 +60,13 @@ FAMILIES = {
     # llama.cpp looks GELU up in a table of 16-bit numbers.
     "codeshell": Family(
         biases=("qkv", "o", "f"), fused=True, gated=False, layer_norm=True, tolerance=5e-4
+    ),
+    # llama.cpp's GELU is the approximation by tanh, which the makers' model is not made for.
+    "spark2_5": Family(
+        {
+            "attention.sliding_window": 9, "attention.sliding_window_pattern": [True, False, True],
+            "rope.freq_base_swa": 60.0, "rope.dimension_count": 8, "rope.dimension_count_swa": 12,
+        }, fused=True, head_gates=True, tolerance=2e-3, alike=("llama",),
     ),
     "jais": Family(
         {"attention.max_alibi_bias": 8.0}, ("qkv", "o", "f"), kv_heads=4, fused=True, layer_norm=True
@@ -92,6 +101,8 @@ def weights(family: Family) -> dict[str, Floats]:
         for part, rows in parts.items():
             matrix(f"{at}attn_{part}", rows, kind="qkv")
         matrix(at + "attn_output", WIDTH, kind="o")
+        if family.head_gates:
+            matrix(at + "attn_gate", 4)
         if family.qk_norm:
             norm(at + "attn_q_norm", DIM)
             norm(at + "attn_k_norm", DIM)
@@ -117,7 +128,7 @@ def config_of(family: Family) -> dict[str, Any]:
 
 def written(name: str, path: Path) -> Path:
     family = FAMILIES[name]
-    form = GgufForm(name, keys=lambda config: family.keys)
+    form = GgufForm(name, keys=lambda config: family.keys, alike=family.alike)
     return write_gguf(path, form, config_of(family), weights(family))
 
 
@@ -164,6 +175,18 @@ PANGU = {
     **config_of(FAMILIES["pangu-embedded"]), "architectures": ["PanguEmbeddedForCausalLM"], "bias": True,
     "tie_word_embeddings": False,
 }  # fmt: skip
+SPARK = {
+    **config_of(FAMILIES["spark2_5"]), "architectures": ["Spark2_5ForCausalLM"], "sliding_window": 9,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "tie_word_embeddings": False,
+    "rope_parameters": {
+        "full_attention": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+        "sliding_attention": {"rope_theta": 60.0, "partial_rotary_factor": 0.75},
+    },
+}  # fmt: skip
+SPARK_NAMES = {
+    **PLAIN, "token_embd": "model.embedding", "attn_qkv": "self_attn.q_k_v_proj",
+    "attn_output": "self_attn.out_proj", "attn_gate": "self_attn.g_proj",
+}  # fmt: skip
 
 
 def folder(name: str, config: Mapping[str, Any], names: Mapping[str, str], at: str, path: Path) -> Path:
@@ -191,6 +214,7 @@ def folder(name: str, config: Mapping[str, Any], names: Mapping[str, str], at: s
         ("codeshell", CODE_SHELL, GPT_2, "transformer.h.{}."),
         ("jais", JAIS, GPT_2, "transformer.h.{}."),
         ("pangu-embedded", PANGU, PLAIN, "model.layers.{}."),
+        ("spark2_5", SPARK, SPARK_NAMES, "model.layers.{}."),
     ],
 )
 def test_folder_agrees_with_the_gguf_file(
@@ -208,6 +232,8 @@ def test_folder_agrees_with_the_gguf_file(
         (JAIS, {"activation_function": "gelu"}),
         (JAIS, {"position_embedding_type": "learned"}),
         (JAIS, {"mup_scale_qk_dot_prod": False}),
+        (SPARK, {"headwise_attn_output_gate": False}),
+        (SPARK, {"hadamard_spin": True}),
     ],
 )
 def test_what_is_not_supported(config: Mapping[str, Any], changed: dict[str, Any], tmp_path: Path) -> None:
