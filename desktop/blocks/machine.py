@@ -35,7 +35,7 @@ from desktop.blocks.open_block import (
     kind_at,
     with_item,
 )
-from engine.text.template.reasoning import ANSWER_TAGS, Tag
+from engine.text.template.reasoning import ANSWER_ENDS, ANSWER_TAGS, Tag
 
 __all__ = ["Machine"]
 
@@ -60,10 +60,8 @@ class Machine:
         self.open: OpenBlock | None = None
         self.thought = opened
         self.thinks = self.begun = bool(opened)
-        self.after, self.orphan, self.around = False, "", ""
-        self.container = 0
+        self.after, self.orphan, self.around, self.container, self.no_math = False, "", "", 0, False
         self.items: list[int] = []
-        self.no_math = False
         self.references: dict[str, Any] = {}
         if opened:
             self.out.append(Block(Kind.THINKING, "", thought=True))
@@ -84,6 +82,7 @@ class Machine:
             if close > 0:
                 self._line(line[:close], starts)
             self.end()
+            self.around = ANSWER_ENDS.get(self.thought, "")
             self._after_tag(Kind.MARKUP, line, close + len(self.thought), "")
             return
         if not self.thought and self._around(line, starts):
@@ -112,7 +111,8 @@ class Machine:
         core = line.rstrip()
         if starts and self.after and core:
             self.after, text = False, core.lstrip()
-            begin, self.around = next((tag for tag in ANSWER_TAGS if text.startswith(tag[0])), ("", ""))
+            tags = (tag for tag in ANSWER_TAGS if text.startswith(tag[0]))
+            begin, self.around = next(tags, ("", self.around))
             if begin:
                 end = len(core) - len(text) + len(begin) if text != begin else len(line)
                 self.out.append(Block(Kind.MARKUP, line[:end]))

@@ -15,7 +15,7 @@ from desktop.blocks.block import Block, Kind
 from desktop.blocks.lines import piece_length
 from desktop.blocks.machine import Machine
 from desktop.blocks.open_block import LIMIT, LINES
-from engine.text.template.reasoning import ANSWER_TAGS, THINKING_TAGS, Tag
+from engine.text.template.reasoning import ANSWER_ENDS, ANSWER_TAGS, THINKING_TAGS, Tag
 
 __all__ = ["BlockSplitter", "split", "split_plain"]
 
@@ -96,7 +96,7 @@ class BlockSplitter:
         if not finish or finish in line:
             after = bool(finish) or machine.after
             around = (end for begin, end in ANSWER_TAGS if after and rest.lstrip().startswith(begin))
-            finish = "" if in_code else next(around, machine.around)
+            finish = "" if in_code else next(around, ANSWER_ENDS.get(finish, machine.around))
         if finish and finish not in line:
             for length in range(min(len(line), len(finish) - 1), 0, -1):
                 if finish.startswith(line[-length:]):

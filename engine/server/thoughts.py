@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.text.template.reasoning import ANSWER_TAGS
+from engine.text.template.reasoning import ANSWER_ENDS, ANSWER_TAGS
 
 Tags = Sequence[tuple[str, str]]
 """The (opening, closing) tags that a model may think in."""
@@ -19,12 +19,14 @@ class ThoughtSplitter:
     """Takes a reply piece by piece. What may become a tag waits until it is certain; the tags themselves and
     the blank lines around thoughts are left out.
 
-    The reply begins inside a thought if `opened`, its closing tag, is not empty.
+    The reply begins inside a thought if `opened`, its closing tag, is not empty; an opening tag that stands
+    there again is left out.
     """
 
     def __init__(self, tags: Tags, opened: str = "") -> None:
         self._tags = [tag for tag in tags if tag[0] and tag[1]]
         self._closing = opened
+        self._again = tuple(begin for begin, closing in self._tags if closing == opened)
         self._held = ""
         self._thought = bool(opened)  # there was one
         self._answering = False
@@ -62,9 +64,15 @@ class ThoughtSplitter:
         """Show what belongs to the thought; True if it has ended."""
         if self._fresh:
             self._held = self._held.lstrip("\r\n")
+        if self._again:
+            if any(begin.startswith(self._held) and begin != self._held for begin in self._again):
+                return False
+            found_again = next((begin for begin in self._again if self._held.startswith(begin)), "")
+            self._held, self._again = self._held.removeprefix(found_again).lstrip("\r\n"), ()
         before, closing, after = self._held.partition(self._closing)
         if closing:
             self._held, self._closing, self._thought = after, "", True
+            self._around = ANSWER_ENDS.get(closing, "")
             before = before.rstrip()
         else:
             keep = max(_overlap(before, self._closing), 0)

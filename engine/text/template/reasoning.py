@@ -15,7 +15,7 @@ from re import Pattern
 import resources
 
 __all__ = [
-    "ANSWER_TAGS", "PLAIN_TAG", "THINKING_TAGS", "Tag", "control_tags", "opened_by", "tags_in",
+    "ANSWER_ENDS", "ANSWER_TAGS", "PLAIN_TAG", "THINKING_TAGS", "Tag", "control_tags", "opened_by", "tags_in",
     "without_thoughts",
 ]  # fmt: skip
 
@@ -32,8 +32,15 @@ _SENTENCES: tuple[Tag, ...] = tuple((one[0], one[1]) for one in _LISTED if len(o
 PLAIN_TAG: Tag = ("<think>", "</think>")
 """The tag for thoughts of models that have no tag of their own."""
 
-ANSWER_TAGS: tuple[Tag, ...] = (("<answer>", "</answer>"), ("<response>", "</response>"))
-"""What some models (Hunyuan, Granite 3.3, ERNIE) put around the answer that follows a thought."""
+ANSWER_TAGS: tuple[Tag, ...] = (
+    ("<answer>", "</answer>"),
+    ("<response>", "</response>"),
+    ("<|begin_of_solution|>", "<|end_of_solution|>"),
+)
+"""What some models (Hunyuan, Granite 3.3, ERNIE, OpenThinker) put around the answer after a thought."""
+
+ANSWER_ENDS = {"[BEGIN FINAL RESPONSE]": "[END FINAL RESPONSE]"}
+"""What ends the answer after a thought that is closed in this way (Apriel 1.5)."""
 
 _OPENING = re.compile(r"(?:<\|?|\[|◁)[A-Za-z][\w:. |-]{2,40}(?:\|?>|\]|▷)")
 _WORD = re.compile(r"think|thought|reason|reflect|scratchpad|monologue|analysis", re.IGNORECASE)

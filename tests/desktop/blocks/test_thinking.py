@@ -111,10 +111,14 @@ def test_a_closing_tag_at_the_very_beginning_is_no_text() -> None:
 
 
 @pytest.mark.parametrize("text", ["<think>\nhm\n</think>\n<answer>\nYes.\n\nNo.\n</answer>",
-                                  "<think>hm</think><response>Yes.\n\nNo.</response>\n"])  # fmt: skip
+                                  "<think>hm</think><response>Yes.\n\nNo.</response>\n",
+                                  "<think>hm</think><|begin_of_solution|>Yes.\n\nNo.<|end_of_solution|>",
+                                  "Steps:\nhm\n[BEGIN FINAL RESPONSE]\n\nYes.\n\nNo.\n[END FINAL RESPONSE]",
+                                  "Steps: hm [BEGIN FINAL RESPONSE] Yes.\n\nNo. [END FINAL RESPONSE]\n",
+                                  ])  # fmt: skip
 def test_tags_around_an_answer_are_no_text(text: str) -> None:
     for pieces in ([text], list(text)):
-        splitter = BlockSplitter()
+        splitter = BlockSplitter((*THINKING_TAGS, ("Steps:", "[BEGIN FINAL RESPONSE]")))
         for piece in pieces:
             splitter.feed(piece)
             shown = "".join(b.source for b in splitter.blocks() if b.kind is Kind.PROSE and not b.thought)

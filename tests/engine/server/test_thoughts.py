@@ -10,7 +10,8 @@ from engine.core import CallPiece, Stats
 from engine.server.replies import Called, Delta, Ended, Prompted, Writer, Written, joined, usage
 from engine.server.thoughts import ThoughtSplitter
 
-TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
+FINAL = "[BEGIN FINAL RESPONSE]"
+TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("Steps:", FINAL))
 
 
 def split(pieces: list[str], opened: str = "") -> tuple[str, str]:
@@ -25,6 +26,15 @@ def split(pieces: list[str], opened: str = "") -> tuple[str, str]:
     ("text", "opened", "thought", "answer"),
     [
         ("Hello", "", "", "Hello"),
+        (f"a\n{FINAL}\nb\n[END FINAL RESPONSE]\n", FINAL, "a", "b"),
+        (f"Steps: a {FINAL} b [END FINAL RESPONSE] c", "", " a", "b [END FINAL RESPONSE] c"),
+        (f"Steps:a{FINAL}", "", "a", ""),
+        ("[END FINAL RESPONSE]", "", "", "[END FINAL RESPONSE]"),
+        ("<think>a</think>\n<|begin_of_solution|>\nb<|end_of_solution|>", "", "a", "b"),
+        ("<think>a</think>b", "</think>", "a", "b"),
+        ("\n<think>\na <think></think>b", "</think>", "a <think>", "b"),
+        ("<thin", "</think>", "<thin", ""),
+        ("<b>a</think>b", "</think>", "<b>a", "b"),
         ("  Hello ", "", "", "  Hello "),
         ("", "", "", ""),
         ("<think>\nWell.\n</think>\n\nHello", "", "Well.", "Hello"),
