@@ -59,6 +59,7 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/completion", completion.completion), ("/completions", completion.completion),
     ("/v1/messages/count_tokens", messages.count_tokens), ("/v1/embeddings", embeddings.embeddings),
     ("/tokenize", tokens.tokenize), ("/detokenize", tokens.detokenize),
+    ("/v1/tokenize", tokens.tokenize), ("/v1/detokenize", tokens.detokenize),
     ("/apply-template", tokens.apply_template), ("/v1/models/load", models.load),
     ("/v1/models/unload", models.unload), ("/api/chat", ollama_replies.chat),
     ("/api/generate", ollama_replies.generate), ("/api/embed", ollama_models.embed),

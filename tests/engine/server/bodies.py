@@ -21,6 +21,8 @@ VALID: dict[str, dict[str, Any]] = {
     "/v1/embeddings": {"input": "Hello"},
     "/tokenize": {"prompt": "Hello"},
     "/detokenize": {"tokens": [5]},
+    "/v1/tokenize": {"prompt": "Hello"},
+    "/v1/detokenize": {"tokens": [5]},
     "/apply-template": {"messages": HELLO},
     "/api/chat": {"messages": HELLO, "options": {"num_predict": 2}},
     "/api/generate": {"prompt": "Hello", "options": {"num_predict": 2}},

@@ -162,6 +162,8 @@ def test_vectors_are_those_of_openais_form(served: Served) -> None:
     data = ask(served, "/v1/embeddings", {"input": ["a b", "c"]}).json["data"]
     found = ask(served, "/api/embed", {"model": "tiny", "input": ["a b", "c"]}).json
     assert found["embeddings"] == [item["embedding"] for item in data]
+    assert (found["prompt_eval_count"], found["load_duration"]) == (3, 0)
+    assert 10**4 < found["total_duration"] < 10**11, "in nanoseconds; clients require it"
     old = ask(served, "/api/embeddings", {"model": "tiny", "prompt": "c"}).json
     assert old["embedding"] == data[1]["embedding"]
     for nothing in ({}, {"input": []}, {"input": ""}):
