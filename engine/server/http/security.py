@@ -77,8 +77,8 @@ class Security:
             return _FOREIGN_ORIGIN
         if scope["path"] not in OPEN_PATHS and not self._is_token(headers, _keys_in(scope)):
             return _NO_TOKEN
-        # With a token any type will do: a page would have to ask first before it sends the token. Without one,
-        # programs such as LiteLLM name no type; for pages it is the origin that tells.
+        # With a token any type will do: a page would have to ask first before it sends the token. Without
+        # one, programs such as LiteLLM name no type; for pages it is the origin that tells.
         kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
         if scope["method"] == "POST" and not self._token and kind != "application/json":
             return _NOT_JSON
