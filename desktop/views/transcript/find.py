@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from PySide6.QtCore import QObject, Slot
@@ -85,14 +86,37 @@ def attached_text(row: Row) -> str:
 
 
 def excerpt(text: str, query: str, number: int) -> str:
-    """The line around match number `number` of `query`, cut to what is near it."""
-    at = -1
-    for _ in range(number + 1):
-        at = text.casefold().find(query.casefold(), at + 1)
-    begin, end = text.rfind("\n", 0, max(at, 0)) + 1, text.find("\n", at)
-    end = len(text) if end < 0 else end
-    first, last = max(begin, at - _NEAR), min(end, at + len(query) + _NEAR)
-    return f"{'…' if first > begin else ''}{text[first:last].strip()}{'…' if last < end else ''}"
+    """The line around match number `number` of `query`, cut to what is near it; the first line without one.
+
+    Matches are counted from 0, regardless of case and without overlaps, as by `str.count`.
+    """
+    lines, folded, at = text.split("\n"), query.casefold(), 0
+    for line in lines:
+        words = line.casefold()
+        count = words.count(folded)
+        if number < count:
+            at = _nth(words, folded, number)
+            break
+        number -= count
+    else:
+        line = words = lines[0]
+    begin, end = (_unfolded(line, words, place) for place in (at, at + len(folded)))
+    first, last = max(0, begin - _NEAR), min(len(line), end + _NEAR)
+    return f"{'…' if first else ''}{line[first:last].strip()}{'…' if last < len(line) else ''}"
+
+
+def _nth(text: str, query: str, number: int) -> int:
+    at = text.find(query)
+    for _ in range(number):
+        at = text.find(query, at + len(query))
+    return at
+
+
+def _unfolded(text: str, folded: str, place: int) -> int:
+    """The place in a text that became `place` in its case folding, where "ß" is two characters."""
+    if len(folded) == len(text):
+        return place
+    return bisect_left(range(len(text)), place, key=lambda at: len(text[:at].casefold()))
 
 
 class Finding(QObject):

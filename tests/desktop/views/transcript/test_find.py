@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 from desktop.items.chats.messages import MessageItem
 from desktop.store.attachments.message_format import Attachment, join
 from desktop.views.transcript import TranscriptView
+from desktop.views.transcript.find import excerpt
 from desktop.views.transcript.find_bar import FindBar
 from desktop.views.transcript.row_widgets.attachment import AttachmentRow
 from desktop.views.transcript.row_widgets.base import DocumentRow
@@ -178,6 +179,26 @@ def test_a_match_in_a_file_is_shown_below_its_chip_while_the_search_is_open(show
     qtbot.waitUntil(view.settled)
     assert row.peek == ""
     assert not widget.peek.isVisible()
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "number", "line"),
+    [
+        ("first\nthe Needle here\nlast", "needle", 0, "the Needle here"),
+        ("needle", "NEEDLE", 0, "needle"),
+        ("a needle, a needle\nNeedle", "needle", 2, "Needle"),
+        ("-----\nx -- y", "--", 2, "x -- y"),  # two in the first line, as they are counted
+        ("Straße " * 40 + "\nHier: Nadel\nEnde", "nadel", 0, "Hier: Nadel"),  # each "ß" folds to "ss"
+        ("ß" * 30 + "Nadel", "nadel", 0, "ß" * 30 + "Nadel"),
+        ("die Straße\nja", "STRASSE", 0, "die Straße"),
+        ("x" * 100 + "Nadel" + "y" * 100, "nadel", 0, "…" + "x" * 60 + "Nadel" + "y" * 60 + "…"),
+        ("ß" * 100 + "Nadel" + "ß" * 100, "nadel", 0, "…" + "ß" * 60 + "Nadel" + "ß" * 60 + "…"),
+        ("x" * 60 + "Nadel" + "y" * 60, "nadel", 0, "x" * 60 + "Nadel" + "y" * 60),
+        ("first\nlast", "needle", 0, "first"),
+    ],
+)
+def test_the_line_of_a_match_in_a_file(text: str, query: str, number: int, line: str) -> None:
+    assert excerpt(text, query, number) == line
 
 
 @pytest.mark.parametrize("from_right", [False, True])
