@@ -18,7 +18,7 @@ from desktop.store.transfer.exporters.footnotes import add_footnotes
 from desktop.store.transfer.exporters.formulas import INLINE, ROW, add_formulas
 from desktop.store.transfer.exporters.inline_html import add_inline_html
 from desktop.store.transfer.exporters.pictures import as_html, as_markdown
-from desktop.store.transfer.exporters.reading import label, pieces, shown_path, when
+from desktop.store.transfer.exporters.reading import label, opened_in, pieces, shown_path, when
 from desktop.store.transfer.exporters.tasks import add_tasks
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.words import _
@@ -136,7 +136,7 @@ def _message(
     if message.role == "user":
         yield f'<div class="user" dir="auto">{as_html(message.text.strip(chr(10)), pictures)}</div>\n'
         return
-    for is_thought, text in pieces(as_markdown(message.text, pictures)):
+    for is_thought, text in pieces(as_markdown(message.text, pictures), opened_in(message)):
         kind = "thoughts" if is_thought else "text"
         yield f'<div class="{kind}">\n{_rendered(text, next(pages))}</div>\n'
 

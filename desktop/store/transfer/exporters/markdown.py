@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.transfer.exporters.pictures import as_markdown
-from desktop.store.transfer.exporters.reading import label, pieces, shown_path, when
+from desktop.store.transfer.exporters.reading import label, opened_in, pieces, shown_path, when
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.words import _
 
@@ -41,7 +41,7 @@ def _message(message: MessageRecord, conversation: ConversationRecord) -> Iterat
     if message.role == "user":
         yield as_markdown(message.text.strip("\n"), conversation.pictures)
         return
-    for is_thought, text in pieces(as_markdown(message.text, conversation.pictures)):
+    for is_thought, text in pieces(as_markdown(message.text, conversation.pictures), opened_in(message)):
         yield _quoted(text) if is_thought else text
 
 

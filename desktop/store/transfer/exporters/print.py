@@ -22,7 +22,7 @@ from desktop.store.transfer.exporters.footnotes import NOTE_BACK, NOTE_REF
 from desktop.store.transfer.exporters.formulas import INLINE, ROW
 from desktop.store.transfer.exporters.html import code_style, highlighted, make_renderer
 from desktop.store.transfer.exporters.pictures import as_markdown, text_and_pictures
-from desktop.store.transfer.exporters.reading import label, pieces, shown_path, when
+from desktop.store.transfer.exporters.reading import label, opened_in, pieces, shown_path, when
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.words import _
 
@@ -146,7 +146,7 @@ def _message(message: MessageRecord, pictures: Mapping[str, StoredPicture]) -> I
             for piece in _plain(part, TYPED):
                 yield replace(piece, before=5.0 if piece.begins else 0.0)
         return
-    for is_thought, text in pieces(as_markdown(message.text, pictures)):
+    for is_thought, text in pieces(as_markdown(message.text, pictures), opened_in(message)):
         for piece in _rendered(text):
             yield (
                 replace(piece, html=f'<div class="thoughts">{piece.html}</div>', bar=True)

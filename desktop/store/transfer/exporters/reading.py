@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from desktop.blocks import THINKING_TAGS, Block, BlockSplitter, Kind
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.words import N_, _, translate
 
-__all__ = ["THINKING_TAGS", "label", "pieces", "shown_path", "when", "without_thoughts"]
+__all__ = ["label", "opened_in", "pieces", "shown_path", "when", "without_thoughts"]
 
-THINKING_TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<|think|>", "<|/think|>"))
 _LABELS = {"user": N_("You"), "assistant": N_("Assistant"), "system": N_("System"), "tool": N_("Tool")}
 
 
@@ -39,12 +38,12 @@ def without_thoughts(conversation: ConversationRecord) -> ConversationRecord:
 def _without_thoughts(message: MessageRecord) -> MessageRecord:
     if message.role != "assistant":
         return message
-    parts = pieces(message.text)
+    parts = pieces(message.text, opened_in(message))
     if not any(is_thought for is_thought, _unused in parts):
         return message
-    return dataclasses.replace(
-        message, text="\n\n".join(text for is_thought, text in parts if not is_thought)
-    )
+    text = "\n\n".join(text for is_thought, text in parts if not is_thought)
+    stats = {name: value for name, value in message.stats.items() if name != "opened"}
+    return dataclasses.replace(message, text=text, stats=stats)
 
 
 def label(message: MessageRecord) -> str:
@@ -67,19 +66,36 @@ def when(seconds: float | None) -> str:
         return ""
 
 
-def pieces(text: str, tags: Sequence[tuple[str, str]] = THINKING_TAGS) -> list[tuple[bool, str]]:
-    """Split the text into (is a thought, text) pairs; a thought starts on its own line, perhaps unclosed."""
-    begins = "|".join(f"(?:{re.escape(begin)}.*?(?:{re.escape(end)}|\\Z))" for begin, end in tags)
-    found: list[tuple[bool, str]] = []
-    place = 0
-    for match in re.finditer(rf"^[ \t]*(?:{begins})", text, re.DOTALL | re.MULTILINE) if tags else ():
-        found.append((False, text[place : match.start()]))
-        found.append((True, _inside(match[0].strip(), tags)))
-        place = match.end()
-    found.append((False, text[place:]))
+def pieces(text: str, opened: str = "") -> list[tuple[bool, str]]:
+    """Split the text of a reply into (is a thought, text) pairs, as the transcript does: a thought starts on
+    its own line, and perhaps never ends; one in code is code.
+
+    With `opened`, the closing tag of a thought, the text begins inside that thought.
+    """
+    if not opened and not any(mark in text for tag in THINKING_TAGS for mark in tag):
+        return [(False, text.strip("\n"))] if text.strip() else []
+    found: list[tuple[bool, str]] = [(False, "")]
+    for block in _blocks(text, opened):
+        if block.kind is Kind.THINKING:
+            found.append((True, ""))
+        elif block.kind is not Kind.MARKUP:
+            if found[-1][0] != block.thought:
+                found.append((block.thought, ""))
+            found[-1] = (block.thought, found[-1][1] + block.source)
     return [(thought, piece.strip("\n")) for thought, piece in found if piece.strip()]
 
 
-def _inside(text: str, tags: Sequence[tuple[str, str]]) -> str:
-    begin, end = next(pair for pair in tags if text.startswith(pair[0]))
-    return text.removeprefix(begin).removesuffix(end)
+def _blocks(text: str, opened: str) -> Sequence[Block]:
+    splitter = BlockSplitter(opened=opened)
+    splitter.feed(text)
+    found = splitter.blocks(ended=True)
+    # a tag that closes what was never opened shows that the prompt had opened it
+    return found if opened or not splitter.orphan else _blocks(text, splitter.orphan)
+
+
+def opened_in(message: MessageRecord) -> str:
+    """The tag that closes the thought in which the message begins, which its prompt had opened; empty for
+    none.
+    """
+    opened = message.stats.get("opened")
+    return opened if isinstance(opened, str) else ""

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from desktop.store.transfer.exporters.reading import label, shown_path, when, without_thoughts
+import pytest
+
+from desktop.store.transfer.exporters.reading import (
+    label,
+    opened_in,
+    pieces,
+    shown_path,
+    when,
+    without_thoughts,
+)
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 
 THOUGHT = "<think>\nHm.\n</think>\n\n"
@@ -38,6 +47,36 @@ def test_thoughts_are_left_out_of_replies_only() -> None:
         message("c", "b", "assistant", THOUGHT), message("d", "c", "assistant", "  As it is.\n"),
     ))  # fmt: skip
     assert [each.text for each in found.messages] == [THOUGHT + "Why?", "So.", "", "  As it is.\n"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Yes.\n", [(False, "Yes.")]),
+        (" \n", []),
+        ("<think>\nHm.\n</think>\n\nYes.", [(True, "Hm."), (False, "Yes.")]),
+        ("<think>Hm.</think>Yes.", [(True, "Hm."), (False, "Yes.")]),
+        ("Yes.\n<think>\nHm.", [(False, "Yes."), (True, "Hm.")]),  # it was stopped in its thought
+        ("[THINK]Hm.[/THINK]Yes.", [(True, "Hm."), (False, "Yes.")]),
+        ("<seed:think>Hm.</seed:think>Yes.", [(True, "Hm."), (False, "Yes.")]),
+        ("<think>One.</think>\n<think>Two.</think>\nYes.", [(True, "One."), (True, "Two."), (False, "Yes.")]),
+        ("Write `<think>` so:\n```\n<think>\nx\n</think>\n```\nDone.", None),
+        ("```\n<think>\n```\nDone.", None),
+        ("A <think> in a line.", None),
+        ("Hm.\n</think>\n\nYes.", [(True, "Hm."), (False, "Yes.")]),  # the prompt had opened it
+    ],
+)
+def test_a_reply_is_split_as_in_the_transcript(text: str, expected: list[tuple[bool, str]] | None) -> None:
+    assert pieces(text) == ([(False, text)] if expected is None else expected)
+
+
+def test_a_reply_that_begins_inside_a_thought() -> None:
+    reply = message("a", None, "assistant", "Hm.</think>Yes.", stats={"opened": "</think>", "model": "m"})
+    assert pieces(reply.text, opened_in(reply)) == [(True, "Hm."), (False, "Yes.")]
+    (without,) = without_thoughts(chat(reply)).messages
+    assert (without.text, dict(without.stats)) == ("Yes.", {"model": "m"})
+    assert pieces("Hm.", "</think>") == [(True, "Hm.")]
+    assert opened_in(message("a", None, stats={"opened": 5})) == ""
 
 
 def test_names_and_times() -> None:
