@@ -40,15 +40,15 @@ class _NumberBox(QDoubleSpinBox):
         return self.words.get(value, number_text(value, f".{self.decimals()}f"))
 
     def valueFromText(self, text: str) -> float:
-        numbers = {word: number for number, word in self.words.items()}
-        given = text.strip().lower()
+        numbers = {word.casefold(): number for number, word in self.words.items()}
+        given = text.strip().casefold()
         return numbers[given] if given in numbers else float(given.replace(",", "."))
 
     def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
-        given = text.strip().lower()
-        if given in self.words.values():
+        given, words = text.strip().casefold(), [word.casefold() for word in self.words.values()]
+        if given in words:
             return QValidator.State.Acceptable, text, position
-        if given in ("", "-", ".", "-.", ",") or any(word.startswith(given) for word in self.words.values()):
+        if given in ("", "-", ".", ",", "-.", "-,") or any(word.startswith(given) for word in words):
             return QValidator.State.Intermediate, text, position
         if not re.fullmatch(r"-?\d*[.,]?\d*" if self.decimals() else r"-?\d*", given):
             return QValidator.State.Invalid, text, position

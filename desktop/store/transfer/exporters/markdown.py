@@ -52,4 +52,4 @@ def _quoted(text: str) -> str:
 def _escaped(text: str) -> str:
     """The text on one line, escaped so that Markdown leaves it alone."""
     line = " ".join(text.split())
-    return "".join("\\" + character if character in "\\`*_[]<>#" else character for character in line)
+    return "".join("\\" + character if character in "\\`*_[]<>#&~" else character for character in line)

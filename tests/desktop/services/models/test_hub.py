@@ -187,6 +187,24 @@ def test_downloads_run_one_by_one_and_a_waiting_one_can_be_cancelled(deck: Deck)
     assert "B" not in deck.hub.had
 
 
+def test_a_step_of_unknown_size_keeps_the_size_that_is_known(
+    deck: Deck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checked(
+        _hub: FakeHub, choice: HubChoice, folder: Path, stop: threading.Event
+    ) -> Iterator[Downloading]:
+        yield Downloading("Downloading", 1000, choice.bytes)
+        yield Downloading("Checking the file", 1000, 0)
+        while not stop.wait(0.005):
+            pass
+        raise DownloadError("it was stopped")
+
+    monkeypatch.setattr(FakeHub, "download", checked)
+    deck.service.download(choice())
+    deck.qtbot.waitUntil(lambda: deck.service.downloads[0].sentence == "Checking the file")
+    assert (deck.service.downloads[0].done, deck.service.downloads[0].total) == (1000, 1000)
+
+
 def test_a_failed_download_can_be_retried(deck: Deck) -> None:
     deck.hub.error = DownloadError("The hash is wrong.")
     deck.service.download(choice())

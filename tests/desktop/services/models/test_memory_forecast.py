@@ -6,11 +6,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PySide6.QtCore import QObject, Signal
 
-from desktop.services.models.memory_forecast import PARTS, MemoryForecast
+from desktop.services.models.memory_forecast import MEMORY, PARTS, MemoryForecast, forecast
+from engine.backends import main_memory
+from engine.backends.choice import Gpu, Usable
 from engine.core import ModelInfo
-from engine.settings import Settings, SpeculationSettings
+from engine.settings import CacheSettings, LoadSettings, Settings, SpeculationSettings
 
 INFO = ModelInfo(
     path="m.gguf", name="m", architecture="qwen35", format="gguf", parameters=1, bits_per_weight=4.5,
@@ -60,3 +63,57 @@ def test_the_models_own_head_counts_while_it_drafts(qapp: Any) -> None:
     session.model = dataclasses.replace(INFO, mtp=False, mtp_bytes=0)
     assert _draft(forecast) == 0
     forecast.close()
+
+
+GB = 10**9
+LOADED = dataclasses.replace(INFO, resident_bytes=2 * GB, cache_bytes=GB // 2)
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 GB of memory, of which 10 GB are free."""
+    monkeypatch.setattr(main_memory, "total_memory", lambda: 16 * GB)
+    monkeypatch.setattr(main_memory, "free_memory", lambda: 10 * GB)
+
+
+@pytest.mark.usefixtures("memory")
+def test_what_other_programs_hold_is_neither_free_nor_the_models() -> None:
+    (place,) = forecast(LOADED, None, CacheSettings(), LoadSettings(), None)
+    others, weights, cache, draft, work = place.parts
+    assert (place.name, place.total, others, draft) == (MEMORY, 16 * GB, 3 * GB + GB // 2, 0)
+    assert weights > 0
+    assert cache > 0
+    assert place.free == 16 * GB - others - weights - cache - work
+    (elsewhere,) = forecast(
+        dataclasses.replace(LOADED, where="GPU 0"), None, CacheSettings(), LoadSettings(backend="cpu"), None
+    )
+    assert elsewhere.parts[0] == 6 * GB  # the memory that the model leaves is a GPU's
+    (more,) = forecast(
+        dataclasses.replace(LOADED, resident_bytes=9 * GB), None, CacheSettings(), LoadSettings(), None
+    )
+    assert more.parts[0] == 0
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_draft_model_has_its_own_part_and_no_longer_cache_than_it_can_use() -> None:
+    short = dataclasses.replace(INFO, context_length=64)
+    drafts = []
+    for draft in (short, dataclasses.replace(INFO, context_length=512)):
+        (place,) = forecast(LOADED, draft, CacheSettings(), LoadSettings(), None)
+        drafts.append(place.parts[3])
+    assert 0 < drafts[0] < drafts[1]
+
+
+@pytest.mark.usefixtures("memory")
+def test_layers_are_shared_by_the_gpus_and_main_memory_has_no_part_then() -> None:
+    gpus = Usable((Gpu(0, "A", 24 * GB, 20 * GB), Gpu(1, "B", 24 * GB, 23 * GB)))
+    info = dataclasses.replace(LOADED, where="A and B", gpu_bytes=2 * GB)
+    load = LoadSettings(backend="cuda")
+    *cards, main = forecast(info, None, CacheSettings(), load, gpus)
+    assert main.parts == (6 * GB, 0, 0, 0, 0)
+    assert cards
+    assert {card.total for card in cards} == {24 * GB}
+    whole = forecast(
+        dataclasses.replace(info, where=""), None, CacheSettings(), LoadSettings(backend="cpu"), None
+    )
+    assert sum(card.parts[1] for card in cards) == pytest.approx(whole[0].parts[1], rel=0.01)

@@ -36,7 +36,8 @@ def slider_of(editor: NumberEditor) -> QSlider:
     [
         ("1.5", DONE), ("1,5", DONE), (" 2 ", DONE), ("-2", DONE), ("5", DONE), ("5.01", BEGUN),
         ("-3", BEGUN),
-        ("", BEGUN), ("-", BEGUN), (".", BEGUN), ("-.", BEGUN), (",", BEGUN), ("of", BEGUN), ("OFF", DONE),
+        ("", BEGUN), ("-", BEGUN), (".", BEGUN), ("-.", BEGUN), (",", BEGUN), ("-,", BEGUN),
+        ("of", BEGUN), ("OFF", DONE),
         ("Auto", DONE), ("autos", WRONG), ("x", WRONG), ("1.2.3", WRONG), ("1e3", WRONG), ("--1", WRONG),
     ],
 )  # fmt: skip
@@ -61,6 +62,19 @@ def test_words_stand_for_numbers(qtbot: QtBot) -> None:
         assert (box.text(), editor.value()) == (text, value)
     _plain, other = made(qtbot, low=0.0, high=1.0, step=0.1)
     assert other.textFromValue(0.0) == "0.00"
+
+
+def test_a_word_with_capitals_is_typed_in_any_case(qtbot: QtBot) -> None:
+    """As in German, where "any free port" is "beliebiger freier Port"."""
+    editor, box = made(qtbot, int, low=0, high=9, words=((0.0, "freier Port"),))
+    for text in ("freier Port", "FREIER port"):
+        assert box.validate(text, 0)[0] == DONE
+        assert box.valueFromText(text) == 0.0
+    assert box.validate("Freier P", 0)[0] == BEGUN
+    editor.set_value(7)
+    box.lineEdit().setText("freier Port")
+    box.interpretText()
+    assert editor.value() == 0
 
 
 def test_a_word_of_its_own_stands_above_off(qtbot: QtBot) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
+from markdown_it import MarkdownIt
 
+from desktop.store.transfer.exporters.markdown import markdown
 from desktop.store.transfer.exporters.reading import (
     label,
     opened_in,
@@ -88,3 +90,13 @@ def test_names_and_times() -> None:
         assert label(message("a", None, role, author=author, stats={"model": model})) == words
     assert when(datetime(2026, 2, 14, 10, 4, 59).timestamp()) == "2026-02-14 10:04"
     assert (when(None), when(1e30), when(float("nan"))) == ("", "", "")
+
+
+@pytest.mark.parametrize(
+    "title", ["AT&amp;T &lt;b&gt;", "~~no~~ *yes* __b__ `c`", "[a](b) ![c](d) <e> # f #", "1. a\\ - b | c"]
+)
+def test_a_title_in_markdown_is_read_as_it_is(title: str) -> None:
+    text = "".join(markdown([ConversationRecord("here", "k", title, messages=())]))
+    heading, inline, _ = MarkdownIt("commonmark").enable("strikethrough").parse(text)[:3]
+    assert (heading.tag, "".join(child.content for child in inline.children or [])) == ("h1", title)
+    assert {child.type for child in inline.children or []} <= {"text", "text_special"}
