@@ -363,3 +363,21 @@ def test_a_checkpoint_costs_the_same_however_long_the_text_is(
     for each in zip(*costs, strict=True):
         assert max(each) - min(each) <= 30, "the text is neither indexed nor read"
     assert max(costs) < (200, 100)
+
+
+def test_a_notebook_is_named_after_its_document_until_the_user_names_it(store: ConversationStore) -> None:
+    notebook, chat = store.create(kind=NOTEBOOK).id, store.create().id
+    (document,) = store.path(notebook)
+    store.set_text(document.id, "The  sea\nand more")
+    assert store.get(notebook).title == auto_title("The  sea\nand more")
+    store.set_text(document.id, "The moon")
+    assert store.get(notebook).title == "The moon"
+    assert store.path(notebook)[0].text == "The moon"
+    store.rename(notebook, "Mine")
+    store.set_text(document.id, "The sun", settled=False)
+    assert store.get(notebook).title == "Mine"
+    assert (store.path(notebook)[0].text, store.path(notebook)[0].state) == ("The sun", "running")
+    message = store.add_message(chat, None, "user", "Hello")
+    title = store.get(chat).title
+    store.name_after(message.id)
+    assert store.get(chat).title == title

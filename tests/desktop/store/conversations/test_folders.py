@@ -50,6 +50,18 @@ def test_nested_and_in_order(folders: FolderStore) -> None:
     assert folders.get(home.id).name == "Folder"
 
 
+def test_a_folder_that_was_deleted_elsewhere_is_not_changed_in_silence(folders: FolderStore) -> None:
+    gone = folders.create("Gone").id
+    folders.remove(gone)
+    for change in (
+        lambda: folders.rename(gone, "X"),
+        lambda: folders.set_settings(gone, {}),
+        lambda: folders.set_system_prompt(gone, "X"),
+    ):
+        with pytest.raises(StoreError, match=f"no folder number {gone}"):
+            change()
+
+
 def test_a_folder_cannot_be_moved_into_itself(folders: FolderStore) -> None:
     outer = folders.create("Outer")
     inner = folders.create("Inner", folders.create("Middle", outer.id).id)

@@ -35,9 +35,12 @@ def test_files_are_read_back_and_those_of_others_too(tmp_path: Path) -> None:
     ]  # fmt: skip
     path.write_text(json.dumps(others))
     assert read_prompts(path) == (Prompt(0, "sum", "Sum up"),)
-    path.write_text("[]")
-    with pytest.raises(StoreError, match="contains no prompts"):
-        read_prompts(path)
+    for empty in ("[]", "7", '{"prompts": 7}', '{"prompts": {"name": "n", "text": "t"}}', "null"):
+        path.write_text(empty)
+        with pytest.raises(StoreError, match="contains no prompts"):
+            read_prompts(path)
+    path.write_text('{"prompts": [{"title": "n", "prompt": "t"}]}')
+    assert read_prompts(path) == (Prompt(0, "n", "t"),)
     path.write_text("{")
     with pytest.raises(StoreError, match="is not a prompts file"):
         read_prompts(path)
