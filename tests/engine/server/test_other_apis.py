@@ -162,6 +162,19 @@ def test_kobold_counts_the_bos_of_a_model_that_has_one(
         assert found["ids"] == [*begin, *plain]
 
 
+def test_the_bos_of_each_form_of_tokenize(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ids(**body: Any) -> Any:
+        return ask(served, "/tokenize", body).json["tokens"]
+
+    plain = ids(content="The quick")
+    monkeypatch.setattr(served.chat.tokenizer, "add_bos", True)
+    monkeypatch.setattr(served.chat.tokenizer, "bos_token_id", 7)
+    assert ids(content="The quick") == ids(content="The quick", add_special=False) == plain
+    assert ids(content="The quick", add_special=True) == [7, *plain]
+    assert ids(prompt="The quick") == ids(prompt="The quick", add_special_tokens=True) == [7, *plain]
+    assert ids(prompt="The quick", add_special_tokens=False) == plain
+
+
 def test_kobold_follows_gbnf(served: Served) -> None:
     found = ask(served, "/api/v1/generate", {**GREEDY, "grammar": 'root ::= [x-z]{3} "!"'}).json
     assert re.fullmatch("[x-z]{3}!", found["results"][0]["text"])

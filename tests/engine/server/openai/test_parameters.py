@@ -80,6 +80,12 @@ def test_bias_choices_and_alternatives() -> None:
         assert logprobs(Fields(body)) == count
 
 
+@pytest.mark.parametrize("body", [{"top_k": -2}, {"mirostat": 1}, {"mirostat": 3}])
+def test_values_without_a_meaning_are_refused(body: dict[str, Any]) -> None:
+    with pytest.raises(ApiError, match=next(iter(body))):
+        sampler(Fields(body), {})
+
+
 @pytest.mark.parametrize(
     ("effort", "switch", "expected"),
     [
