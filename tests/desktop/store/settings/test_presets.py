@@ -181,6 +181,29 @@ def test_names_that_are_no_text_are_left_out_of_an_order(tmp_path: Path) -> None
     assert found.order == ("top_k", "min_p")
 
 
+def test_whole_numbers_written_with_a_point_are_read(tmp_path: Path) -> None:
+    found, unknown = read(
+        tmp_path,
+        {"top_k": 40.0, "seed": 5.0, "rep_pen_range": 512.0, "dry_penalty_last_n": 64.0, "rep_pen_decay": 8.0,
+         "dry_allowed_length": 3.0},
+    )  # fmt: skip
+    assert (found.top_k, found.seed, found.repetition_range, found.dry_range) == (40, 5, 512, 64)
+    assert (found.repetition_decay, found.dry_allowed_length, unknown) == (8, 3, ())
+
+
+def test_a_range_of_temperatures_needs_two_numbers(tmp_path: Path) -> None:
+    for data in (
+        {"temperature": "warm", "dynatemp_range": 0.5, "top_k": 3},
+        {"temperature": 0.8, "dynatemp_range": "wide", "top_k": 3},
+        {"temperature": 0.8, "dynatemp_range": True, "top_k": 3},
+        {"temperature": 0.8, "dynatemp_range": 0.0, "top_k": 3},
+    ):
+        found, _ = read(tmp_path, data)
+        assert (found.min_temperature, found.max_temperature, found.top_k) == (0.0, 0.0, 3)
+    found, _ = read(tmp_path, {"temp": 0.25, "dynatemp_range": 0.5})
+    assert (found.min_temperature, found.max_temperature) == (0.0, 0.75)  # no temperature is below 0
+
+
 def test_greedy_files_and_impossible_values(tmp_path: Path) -> None:
     found, unknown = read(
         tmp_path, {"temperature": 5, "do_sample": False, "top_p": "high", "top_k": 1e30, "min_p": 3}
