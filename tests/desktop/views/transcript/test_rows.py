@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.token_trace import TokenTrace
+from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.message_rows import MessageRows
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.thinking import duration, seconds_of
 from engine.core import TokenInfo
+from tests.desktop.views.transcript.conftest import Show
 
 LINES = [
     "word", "", "# Head", "```py", "code", "```", "- item", "| a | b |", "|---|---|", "> quote", "---",
@@ -223,3 +225,46 @@ def test_the_time_of_a_thought_is_read_from_its_tokens(
         if row.kind is RowKind.THOUGHT
     ]
     assert seconds_of(trace, head.start, head.until) == known
+
+
+THOUGHT, OVER = "<think>\nHm.\n", "</think>\nYes."
+
+
+def kinds(view: TranscriptView, message: int) -> list[tuple[str, bool]]:
+    """The rows of a message in words, with whether they are open."""
+    return [
+        (row.text.strip() if row.kind is not RowKind.THOUGHT else "thought", row.open)
+        for row in view.messages.rows_of(message)
+        if row.kind in (RowKind.THOUGHT, RowKind.TEXT)
+    ]
+
+
+@pytest.mark.parametrize("unfolded", [True, False])
+def test_thoughts_are_shown_while_they_are_written_if_the_user_wants_that(show: Show, unfolded: bool) -> None:
+    view, model = show([MessageItem(1, "assistant", THOUGHT, running=True)], 600, 400)
+    assert [words for words, _ in kinds(view, 1)] == ["thought", "Hm."]
+    view.unfold_thoughts(False)
+    assert kinds(view, 1) == [("thought", False)]
+    view.unfold_thoughts(unfolded)
+    seen = ["thought", "Hm."] if unfolded else ["thought"]
+    assert [words for words, _ in kinds(view, 1)] == seen
+    model.append(MessageItem(2, "assistant", THOUGHT, running=True))  # also for the next reply
+    assert [words for words, _ in kinds(view, 2)] == seen
+    model.append_text(2, OVER)
+    view.flush()
+    assert kinds(view, 2)[0] == ("thought", False)
+    assert [words for words, _ in kinds(view, 2)] == ["thought", "Yes."]
+
+
+def test_what_the_reader_folds_stays_so_when_the_thought_is_over(show: Show) -> None:
+    view, model = show([MessageItem(1, "assistant", THOUGHT, running=True)], 600, 400)
+    view.unfold_thoughts(False)
+    head = next(row for row in view.messages.rows_of(1) if row.kind is RowKind.THOUGHT)
+    view.messages.message(1).fold(head.ordinal, False)
+    view.messages.sync_message(1)
+    assert [words for words, _ in kinds(view, 1)] == ["thought", "Hm."]
+    model.append_text(1, OVER)
+    view.flush()
+    assert [words for words, _ in kinds(view, 1)] == ["thought", "Hm.", "Yes."]
+    view.unfold_thoughts(True)
+    assert [words for words, _ in kinds(view, 1)] == ["thought", "Hm.", "Yes."]
