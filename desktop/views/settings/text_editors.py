@@ -84,7 +84,7 @@ class OptionalNumberEditor(LineEditor):
 
     def __init__(self, info: SettingInfo) -> None:
         self._high = None if info.high is None else int(info.high)
-        super().__init__(info, r"\s*\d*\s*", _("random"))
+        super().__init__(info, r"\s*\d{0,30}\s*", _("random"))
 
     def parse(self, text: str) -> int | None:
         if not text.strip():
@@ -99,7 +99,7 @@ class IdsEditor(LineEditor):
     """Token ids, separated by commas or spaces."""
 
     def __init__(self, info: SettingInfo) -> None:
-        super().__init__(info, r"[\d,;\s]*", _("None, or for example: 2, 32000"))
+        super().__init__(info, r"(?:\d{0,10}[,;\s]+)*\d{0,10}", _("None, or for example: 2, 32000"))
 
     def parse(self, text: str) -> tuple[int, ...]:
         return tuple(int(number) for number in re.findall(r"\d+", text))

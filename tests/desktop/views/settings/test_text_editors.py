@@ -115,6 +115,20 @@ def test_ids(qtbot: QtBot) -> None:
     assert desk.line.text() == ""
 
 
+@pytest.mark.parametrize("kind", [OptionalNumberEditor, IdsEditor])
+def test_a_pasted_number_of_thousands_of_digits_is_not_taken(
+    qtbot: QtBot, kind: type[OptionalNumberEditor | IdsEditor]
+) -> None:
+    """Python converts at most 4,300."""
+    desk = Desk(qtbot, kind(INFO))
+    desk.line.insert("7" * 5000)
+    assert desk.line.text() == ""
+    desk.write("7")
+    assert desk.edited == []
+    desk.enter()
+    assert desk.edited == [7 if kind is OptionalNumberEditor else (7,)]
+
+
 def test_a_text_of_several_lines(qtbot: QtBot) -> None:
     desk = Desk(qtbot, TextEditor(INFO))
     desk.editor.set_value("one\ntwo")
