@@ -45,6 +45,7 @@ def by_llama_cpp(path: Path, tokens: list[int]) -> Floats:
         "MiMo-V2-Flash",
         "Step 3.5 Flash",
         "Ling 3",
+        "MiniMax-01, one factor",
     ],
 )
 def test_logits(name: str, tmp_path: Path) -> None:

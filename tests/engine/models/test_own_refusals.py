@@ -15,6 +15,7 @@ SMALL: dict[str, Any] = {
     "num_key_value_heads": 2, "vocab_size": 307, "head_dim": 16, "sliding_window": 9,
 }  # fmt: skip
 MIMO, STEP, LAGUNA = "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM", "LagunaForCausalLM"
+MINIMAX = "MiniMaxM1ForCausalLM"
 LING = "BailingMoeV3ForCausalLM"
 V4, GLM = "DeepseekV4ForCausalLM", "Glm5NextForConditionalGeneration"
 REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
@@ -55,6 +56,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
     ),
     "keys without rope": (LING, {"use_mla_nope": True}, UnsupportedModel, "use_mla_nope to True"),
     "several routers": (LING, {"multi_gate": True}, UnsupportedModel, "multi_gate to True"),
+    "norms of the residual": (MINIMAX, {"postnorm": False}, UnsupportedModel, "postnorm to False"),
+    "a shared expert": (
+        MINIMAX, {"shared_intermediate_size": [64], "postnorm": True}, UnsupportedModel,
+        r"shared_intermediate_size to \[64\]",
+    ),
     "layers of words": (STEP, {"moe_layers_enum": "1,two"}, BadCheckpoint, "whole numbers"),
     "an unknown gate": (LAGUNA, {"gating": "per-group"}, UnsupportedModel, "gating to per-group"),
     "no gate at all": (LAGUNA, {"gating": None}, UnsupportedModel, "gating to None"),
@@ -83,6 +89,19 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
     ),
     "decays that grow": (GLM, {"linear_lower_bound": 1.0}, UnsupportedModel, "linear_lower_bound to 1.0"),
 }  # fmt: skip
+
+
+def test_no_shared_expert_of_minimax() -> None:
+    found = next(each for each in ARCHITECTURES if MINIMAX in each.hf)
+    config = {**SMALL, "architectures": [MINIMAX], "attn_type_list": [0, 0, 1], "rotary_dim": 8}
+    assert found.from_hf is not None
+    read = [
+        found.from_hf(Keys(config | {"shared_intermediate_size": none}, "config.json")) for none in (0, [0])
+    ]
+    assert read[0] == read[1]
+    assert read[0].recurrent_layers == {0, 1}
+    assert read[0].rope is not None
+    assert read[0].rope.dim == 8
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -104,6 +104,48 @@ SARVAM: dict[str, Any] = {
 }  # fmt: skip
 
 
+def published_minimax(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The makers' class and keys."""
+    own: Config = {
+        "architectures": ["MiniMaxText01ForCausalLM"], "postnorm": True, "shared_intermediate_size": [0],
+        "rotary_dim": config["head_dim"], "rope_theta": config[ROPE]["rope_theta"],
+        "attn_type_list": [int(kind == FULL) for kind in config["layer_types"]],
+    }  # fmt: skip
+    kept = {key: value for key, value in config.items() if key not in (ROPE, "layer_types", "head_dim")}
+    for key in [key for key in kept if key.endswith("_factor")]:
+        name = key.removesuffix("_factor").replace("attn", "attention")
+        own["layernorm_" + name] = kept.pop(key)
+    return kept | own | {"head_dim": config["head_dim"]}, tensors
+
+
+def minimax_keys(config: Config) -> dict[str, Any]:
+    return {
+        "residual_scale": config["mlp_alpha_factor"], "expert_count": config["num_local_experts"],
+        "full_attention_interval": 2,
+    }  # fmt: skip
+
+
+def minimax_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """The names of lightning attention, which the package does not know."""
+    out: Tensors = {}
+    for name, values in tensors.items():
+        for part, own in (
+            ("qkv_proj", "attn_qkv"), ("out_proj", "attn_output"), ("output_gate", "attn_gate"),
+            ("norm", "attn_norm_2"),
+        ):  # fmt: skip
+            name = re.sub(rf"model\.layers\.(\d+)\.self_attn\.{part}\.", rf"blk.\1.{own}.", name)
+        if not name.endswith(("_decay", "slope_rate")):
+            out[name] = values
+    return out
+
+
+ONE_FACTOR: dict[str, Any] = {
+    **MINIMAX, "num_attention_heads": 4, "layer_types": [LINEAR, FULL] * 2,
+    **{f"{part}_alpha_factor": 2.5 for part in ("full_attn", "linear_attn", "mlp")},
+    **{f"{part}_beta_factor": 1.0 for part in ("full_attn", "linear_attn", "mlp")},
+}  # fmt: skip
+
+
 def chosen_keys(config: Config) -> dict[str, Any]:
     """Those of latent attention, and of the indexer."""
     return absorbed_keys(config) | {
@@ -241,7 +283,12 @@ LING_MINIMAX_CASES = (
     ),
     Case(
         "MiniMax-01", "lightning attention in every second layer, experts, halves added to normed input",
-        "minimax", MINIMAX,
+        "minimax", MINIMAX, publish=published_minimax,
+    ),
+    Case(
+        "MiniMax-01", "", "minimax", ONE_FACTOR,
+        GgufForm("minimax-01", keys=minimax_keys, change=minimax_tensors, alike=("minimax-m2", "llama")),
+        "one factor", 48,
     ),
     Case(
         "MiniMax-01", "", "minimax",
