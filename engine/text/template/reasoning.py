@@ -27,7 +27,7 @@ _LISTED: tuple[list[str], ...] = tuple(json.loads(resources.text("thinking.json"
 THINKING_TAGS: tuple[Tag, ...] = tuple((one[0], one[1]) for one in _LISTED if len(one) == 2)
 
 _SENTENCES: tuple[Tag, ...] = tuple((one[0], one[1]) for one in _LISTED if len(one) > 2)
-"""Tags that other replies may contain too; they count if the template has them."""
+"""Tags that other replies may contain too; they count if the template has what closes them."""
 
 PLAIN_TAG: Tag = ("<think>", "</think>")
 """The tag for thoughts of models that have no tag of their own."""
@@ -53,7 +53,8 @@ def tags_in(template: str) -> tuple[Tag, ...]:
     First the known tags and similar pairs that the template contains, then the other known ones, because a
     fine-tuned model often thinks in tags that its template ignores.
     """
-    named = [tag for tag in (*THINKING_TAGS, *_SENTENCES) if tag[1] in template and tag[0] in template]
+    named = [tag for tag in THINKING_TAGS if tag[1] in template and tag[0] in template]
+    named += [tag for tag in _SENTENCES if tag[1] in template]  # Apriel 1.5's template does not begin any
     for begin in dict.fromkeys(_OPENING.findall(template)):
         finish = next((end for end in _closings(begin) if end in template), "")
         if _WORD.search(begin) and finish and (begin, finish) not in named:

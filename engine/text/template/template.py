@@ -30,7 +30,7 @@ from engine.text.template.source import (
     gguf_tool_template,
 )
 from engine.text.template.thinking import ThinkingSwitch, Way, find_switch
-from engine.text.template.turns import Turn, as_turn, attempts, in_parts, open_end, tagged
+from engine.text.template.turns import Turn, as_turn, attempts, in_parts, open_end, plain_schemas, tagged
 from engine.text.tokenizer import aside
 from engine.text.tokenizer.hf_folder import special_tokens
 from engine.text.tokenizer.tokenizer import Tokenizer
@@ -193,9 +193,9 @@ class ChatTemplate:
         `tools` are functions as JSON schemas, `variables` further names for the template (such as
         {"enable_thinking": False}). If the template refuses a system message, its text is put before the
         first user message; if it refuses consecutive messages of one role, they are joined; if it
-        requires tools, it gets an empty list; if it cannot do without them as a text, it gets that, and the
-        date. Raises `BadTemplate` with the template's own message or the
-        line that failed.
+        requires tools, it gets an empty list; if it refuses the schemas of some, it gets `plain_schemas`; if
+        it cannot do without tools as a text, it gets that, and the date. Raises `BadTemplate` with the
+        template's own message or the line that failed.
         """
         if not messages:
             raise BadTemplate(_("There is no message to render; write one first."))
@@ -203,6 +203,8 @@ class ChatTemplate:
         if tools is not None and "xml_tools" in self.source:  # SmolLM3's first template knows them so
             given = {"xml_tools": list(tools), **given}
         ways = [given] if tools is not None else [given, {**given, "tools": [], "documents": []}]
+        if tools:
+            ways.append({**given, "tools": plain_schemas(given["tools"])})
         if "functions" in self.source:
             ways.append({**_further(tools or ()), **given})
         turns = [as_turn(message) for message in messages]

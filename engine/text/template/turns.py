@@ -9,7 +9,7 @@ from engine.core import Message
 from engine.errors import BadTemplate
 from engine.words import _
 
-__all__ = ["Turn", "as_turn", "attempts", "fold_system", "in_parts", "open_end", "tagged"]
+__all__ = ["Turn", "as_turn", "attempts", "fold_system", "in_parts", "open_end", "plain_schemas", "tagged"]
 
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 _REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -113,3 +113,29 @@ def fold_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | No
         return None
     first["content"] = "\n\n".join([*system, first["content"]])
     return rest
+
+
+def plain_schemas(value: Any) -> Any:
+    """JSON schemas, of any depth, in which no type is null, all members of objects have a description, and
+    objects say what further members they have.
+
+    The macros of Hermes 2 Pro's and Command R+'s templates, which write types in Python, fail with others.
+    """
+    if isinstance(value, (list, tuple)):
+        return [plain_schemas(part) for part in value]
+    if not isinstance(value, Mapping):
+        return value
+    found = {name: plain_schemas(part) for name, part in value.items()}
+    types = found.get("type")
+    if isinstance(types, list):
+        types = [one for one in types if one != "null"]
+        found["type"] = types[0] if len(types) == 1 else types
+    if found.get("type") in ("null", []):
+        del found["type"]
+    if found.get("type") == "object":
+        found.setdefault("additionalProperties", {})
+    members = found.get("properties")
+    for part in members.values() if isinstance(members, dict) else ():
+        if isinstance(part, dict):
+            part.setdefault("description", "")
+    return found

@@ -15,7 +15,7 @@ END_OF_TURN_TOKENS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|eot|>", "<|end_of_turn|>",
     "<|endofturn|>", "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>", "<|endoftext|>", "<｜end▁of▁sentence｜>",
     "<|assistant_end|>", "<end_of_utterance>", "[|endofturn|]", "<turn|>", "<EOT>", "</s>", "<|return|>",
-    "<|call|>",
+    "<|call|>", "<|role_end|>", "<|EOT|>", "<|eos|>", "<end_of_sentence>", "<seed:eos>",
 )  # fmt: skip
 """Well-known names of tokens that end a turn; one counts if the chat template writes it."""
 _NEXT_TURN = ("<|user|>", "<|observation|>")

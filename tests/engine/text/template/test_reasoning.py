@@ -141,6 +141,8 @@ def test_sentences_are_tags_where_the_template_has_them() -> None:
     marked = ("<|my_reasoning_start|>", "<|my_reasoning_end|>")
     assert tags_in(" ".join(marked))[0] == marked
     assert marked not in tags_in(marked[0])
+    assert tags_in(f"... {steps[1]} ...")[0] == steps  # in Apriel 1.5's, the model itself begins with them
+    assert steps not in tags_in(steps[0])
     tags = tags_in(f"{{{{ messages[0].content }}}}{steps[0]}\n {{# {steps[1]} #}}")
     assert tags[0] == steps
     assert opened_by(f"<|assistant|>\n{steps[0]}\n", tags) == steps[1]

@@ -60,3 +60,44 @@ def test_what_is_none_is_left_out_where_a_template_fails_with_it() -> None:
     assert ChatTemplate(looks, None, None).render([turn]) == "False"
     with pytest.raises(BadTemplate):  # it needs a text
         ChatTemplate(CHATML, None, None).render([turn])
+
+
+TYPES = (
+    "{% macro name(s) %}{% if s.type == 'string' %}str{% elif s.type == 'object' %}"
+    "dict[{{ name(s.additionalProperties) }}]{% elif s.type is string %}{{ name(s) }}"
+    "{% elif s.type is iterable %}{% for t in s.type %}{{ name({'type': t}) }}|{% endfor %}"
+    "{% else %}Any{% endif %}{% endmacro %}{% for tool in tools or [] %}{{ tool.function.name }}("
+    "{% for key, s in tool.function.parameters.properties | items %}{{ key }}: {{ name(s) }} # "
+    "{{ s.description + ';' }}{% endfor %}){% endfor %}{{ messages[0].content }}"
+)
+"""Writes types in Python and, as Hermes 2 Pro's and Command R+'s do, calls itself without end for others."""
+
+
+@pytest.mark.parametrize(
+    ("schema", "written"),
+    [
+        ({"type": ["string", "null"], "description": "d"}, "str # d"),
+        ({"type": ["string", "null", "string"], "description": "d"}, "str|str| # d"),
+        ({"type": "object"}, "dict[] # "),
+        ({"type": "string"}, "str # "),
+        ({"type": "null"}, " # "),
+        ({"type": ["null"]}, " # "),
+    ],
+)
+def test_schemas_that_a_template_fails_with_are_made_plain(schema: dict[str, Any], written: str) -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"type": schema, "other": {"type": "string", "description": "e", "enum": ["null"]}},
+    }
+    tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    text = ChatTemplate(TYPES, None, None).render(CHAT[:1], tools=tools)
+    assert text == f"f(type: {written};other: str # e;)Hi"
+    assert parameters["properties"]["type"] is schema  # what was given stays as it is
+
+
+def test_schemas_that_a_template_takes_stay_as_they_are() -> None:
+    tools = [{"function": {"parameters": {"properties": {"a": {"type": ["string", "null"]}}}}}]
+    text = ChatTemplate("{{ tools | tojson }}", None, None).render(CHAT[:1], tools=tools)
+    assert '"a": {"type": ["string", "null"]}' in text
+    with pytest.raises(BadTemplate, match="No"):
+        ChatTemplate("{{ raise_exception('No.') }}", None, None).render(CHAT[:1], tools=tools)
