@@ -70,6 +70,11 @@ def attempts(turns: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
     joined = _join_turns(turns if folded is None else folded)
     if joined is not None:
         yield joined
+    for answer in ("", "..."):  # Ministral 3's template takes no empty one
+        for each in (turns, folded, joined):
+            answered = None if each is None else _answer_tools(each, answer)
+            if answered is not None:
+                yield answered
 
 
 def _join_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
@@ -87,6 +92,19 @@ def _join_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | No
         else:
             joined.append(dict(turn))
     return joined if len(joined) < len(turns) else None
+
+
+def _answer_tools(turns: Sequence[Mapping[str, Any]], answer: str) -> list[dict[str, Any]] | None:
+    """The turns with an answer before each message of the user that follows a call or its result, as coding
+    agents send them and Mistral's templates refuse; None if there is no such message.
+    """
+    found: list[dict[str, Any]] = []
+    for turn in turns:
+        last = found[-1] if found else {}
+        if turn.get("role") == "user" and (last.get("role") == "tool" or last.get("tool_calls")):
+            found.append({"role": "assistant", "content": answer})
+        found.append(dict(turn))
+    return found if len(found) > len(turns) else None
 
 
 def open_end(text: str, content: str) -> str:

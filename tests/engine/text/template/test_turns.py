@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from engine.errors import BadTemplate
 from engine.text.template.template import ChatTemplate
 from tests.engine.text.template.chat_templates import CHATML
 
+GOLDEN = Path(__file__).parents[3] / "golden" / "templates"
 PARTS = (
     "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}{% if part.type == 'image' %}<image>"
     "{% elif part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}</{{ m.role }}>{% endfor %}"
@@ -60,6 +62,41 @@ def test_what_is_none_is_left_out_where_a_template_fails_with_it() -> None:
     assert ChatTemplate(looks, None, None).render([turn]) == "False"
     with pytest.raises(BadTemplate):  # it needs a text
         ChatTemplate(CHATML, None, None).render([turn])
+
+
+CALL: dict[str, Any] = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"id": "call12345", "type": "function", "function": {"name": "f", "arguments": {}}}],
+}
+RESULT = {"role": "tool", "tool_call_id": "call12345", "name": "f", "content": "R"}
+USER, MORE = {"role": "user", "content": "A"}, {"role": "user", "content": "B"}
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("mistralai-Mistral-Nemo-Instruct-2407", "</s>"),
+        ("Mistral-Small-3.2-24B-Instruct-2506", "</s>"),
+        ("mistralai-Ministral-3-14B-Reasoning-2512", "...</s>"),
+    ],
+)
+def test_a_message_after_the_result_of_a_tool_is_shown_where_the_template_refuses_it(
+    name: str, answer: str
+) -> None:
+    template = ChatTemplate((GOLDEN / f"{name}.jinja").read_text("utf-8"), "<s>", "</s>")
+    for turns in ([USER, CALL, RESULT, MORE], [USER, CALL, RESULT, {**CALL}, RESULT, MORE]):
+        assert template.render(turns).endswith(f"[/TOOL_RESULTS]{answer}[INST]B[/INST]")
+        after = [*turns, {"role": "assistant", "content": "C"}, USER]
+        assert template.render(after).endswith(f"[/TOOL_RESULTS]{answer}[INST]B[/INST]C</s>[INST]A[/INST]")
+    assert template.render([USER, CALL, MORE]).endswith(f"{answer}[INST]B[/INST]")
+    assert template.render([USER, CALL, RESULT]).endswith("[/TOOL_RESULTS]")
+
+
+def test_a_template_that_takes_a_message_after_a_result_gets_no_other() -> None:
+    shown = "{% for m in messages %}[{{ m.role }}]{% endfor %}"
+    turns = [USER, CALL, RESULT, MORE]
+    assert ChatTemplate(shown, None, None).render(turns) == "[user][assistant][tool][user]"
 
 
 TYPES = (
