@@ -81,6 +81,7 @@ def test_the_survey_counts_what_the_loader_loads() -> None:
         source.vector("c", 3)
         assert (source.bytes, source.expert_bytes) == (4 * (32 + 4 + 16 + 3), 4 * 16)
         assert source.linears["a"].weight.shape == (4, 8)
+        assert (source.has("c"), source.has("d")) == (True, False)
     assert isinstance(sources[0], Survey)
     assert sources[0].parameters == 32 + 4 + 16 + 3
     sources[0].check("m")
