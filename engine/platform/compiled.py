@@ -6,6 +6,7 @@ does not need them. Here this waits until something is compiled.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,9 +19,22 @@ from numba import config, njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, DefaultPassBuilder
+from numba.core.compiler_machinery import PassManager
 from numba.core.runtime import rtsys
 from numba.core.sigutils import normalize_signature
+from numba.core.typed_passes import InlineOverloads, NopythonRewrites, NoPythonSupportedFeatureValidation
+from numba.core.typing.templates import ConcreteTemplate, builtin_registry, infer_global
+from numba.core.untyped_passes import (
+    FindLiterallyCalls,
+    InlineClosureLikes,
+    InlineInlinables,
+    LiteralPropagationSubPipelinePass,
+    LiteralUnroll,
+    MakeFunctionToJitFunction,
+    RewriteDynamicRaises,
+    WithLifting,
+)
 
 from engine.platform import levels
 
@@ -119,8 +133,56 @@ class _PartLibrary(JITCodeLibrary):  # type: ignore[misc] # numba has no types
         return 0
 
 
-class _PartCompiler(Compiler):  # type: ignore[misc] # numba has no types
-    """Numba's usual passes, into a `_PartLibrary`."""
+_UNUSED_PASSES = frozenset(
+    {
+        FindLiterallyCalls,
+        InlineClosureLikes,
+        InlineInlinables,
+        InlineOverloads,
+        LiteralPropagationSubPipelinePass,
+        LiteralUnroll,
+        MakeFunctionToJitFunction,
+        NopythonRewrites,
+        NoPythonSupportedFeatureValidation,
+        RewriteDynamicRaises,
+        WithLifting,
+    }
+)
+"""Passes for what the functions here have not: closures, comprehensions, whole-array expressions, `with`,
+literal arguments. Each goes through the whole function, and some find the lives of its variables anew.
+"""
+
+
+@functools.cache
+def _numbers_first() -> None:
+    """Have the operators look for numbers first: Numba tries arrays before, which takes a third of the time
+    that it takes to find the types. It prefers what is declared for the target to what is for all of them.
+    """
+    for key, known in list(builtin_registry.globals):
+        if getattr(key, "__module__", "") == "_operator":
+            for template in known.templates:
+                if issubclass(template, ConcreteTemplate):
+                    declared = type(template.__name__, (template,), {"metadata": {"target": "cpu"}})
+                    infer_global(key)(declared)
+
+
+class _Compiler(Compiler):  # type: ignore[misc] # numba has no types
+    """Numba's compiler without `_UNUSED_PASSES`: the machine code is the same without them."""
+
+    def __init__(self, typingctx: Any, *rest: Any) -> None:
+        _numbers_first()
+        super().__init__(typingctx, *rest)
+
+    def define_pipelines(self) -> list[Any]:
+        manager = PassManager("nopython")
+        usual = DefaultPassBuilder.define_nopython_pipeline(self.state).passes
+        manager.passes += [each for each in usual if each[0] not in _UNUSED_PASSES]
+        manager.finalize()
+        return [manager]
+
+
+class _PartCompiler(_Compiler):
+    """A `_Compiler` into a `_PartLibrary`."""
 
     def __init__(self, typingctx: Any, targetctx: Any, library: Any, *rest: Any) -> None:
         super().__init__(typingctx, targetctx, _PartLibrary(targetctx.codegen(), "part"), *rest)
@@ -137,7 +199,7 @@ def sources_hash(sources: Iterable[Path], *more: str) -> str:
 
 def function(source: Any, signature: Any, options: Mapping[str, Any], *, cache: bool) -> Any:
     """`numba.njit(signature, cache=cache, **options)(source)`, for calls from Python and compiled code."""
-    made = njit(no_cfunc_wrapper=True, **options)(source)
+    made = njit(pipeline_class=_Compiler, no_cfunc_wrapper=True, **options)(source)
     if cache:
         made._cache = _Cache(source)
     made.compile(signature)
@@ -201,7 +263,7 @@ def cached_callback(source: Any, signature: Any, options: Mapping[str, Any]) -> 
 
 def callback(source: Any, signature: Any, options: Mapping[str, Any], *, cache: bool) -> Any:
     """`numba.cfunc(signature, cache=cache, **options)(source)`."""
-    made: Any = CFunc(source, normalize_signature(signature), locals={}, options=dict(options))
+    made: Any = CFunc(source, normalize_signature(signature), {}, dict(options), pipeline_class=_Compiler)
     if cache:
         made._cache = _Cache(source)
     made.compile()

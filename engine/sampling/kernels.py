@@ -71,10 +71,10 @@ def top_k_scan(logits: npt.NDArray[np.float32], count: int, room: ScanBuffers) -
     None if the logits hold NaN or +inf or are all -inf.
     """
     if room.kernel is None:
-        room.kernel = _scan_kernel()
+        room.kernel = _pick_entry()
     found = room.kernel(
-        np.ascontiguousarray(logits), count, room.maxima, room.ids, room.scores, room.sums, room.lanes
-    )
+        np.ascontiguousarray(logits), 0.0, ~count, room.block, room.ids, room.maxima, room.lanes
+    )[0]
     if found < 0:
         return None
     largest, total, inner = room.sums.tolist()
@@ -97,8 +97,7 @@ class Pick:
 
         With `steps` None, take the likeliest token.
         """
-        # Call the machine code directly: Numba's dispatcher checks the type of every argument at each call.
-        self._kernel = next(iter(_pick_kernel().overloads.values())).entry_point
+        self._kernel = _pick_entry()
         self._whole, self._reported, self._some = room.alternatives, 0, room.alternatives[:0]
         # Views of the block as other types are made here: a kernel that makes them holds the errors that they
         # can raise, whose text names the folder of Numba, so that its bytes would differ from place to place.
@@ -161,16 +160,10 @@ def allow(
 def prepare(vocabulary: int) -> None:
     """Load or compile the passes that usual settings need for a vocabulary of this size."""
     if vocabulary >= MIN_SCANNED:
-        _scan_kernel()
-        _pick_kernel()
+        _pick_entry()
 
 
 # Each kernel is built separately, so that startup pays only for those in use. Inputs may be read-only arrays.
-
-
-@functools.cache
-def _scan_kernel() -> Any:
-    return _compiled(passes._scan, _scan_signature(), _SCALED)
 
 
 @functools.cache
@@ -179,9 +172,10 @@ def _softmax_kernel() -> Any:
 
 
 @functools.cache
-def _pick_kernel() -> Any:
+def _pick_entry() -> Any:
+    """`passes._pick` as machine code: Numba's dispatcher would check every argument's type at each call."""
     # No contraction or reordering of sums: the results must equal those of the Python steps.
-    return _compiled(passes._pick, _pick_signature(), ())
+    return next(iter(_compiled(passes._pick, _pick_signature(), ()).overloads.values())).entry_point
 
 
 def _scan_signature() -> Any:

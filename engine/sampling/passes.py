@@ -271,12 +271,13 @@ def _pick(
     logits: Any, uniform: Any, alternatives: Any, block: Any, ids: Any, maxima: Any, lanes: Any
 ) -> Picked:
     # Returns the token (-1 for invalid logits), its final and raw probability, the entropy and the number of
-    # alternatives reported. `ids`, `maxima` and `lanes` are parts of `block`.
+    # alternatives reported. `ids`, `maxima` and `lanes` are parts of `block`. With ~n for `alternatives` it
+    # only scans for the n likeliest, and returns how many were found as the token.
     scores = block[SCORES:WEIGHTS]
-    head = int(block[HEAD])
+    head = ~alternatives if alternatives < 0 else int(block[HEAD])
     found = _scan(logits, head, maxima, ids, scores, block[:3], lanes)
-    if found < 0:
-        return -1, 0.0, 0.0, 0.0, 0
+    if found < 0 or alternatives < 0:
+        return found, 0.0, 0.0, 0.0, 0
     largest, total, inner = block[0], block[1], block[2]
     reported, weights = min(alternatives, found), block[WEIGHTS:MAXIMA]
     for i in range(reported):  # before the scores are changed

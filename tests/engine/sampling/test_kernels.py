@@ -226,3 +226,23 @@ def test_parts_are_made_when_something_needs_them() -> None:
     )
     with pytest.raises(KeyError):
         parts["_no_such_part"]
+
+
+def test_a_scan_and_a_pick_are_one_compiled_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    compiled = kernels._compiled
+
+    def noted(function: Any, *rest: Any) -> Any:
+        made.append(function)
+        return compiled(function, *rest)
+
+    monkeypatch.setattr(kernels, "_compiled", noted)
+    kernels._pick_entry.cache_clear()
+    kernels.prepare(kernels.MIN_SCANNED)
+    logits, room = np.arange(kernels.MIN_SCANNED, dtype=np.float32), kernels.ScanBuffers()
+    pick = kernels.Pick(room, 2, None)
+    scan = kernels.top_k_scan(logits, 3, room)
+    assert scan is not None
+    assert scan.ids.tolist() == [logits.size - n for n in (1, 2, 3)]
+    assert pick(logits, 0.0, 2)[4][::3] == [logits.size - 1, logits.size - 2]
+    assert made == [passes._pick]

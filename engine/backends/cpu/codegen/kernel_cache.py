@@ -50,6 +50,7 @@ from engine.backends.kv_formats import CacheType
 from engine.core import Loading
 from engine.platform import compiled, levels
 from engine.platform.folders import code_folder
+from engine.platform.garbage import gc_paused
 from engine.platform.worker_pool import WorkerPool
 from engine.sampling import kernels as sampling_kernels
 from engine.sampling import passes
@@ -133,7 +134,7 @@ class KernelTable:
         try:
             yield Loading(_STAGE, 0, total)
             if not self.pool:
-                with compiled.cached_in(kept):
+                with gc_paused(), compiled.cached_in(kept):
                     self.pool = pool_functions(_function(kept), compiled.numpy_part)
             for name, code in _compile(groups, kept, workers):
                 self._compiled[name] = code
@@ -205,7 +206,7 @@ def _load(name: str, folder: Path | None) -> Any | None:
 
 
 def _compile_here(name: str, folder: Path | None) -> Any:
-    with compiled.cached_in(folder):
+    with gc_paused(), compiled.cached_in(folder):  # as in workers: see `worker_pool.serve`
         return compiled.callback(
             _source(name, compiled.numpy_part), SIGNATURE, _OPTIONS, cache=folder is not None
         )

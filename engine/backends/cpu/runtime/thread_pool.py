@@ -40,9 +40,7 @@ class ThreadPool:
 
     def __init__(self, functions: dict[str, Any], threads: int, scratch_bytes: int) -> None:
         # The machine code: Numba's dispatcher would check the type of every argument at each call.
-        self._replay, self._decode = (
-            next(iter(functions[name].overloads.values())).entry_point for name in ("replay", "decode")
-        )
+        self._replay = next(iter(functions["replay"].overloads.values())).entry_point
         self._help = functions["help"]
         self._latest: CapturedProgram | None = None
         self._control = aligned(8 * (PARKED + LINE * threads))
@@ -80,11 +78,9 @@ class ThreadPool:
         """
         self._latest = program
         note = 0 if stamps is None else stamps.ctypes.data
-        call = [self._address, *program.addresses, self._helpers, note, self._own_scratch]
-        if block:
-            call.append(block)
-        function, published = self._decode if block else self._replay, 0
-        while asleep := function(*call, published):
+        call = (self._address, *program.addresses, self._helpers, note, self._own_scratch, block)
+        published = 0
+        while asleep := self._replay(*call, published):
             published = 1
             for helper, lock in enumerate(self._wake):
                 if asleep >> helper & 1:

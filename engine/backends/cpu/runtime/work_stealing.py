@@ -271,35 +271,24 @@ def _join(control: int, me: int, epoch: int, stamps: int, scratch: int) -> None:
 
 def _replay(
     control: int, program: int, stages: int, stage_count: int, step: int, counters: int, helpers: int,
-    stamps: int, scratch: int, published: int,
-) -> int:  # fmt: skip
-    """Publish a program and take part in it. Returns a bit mask of the helpers that must be woken first:
-    then nothing has run, and the next call, which is told that the program is `published`, goes on.
-    """
-    if not published:
-        asleep = publish(control, program, stages, stage_count, step, counters, helpers)
-        if asleep:
-            return int(asleep)
-    join(control, 0, atomic_load(control + 8 * EPOCH), stamps, scratch)
-    return 0
-
-
-def _decode(
-    control: int, program: int, stages: int, stage_count: int, step: int, counters: int, helpers: int,
     stamps: int, scratch: int, block: int, published: int,
 ) -> int:  # fmt: skip
-    """Run the steps that a sampling block asks for, each with the token that the one before it sampled.
+    """Publish a program and take part in it; with the address of its sampling `block`, do so for each step
+    that the block asks for, with the token that the one before it sampled.
 
-    The step block has the first one's token and place. Returns as `_replay` does; a call that goes on is told
-    that the program is `published`.
+    The step block has the first one's token and place. Returns a bit mask of the helpers that must be woken
+    first: then nothing of the step has run, and the next call, which is told that the program is `published`,
+    goes on.
     """
     tokens, places = ld_i64(step + 8 * TOKENS), ld_i64(step + 8 * POSITIONS)
-    while ld_i64(block + 8 * DONE) < ld_i64(block + 8 * STEPS):
-        asleep = replay(
-            control, program, stages, stage_count, step, counters, helpers, stamps, scratch, published
-        )
-        if asleep:
-            return int(asleep)
+    while not block or ld_i64(block + 8 * DONE) < ld_i64(block + 8 * STEPS):
+        if not published:
+            asleep: int = publish(control, program, stages, stage_count, step, counters, helpers)
+            if asleep:
+                return asleep
+        join(control, 0, atomic_load(control + 8 * EPOCH), stamps, scratch)
+        if not block:
+            return 0
         published = 0
         done = ld_i64(block + 8 * DONE)
         token = ld_i64(block + 8 * (RESULTS + RESULT * done))
@@ -356,15 +345,14 @@ take: Any = _take
 work: Any = _work
 join: Any = _join
 publish: Any = _publish
-replay: Any = _replay
 stalled: Any = None
 admit: Any = None
 present: Any = None
 
 
 def pool_functions(jit: Jit, part: Jit) -> dict[str, Any]:
-    """The functions of a thread pool: `jit` compiles `ticks`, `replay`, `decode` and `help`, which Python
-    calls, and `part` the others.
+    """The functions of a thread pool: `jit` compiles `ticks`, `replay` and `help`, which Python calls, and
+    `part` the others.
     """
     word, void = types.int64, types.void
     parts: dict[str, Any] = {
@@ -384,8 +372,6 @@ def pool_functions(jit: Jit, part: Jit) -> dict[str, Any]:
     made(_work, "work", void, 13)
     made(_join, "join", void, 5)
     made(_publish, "publish", word, 7)
-    made(_replay, "replay", word, 10)
-    made(_decode, "decode", word, 11, jit)
-    made(_replay, "replay", word, 10, jit)
+    made(_replay, "replay", word, 11, jit)
     made(_help, "help", word, 4, jit)
     return {**parts, **clock_functions(jit)}
