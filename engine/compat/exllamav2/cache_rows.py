@@ -45,6 +45,12 @@ class CacheRows:
         """The number of columns."""
         return self.columns
 
+    def hide(self, row: int, columns: int) -> None:
+        """Let a row begin anew at a column that comes after all those that are there."""
+        self.rows[row].lease.close()
+        table = self._cache.table
+        self.rows[row] = Row(columns, table.open([], key=self._cache.key))
+
     def close(self) -> None:
         """Release the pages; their content can be found again."""
         for row in self.rows:
@@ -65,7 +71,7 @@ class CacheRows:
         else:
             for row in self.rows:
                 if row.end > self.columns:
-                    self._cache.rewind(row.lease, self.columns - row.pad)
+                    self._cache.rewind(row.lease, max(0, self.columns - row.pad))
         longest = max(self.columns + ids.shape[1] - row.pad for row in self.rows)
         before = self.columns
         try:

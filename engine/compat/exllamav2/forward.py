@@ -61,12 +61,27 @@ def run_rows(
     mask, offsets = padding
     pads = padding_of(mask, ids.shape[0], rows.columns + ids.shape[1])
     known = [row.pad for row in rows.rows] if rows.columns else None
-    if known is not None and pads not in (None, known):
-        raise ValueError(f"input_mask hides {pads} columns, but the cache was begun with {known}")
-    pads = known or pads or [0] * ids.shape[0]
+    hidden = [] if known is None or pads is None else _newly_hidden(pads, known, rows.columns)
+    pads = pads or known or [0] * ids.shape[0]
     if offsets is not None and np.asarray(offsets).reshape(-1).tolist() != [-pad for pad in pads]:
         raise ValueError("position_offsets must be minus the number of hidden columns of each row")
+    for row in hidden:
+        rows.hide(row, pads[row])
     return rows.run(ids, pads, logits, stop)
+
+
+def _newly_hidden(pads: Sequence[int], known: Sequence[int], columns: int) -> list[int]:
+    """The rows of which a mask hides all `columns` that are in the cache, though they began before.
+
+    Raises ValueError for a row of which it hides other columns than those that were hidden when it began.
+    """
+    found = [row for row, (pad, old) in enumerate(zip(pads, known, strict=True)) if pad != old]
+    if any(pads[row] < columns for row in found):
+        raise ValueError(
+            f"input_mask hides {list(pads)} columns, but the cache was begun with {list(known)}; hide all "
+            "columns that a row has in the cache, or the same ones"
+        )
+    return found
 
 
 def run_apart(

@@ -49,8 +49,8 @@ def _card(model: ServedModel) -> dict[str, Any]:
         "name": model.id, "model": model.id, "modified_at": created, "size": 0,
         "digest": hashlib.sha256(model.id.encode()).hexdigest(),
         "details": {
-            "format": model.format, "family": model.architecture, "parameter_size": "",
-            "quantization_level": model.quantisation,
+            "format": model.format, "family": model.architecture, "families": [model.architecture],
+            "parameter_size": "", "quantization_level": model.quantisation,
         },
     }  # fmt: skip
 

@@ -142,6 +142,35 @@ def test_rows_with_caches_of_their_own(model, tokenizer):
         cache.close()
 
 
+def test_guidance_by_hand_over_several_segments(model, tokenizer):
+    """YuE writes a song in segments; the second row sees the last token of a prompt and the reply."""
+    cache, alone = ExLlamaV2Cache(model, batch_size=2, max_seq_len=128), ExLlamaV2Cache(model, max_seq_len=64)
+    written = torch.empty((1, 0), dtype=torch.long)
+    for text in ("the cat sat", "on the mat", "a dog"):
+        given = tokenizer.encode(text)
+        written = torch.cat((written, given), dim=1)
+        mask, hidden = torch.zeros((2, 128), dtype=torch.half), written.shape[1] - 1
+        mask[1, :hidden] = -65504.0
+        offsets = torch.tensor([[0], [-hidden]], dtype=torch.int)
+        alone.current_seq_len = 0
+        for _ in range(4):
+            logits = model.forward(
+                given.expand(2, -1), cache, input_mask=mask[:, : written.shape[1]],
+                position_offsets=offsets, last_id_only=True,
+            )  # fmt: skip
+            assert torch.allclose(logits[0], model.forward(written)[0, -1:], atol=1e-4)
+            assert torch.allclose(logits[1], model.forward(written[:, -1:], alone)[0], atol=1e-4)
+            given = logits[1].argmax(dim=-1)[None]
+            written = torch.cat((written, given), dim=1)
+        model.forward(given.expand(2, -1), cache)
+        assert cache.current_seq_len == written.shape[1]
+    mask[1, hidden:] = -65504.0
+    with pytest.raises(ValueError, match="hide all columns that a row has in the cache"):
+        model.forward(given.expand(2, -1), cache, input_mask=mask[:, : hidden + 2])
+    cache.close()
+    alone.close()
+
+
 def test_replaced_methods_are_refused(model, cache, tokenizer):
     """A method put over one that the engine lacks would never be called."""
     generator = ExLlamaV2StreamingGenerator(model, cache, tokenizer)

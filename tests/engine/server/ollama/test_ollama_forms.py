@@ -164,5 +164,5 @@ def test_the_card_of_a_model() -> None:
     card = _card(TINY)
     assert (card["name"], card["model"], card["size"]) == ("tiny", "tiny", 0)
     assert datetime.fromisoformat(card["modified_at"]).timestamp() == 1_700_000_000
-    assert card["details"]["family"] == "owl"
+    assert (card["details"]["family"], card["details"]["families"]) == ("owl", ["owl"])
     assert card["digest"] != _card(ServedModel("other"))["digest"]
