@@ -60,6 +60,8 @@ def forecast(
     )
     own = [found.weights, found.cache, 0, found.work]
     if draft is not None:
+        if draft.assistant:  # which goes on as long as the model
+            draft = dataclasses.replace(draft, context_length=found.context_length)
         length = dataclasses.replace(cache, context_length=min(found.context_length, draft.context_length))
         drafting = fit(
             draft,

@@ -65,8 +65,10 @@ class _Drafter:
     embed: Weight | None
     head: Linear | None
     """None, as of `embed`: the main model's."""
-    targets: Order | None
-    """The main model's tokens (D,) that can be drafted; None: all."""
+    mapping: Floats | None
+    """What leads from drafted tokens (D,) to the main model's, as `Eagle3Names.mapping`; None: they are
+    these.
+    """
 
 
 def _build(source: WeightSource, config: Eagle3Config, names: Eagle3Names, states: int) -> _Drafter:
@@ -86,7 +88,7 @@ def _build(source: WeightSource, config: Eagle3Config, names: Eagle3Names, state
         if source.has(decoder.embed + ".weight")
         else None,
         linear(source, decoder.head, drafted, width, False) if own or drafted != config.vocab_size else None,
-        _targets(source, config, names) if mapped or drafted != config.vocab_size else None,
+        source.vector(names.mapping, drafted) if mapped or drafted != config.vocab_size else None,
     )
 
 
@@ -164,7 +166,23 @@ class Eagle3Model(HeadModel):
         self.of_main = replace(made.features, layers=config.states_of(main.config.layers))
         self._first: FirstLayer | None = made.first
         self._normed_output = config.normed_output
-        self._targets = made.targets
+        self._targets: Order | None = None
+        """The main model's tokens (D,) that can be drafted; None: all."""
+
+    def map_tokens(self, mapping: Floats, absolute: bool) -> None:
+        """Set which tokens can be drafted; as `Eagle3Names` has it. Raises `BadCheckpoint` for others than
+        distinct ones of the main model.
+        """
+        targets = mapping.astype(np.int64) + (0 if absolute else np.arange(len(mapping)))
+        in_range = 0 <= targets.min() <= targets.max() < self.config.vocab_size
+        if not in_range or len(np.unique(targets)) < len(targets):
+            raise BadCheckpoint(
+                _(
+                    "The EAGLE-3 drafter's table d2t does not name a token of the model for each of its own; "
+                    "the file is damaged. Download it again."
+                )
+            )
+        self._targets = targets
 
     def forward(self, ops: Ops) -> Array:
         """The logits (1, D) of the tokens that can be drafted."""
@@ -189,23 +207,6 @@ class Eagle3Model(HeadModel):
         self._first = None
 
 
-def _targets(source: WeightSource, config: Eagle3Config, names: Eagle3Names) -> Order:
-    mapping = source.vector(names.mapping, config.draft_vocab_size).astype(np.int64)
-    return mapping if names.absolute else mapping + np.arange(len(mapping))
-
-
-def _checked(targets: Order, count: int) -> Order:
-    """The same. Raises `BadCheckpoint` for others than distinct ones below `count`."""
-    if targets.min() < 0 or targets.max() >= count or len(np.unique(targets)) < len(targets):
-        raise BadCheckpoint(
-            _(
-                "The EAGLE-3 drafter's table d2t does not name a token of the model for each of its own; the "
-                "file is damaged. Download it again."
-            )
-        )
-    return targets
-
-
 def read_eagle3(
     checkpoint: Checkpoint, main: Model, prepare: Callable[[RawTensor], RawTensor] | None = None
 ) -> Generator[Loading, None, Eagle3Model]:
@@ -220,12 +221,13 @@ def read_eagle3(
     check_memory(name, seen.bytes, backend.free_memory(), backend.where)
     yield Loading(_("Loading the weights"), 0, 1)
     loader = Loader(checkpoint.tensors, backend, prepare)
-    made = _build(loader, config, names_of(checkpoint), len(config.layers_before) or 3)
-    if made.targets is not None:
-        made = replace(made, targets=_checked(made.targets, config.vocab_size))
+    names = names_of(checkpoint)
+    made = _build(loader, config, names, len(config.layers_before) or 3)
     # Rotations have no end, and a guess changes no reply: drafters that learnt from short texts go on.
     config = replace(config, context_length=max(config.context_length, main.config.context_length))
     loaded = Weights(seen.parameters, loader.bytes, loader.expert_bytes, {})
     model = Eagle3Model(main, config, made, loaded)
+    if made.mapping is not None:
+        model.map_tokens(made.mapping, names.absolute)
     yield from model.prepare()
     return model

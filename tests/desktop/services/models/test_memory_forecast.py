@@ -54,6 +54,18 @@ def _never(path: Path) -> Any:
     raise AssertionError("no headers need to be read")
 
 
+def test_a_drafter_goes_on_as_long_as_the_model() -> None:
+    """An EAGLE-3 drafter's own context is that of the texts that it learnt from."""
+    drafter = dataclasses.replace(
+        INFO, path="drafter", assistant=True, context_length=32, kv_shapes=((2, 16),), mtp=False
+    )
+    counted = []
+    for info in (drafter, dataclasses.replace(drafter, context_length=512)):
+        found = forecast(INFO, info, CacheSettings(context_length=512), LoadSettings(), None)
+        counted.append(found[-1].parts[PARTS.index("Draft model")])
+    assert counted[0] == counted[1] > drafter.resident_bytes
+
+
 def test_the_models_own_head_counts_while_it_drafts(qapp: Any) -> None:
     session = Session()
     forecast = MemoryForecast(session, Devices(), _never)  # type: ignore[arg-type]

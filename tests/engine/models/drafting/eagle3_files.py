@@ -76,6 +76,10 @@ LAYOUTS = {
             "norm_output": True, "head_dim": 24,
         },
     ),
+    "for recurrent layers": Layout(BY_NAME["Qwen 3.5"], (2, 2, 1), first="midlayer."),
+    "for Gemma 4": Layout(
+        BY_NAME["Gemma 4"], (2, 4, 5), outer={"architectures": ["Eagle3DraftModel"], **SPECULATORS}
+    ),
     "narrower, Qwen 3's layers": Layout(
         BY_NAME["Llama"], (2, 0), 31, "model.", tables=True,
         layer={"model_type": "qwen3", "hidden_size": 48, "head_dim": 16, "num_hidden_layers": 2},
