@@ -113,13 +113,16 @@ class DraftModel:
             text.append(proposal)
             waiting = [proposal]
 
-    def _next(self, logits: Floats, text: list[int]) -> int | None:
-        """The proposal after `text`; None if it is too unlikely to be accepted."""
+    def _next(self, logits: Floats, text: list[int], possible: Floats | None = None) -> int | None:
+        """The proposal after `text`; None if it is too unlikely to be accepted. `possible` are the logits of
+        the tokens that can be drafted (None: of all).
+        """
         distribution = self._sampler.distribution(logits, text)
         threshold = self.threshold
         if threshold is None:
             threshold = GREEDY_THRESHOLD if distribution.final.greedy else SAMPLED_THRESHOLD
-        if threshold > 0.0 and float(np.exp(logits - logits.max()).sum()) * threshold > 1.0:
+        possible = logits if possible is None else possible
+        if threshold > 0.0 and float(np.exp(possible - possible.max()).sum()) * threshold > 1.0:
             return None
         return self._sampler.token(distribution)
 

@@ -110,7 +110,9 @@ class MtpDrafter(DraftModel):
             return
         (logits, state), text = made, list(ids)
         while not self._stopped():
-            proposal = self._next(logits[: self._shared], text)
+            all_logits = self._head.widened(logits)
+            few = logits if len(logits) < len(all_logits) else None
+            proposal = self._next(all_logits[: self._shared], text, few)
             if proposal is None:
                 return
             guesses.append(proposal)
@@ -162,7 +164,7 @@ class MtpDrafter(DraftModel):
         assert self._lease is not None
         head = self._head
         head.given[: len(tokens)] = states
-        logits = head.widened(self.cache.run(self._lease, tokens)[-1])
+        logits = self.cache.run(self._lease, tokens)[-1]
         return logits, head.kept[len(tokens) - 1].copy()
 
     def close(self) -> None:

@@ -168,6 +168,7 @@ class Eagle3Model(HeadModel):
         self._normed_output = config.normed_output
         self._targets: Order | None = None
         """The main model's tokens (D,) that can be drafted; None: all."""
+        self._widened = np.empty(0, np.float32)
 
     def map_tokens(self, mapping: Floats, absolute: bool) -> None:
         """Set which tokens can be drafted; as `Eagle3Names` has it. Raises `BadCheckpoint` for others than
@@ -182,7 +183,7 @@ class Eagle3Model(HeadModel):
                     "the file is damaged. Download it again."
                 )
             )
-        self._targets = targets
+        self._targets, self._widened = targets, np.full(self.config.vocab_size, -np.inf, np.float32)
 
     def forward(self, ops: Ops) -> Array:
         """The logits (1, D) of the tokens that can be drafted."""
@@ -198,9 +199,8 @@ class Eagle3Model(HeadModel):
     def widened(self, logits: Floats) -> Floats:
         if self._targets is None:
             return logits
-        found = np.full(self.config.vocab_size, -np.inf, np.float32)
-        found[self._targets] = logits
-        return found
+        self._widened[self._targets] = logits
+        return self._widened
 
     def close(self) -> None:
         super().close()

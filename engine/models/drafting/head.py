@@ -30,7 +30,7 @@ class HeadModel(Model):
         self.kept: Floats = np.zeros((rows, config.width), np.float32)
 
     def widened(self, logits: Floats) -> Floats:
-        """The logits (V,) of all tokens of the main model, from those of a pass."""
+        """The logits (V,) of all tokens of the main model from those of a pass, valid until the next call."""
         return logits
 
     def close(self) -> None:
