@@ -111,8 +111,11 @@ class MtpDrafter(DraftModel):
         (logits, state), text = made, list(ids)
         while not self._stopped():
             all_logits = self._head.widened(logits)
+            shared = all_logits[: self._shared]
+            if len(logits) < len(all_logits) and shared.max() == -np.inf:
+                return  # the tokens that can be drafted are none that the text can have
             few = logits if len(logits) < len(all_logits) else None
-            proposal = self._next(all_logits[: self._shared], text, few)
+            proposal = self._next(shared, text, few)
             if proposal is None:
                 return
             guesses.append(proposal)

@@ -250,6 +250,18 @@ def test_damaged_files(chats: Chats, tmp_path: Path, name: str, values: Any, wor
         written(chat, asked(GREEDY, drafting_with(folder), 5))
 
 
+def test_tokens_that_no_text_has_are_not_drafted(chats: Chats, tmp_path: Path) -> None:
+    """A model may have more tokens than its tokenizer, and a drafter may know these alone."""
+    chat, drafting = chats()
+    chat.generator.drafters._vocabulary = 200
+    mapping = {"d2t": np.full(40, 250, np.int64)}
+    folder = changed(Path(drafting.draft_model), tmp_path / "other", {}, mapping)
+    plain, _ = written(chat, asked(GREEDY, NONE, 8))
+    found, stats = written(chat, asked(GREEDY, drafting_with(folder), 8))
+    assert found == plain
+    assert stats.drafted_tokens == 0
+
+
 def test_it_does_not_write_by_itself(pairs: Callable[[str], tuple[Path, Path]]) -> None:
     """Also the first layout, whose config.json is that of a Llama."""
     for name in LAYOUTS:
