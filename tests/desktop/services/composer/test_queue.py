@@ -87,9 +87,12 @@ def test_a_reply_that_failed_holds_the_queue_until_one_is_complete(
     session = talking.session
     gate, talking.chat.error = begin(talking, "one"), EngineError("The pass failed.")
     assert queue.add("two")
+    shown: list[bool] = []
+    queue.changed.connect(lambda: shown.append(queue.is_held(session.conversation)))
     gate.set()
     rest(talking)
     assert queue.is_held(session.conversation)
+    assert shown[-1], "the list above the message box was told of it"
     assert waiting(talking, queue) == ["two"]
     talking.chat.error = None
     assert session.submit("three")
@@ -279,3 +282,45 @@ def test_a_short_message_is_counted_where_a_full_chat_does_not_drop_turns(
     sentence = "The queued message is 3 tokens too long for the context. Shorten it."  # 4099 of 4096
     assert talking.notices() == [sentence]
     assert len(waiting(talking, queue)) == 1
+
+
+def test_a_message_that_is_refused_waits_for_the_user(
+    talking: Harness, queue: MessageQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, tried = begin(talking, "one"), list[str]()
+
+    def refuse(text: str, *_more: object, **_options: object) -> bool:
+        tried.append(text)
+        return False
+
+    assert queue.add("two")
+    monkeypatch.setattr(talking.session, "submit", refuse)
+    gate.set()
+    talking.qtbot.waitUntil(lambda: queue.is_held(talking.session.conversation))
+    rest(talking)
+    assert (tried, waiting(talking, queue)) == (["two"], ["two"])
+
+
+def test_a_message_that_is_too_long_holds_up_no_other_chat(talking: Harness, queue: MessageQueue) -> None:
+    session = talking.session
+    session.set_settings(StopSettings(when_full="stop"))
+    talking.chat.reply = "word " * 2000
+    for text in ("one", "two"):
+        talking.ask(text)
+    talking.chat.reply = None
+    first, gate = session.conversation, begin(talking, "three")
+    assert queue.add("word " * 95)  # short, but for this chat it is too long
+    assert session.new_conversation()
+    session.set_settings(StopSettings())
+    other = begin(talking, "four")
+    assert queue.add("five")
+    shown: list[bool] = []
+    queue.changed.connect(lambda: shown.append(queue.is_held(first)))
+    gate.set()
+    other.set()
+    talking.qtbot.waitUntil(lambda: talking.texts()[2:] == ["five", "five"])
+    talking.qtbot.waitUntil(lambda: queue.is_held(first))
+    rest(talking)
+    assert shown[-1]
+    assert [sentence[:32] for sentence in talking.notices()] == ["The queued message is 3 tokens t"]
+    assert len(queue.waiting(first)) == 1
