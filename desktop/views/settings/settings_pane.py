@@ -171,7 +171,8 @@ class Inspector(QWidget):
 
     def _search(self, text: str) -> None:
         words = query_words(text)
-        self.prompt_field.setVisible(all(word in "system prompt" for word in words))
+        name = f"system prompt {_('System prompt')}".lower()  # also by the word of the interface's language
+        self.prompt_field.setVisible(all(word in name for word in words))
         found = False
         for form, group in zip(self.forms.values(), self.groups, strict=True):
             by_title = bool(words) and all(word in group.title.lower() for word in words)

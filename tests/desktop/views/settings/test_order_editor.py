@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QPalette
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QScrollArea
+from PySide6.QtWidgets import QScrollArea, QStyleOptionViewItem
 
 from desktop.views.settings.order_editor import OrderEditor, complete_order
 from engine.settings import SAMPLER_STEP_NAMES, SamplerSettings, setting_info
@@ -143,6 +144,19 @@ def test_steps_without_effect_are_off(order) -> None:
     )
     working = {"Temperature", "Top P", "Min P", "XTC", "Presence and frequency", "Dynamic temperature"}
     assert off(order) == set(dict(SAMPLER_STEP_NAMES).values()) - working
+
+
+def test_steps_without_effect_are_grey(order) -> None:
+    colours = {}
+    for row in range(order.list.count()):
+        index = order.list.indexFromItem(order.list.item(row))
+        option = QStyleOptionViewItem()
+        option.palette = order.list.palette()
+        order.list.itemDelegate().initStyleOption(option, index)
+        colours[order.list.item(row).text()] = option.palette.color(QPalette.ColorRole.Text)
+    muted = order.list.palette().color(QPalette.ColorRole.PlaceholderText)
+    assert {name for name, colour in colours.items() if colour == muted} == off(order)
+    assert muted != order.list.palette().color(QPalette.ColorRole.Text)
 
 
 def test_the_pane_scrolls_along_with_a_dragged_row(order, qtbot) -> None:
