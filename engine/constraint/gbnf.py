@@ -19,6 +19,8 @@ _MOST_REPEATS = 2_000
 _MOST_CHAIN = 4
 _MOST_RULES = 2_000
 _MOST_DEPTH = 60
+_MOST_IN_A_LINE = 8
+"""Groups in each other; llguidance reads up to about 28 in a line."""
 _RULE = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 _NAME = re.compile(r"[\w-]+", re.ASCII)
 _BLANKS, _ALL_BLANKS = (re.compile(rf"(?:[{blanks}]|#[^\r\n]*)*") for blanks in (r" \t", r" \t\r\n"))
@@ -48,22 +50,42 @@ def lark_of(grammar: str) -> str:
         rules = with_words({name: rules[name] for name in used}, open_)
         used = _used(rules)
     names = {name: f"{'r' if open_ else 'R'}{i}" for i, name in enumerate(used)}
-    lines = [f"{names[name]}: {_lark(rules[name], names)}" for name in used]
-    return "\n".join([f"start: {names['root']}", *lines])
+    lines = [f"start: {names['root']}"]
+    for name in used:
+        lines += _Lines(names, names[name]).of(rules[name])
+    return "\n".join(lines)
 
 
-def _lark(node: Node, names: dict[str, str]) -> str:
-    if node.kind in ("class", "word"):
-        return f"/{expression(node, {})}/"
-    if node.kind == "rule":
-        return names[node.text]
-    inner = [_lark(part, names) for part in node.parts]
-    if node.kind == "all":
-        return " ".join(inner) or '""'
-    if node.kind == "any":
-        return f"({' | '.join(inner)})"
-    least, most = node.counts
-    return f"({inner[0]}){{{least},{'' if most is None else most}}}" if most != 0 else '""'
+class _Lines:
+    """The lines of Lark that one rule becomes: several where its groups are nested deeper than llguidance
+    reads them.
+    """
+
+    def __init__(self, names: dict[str, str], name: str) -> None:
+        self._names, self._name = names, name
+        self._deep: list[str] = []
+
+    def of(self, node: Node) -> list[str]:
+        """The rule itself first."""
+        return [f"{self._name}: {self._text(node, 0)}", *self._deep]
+
+    def _text(self, node: Node, depth: int) -> str:
+        if node.kind in ("class", "word"):
+            return f"/{expression(node, {})}/"
+        if node.kind == "rule":
+            return self._names[node.text]
+        grouped = node.kind != "all"
+        if grouped and depth == _MOST_IN_A_LINE:
+            text, name = self._text(node, 0), f"{self._name}_{len(self._deep)}"
+            self._deep.append(f"{name}: {text}")
+            return name
+        inner = [self._text(part, depth + grouped) for part in node.parts]
+        if not grouped:
+            return " ".join(inner) or '""'
+        if node.kind == "any":
+            return f"({' | '.join(inner)})"
+        least, most = node.counts
+        return f"({inner[0]}){{{least},{'' if most is None else most}}}" if most != 0 else '""'
 
 
 def _references(node: Node) -> Iterator[Node]:
@@ -193,9 +215,10 @@ class _Reader:
                 if last < first:
                     _fail(self._line(), _("a range of characters ends before it begins"))
             ranges.append((ord(first), ord(last)))
-        if not ranges and not negated:
+        found = ranges_without(ranges) if negated else ranges
+        if not found:
             _fail(self._line(), _("a class in brackets is empty; write characters into it"))
-        return Node("class", ranges=ranges_without(ranges) if negated else ranges)
+        return Node("class", ranges=found)
 
     def _until(self, end: str) -> Iterator[str]:
         """The characters before a closing quote or bracket, which is read, too."""

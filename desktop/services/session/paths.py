@@ -21,7 +21,8 @@ def request_messages(
     found = [Message("system", system_prompt)] if system_prompt.strip() else []
     if last is not None:
         end = [message.id for message in path].index(last) + 1
-        found += made.of((message.role, message.text) for message in path[:end] if message.role != HIDDEN)
+        texts = ((message.role, message.text) for message in path[:end] if message.role != HIDDEN)
+        found += made.of(path[0].conversation_id, texts)
     return tuple(found)
 
 

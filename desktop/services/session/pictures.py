@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from desktop.store.attachments.picture_marks import in_words, marks
 from desktop.store.attachments.pictures import StoredPicture
+from desktop.store.conversations.path_cache import MOST
 from engine.core import ChatRequest, Message, ModelInfo, Picture
 from engine.words import ngettext
 
@@ -25,21 +26,24 @@ def sent(role: str, text: str) -> Message:
 
 
 class SentMessages:
-    """What `sent` makes of the texts of a chat. Those of the last call are kept: making 10,000 again after
-    each reply would stop the window for a tenth of a second.
+    """What `sent` makes of the texts of chats. Those of a chat's last call are kept, for as many chats as
+    `PathCache` keeps: making 10,000 again after each reply would stop the window for a tenth of a second.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], Message] = {}
+        self._kept: dict[int, dict[tuple[str, str], Message]] = {}
 
-    def of(self, texts: Iterable[tuple[str, str]]) -> list[Message]:
+    def of(self, conversation: int, texts: Iterable[tuple[str, str]]) -> list[Message]:
         """The messages for these pairs of role and text."""
-        before, kept, found = self._kept, dict[tuple[str, str], Message](), list[Message]()
+        before = self._kept.pop(conversation, {})
+        kept, found = dict[tuple[str, str], Message](), list[Message]()
         for each in texts:
             message = before.get(each)
             kept[each] = message = sent(*each) if message is None else message
             found.append(message)
-        self._kept = kept
+        self._kept[conversation] = kept
+        if len(self._kept) > MOST:
+            del self._kept[next(iter(self._kept))]
         return found
 
 

@@ -209,7 +209,7 @@ class VisibleChat:
         else:
             system = (Message("system", context.prompt.text),) if context.prompt.text.strip() else ()
             texts = [(item.role, item.text) for item in shown]
-            found = (*system, *self.made.of([*texts, ("user", draft)]))
+            found = (*system, *self.made.of(self.id, [*texts, ("user", draft)]))
         return found, [*[0] * (len(found) - len(shown) - 1), *(item.id for item in shown)]
 
     # -- its messages

@@ -84,7 +84,7 @@ def read_attachment(path: Path, stop: threading.Event) -> Attachment:
 def too_large(name: str, size: int) -> str:
     """Why a text of `size` bytes cannot be attached."""
     return _(
-        "“{path}” has {size}, but at most {most} of text can be attached. Attach the relevant part.",
+        "“{path}” is {size}, but at most {most} of text can be attached. Attach the relevant part.",
         path=name,
         size=size_text(size),
         most=size_text(MOST_BYTES),
@@ -156,7 +156,7 @@ def _pdf(path: Path, size: int, stop: threading.Event) -> Attachment:
     if size > MOST_PDF_BYTES:
         raise Unreadable(
             _(
-                "“{path}” has {size}, but PDF files can have at most {most}. Attach a smaller file.",
+                "“{path}” is {size}, but PDF files can be at most {most}. Attach a smaller file.",
                 path=path.name,
                 size=size_text(size),
                 most=size_text(MOST_PDF_BYTES),

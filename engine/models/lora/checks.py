@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.errors import BadSetting
@@ -65,9 +64,9 @@ def checked_slots(model: Model, adapter: Adapter, vocabulary: int) -> Mapping[st
 
 def common_vocabulary(model: Model, adapters: Sequence[Adapter]) -> int:
     """The size of the vocabulary with these adapters. Raises `BadSetting` where they give it different ones,
-    or leave the table of embeddings or the head as it was.
+    or leave the table of embeddings or the head as it was, and for a model that can have no other.
     """
-    sizes = {}
+    sizes: dict[int, Adapter] = {}
     for adapter in adapters:
         for module, tensor in adapter.whole.items():
             slot = model.slots.get(module)
@@ -75,9 +74,14 @@ def common_vocabulary(model: Model, adapters: Sequence[Adapter]) -> int:
                 sizes[tensor.shape[0]] = adapter
     if not sizes:
         return model.own_vocabulary
-    rows, adapter = next(iter(sizes.items()))
-    if len(sizes) > 1 or not _can_resize(model) or any(map(partial(_is_partial, model, rows), adapters)):
-        raise _not_resized(adapter, rows)
+    (rows, adapter), *others = sizes.items()
+    partly = next((each for each in adapters if _is_partial(model, rows, each)), None)
+    if not _can_resize(model):
+        raise _not_resized(adapter, rows, model.own_vocabulary)
+    if others and others[0][1] is not adapter:
+        raise _two_sizes(adapter, rows, others[0][1], others[0][0])
+    if others or partly is not None:
+        raise _half_resized(partly or adapter, rows)
     return rows
 
 
@@ -113,12 +117,36 @@ def tied_to(model: Model, adapter: Adapter, module: str) -> Linear | None:
     return None if any(slot is not None and slot.linears[0][0] is other for slot in given) else other
 
 
-def _not_resized(adapter: Adapter, rows: int) -> BadSetting:
+def _not_resized(adapter: Adapter, rows: int, own: int) -> BadSetting:
     return BadSetting(
         _(
-            "The adapter {path} gives the model a vocabulary of {rows} tokens, which this model cannot have "
-            "with it; choose an adapter with embeddings and an output layer of that size, and no other "
-            "adapter with another vocabulary.",
+            "The adapter {path} has a vocabulary of {rows} tokens, but the vocabulary of this model must "
+            "keep its {own} tokens; choose an adapter that does not change it.",
+            path=adapter.path.name,
+            rows=rows,
+            own=own,
+        )
+    )
+
+
+def _two_sizes(adapter: Adapter, rows: int, other: Adapter, other_rows: int) -> BadSetting:
+    return BadSetting(
+        _(
+            "The adapter {path} has a vocabulary of {rows} tokens and the adapter {other} one of "
+            "{other_rows}, so they cannot be used together; remove one of them from the list.",
+            path=adapter.path.name,
+            rows=rows,
+            other=other.path.name,
+            other_rows=other_rows,
+        )
+    )
+
+
+def _half_resized(adapter: Adapter, rows: int) -> BadSetting:
+    return BadSetting(
+        _(
+            "The adapter {path} has a vocabulary of {rows} tokens, but not both the embeddings and the "
+            "output layer that belong to it; save the adapter with both, or choose another one.",
             path=adapter.path.name,
             rows=rows,
         )

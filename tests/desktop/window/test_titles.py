@@ -9,6 +9,7 @@ import pytest
 
 from desktop.items.chats.chat_list import CHAT
 from desktop.settings import Behaviour
+from engine.settings import AdapterSettings
 from tests.desktop.hand import Hand
 
 
@@ -63,4 +64,15 @@ def test_the_window_closes_while_a_title_is_written(hand) -> None:
     hand.qtbot.waitUntil(lambda: len(chat.requests) == 2)
     assert hand.desktop.services.titles.waiting
     hand.restart()
+    assert listed(hand) == ["what grows in my garden"]
+
+
+def test_a_thought_in_the_tags_of_an_adapter_is_no_title(hand) -> None:
+    chat = hand.echo.chat
+    chat.adapted[("/muse",)] = dataclasses.replace(chat.info, thinking=(("(muse)", "(end)"),))
+    hand.session.set_settings(AdapterSettings(("/muse",)))
+    hand.qtbot.waitUntil(lambda: hand.session.thought_tags == (("(muse)", "(end)"),))
+    chat.reply = "apples in (muse) a garden"
+    hand.say("what grows in my garden")
+    settled(hand)
     assert listed(hand) == ["what grows in my garden"]

@@ -187,7 +187,7 @@ def test_a_pasted_text_that_is_too_large_for_a_file_is_refused(hand) -> None:
     hand.box.insertFromMimeData(pasted)
     assert hand.box.toPlainText() == ""
     assert harness(hand).files.held() == []
-    assert hand.window.chat.banner.text.text().startswith("“Pasted text.txt” has 8.39 MB, but at most")
+    assert hand.window.chat.banner.text.text().startswith("“Pasted text.txt” is 8.39 MB, but at most")
 
 
 def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -> None:

@@ -49,6 +49,8 @@ CASES = [
     ('root ::= "(" root ")" |', ["", "(())"], ["(()", ")"]),
     ('root ::= "\\"" "a" root | "\\"" [a-z]* "\\"" | "."', ['""', '"a.', '"a"abc"'], ['"abc', '"b.']),
     ("root ::= [a-z]* [a-z] [0-9]*", ["a", "abc1"], ["", "1"]),
+    ("root ::= " + '("a" | "b" ' * 60 + '"c"' + ")" * 60, ["a", "bba", "b" * 60 + "c"], ["b", "ab", "c"]),
+    ("root ::= " + '("a" ' * 60 + ")?" * 60 + ' ("." root)?', ["", "aa.", "a" * 60 + ".a"], ["a" * 61]),
 ]  # fmt: skip
 
 
@@ -156,6 +158,7 @@ def test_strings_are_one_terminal_in_recursive_grammars() -> None:
         ('root ::= "a"\n$ ::= "b"', "line 2: found '$ ::= \"b\"', expected the name of a rule"),
         ('root ::= "a"\nb "b"', "line 2: found '\"b\"', expected ::="),
         ("root ::= " + "(" * 100, "line 1: groups are nested too deeply"),
+        ("root ::=\n [^\\x00-\\U0010FFFF]", "line 2: a class in brackets is empty"),
     ],
 )  # fmt: skip
 def test_broken_grammars(grammar: str, said: str) -> None:

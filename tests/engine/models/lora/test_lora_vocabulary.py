@@ -168,12 +168,12 @@ def test_half_a_vocabulary(
     plain = logits(model, IDS)
     low, _weights = changed(TINY, 307)
     write(tmp_path / "a", {name: low[name] for name in low if "lora" in name} | tensors, CONFIG | config)
-    with pytest.raises(BadSetting, match=r"The adapter a gives the model a vocabulary of 3(11|09) tokens"):
+    with pytest.raises(BadSetting, match=r"The adapter a has a vocabulary of 3(11|09) tokens, but not both"):
         apply_adapters(model, [(open_adapter(tmp_path / "a"), 1.0)])
     np.testing.assert_array_equal(logits(model, IDS), plain)
 
 
-def test_of_two_sizes(tmp_path: Path) -> None:
+def test_of_two_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two adapters with different vocabularies do not go together; nor does a low-rank head of a third. Such
     a head can follow the vocabulary of another adapter, but not with DoRA: the new rows have no length.
     """
@@ -183,7 +183,7 @@ def test_of_two_sizes(tmp_path: Path) -> None:
     write(tmp_path / "c", PAIR, CONFIG)
     write(tmp_path / "d", {**PAIR, f"{HEAD}.lora_magnitude_vector": WIDE[:, 0]}, CONFIG | {"use_dora": True})
     one, other, third, scaled = (open_adapter(tmp_path / name) for name in "abcd")
-    with pytest.raises(BadSetting, match="a vocabulary of 311 tokens"):
+    with pytest.raises(BadSetting, match="a has a vocabulary of 311 tokens and the adapter b one of 312"):
         apply_adapters(model, [(one, 1.0), (other, 1.0)])
     with pytest.raises(BadSetting, match="lm_head as a matrix of 311 x 96, but it has 307 x 96"):
         apply_adapters(model, [(third, 1.0)])
@@ -191,6 +191,9 @@ def test_of_two_sizes(tmp_path: Path) -> None:
         apply_adapters(model, [(one, 1.0), (scaled, 1.0)])
     apply_adapters(model, [(one, 1.0), (third, 1.0)])
     assert logits(model, IDS).shape == (len(IDS), 311)
+    monkeypatch.setattr("engine.models.lora.checks._can_resize", lambda _model: False)
+    with pytest.raises(BadSetting, match="the vocabulary of this model must keep its 307 tokens"):
+        apply_adapters(model, [(one, 1.0)])
 
 
 @pytest.mark.parametrize("tied", [False, True])
