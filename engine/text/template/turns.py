@@ -70,11 +70,12 @@ def attempts(turns: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
     joined = _join_turns(turns if folded is None else folded)
     if joined is not None:
         yield joined
-    for answer in ("", "..."):  # Ministral 3's template takes no empty one
+    for text in ("", "..."):  # Ministral 3's template takes no empty one
         for each in (turns, folded, joined):
-            answered = None if each is None else _answer_tools(each, answer)
-            if answered is not None:
-                yield answered
+            filled = None if each is None else _fill_gaps(each, text)
+            if filled is not None:
+                yield filled
+                yield fold_system(filled) or filled
 
 
 def _join_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
@@ -94,16 +95,24 @@ def _join_turns(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | No
     return joined if len(joined) < len(turns) else None
 
 
-def _answer_tools(turns: Sequence[Mapping[str, Any]], answer: str) -> list[dict[str, Any]] | None:
-    """The turns with an answer before each message of the user that follows a call or its result, as coding
-    agents send them and Mistral's templates refuse; None if there is no such message.
+def _fill_gaps(turns: Sequence[Mapping[str, Any]], text: str) -> list[dict[str, Any]] | None:
+    """The turns with this text where a message is missing that many templates require, those of Mistral and
+    Gemma among them: of the assistant between a call, or its result, and a message of the user, as coding
+    agents send them; of the user before a greeting, or after nothing but system messages. None if none is
+    missing.
     """
     found: list[dict[str, Any]] = []
+    begun = False
     for turn in turns:
-        last = found[-1] if found else {}
-        if turn.get("role") == "user" and (last.get("role") == "tool" or last.get("tool_calls")):
-            found.append({"role": "assistant", "content": answer})
+        last, role = found[-1] if found else {}, turn.get("role")
+        if role == "user" and (last.get("role") == "tool" or last.get("tool_calls")):
+            found.append({"role": "assistant", "content": text})
+        elif role != "system" and role != "user" and not begun:
+            found.append({"role": "user", "content": text})
+        begun = begun or role != "system"
         found.append(dict(turn))
+    if not begun:
+        found.append({"role": "user", "content": text})
     return found if len(found) > len(turns) else None
 
 

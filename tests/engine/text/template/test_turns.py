@@ -10,7 +10,7 @@ import pytest
 from engine.core import Message
 from engine.errors import BadTemplate
 from engine.text.template.template import ChatTemplate
-from tests.engine.text.template.chat_templates import CHATML
+from tests.engine.text.template.chat_templates import CHATML, GEMMA, MISTRAL
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "templates"
 PARTS = (
@@ -93,10 +93,30 @@ def test_a_message_after_the_result_of_a_tool_is_shown_where_the_template_refuse
     assert template.render([USER, CALL, RESULT]).endswith("[/TOOL_RESULTS]")
 
 
+@pytest.mark.parametrize("source", [GEMMA, MISTRAL])
+def test_a_greeting_may_come_first_where_the_template_requires_a_question(source: str) -> None:
+    template, first = ChatTemplate(source, "<s>", "</s>"), {"role": "user", "content": ""}
+    greeting = {"role": "assistant", "content": "Welcome!"}
+    system = {"role": "system", "content": "Be brief."}
+    assert template.render([greeting, USER]) == template.render([first, greeting, USER])
+    text = template.render([system, greeting, USER])
+    assert "Be brief." in text
+    assert "Welcome!" in text
+
+
+def test_a_system_message_may_stand_alone_where_the_template_requires_a_question() -> None:
+    system = {"role": "system", "content": "Be brief."}
+    qwen = ChatTemplate((GOLDEN / "Qwen3.5-4B.jinja").read_text("utf-8"), None, None)
+    assert qwen.render([system]) == qwen.render([system, {"role": "user", "content": ""}])
+    gemma = ChatTemplate(GEMMA, "<s>", "</s>")
+    assert gemma.render([system]) == gemma.render([{"role": "user", "content": "Be brief.\n\n"}])
+
+
 def test_a_template_that_takes_a_message_after_a_result_gets_no_other() -> None:
     shown = "{% for m in messages %}[{{ m.role }}]{% endfor %}"
     turns = [USER, CALL, RESULT, MORE]
     assert ChatTemplate(shown, None, None).render(turns) == "[user][assistant][tool][user]"
+    assert ChatTemplate(shown, None, None).render(turns[1:3]) == "[assistant][tool]"
 
 
 TYPES = (
