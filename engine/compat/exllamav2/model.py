@@ -320,7 +320,7 @@ class ExLlamaV2(Declared):
 
     def _split(self, gpu_split: Sequence[float] | None) -> LoadSettings:
         settings = self.config.load_settings
-        if gpu_split is None:
+        if not gpu_split:
             return settings
         gpus = ",".join(str(place) for place, size in enumerate(gpu_split) if size > 0)
         if not gpus:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -136,6 +138,11 @@ def test_what_cannot_be_is_refused(plain, tmp_path):
         ExLlamaV2(ExLlamaV2Config(plain)).load(progress=True, callback=print)
     with pytest.raises(BadSetting, match="leaves no GPU"):
         ExLlamaV2(ExLlamaV2Config(plain)).load(gpu_split=[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        every = ExLlamaV2(ExLlamaV2Config(plain))
+        every.load([])  # as scripts do that found one GPU
+        every.unload()
 
 
 @pytest.mark.parametrize("config_key", ["num_experts_per_tok", "experts_per_token"])
