@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QLabel
+from PySide6.QtWidgets import QLabel, QSlider
 from pytestqt.qtbot import QtBot
 
 from desktop.views.settings.settings_pane import Inspector
@@ -108,3 +108,43 @@ def test_groups_say_how_many_of_their_settings_were_changed(pane: Inspector) -> 
     pane.show_values(SamplerSettings(temperature=0.5, top_k=7), {**sources, "top_k": "conversation"})
     assert pane.group(SamplerSettings).note.text() == "2 changed"
     assert pane.group(StopSettings).note.text() == ""
+
+
+def test_what_the_user_does_is_reported_with_its_settings(pane: Inspector) -> None:
+    changed, reset, prompts = list[object](), list[object](), list[object]()
+    pane.changed.connect(lambda *what: changed.append(what))
+    pane.reset_requested.connect(lambda *what: reset.append(what))
+    pane.system_prompt_changed.connect(lambda *what: prompts.append(what))
+    sources = {field.name: "default" for field in dataclasses.fields(SamplerSettings)}
+    pane.show_values(SamplerSettings(top_k=7), {**sources, "top_k": "conversation"})
+    slider = pane.forms[SamplerSettings].row("top_p").findChild(QSlider)
+    assert isinstance(slider, QSlider)
+    slider.setValue(50)
+    QTest.mouseClick(pane.forms[SamplerSettings].row("top_k").reset, Qt.MouseButton.LeftButton)
+    QTest.keyClicks(pane.prompt, "Be brief.")
+    assert (changed, reset) == ([(SamplerSettings, "top_p", 0.5)], [(SamplerSettings, "top_k")])
+    pane.finish()
+    assert prompts == [("Be brief.", True)]
+
+
+def test_advanced_settings_and_groups_are_shown_as_told(pane: Inspector) -> None:
+    pane.show_advanced(True)
+    assert pane.advanced.isChecked()
+    assert "xtc_threshold" in rows(pane, SamplerSettings)
+    pane.show_advanced(False)
+    assert "xtc_threshold" not in rows(pane, SamplerSettings)
+    pane.open_groups(["Stop conditions"])
+    assert pane.opened_groups() == ("Stop conditions",)
+    assert rows(pane, SamplerSettings) == []
+    assert rows(pane, StopSettings)
+    assert not pane.back.isVisible()
+
+
+def test_names_of_folders_are_no_markup(pane: Inspector) -> None:
+    sources = {field.name: "default" for field in dataclasses.fields(SamplerSettings)}
+    pane.show_values(SamplerSettings(top_k=7), {**sources, "top_k": "folder <b>x"})
+    row = pane.forms[SamplerSettings].row("top_k")
+    (source,) = [label for label in row.findChildren(QLabel) if label.property("tone") == "source"]
+    assert source.isVisible()
+    assert source.textFormat() == Qt.TextFormat.PlainText
+    assert "From the folder &lt;b&gt;x." in row.toolTip()
