@@ -36,7 +36,10 @@ def test_a_drafter_is_found_and_chosen(hand: Hand) -> None:
     pane = hand.window.model_settings.drafting
     good, other = (str(hand.folder / "models" / name) for name in ("drafter", "other"))
     hand.session.set_settings(SpeculationSettings(method="model", adaptive=False))
-    hand.qtbot.waitUntil(lambda: {good, other} <= set(pane.choices.paths()), timeout=LOAD_MS)
+    drafts = hand.session.drafts
+    hand.qtbot.waitUntil(
+        lambda: all(drafts.answer(path) is not None for path in (good, other)), timeout=LOAD_MS
+    )
     assert pane.choices.paths()[0] == good
     assert "for models with 64 features and 400 tokens" in pane.choices.words(other)
     pane.choices.button(good).click()
