@@ -83,7 +83,7 @@ _MOST_HIGHLIGHTED = 100_000
 
 
 def html_page(conversations: Iterable[ConversationRecord], title: str = "") -> Iterator[str]:
-    """Yield the text of the page, one conversation at a time.
+    """Yield the text of the page, a part of a message at a time.
 
     Without a title, the first conversation provides it.
     """
@@ -92,7 +92,8 @@ def html_page(conversations: Iterable[ConversationRecord], title: str = "") -> I
     for conversation in conversations:
         if is_first:
             yield _head(title or conversation.title or _("Chat"))
-        yield ("" if is_first else "<hr>\n") + "".join(_article(conversation, pages))
+        yield "" if is_first else "<hr>\n"
+        yield from _article(conversation, pages)
         is_first = False
     if is_first:
         yield _head(title or _("Chats"))

@@ -23,6 +23,7 @@ from desktop.store.conversations.folders import FolderStore
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.chunked_writes import ChunkedWrites
 from desktop.store.database.database import Database, StoreError
+from desktop.store.transfer.exporters import html
 from desktop.store.transfer.exporters.html import html_page
 from desktop.store.transfer.exporters.markdown import markdown
 from desktop.store.transfer.exporters.names import file_name, free_name
@@ -330,6 +331,22 @@ def test_an_export_of_nothing_is_a_valid_file(database: Database, tmp_path: Path
     for format in FORMATS:
         export(database, tmp_path / f"a{format.suffix}", format, ())
     assert json.loads((tmp_path / "a.inglenook.json").read_text()) == []
+
+
+def test_a_web_page_is_cancelled_between_two_messages(
+    database: Database, store: ConversationStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quitting waited until all of a long chat was written."""
+    chat, parent, written = store.create().id, None, list[str]()
+    for number in range(20):
+        role = "assistant" if number % 2 else "user"
+        parent = store.add_message(chat, parent, role, f"text {number}").id
+    render = html._rendered
+    monkeypatch.setattr(html, "_rendered", lambda text, page: written.append(text) or render(text, page))
+    path, page = tmp_path / "a.html", next(each for each in FORMATS if each.suffix == ".html")
+    list(export_conversations(database, [chat], path, page, cancel=lambda: len(written) > 1))
+    assert written == ["text 1", "text 3"]
+    assert list(tmp_path.glob("*.html")) == []
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.suffix)
