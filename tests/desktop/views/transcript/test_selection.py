@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.row_widgets.base import DocumentRow
+from desktop.views.transcript.rows import RowKind
 
 Show = Callable[..., tuple[TranscriptView, MessagesModel]]
 LEFT = Qt.MouseButton.LeftButton
@@ -147,3 +148,22 @@ def test_all_that_is_selected_is_painted_so(view: TranscriptView) -> None:
     before = [widget.grab().toImage() for widget in widgets]
     view.selection.select_all()
     assert all(widget.grab().toImage() != image for widget, image in zip(widgets, before, strict=True))
+
+
+def test_a_selection_whose_message_is_gone_begins_anew(show: Show) -> None:
+    view, model = show([MessageItem(1, "user", "one"), MessageItem(2, "assistant", "two three")], 600, 400)
+    first, second = (
+        next(row for row in view.messages.rows_of(message) if row.kind in (RowKind.TEXT, RowKind.BUBBLE))
+        for message in (1, 2)
+    )
+    view.selection.start(first, 0)
+    view.selection.extend(second, 3)
+    assert view.selection.text() == "one\n\ntwo three"  # rows between two ends are selected whole
+    model.remove([1])
+    view.flush()
+    assert view.selection.text() == ""
+    view.selection.start(first, 0)
+    view.selection.extend(second, 4)
+    view.selection.extend(second, 7)
+    view.selection.show()
+    assert view.selection.text() == "thr"
