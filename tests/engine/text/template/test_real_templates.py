@@ -167,8 +167,10 @@ def test_turns_of_one_role_in_a_row_become_one() -> None:
     ]
     assert template.render(turns) == "[user:S\n\na\n\nb][assistant:c\n\nd]"
     assert template.render(turns, continue_last=True).endswith("[assistant:c\n\nd")
+    greeted = [Message("assistant", "a"), Message("user", "b")]
+    assert template.render(greeted) == "[user:][assistant:a][user:b]"
     with pytest.raises(BadTemplate, match=r"rejects this chat: must alternate\."):
-        template.render([Message("assistant", "a"), Message("user", "b")])
+        template.render([Message("user", "a"), Message("tool", "b"), Message("tool", "c")])
 
 
 FORMATS = {

@@ -71,11 +71,14 @@ def test_renders_as_transformers_does(name: str, conversation: str, mode: str) -
     assert template.render(messages, add_generation_prompt=prompt, continue_last=go_on) == expected
 
 
+RESULT = Message("tool", "12:00")
+
+
 def test_refusal_says_the_templates_own_words() -> None:
     with pytest.raises(
         BadTemplate, match=r"rejects this chat: conversation roles must alternate user/assistant\.$"
     ):
-        ChatTemplate(MISTRAL, "<s>", "</s>").render([REPLY, USER])
+        ChatTemplate(MISTRAL, "<s>", "</s>").render([USER, RESULT, RESULT])
 
 
 def test_refused_system_message_goes_into_the_first_user_message() -> None:
@@ -89,7 +92,7 @@ def test_no_message_and_nothing_to_fold() -> None:
     with pytest.raises(BadTemplate, match="no message"):
         ChatTemplate(CHATML, None, None).render([])
     with pytest.raises(BadTemplate, match="System role not supported"):
-        ChatTemplate(GEMMA, None, None).render([SYSTEM])
+        ChatTemplate(GEMMA, None, None).render([SYSTEM, RESULT, RESULT])
 
 
 def test_a_reply_that_the_template_leaves_out_cannot_be_continued() -> None:
