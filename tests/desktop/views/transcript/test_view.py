@@ -611,3 +611,18 @@ def test_a_screen_reader_finds_the_rows_in_reading_order(show: Show) -> None:
     children = view.viewport().children()
     assert [child for child in children if child in widgets] == widgets
     assert all(children.index(child) > children.index(widgets[-1]) for child in above)
+
+
+def test_space_goes_nine_tenths_of_a_page_down_and_with_shift_up(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(1, "assistant", "word\n\n" * 200)], 600, 400)
+    bar = view.verticalScrollBar()
+    bar.setValue(0)
+    qtbot.waitUntil(view.settled)
+    page = bar.pageStep() * 9 // 10
+    for modifier, expected in (
+        (Qt.KeyboardModifier.NoModifier, page), (Qt.KeyboardModifier.NoModifier, 2 * page),
+        (Qt.KeyboardModifier.ShiftModifier, page),
+    ):  # fmt: skip
+        QTest.keyClick(view, Qt.Key.Key_Space, modifier)
+        assert bar.value() == expected
+        qtbot.waitUntil(view.settled)
