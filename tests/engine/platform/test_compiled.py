@@ -79,7 +79,7 @@ def _area(width: int, height: int) -> int:
 def test_numbers_are_not_looked_for_among_arrays_and_no_closures_anywhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Both cost a first start more than a tenth of what it compiles."""
+    """Both took about a tenth of the time in which a first start compiles."""
 
     def unwanted(*_anything: object) -> None:
         raise AssertionError("a needless part of the compiler ran")
