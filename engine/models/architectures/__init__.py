@@ -104,7 +104,7 @@ from engine.models.architectures.modernbert import (
     NOMIC_BERT,
     NOMIC_MIXTURE,
 )
-from engine.models.architectures.molmo2 import MOLMO_2
+from engine.models.architectures.molmo2 import MOLMO, MOLMO_2
 from engine.models.architectures.mpt import MPT
 from engine.models.architectures.muse_glimmer import MUSE_GLIMMER
 from engine.models.architectures.muse_spark import MUSE_SPARK
@@ -171,7 +171,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,
     RWKV_6, RWKV_6_CONVERTED, RWKV_4, X_LSTM, DOGE, ZAYA, BEAM, NANBEIGE, OURO, SARVAM,
-    SPARK_X_2_5,
+    SPARK_X_2_5, MOLMO,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

@@ -61,6 +61,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
         MINIMAX, {"shared_intermediate_size": [64], "postnorm": True}, UnsupportedModel,
         r"shared_intermediate_size to \[64\]",
     ),
+    "limited queries": (
+        "MolmoForCausalLM", {"clip_qkv": 8.0, "layer_norm_type": "rms"}, UnsupportedModel, "clip_qkv to 8.0"
+    ),
     "layers of words": (STEP, {"moe_layers_enum": "1,two"}, BadCheckpoint, "whole numbers"),
     "an unknown gate": (LAGUNA, {"gating": "per-group"}, UnsupportedModel, "gating to per-group"),
     "no gate at all": (LAGUNA, {"gating": None}, UnsupportedModel, "gating to None"),

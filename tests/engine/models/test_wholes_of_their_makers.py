@@ -116,6 +116,49 @@ def test_text_model(row: tuple[str, str, str, str, dict[str, Any]], folder: Fold
     assert np.array_equal(logits(load(tmp_path), ids(30)), logits(load(alone), ids(30)))
 
 
+@pytest.mark.parametrize("case", [QWEN_2, "OLMo 2"])
+def test_first_molmo(case: str, folder: Folder, tmp_path: Path) -> None:
+    """Qwen 2, whose queries, keys and values have a bias, or OLMo 2, whose norms come after."""
+    alone = folder(BY_NAME[case])
+    config = json.loads((alone / "config.json").read_text("utf-8"))
+    tensors = load_file(alone / "model.safetensors")
+    names = {
+        "model.norm": "model.transformer.ln_f", "model.layers": "model.transformer.blocks",
+        "self_attn.o_proj": "attn_out", "mlp.down_proj": "ff_out", "self_attn.q_norm": "q_norm",
+        "self_attn.k_norm": "k_norm", "input_layernorm": "attn_norm", "lm_head": "model.transformer.ff_out",
+        "post_attention_layernorm": "attn_norm" if case == "OLMo 2" else "ff_norm",
+        "post_feedforward_layernorm": "ff_norm", "self_attn.qkv": "att_proj", "mlp.both": "ff_proj",
+    }  # fmt: skip
+    parts = {"self_attn.qkv": ("q_proj", "k_proj", "v_proj"), "mlp.both": ("up_proj", "gate_proj")}
+    for fused, own in parts.items():
+        module = fused.split(".")[0]
+        for name in [each for each in tensors if f"{module}.{own[0]}" in each]:
+            rows = [tensors.pop(name.replace(own[0], part)) for part in own]
+            tensors[name.replace(f"{module}.{own[0]}", fused)] = np.concatenate(rows)
+    table = tensors.pop("model.embed_tokens.weight")
+    found = {"model.transformer.wte.embedding": table}
+    found["model.transformer.wte.new_embedding"] = np.zeros((128, table.shape[1]), np.float32)
+    found.setdefault("model.transformer.ff_out.weight", table.copy())
+    for name, values in tensors.items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        found[name] = values
+    save_file(found, tmp_path / "model.safetensors")
+    own = {
+        "architectures": ["MolmoForCausalLM"], "layer_norm_type": "rms", "weight_tying": False,
+        "layer_norm_eps": config["rms_norm_eps"], "norm_after": case == "OLMo 2", "qkv_bias": case == QWEN_2,
+        "attention_layer_norm": case == "OLMo 2", "intermediate_size": 2 * config["intermediate_size"],
+        "embedding_size": table.shape[0], "vocab_size": table.shape[0] - 3,
+        "rope_theta": (config.get("rope_parameters") or config)["rope_theta"],
+    }  # fmt: skip
+    left = ("rms_norm_eps", "rope_parameters", "head_dim", "tie_word_embeddings")
+    whole = {key: value for key, value in config.items() if key not in left} | own
+    (tmp_path / "config.json").write_text(json.dumps(whole), "utf-8")
+    write_tokenizer(tmp_path)
+    expected = logits(load(alone), ids(30))
+    assert np.abs(logits(load(tmp_path), ids(30)) - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
 def test_unknown_version_of_minicpm_v(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
         json.dumps({"architectures": ["MiniCPMV"], "version": 9.5}), "utf-8"
