@@ -193,7 +193,8 @@ FORMATTED = {
     "engine/units.py", "engine/words.py", "desktop/services/system/language.py",  # what formats for people
     "desktop/services/composer/spelling.py", "desktop/views/composer/spell_checker.py",  # whose dictionary
     "desktop/services/transfer/pdf/export.py", "desktop/services/transfer/pdf/outline.py",  # a sheet's size
-    "desktop/store/attachments/files.py", "desktop/store/attachments/message_format.py",  # what models read
+    "desktop/store/attachments/documents/reading.py", "desktop/store/attachments/documents/sheets.py",
+    "desktop/store/attachments/message_format.py",  # what models read
     "desktop/store/backups.py", "desktop/store/database/database.py",  # names of files
     "desktop/store/transfer/exporters/reading.py",  # dates in exported files, in the order of ISO 8601
     "desktop/views/settings/number_editor.py",  # how many decimals a step has

@@ -55,8 +55,10 @@ _LANGUAGES = {
     "cfg": "ini", "lua": "lua", "r": "r", "jl": "julia", "hs": "haskell", "scala": "scala", "pl": "perl",
     "dart": "dart", "vue": "vue", "tex": "latex", "diff": "diff", "patch": "diff", "qss": "css",
 }  # fmt: skip
-_TABLES = ("csv", "tsv")
-_PROSE = {"md": "markdown", "markdown": "markdown", "rst": "rst"}
+_TABLES = {"csv": "csv", "tsv": "tsv"} | dict.fromkeys(("xlsx", "xlsm", "xlsb", "xls", "ods"), "csv")
+_PROSE = {"rst": "rst"} | dict.fromkeys(
+    ("md", "markdown", "docx", "odt", "pptx", "odp", "epub", "ipynb"), "markdown"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def note_text(note: str) -> str:
 def language_of(name: str) -> str:
     """The info word of a fence for this kind of file; empty for plain text."""
     ending = PurePath(name).suffix.lower().removeprefix(".")
-    return _LANGUAGES.get(ending) or _PROSE.get(ending) or (ending if ending in _TABLES else "")
+    return _LANGUAGES.get(ending) or _PROSE.get(ending) or _TABLES.get(ending) or ""
 
 
 def kind_of(name: str) -> str:

@@ -215,7 +215,7 @@ COMMANDS: tuple[Command, ...] = (
             why_not=_no_reply, words="prompt rendered tokens seed reproduce replay provenance details"),
     Command("", "Chat"),
     Command("attach", "Chat", N_("Attach files…"), ("Ctrl+U",),
-            why_not=_chats_only(), slash="attach", words="file pdf document csv upload"),
+            why_not=_chats_only(), slash="attach", words="file pdf word excel document csv upload"),
     Command("attach_pictures", "Chat", N_("Attach pictures…"),
             why_not=_chats_only(no_pictures), words="image photo screenshot upload vision"),
     Command("emoji", "Chat", N_("Insert an emoji…"), ("Ctrl+E",),

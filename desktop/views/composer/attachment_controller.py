@@ -28,7 +28,7 @@ from engine.words import N_, _, translate
 
 __all__ = ["AttachmentController"]
 
-_KINDS = N_("Text, code, CSV, PDF and pictures (*)")
+_KINDS = N_("Text, code, documents and pictures (*)")
 _PICTURES = N_("Pictures (*.png *.jpg *.jpeg *.webp *.gif *.bmp);;All files (*)")
 PASTED, _LEFT_OUT = "pasted", "pictures"
 

@@ -158,10 +158,10 @@ def test_a_pdf_is_read_page_by_page_and_its_problems_are_reported(tmp_path, monk
     stop, path = threading.Event(), tmp_path / "paper.pdf"
     path.write_bytes(pdf("First page", "", "Third page"))
     assert read_attachment(path, stop) == Attachment("paper.pdf", "First page\n\nThird page")
-    monkeypatch.setattr("desktop.store.attachments.files.MOST_PAGES", 1)
+    monkeypatch.setattr("desktop.store.attachments.documents.reading.MOST_PAGES", 1)
     assert read_attachment(path, stop) == Attachment("paper.pdf", "First page", "first 1 of 3 pages")
     path.write_bytes(pdf("", ""))
-    with pytest.raises(Unreadable, match="contains only images"):
+    with pytest.raises(Unreadable, match="contains no text"):
         read_attachment(path, stop)
     from pypdf import PdfReader, PdfWriter
 
@@ -193,8 +193,8 @@ def test_reading_a_hard_pdf_ends_on_request_or_after_a_time(tmp_path, monkeypatc
     threading.Timer(0.1, stop.set).start()
     with pytest.raises(Unreadable, match="was stopped, or took too long"):
         read_attachment(path, stop)
-    monkeypatch.setattr("desktop.store.attachments.files.MOST_PDF_S", 0.0)
-    monkeypatch.setattr("desktop.store.attachments.files._GRACE_S", 0.1)
+    monkeypatch.setattr("desktop.store.attachments.documents.reading.MOST_S", 0.0)
+    monkeypatch.setattr("desktop.store.attachments.documents.reading._GRACE_S", 0.1)
     with pytest.raises(Unreadable, match="was stopped, or took too long"):
         read_attachment(path, threading.Event())
 
@@ -204,6 +204,6 @@ def test_the_reader_of_pdfs_has_bounded_memory(tmp_path, monkeypatch) -> None:
     path = tmp_path / "large.pdf"
     path.write_bytes(pdf("word " * 200_000))
     assert read_attachment(path, threading.Event()).text.startswith("word word")
-    monkeypatch.setattr("desktop.store.attachments.files._MOST_PDF_MEMORY", 10 << 20)
+    monkeypatch.setattr("desktop.store.attachments.documents.reading._MOST_MEMORY", 10 << 20)
     with pytest.raises(Unreadable):
         read_attachment(path, threading.Event())

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from desktop.store.attachments import files
+from desktop.store.attachments.documents import reading
 from desktop.store.attachments.files import Unreadable, read_attachment
 
 SECONDS = 2.0
@@ -133,9 +134,9 @@ def test_a_bomb_gives_a_sentence_or_a_bounded_text(
     path = tmp_path / "bomb.pdf"
     path.write_bytes(BOMBS[kind]())
     assert path.stat().st_size < 4 << 20
-    monkeypatch.setattr(files, "MOST_PDF_S", SECONDS)
-    monkeypatch.setattr(files, "_GRACE_S", 0.0)
-    monkeypatch.setattr(files, "_MOST_PDF_MEMORY", 1 << 30)
+    monkeypatch.setattr(reading, "MOST_S", SECONDS)
+    monkeypatch.setattr(reading, "_GRACE_S", 0.0)
+    monkeypatch.setattr(reading, "_MOST_MEMORY", 1 << 30)
     before = psutil.Process().memory_info().rss
     attachment, sentence = None, ""
     try:
@@ -151,7 +152,7 @@ def test_a_bomb_gives_a_sentence_or_a_bounded_text(
     assert not [
         child
         for child in psutil.Process().children(recursive=True)
-        if "pdf_text" in " ".join(child.cmdline())
+        if "documents.process" in " ".join(child.cmdline())
     ]
 
 
