@@ -73,6 +73,8 @@ class AttachmentService(QObject):
         super().__init__(parent)
         self._session = session
         self._held: dict[int, list[Held]] = {}
+        self._whole: dict[int, tuple[tuple[int, ...], tuple[Attachment, ...]]] = {}
+        """The files of a chat before they were shortened, and the keys that they have had since."""
         self._background = Background("attachments", self)
         self._reads: dict[Job, int] = {}  # the chat of each
         self._counting: set[tuple[int, int]] = set()
@@ -177,6 +179,7 @@ class AttachmentService(QObject):
 
     def put(self, attachments: Sequence[Attachment], conversation: int) -> None:
         """Replace the files of a chat."""
+        self._whole.pop(conversation, None)
         self._held[conversation] = []
         for attachment in attachments:
             self.hold(attachment, conversation)
@@ -212,9 +215,10 @@ class AttachmentService(QObject):
         self._session.ask(size_of(request), self.sized.emit)
         return True
 
-    def fit(self, message: str, own: str, opening: str) -> None:
-        """Shorten the open chat's files so that `message`, made of them and the user's `own` words, fits;
-        emits `fitted`.
+    def fit(self, message: str, own: str, opening: str, *, by_match: bool = False) -> None:
+        """Shorten the open chat's files so that `message`, made of them and the user's `own` words, fits: to
+        their beginnings, or to the passages that match these words; emits `fitted`. Files that were shortened
+        before are shortened anew from what they were.
         """
         conversation = self._session.conversation
         held = tuple(self.held(conversation))
@@ -223,14 +227,20 @@ class AttachmentService(QObject):
         except StoreError as error:
             self.refused.emit(str(error))
             return
-        keys = tuple(each.key for each in held)
+        keys = self._keys(conversation)
+        cut, whole = self._whole.get(conversation, ((), ()))
+        files = whole if cut == keys else tuple(each.attachment for each in held)
 
         def answered(shorter: Sequence[Attachment] | None) -> None:
-            if shorter is not None and keys == tuple(each.key for each in self.held(conversation)):
+            if shorter is not None and keys == self._keys(conversation):
                 self.put(shorter, conversation)
+                self._whole[conversation] = self._keys(conversation), files
                 self.fitted.emit(conversation)
 
-        self._session.ask(fitted(request, tuple(each.attachment for each in held), own), answered)
+        self._session.ask(fitted(request, files, own, by_match=by_match), answered)
+
+    def _keys(self, conversation: int) -> tuple[int, ...]:
+        return tuple(each.key for each in self.held(conversation))
 
     def shorten(self, message: str, opening: str) -> None:
         """Find how much of a message without files fits; emits `shortened`."""

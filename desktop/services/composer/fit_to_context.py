@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from desktop.services.session.pictures import sent
 from desktop.store.attachments.message_format import Attachment, cut, cut_inside, join, lines_of
+from desktop.store.attachments.passages import LENGTH, kept, matching, passages
 from engine.core import ChatRequest, ChatSource, Message, PromptSize
 from engine.words import _, ngettext
 
@@ -49,12 +50,13 @@ def over_text(size: PromptSize) -> str:
 
 
 def fitted(
-    request: ChatRequest, files: tuple[Attachment, ...], text: str
+    request: ChatRequest, files: tuple[Attachment, ...], text: str, *, by_match: bool = False
 ) -> Callable[[ChatSource], tuple[Attachment, ...]]:
     """The files, shortened so that `request`, whose last user message contains them, fits; longest first.
 
-    Files are cut between lines, or inside a single long line. If even their beginnings are too long, those
-    are returned.
+    Of each the beginning is kept, up to the end of a line, or a part of a single long line; `by_match` keeps
+    the passages that match the user's own `text` best, if any does. If even the shortest form is too long, it
+    is returned.
     """
 
     def over(source: ChatSource, found: list[Attachment]) -> int:
@@ -72,16 +74,26 @@ def fitted(
             whole = found[place]
             if len(whole.text) <= most and over(source, found) <= 0:
                 break
-            by_lines = lines_of(whole.text) > 1
-            low, high = 1, lines_of(whole.text[:most]) if by_lines else min(most, len(whole.text))
+            most_parts, part = _parts(whole, most, text if by_match else "")
+            low, high = 1, most_parts
             while low < high:
                 middle = (low + high + 1) // 2
-                found[place] = cut(whole, middle) if by_lines else cut_inside(whole, middle)
+                found[place] = part(middle)
                 low, high = (middle, high) if over(source, found) <= 0 else (low, middle - 1)
-            found[place] = cut(whole, low) if by_lines else cut_inside(whole, low)
+            found[place] = part(low)
         return tuple(found)
 
     return answer
+
+
+def _parts(file: Attachment, most: int, question: str) -> tuple[int, Callable[[int], Attachment]]:
+    """In how many steps a file can be lengthened up to `most` characters, and what it is after so many."""
+    pieces = passages(file.text) if question else []
+    if numbers := matching(pieces, question):
+        return min(len(numbers), most // LENGTH + 1), lambda count: kept(file, pieces, numbers[:count])
+    if lines_of(file.text) > 1:
+        return lines_of(file.text[:most]), lambda count: cut(file, count)
+    return min(most, len(file.text)), lambda count: cut_inside(file, count)
 
 
 def shortened(request: ChatRequest) -> Callable[[ChatSource], str]:

@@ -39,7 +39,10 @@ __all__ = [
 ]
 
 _HEAD = "Attached file: "
-_NOTE = r"first (?P<part>[\d,]+)(?: of (?P<whole>[\d,]+))? (?P<kind>lines|pages|characters)"
+_NOTE = (
+    r"first (?P<part>[\d,]+)(?: of (?P<whole>[\d,]+))? (?P<kind>lines|pages|characters)"
+    r"|(?P<kept>[\d,]+) of (?P<all>[\d,]+) passages"
+)
 _FILE = re.compile(
     rf"{_HEAD}(?P<name>[^\n]+?)(?: \((?P<note>{_NOTE})\))?\n"
     r"(?P<fence>`{3,})[^\n`]*\n(?P<text>.*?)(?:(?<=\n)|\n)(?P=fence)(?:\n+|\Z)",
@@ -63,9 +66,9 @@ _PROSE = {"rst": "rst"} | dict.fromkeys(
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """One file: its name, the text for the model and, if that is only its beginning, "first 120 of 400
-    lines", which is English as it is a part of the message; `note_text` translates it. A picture has no text
-    but a mark.
+    """One file: its name, the text for the model and, if that is only a part of it, "first 120 of 400 lines"
+    or "3 of 40 passages", which is English as it is a part of the message; `note_text` translates it. A
+    picture has no text but a mark.
     """
 
     name: str
@@ -79,7 +82,11 @@ def note_text(note: str) -> str:
     found = re.fullmatch(_NOTE, note)
     if found is None:
         return note
-    part, whole = (int((found[name] or "0").replace(",", "")) for name in ("part", "whole"))
+    part, whole, kept, all_of_them = (
+        int((found[name] or "0").replace(",", "")) for name in ("part", "whole", "kept", "all")
+    )
+    if all_of_them:
+        return _("{kept:,} of {passages:,} passages", kept=kept, passages=all_of_them)
     if not whole:
         return _("first {text:,} characters", text=part)
     if found["kind"] == "lines":

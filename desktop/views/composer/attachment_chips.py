@@ -189,6 +189,14 @@ class _Chip(QFrame):
             else picture_name(self._mark)
         )
 
+    def sizeHint(self) -> QSize:
+        """With the whole name."""
+        hint, metrics = super().sizeHint(), self.face.fontMetrics()
+        hidden = metrics.horizontalAdvance(self._name.replace("&", "&&")) - metrics.horizontalAdvance(
+            self.face.text()
+        )
+        return QSize(hint.width() + max(0, hidden) + 1, hint.height())  # advances are rounded
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Shorten the name, which the tip has whole, where there is no room for it."""
         super().resizeEvent(event)

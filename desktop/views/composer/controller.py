@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
@@ -250,12 +251,7 @@ class ComposerController(QObject):
             if not self._cut:
                 self._submit(asked[1], composer.opening())
             else:
-                self.offers.offer(
-                    _TOO_LONG,
-                    _("The files were trimmed to fit. Click a file to see what is left of it."),
-                    "",
-                    None,
-                )
+                self._tell_cut()
             return
         over = over_text(size)
         if self._cut:
@@ -282,6 +278,18 @@ class ComposerController(QObject):
         )
         self.offers.offer(_TOO_LONG, words, _("Trim to fit"), self._trim, "warning", self._other_way(size))
 
+    def _tell_cut(self) -> None:
+        """Say what is left of the files, and offer the other way to shorten them."""
+        by_match = any(held.attachment.note.endswith(" passages") for held in self.files.held())
+        if by_match:
+            words = _("The passages that match your words best were kept. Click a file to see them.")
+            button = _("Use the beginnings")
+        else:
+            words = _("The files were trimmed to fit. Click a file to see what is left of it.")
+            button = _("Use matching passages") if self._chat.composer.text().strip() else ""
+        act = partial(self._trim, by_match=not by_match)
+        self.offers.offer(_TOO_LONG, words, button, act if button else None)
+
     def _other_way(self, size: PromptSize) -> tuple[str, Callable[[], object]] | None:
         """The alternative for a message that is too long; one that does not fit at all would only fail."""
         if size.prompt <= size.context:
@@ -295,7 +303,7 @@ class ComposerController(QObject):
         self._session.set_settings(replace(self._session.settings(StopSettings), when_full="drop_oldest"))
         self.send(self._chat.composer.text())
 
-    def _trim(self) -> None:
+    def _trim(self, *, by_match: bool = False) -> None:
         composer = self._chat.composer
         if self._waits():
             self.offers.offer(
@@ -305,7 +313,8 @@ class ComposerController(QObject):
             self._writing.attachments.shorten(self.message(composer.text()), composer.opening())
             return
         own = unescaped(composer.text())
-        self._writing.attachments.fit(self.message(composer.text()), own, composer.opening())
+        message = self.message(composer.text())
+        self._writing.attachments.fit(message, own, composer.opening(), by_match=by_match)
 
     def _on_fitted(self, conversation: int) -> None:
         composer = self._chat.composer

@@ -34,8 +34,8 @@ class SuggestionBar(QFrame):
         self._row = fill(
             QBoxLayout(QBoxLayout.Direction.LeftToRight, self), (self.words, 1), margins=(12, 5, 6, 5)
         )
-        buttons = fill(QHBoxLayout(), 1, self.other, self.button, self.dismiss)
-        self._row.addLayout(buttons)
+        self._buttons = fill(QHBoxLayout(), 1, self.other, self.button, self.dismiss)
+        self._row.addLayout(self._buttons)
         self.button.clicked.connect(lambda: self._accept(self._act))
         self.other.clicked.connect(lambda: self._accept(self._act_other))
         self.dismiss.clicked.connect(self.hide)
@@ -57,12 +57,17 @@ class SuggestionBar(QFrame):
         self.setAccessibleName(words)
         self.button.setText(button)
         self.button.setVisible(act is not None)
+        self._arrange()
         self.show()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """In a narrow bar the buttons are below the text."""
         super().resizeEvent(event)
-        narrow = self.width() < _NARROW * self.fontMetrics().averageCharWidth()
+        self._arrange()
+
+    def _arrange(self) -> None:
+        least = _NARROW * self.fontMetrics().averageCharWidth()
+        narrow = self.width() < max(least, 2 * self._buttons.sizeHint().width())
         self._row.setDirection(
             QBoxLayout.Direction.TopToBottom if narrow else QBoxLayout.Direction.LeftToRight
         )

@@ -12,7 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog
 
 from desktop.store.attachments.files import MOST_BYTES
-from desktop.store.attachments.message_format import split
+from desktop.store.attachments.message_format import Attachment, split
 from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.composer.attachment_preview import AttachmentPreview
 from desktop.views.composer.message_edit import HUGE_PASTE, LONGEST_RUN, is_huge
@@ -122,6 +122,38 @@ def test_a_file_too_long_says_by_how_much_and_is_trimmed_between_lines(hand) -> 
     hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
     words = len(hand.items()[0].text.split())
     assert 4096 - 16 - 8 < words <= 4096 - 16
+    hand.wait_for("idle")
+
+
+def test_of_a_file_too_long_the_passages_that_match_the_question_can_be_kept(hand) -> None:
+    lines = [f"line {number} has five words" for number in range(4000)]
+    lines[3000] = "The harbour's lanterns were painted green"
+    attach(hand, "long.txt", "\n".join(lines))
+    offers = harness(hand).offers
+
+    def held() -> Attachment:
+        return harness(hand).files.held()[0].attachment
+
+    hand.type("What colour were the lanterns in the harbour?")
+    send(hand)
+    hand.qtbot.waitUntil(lambda: offers.isVisible() and "too long" in offers.words.text())
+    hand.click("Trim to fit")
+    hand.qtbot.waitUntil(lambda: offers.isVisible() and "trimmed to fit" in offers.words.text())
+    assert held().note.startswith("first ")
+    hand.click("Use matching passages")
+    hand.qtbot.waitUntil(lambda: offers.isVisible() and "match your words" in offers.words.text())
+    assert lines[3000] in held().text
+    assert "line 1 " not in held().text
+    assert held().note.endswith(" passages")
+    hand.click("Use the beginnings")
+    hand.qtbot.waitUntil(lambda: offers.isVisible() and "trimmed to fit" in offers.words.text())
+    assert held().note.endswith(" of 4,000 lines")
+    assert held().text.startswith("line 0 ")
+    hand.click("Use matching passages")
+    hand.qtbot.waitUntil(lambda: offers.isVisible() and "match your words" in offers.words.text())
+    send(hand)
+    hand.qtbot.waitUntil(lambda: len(hand.items()) == 2)
+    assert lines[3000] in hand.items()[0].text
     hand.wait_for("idle")
 
 

@@ -299,3 +299,17 @@ def test_hundreds_of_files_get_one_chip_each_a_few_at_a_time(composer, qtbot, mo
     chips.show_held(())
     assert chips.chips == []
     assert chips.isHidden()
+
+
+def test_the_name_of_a_file_comes_back_where_there_is_room_again(composer) -> None:
+    chips = AttachmentChips()
+    composer.add_inside(chips)
+    chips.show_held(notes(1))
+    shown = []
+    for width in (500, 230, 500):
+        composer.resize(width, 300)
+        for _ in range(3):
+            QApplication.processEvents()
+        shown.append(chips.chips[0].face.text())
+    assert shown[0] == shown[2] == "a file of notes 0.md"
+    assert "…" in shown[1]

@@ -68,3 +68,13 @@ def test_a_narrow_bar_has_its_buttons_below_the_text(bar: SuggestionBar) -> None
     bar.layout().activate()
     assert wide
     assert bar.words.geometry().bottom() < bar.button.geometry().top()
+
+
+@pytest.mark.parametrize(("width", "beside"), [(900, True), (460, False)])
+def test_words_have_at_least_half_of_the_bar_or_stand_above_the_buttons(
+    bar: SuggestionBar, width: int, beside: bool
+) -> None:
+    bar.resize(width, 80)
+    bar.offer("long", "Some words.", "A button whose text is as long as this", lambda: None)
+    bar.layout().activate()
+    assert (bar.button.y() <= bar.words.geometry().bottom()) is beside

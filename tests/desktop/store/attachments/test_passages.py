@@ -1,0 +1,76 @@
+"""The passages of a long file that match a question."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from desktop.store.attachments.message_format import Attachment, join, split
+from desktop.store.attachments.passages import LENGTH, kept, matching, passages
+
+
+@given(st.text(st.sampled_from("ab. \n。漢"), max_size=5000))
+def test_passages_are_the_whole_text(text: str) -> None:
+    found = passages(text)
+    assert "".join(found) == text
+    assert max(map(len, found)) <= LENGTH
+    assert all(len(piece) > LENGTH // 2 for piece in found[:-1])
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ({"\n\n": 600, "\n": 900, ". ": 950}, 602),
+        ({"\n": 600, ". ": 900}, 601),
+        ({". ": 600, " ": 900}, 602),
+        ({"。": 700, " ": 900}, 701),
+        ({" ": 998}, 999),
+        ({"\n\n": 300}, LENGTH),  # too short
+        ({}, LENGTH),
+    ],
+)
+def test_a_passage_ends_where_a_paragraph_or_else_a_smaller_part_does(
+    ends: dict[str, int], expected: int
+) -> None:
+    text = "x" * 3000
+    for sign, at in ends.items():
+        text = text[:at] + sign + text[at + len(sign) :]
+    assert len(passages(text)[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("What do cats eat?", [1, 3, 2, 0, 4]),  # the rarest words count most; then what stands beside
+        ("EATING?", [1, 2, 0]),  # whatever the ending
+        ("mice", [1, 2, 0]),
+        ("Über", [2, 3, 1]),
+        ("東京の天気", [4, 3]),
+        ("here", [0, 1]),
+        ("京", []),
+        ("", []),
+        ('?! "*', []),
+        ('AND OR "cats', [3, 1, 4, 2, 0]),
+    ],
+)
+def test_the_passages_that_have_the_words_of_a_question(question: str, expected: list[int]) -> None:
+    pieces = [
+        "Nothing is here.",
+        "A cat eats mice. cats",
+        "über den Wolken",
+        "cats and cats and cats and dogs",
+        "今日の東京は晴れ",
+    ]
+    assert matching(pieces, question) == expected
+
+
+def test_what_is_left_of_a_file_says_where_something_is_missing() -> None:
+    pieces = ["one\n", "two\n", "three\n", "four\n"]
+    file = Attachment("a.txt", "".join(pieces))
+    assert kept(file, pieces, [2, 0]) == Attachment("a.txt", "one\n\n[…]\nthree\n\n[…]", "2 of 4 passages")
+    assert kept(file, pieces, [1]).text == "[…]\ntwo\n\n[…]"
+    assert kept(file, pieces, range(4)) == Attachment("a.txt", "one\ntwo\nthree\nfour", "4 of 4 passages")
+    assert kept(file, pieces, [3, 2]).text == "[…]\nthree\nfour"
+    # it is read back from a message
+    assert split(join([kept(file, pieces, [2])], "Why?"))[0][0][1].note == "1 of 4 passages"
