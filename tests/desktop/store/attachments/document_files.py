@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 from collections.abc import Mapping
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -166,11 +167,28 @@ def notebook(*found: Mapping[str, Any], **more: Any) -> bytes:
 
 
 def old_file(*streams: str) -> bytes:
-    return (
-        bytes.fromhex("d0cf11e0a1b11ae1")
-        + b"\0" * 600
-        + b"".join(f"{name}\0".encode("utf-16-le") for name in streams)
+    """A compound file with these streams, of no bytes each ([MS-CFB], sections 2.2 and 2.6)."""
+    none, last = 0xFFFFFFFF, 0xFFFFFFFE
+    head = struct.pack("<8s16x5H6x", bytes.fromhex("d0cf11e0a1b11ae1"), 0x3E, 3, 0xFFFE, 9, 6)
+    head += struct.pack("<9I", 0, 1, 1, 0, 4096, last, 0, last, 0) + struct.pack("<109I", 0, *[none] * 108)
+    entries = [("Root Entry", 5, none, 1 if streams else none)]
+    entries += [(name, 2, at + 1 if at < len(streams) else none, none) for at, name in enumerate(streams, 1)]
+    directory = b"".join(
+        struct.pack(
+            "<64sHBB3I36xIQ",
+            name.encode("utf-16-le"),
+            2 * len(name) + 2,
+            kind,
+            1,
+            none,
+            right,
+            child,
+            last,
+            0,
+        )
+        for name, kind, right, child in entries
     )
+    return head + struct.pack("<128I", 0xFFFFFFFD, last, *[none] * 126) + directory.ljust(512, b"\0")
 
 
 def encrypted_zip() -> bytes:

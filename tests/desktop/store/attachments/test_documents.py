@@ -90,6 +90,24 @@ def test_pictures_of_a_word_document_are_left_out(text: Any) -> None:
     assert text(data) == "before\n\nafter"
 
 
+def test_readings_above_words_are_left_out_and_the_words_kept(text: Any) -> None:
+    ruby = "<w:r><w:ruby><w:rt>{}</w:rt><w:rubyBase>{}</w:rubyBase></w:ruby></w:r>".format
+    run = "<w:r><w:t>{}</w:t></w:r>".format
+    body = f"<w:p>{run('A ')}{ruby(run('とうきょう'), run('東京'))}{run('B')}{ruby('', run('京都'))}</w:p>"
+    assert text(word(body)) == "A 東京B京都"
+
+
+def test_a_panic_of_a_reader_is_a_broken_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def panic(path: str) -> str:
+        raise PanicException
+
+    monkeypatch.setattr("desktop.store.attachments.documents.word.read", panic)
+    assert trouble(tmp_path, word(line("Words"))) == "broken"
+
+
 def test_slides_are_in_their_order_with_titles_levels_tables_and_notes(text: Any) -> None:
     boxes = "".join(f"<a:tc><a:txBody><a:p><a:r><a:t>{t}</a:t></a:r></a:p></a:txBody></a:tc>" for t in "cd")
     data = presentation(
@@ -215,7 +233,9 @@ def test_rich_text(text: Any) -> None:
     ("data", "expected"),
     [
         (old_file("WordDocument"), "old"), (old_file("PowerPoint Document"), "old"),
-        (old_file("EncryptedPackage"), "locked"), (old_file("Workbook"), "broken"), (old_file(), "unknown"),
+        (old_file("EncryptedPackage"), "locked"), (old_file("Workbook"), "None"), (old_file(), "unknown"),
+        (old_file("ENCRYPTEDPACKAGE", "Workbook"), "locked"), (old_file("Workbook", "WordDocument"), "old"),
+        (old_file()[:600], "broken"),
         (package({"a.txt": "words"}), "unknown"), (package({"mimetype": "image/x"}), "unknown"),
         (package({"word/other.xml": "<a/>"}), "broken"), (package({"ppt/presentation.xml": "<a"}), "broken"),
         (package({"xl/workbook.xml": "<a/>"}), "broken"), (encrypted_zip(), "locked"),
