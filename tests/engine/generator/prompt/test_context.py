@@ -40,6 +40,10 @@ def test_nothing_is_left_out_while_it_fits():
     assert OldestFirst(509).fit(talk(99, 99, 99), encode, 200)[0] == 2
 
 
+def test_a_message_alone_stays_where_it_leaves_less_than_the_usual_room():
+    assert OldestFirst(400).fit(talk(380), encode, 100) == (0, [0] * 391)
+
+
 def test_oldest_turns_go_first_whole_and_never_the_system_prompt():
     messages = talk(*[99] * 9)
     dropped, ids = OldestFirst(800).fit(messages, encode, 100)
