@@ -88,7 +88,7 @@ def test_code_that_is_brought_is_loaded_and_only_by_a_processor_that_can_run_it(
     other = start(LOAD, tmp_path, tmp_path / "other", LOWEST.features[1:], "last_rows")
     assert other["level"] is None
     assert other["passes"] > 0
-    assert other["kept"] == sorted(["clock", *["work_stealing"] * 3, "rows"])
+    assert other["kept"] == sorted(["clock", *["work_stealing"] * 2, "rows"])
 
     # What is not brought is compiled for the same level, and kept by the user.
     more = start(LOAD, tmp_path, tmp_path / "able", features, "last_rows", "columns")
