@@ -190,6 +190,7 @@ class AttachmentService(QObject):
         for job, conversation in self._reads.items():
             self._reads[job] = now if conversation == before else conversation
         held = self._held.pop(before, [])
+        self._whole.pop(before, None)
         if held:
             self._move_pictures(held, before, now)
             self.put([*(each.attachment for each in (*self.held(now), *held))], now)

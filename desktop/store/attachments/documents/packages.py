@@ -8,7 +8,9 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 from zipfile import ZipFile
 
-__all__ = ["Locked", "NotSupported", "children", "kind_of_package", "local", "part", "related", "tree"]
+__all__ = [
+    "Locked", "NotSupported", "attribute", "children", "kind_of_package", "local", "part", "related", "tree",
+]  # fmt: skip
 
 MOST_PART_BYTES = 256 << 20
 _MIME_KINDS = {

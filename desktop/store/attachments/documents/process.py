@@ -42,6 +42,8 @@ def read_document(path: str, most_pages: int, most_characters: int, most_s: floa
         return {"trouble": "old"}
     except NotSupported:
         return {"trouble": "unknown"}
+    except MemoryError:
+        raise  # no answer: the file is not said to be damaged
     except BaseException:  # noqa: BLE001 - whatever it is, also a panic of a library in Rust
         return {"trouble": "broken"}
     return {"total": 1, "pages": [text[:most_characters]], "cut": len(text) > most_characters}

@@ -16,7 +16,7 @@ from engine.words import _
 if TYPE_CHECKING:
     import subprocess
 
-__all__ = ["read_document"]
+__all__ = ["not_text", "read_document"]
 
 MOST_DOCUMENT_BYTES = 200 << 20
 MOST_PAGES = 500

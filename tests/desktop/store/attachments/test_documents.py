@@ -108,6 +108,17 @@ def test_a_panic_of_a_reader_is_a_broken_file(tmp_path: Path, monkeypatch: pytes
     assert trouble(tmp_path, word(line("Words"))) == "broken"
 
 
+def test_a_file_that_takes_too_much_memory_is_not_said_to_be_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(path: str) -> str:
+        raise MemoryError
+
+    monkeypatch.setattr("desktop.store.attachments.documents.word.read", fill)
+    with pytest.raises(MemoryError):  # the process ends without an answer
+        trouble(tmp_path, word(line("Words")))
+
+
 def test_slides_are_in_their_order_with_titles_levels_tables_and_notes(text: Any) -> None:
     boxes = "".join(f"<a:tc><a:txBody><a:p><a:r><a:t>{t}</a:t></a:r></a:p></a:txBody></a:tc>" for t in "cd")
     data = presentation(
