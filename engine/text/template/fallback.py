@@ -13,6 +13,9 @@ _FORMATS = (
     ("granite", ("<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>")),
     ("deepseek", ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>")),
     ("phi", ("<|user|>", "<|assistant|>", "<|end|>")),
+    ("glm4", ("[gMASK]", "<sop>", "<|user|>", "<|observation|>")),
+    ("chatglm3", ("[gMASK]", "sop", "<|user|>", "<|observation|>")),
+    ("chatglm2", ("[gMASK]", "sop")),
     ("roles", ("<|user|>", "<|assistant|>")),
     ("mistral", ("[INST]", "[/INST]", "</s>")),
 )

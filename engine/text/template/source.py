@@ -76,13 +76,16 @@ def _folder_templates(folder: Path) -> dict[str, str]:
 
 
 def _of_tokenizer(folder: Path) -> str | None:
-    """The template of the version that the vocabulary of a model by Mistral AI states; None for others.
+    """The template of the version that the vocabulary of a model by Mistral AI states, and of Llama's and
+    ChatGLM's folders as their makers publish them; None for others.
 
     Where there is a config.json, only tekken.json alone counts: many base models have it beside another.
     """
     own = (folder / "params.json").is_file() and not (folder / "config.json").is_file()
     if (folder / "tokenizer.json").is_file():
         return None
+    if glm := chat_glm(folder):
+        return fallback_source(glm)
     if own and is_meta_llama(folder):
         # Nothing but the name tells models that chat; from Llama 3 on the vocabulary has tokens for chats.
         if is_ranked(read_json(folder / "params.json").get("vocab_size")):
@@ -116,8 +119,28 @@ def is_meta_llama(folder: Path) -> bool:
 
 
 def is_ranked(vocabulary: object) -> bool:
-    """Whether one of Llama's vocabularies is a list of ranks, as from Llama 3 on: by its size."""
+    """Whether one of Llama's or ChatGLM's vocabularies is a list of ranks, as from Llama 3 and GLM-4 on: by
+    its size.
+    """
     return isinstance(vocabulary, int) and vocabulary > 100_000
+
+
+def chat_glm(folder: Path) -> str:
+    """Which of the makers' classes of tokenizers the folder of a ChatGLM model has: "glm4" (a list of ranks),
+    "chatglm3" or "chatglm2" (SentencePiece); "" for other folders.
+
+    Of the last two, only ChatGLM3 has tokens for roles. Its first folders say so in nothing but the code of
+    the tokenizer, which is searched, not run, and in the model's name.
+    """
+    config = read_json(folder / "config.json")
+    if config.get("model_type") != "chatglm":
+        return ""
+    if is_ranked(config.get("padded_vocab_size")):
+        return "glm4"
+    names = (str(config.get("_name_or_path")), folder.name)
+    files = (_read_if_there(folder / name) for name in ("tokenizer_config.json", "tokenization_chatglm.py"))
+    roles = any("<|observation|>" in text for text in files if text)
+    return "chatglm3" if roles or any("chatglm3" in name.lower() for name in names) else "chatglm2"
 
 
 @lru_cache(maxsize=4)

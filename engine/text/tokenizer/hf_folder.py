@@ -8,13 +8,13 @@ ranks), tekken.json, vocab.json with merges.txt, vocab.txt (WordPiece), a `*.tik
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.text.template.mistral import versioned_vocabulary
-from engine.text.template.source import folder_template, read_json
+from engine.text.template.source import chat_glm, folder_template, read_json
 from engine.text.tokenizer.definition import added_token
 from engine.text.tokenizer.definition_check import MOST_IDS, check_definition, expected_form
 from engine.text.tokenizer.longest_match import TURN_END, longest_match_json, world_tokens
@@ -44,7 +44,7 @@ class _Found:
     add_bos: bool = False
     charsmap: bytes = b""
     stops: tuple[int, ...] = ()
-    """The tokens that end a turn though they are no control tokens."""
+    """Tokens that end a turn, whatever the template says."""
 
 
 def facts_from_folder(folder: Path) -> TokenizerFacts:
@@ -86,11 +86,11 @@ def _find(folder: Path) -> _Found:
         return _sentencepiece(versioned[0], once=True)
     model = folder / "tokenizer.model"
     if model.is_file():
-        return (
-            _ranks(tiktoken_json(model, folder))
-            if is_tiktoken(model)
-            else _sentencepiece(model, _says_once(folder))
-        )
+        if is_tiktoken(model):
+            return _ranks(tiktoken_json(model, folder))
+        found = _sentencepiece(model, _says_once(folder))
+        glm = chat_glm(folder)
+        return _chat_glm(found, roles=glm == "chatglm3") if glm else found
     if (folder / "tekken.json").is_file():
         definition = tekken_json(folder / "tekken.json")
         special = {entry["id"]: entry["content"] for entry in definition["added_tokens"]}
@@ -177,8 +177,9 @@ def _ranks(definition: dict[str, Any]) -> _Found:
     begin = "<|begin_of_text|>" if "<|begin_of_text|>" in special.values() else None
     named = {"bos_token": begin, "eos_token": "<|end_of_text|>"} if begin else {"eos_token": "<|endoftext|>"}
     return _Found(
-        definition, {name: text for name, text in named.items() if text}, special, add_bos=begin is not None
-    )
+        definition, {name: text for name, text in named.items() if text}, special, add_bos=begin is not None,
+        stops=_next_turns(special),
+    )  # fmt: skip
 
 
 def _by_name(vocab: Mapping[str, Any]) -> dict[str, str]:
@@ -219,6 +220,26 @@ def _sentencepiece(path: Path, once: bool) -> _Found:
         if kind in (2, 3) and text
     }
     return _Found(definition, named, special, add_bos="bos_token" in named, charsmap=model.charsmap)
+
+
+def _chat_glm(found: _Found, roles: bool) -> _Found:
+    """With the control tokens that the class of ChatGLM's tokenizer numbers after those of the file, which
+    begins no text with `<s>`.
+    """
+    model = found.definition["model"]
+    names = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop"]
+    names += ["<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"] if roles else []
+    control = dict(enumerate(names, len(model["vocab"])))
+    added = [added_token(i, text, special=True) for i, text in control.items()]
+    definition = {**found.definition, "added_tokens": [*found.definition["added_tokens"], *added]}
+    special = {**found.special, **control}
+    return replace(found, definition=definition, special=special, add_bos=False, stops=_next_turns(control))
+
+
+def _next_turns(special: Mapping[int, str]) -> tuple[int, ...]:
+    """The tokens of roles that end a reply of ChatGLM3 and GLM-4, whose turns have no token for their end."""
+    found = tuple(i for i, text in special.items() if text in ("<|user|>", "<|observation|>"))
+    return found if len(found) == 2 else ()
 
 
 def _add_configured(folder: Path, definition: dict[str, Any]) -> None:

@@ -51,6 +51,11 @@ _LLAMA3 = (
     "<|finetune_right_pad_id|>", "<|step_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>",
     "<|eot_id|>", "<|python_tag|>", *(f"<|reserved_special_token_{i}|>" for i in range(2, 247)),
 )  # fmt: skip
+_GLM4 = (
+    "<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>",
+    "<|assistant|>", "<|observation|>", "<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>",
+    "<|end_of_video|>",
+)  # fmt: skip
 
 
 def merges_json(folder: Path) -> dict[str, Any]:
@@ -130,7 +135,7 @@ def tiktoken_json(path: Path, folder: Path) -> dict[str, Any]:
         raise BadCheckpoint(
             _("{path} holds no tokens, or impossible ranks; download the file again.", path=path.name)
         )
-    named = {"qwen": _QWEN, "llama": _LLAMA3}.get(_model_type(folder), ())
+    named = {"qwen": _QWEN, "llama": _LLAMA3, "chatglm": _GLM4}.get(_model_type(folder), ())
     rule = replace(_rule(folder, path.name), ignore_merges=True)
     return _ranked(ranks, dict(enumerate(named, max(ranks) + 1)), rule)
 

@@ -17,6 +17,7 @@ SMALL: dict[str, Any] = {
 MIMO, STEP, LAGUNA = "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM", "LagunaForCausalLM"
 MINIMAX = "MiniMaxM1ForCausalLM"
 LING = "BailingMoeV3ForCausalLM"
+CHAT_GLM = "ChatGLMModel"
 V4, GLM = "DeepseekV4ForCausalLM", "Glm5NextForConditionalGeneration"
 REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
     "much shorter values": (MIMO, {"v_head_dim": 7}, UnsupportedModel, "differ in length"),
@@ -89,6 +90,21 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
     ),
     "parts of blocks": (
         GLM, {"index_topk": 10, "layer_types": ["full_attention"] * 3}, UnsupportedModel, "index_topk to 10"
+    ),
+    "ChatGLM-6B": (CHAT_GLM, {"position_encoding_2d": True}, UnsupportedModel, "encoding_2d to True"),
+    "the makers' own 4-bit weights": (
+        CHAT_GLM, {"multi_query_attention": True, "quantization_bit": 4}, UnsupportedModel, "bit to 4"
+    ),
+    "a tuned prefix": (
+        CHAT_GLM, {"multi_query_attention": True, "pre_seq_len": 128}, UnsupportedModel, "len to 128"
+    ),
+    "grouped rows": (CHAT_GLM, {"kv_channels": 16}, UnsupportedModel, "multi_query_attention to False"),
+    "layers as a text": (
+        CHAT_GLM, {"multi_query_attention": True, "num_layers": "3"}, BadCheckpoint,
+        "num_hidden_layers is '3'",
+    ),
+    "no ratio of bases": (
+        CHAT_GLM, {"multi_query_attention": True, "rope_ratio": 0}, BadCheckpoint, "rope_ratio is 0"
     ),
     "decays that grow": (GLM, {"linear_lower_bound": 1.0}, UnsupportedModel, "linear_lower_bound to 1.0"),
 }  # fmt: skip

@@ -68,6 +68,7 @@ TEXT: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("RForConditionalGeneration", "Qwen 3", IN_TEXT, "language_model.", {}),
     ("MantisForConditionalGeneration", "Llama", IN_TEXT, "language_model.", {}),
     ("TarsierForConditionalGeneration", QWEN_2, IN_TEXT, "language_model.", {}),
+    ("ChatGLMForConditionalGeneration", "ChatGLM2, 3", "", "", {}),
     ("MiMoForCausalLM", QWEN_2, "", "", {}),
     ("MiMoV2ForCausalLM", "MiMo-V2-Flash", "", "", {}),
     ("ExaoneMoEForCausalLM", "K-EXAONE", "", "", {}),

@@ -103,6 +103,32 @@ def orion(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return config | own | {"rms_norm_eps": config["layer_norm_eps"]}, tensors
 
 
+def chatglm(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """ChatGLM from GLM-4 as transformers has it."""
+    own = {
+        "architectures": ["ChatGLMModel"], "model_type": "chatglm", "add_bias_linear": False,
+        "add_qkv_bias": True, "apply_residual_connection_post_layernorm": False, "rmsnorm": True,
+        "multi_query_attention": True, "post_layer_norm": True, "quantization_bit": 0, "pre_seq_len": None,
+        "num_layers": config["num_hidden_layers"], "ffn_hidden_size": config["intermediate_size"],
+        "multi_query_group_num": config["num_key_value_heads"], "kv_channels": config["head_dim"],
+        "layernorm_epsilon": config["rms_norm_eps"], "padded_vocab_size": config["vocab_size"],
+        "seq_length": config["max_position_embeddings"], "rope_ratio": config[ROPE]["rope_theta"] / 1e4,
+    }  # fmt: skip
+    names = {
+        "model.embed_tokens": "transformer.embedding.word_embeddings", "lm_head": "transformer.output_layer",
+        "model.norm": "transformer.encoder.final_layernorm", "model.layers": "transformer.encoder.layers",
+        "self_attn.o_proj": "self_attention.dense", "mlp.gate_up_proj": "mlp.dense_h_to_4h",
+        "mlp.down_proj": "mlp.dense_4h_to_h",
+    }  # fmt: skip
+    out: Tensors = {"transformer.rotary_pos_emb.inv_freq": np.zeros(4, np.float32)}
+    for name, values in fused(tensors, "self_attention.query_key_value").items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        out[name] = values
+    kept = ("hidden_size", "num_attention_heads", "tie_word_embeddings", "eos_token_id")
+    return {key: config[key] for key in kept} | own, out
+
+
 ALL_HEADS = {**SMALL, "num_key_value_heads": 4, ROPE: PLAIN}
 FAMILIES_OF_2023_CASES = (
     Case(
@@ -121,5 +147,9 @@ FAMILIES_OF_2023_CASES = (
         "Orion", "Llama with layer norms", "stablelm",
         {**SMALL, ROPE: {**PLAIN, "partial_rotary_factor": 1.0}, "layer_norm_eps": 1e-5}, GgufForm("orion"),
         publish=orion,
+    ),
+    Case(
+        "ChatGLM2, 3", "GLM-4 under names of its own", "glm",
+        {**SMALL, "head_dim": 16, ROPE: {**PLAIN, "partial_rotary_factor": 0.5}}, publish=chatglm,
     ),
 )  # fmt: skip

@@ -181,6 +181,9 @@ FORMATS = {
     "granite": ["<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"],
     "deepseek": ["<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"],
     "phi": ["<|user|>", "<|assistant|>", "<|end|>"],
+    "glm4": ["[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|observation|>"],
+    "chatglm3": ["[gMASK]", "sop", "<|user|>", "<|assistant|>", "<|observation|>"],
+    "chatglm2": ["[gMASK]", "sop"],
     "roles": ["<|user|>", "<|assistant|>"],
     "mistral": ["[INST]", "[/INST]", "</s>"],
     "plain": ["<|endoftext|>"],
@@ -198,9 +201,11 @@ def test_a_model_without_a_template_speaks_the_format_of_its_tokens(name: str) -
         Message("user", "More"),
     ]
     text = template.render(turns)
-    places = [text.index(word) for word in ("<s>", "Sys", "Ask", "Tell", "More")]
+    begin = "[gMASK]" if "[gMASK]" in FORMATS[name] else "<s>"
+    places = [text.index(word) for word in (begin, "Sys", "Ask", "Tell", "More")]
     assert places == sorted(places)
-    assert all(token in text for token in FORMATS[name] if name != "plain")
+    unwritten = ("<|endoftext|>", "<|observation|>")
+    assert all(token in text for token in FORMATS[name] if token not in unwritten)
     open_end = template.render(turns[:3], continue_last=True)
     assert open_end.endswith("Tell")
     assert text.startswith(open_end)
