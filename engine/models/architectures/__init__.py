@@ -87,6 +87,7 @@ from engine.models.architectures.llama4 import LLAMA_4
 from engine.models.architectures.longcat import LONG_CAT
 from engine.models.architectures.mamba import JAMBA, MAMBA
 from engine.models.architectures.mamba2 import BAMBA, MAMBA_2
+from engine.models.architectures.maple import MAPLE
 from engine.models.architectures.mimo_v2 import MIMO_V2_FLASH
 from engine.models.architectures.minicpm import MINICPM
 from engine.models.architectures.minicpm3 import MINICPM_3
@@ -172,7 +173,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,
     RWKV_6, RWKV_6_CONVERTED, RWKV_4, X_LSTM, DOGE, ZAYA, BEAM, NANBEIGE, OURO, SARVAM,
-    SPARK_X_2_5, MOLMO, CHAT_GLM,
+    SPARK_X_2_5, MOLMO, CHAT_GLM, MAPLE,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip
