@@ -46,11 +46,10 @@ def architectures() -> str:
     mixed = [name.removesuffix(_MIXTURE) for name in named if name.endswith(_MIXTURE)]
     plain = _families(name for name in named if not name.endswith(_MIXTURE))
     return _wrapped(
-        f"Compared with `transformers`: {'; '.join(plain)}; MoE of "
+        f"Tested with `transformers`: {'; '.join(plain)}; MoE of "
         f"{', '.join(_families(mixed))}. "
         "With llama.cpp: RWKV-6, 7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
-        "PLaMo, 2, 3, PLM, OpenELM, Nanbeige 4.2, Ouro, Spark X2.5. "
-        "With the makers' code: Maple. "
+        "PLaMo, 2, 3, PLM, OpenELM, Nanbeige 4.2, Ouro, Spark X2.5, Maple. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
         "Vision models: text alone."
     )

@@ -29,6 +29,7 @@ from engine.models.architectures.bloom import BLOOM
 from engine.models.architectures.chameleon import CHAMELEON
 from engine.models.architectures.chatglm import CHAT_GLM
 from engine.models.architectures.codeshell import CODE_SHELL
+from engine.models.architectures.cogvlm import COG_VLM
 from engine.models.architectures.cohere import COHERE
 from engine.models.architectures.cohere2_moe import COHERE_2_MIXTURE
 from engine.models.architectures.cohere_compass import COHERE_COMPASS
@@ -173,7 +174,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,
     RWKV_6, RWKV_6_CONVERTED, RWKV_4, X_LSTM, DOGE, ZAYA, BEAM, NANBEIGE, OURO, SARVAM,
-    SPARK_X_2_5, MOLMO, CHAT_GLM, MAPLE,
+    SPARK_X_2_5, MOLMO, CHAT_GLM, MAPLE, COG_VLM,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

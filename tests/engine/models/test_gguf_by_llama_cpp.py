@@ -46,6 +46,7 @@ def by_llama_cpp(path: Path, tokens: list[int]) -> Floats:
         "Step 3.5 Flash",
         "Ling 3",
         "MiniMax-01, one factor",
+        "CogVLM",
     ],
 )
 def test_logits(name: str, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ROPE, SMALL, ids
 from tests.engine.models.gguf_form import GgufForm, write_gguf
 from tests.engine.models.oracle import load, logits
+from tests.engine.models.test_gguf_by_llama_cpp import by_llama_cpp
 from tests.tiny import write_tokenizer
 
 TOKENS, LAYERS, EXPERTS, USED, DIM = ids(60), 4, 6, 2, 16
@@ -147,6 +148,12 @@ def test_folder_agrees_with_the_makers_forward(tmp_path: Path) -> None:
 
 def test_gguf_file_agrees_with_the_makers_forward(tmp_path: Path) -> None:
     assert_near(logits(load(write_file(tmp_path / "m.gguf")), TOKENS, CUTS), forward(), 1e-4)
+
+
+@pytest.mark.slow
+def test_gguf_file_agrees_with_llama_cpp(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "m.gguf")
+    assert_near(logits(load(path), TOKENS), by_llama_cpp(path, TOKENS), 1e-4)
 
 
 @pytest.mark.parametrize(("stated", "limit"), [(None, 7.0), (3.0, 3.0), ([0.0] * LAYERS, 1e9)])

@@ -129,6 +129,24 @@ def chatglm(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return {key: config[key] for key in kept} | own, out
 
 
+def cogvlm(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """CogVLM from Llama, or CogVLM2, whose heads share keys, with matrices for pictures."""
+    own: Config = {
+        "architectures": ["CogVLMForCausalLM"], "vision_config": {"hidden_size": 7}, "model_type": "cogvlm"
+    }  # fmt: skip
+    if config["num_key_value_heads"] != config["num_attention_heads"]:
+        own["num_multi_query_heads"] = config["num_key_value_heads"]
+    kept = {key: value for key, value in config.items() if key not in (ROPE, "num_key_value_heads")}
+    out: Tensors = {}
+    for name, values in fused(tensors, "self_attn.language_expert_query_key_value").items():
+        name = name.replace("self_attn.o_proj", "self_attn.language_expert_dense")
+        name = name.replace(".mlp.", ".mlp.language_mlp.")
+        out[name] = values
+        if "language_" in name:
+            out[name.replace("language_", "vision_")] = np.full_like(values, 9.0)
+    return kept | own, out
+
+
 ALL_HEADS = {**SMALL, "num_key_value_heads": 4, ROPE: PLAIN}
 FAMILIES_OF_2023_CASES = (
     Case(
@@ -152,4 +170,10 @@ FAMILIES_OF_2023_CASES = (
         "ChatGLM2, 3", "GLM-4 under names of its own", "glm",
         {**SMALL, "head_dim": 16, ROPE: {**PLAIN, "partial_rotary_factor": 0.5}}, publish=chatglm,
     ),
+    Case(
+        "CogVLM", "Llama with one matrix of queries, keys and values", "llama",
+        {**ALL_HEADS, ROPE: {**PLAIN, "rope_theta": 1e4}}, GgufForm("cogvlm"),
+        publish=cogvlm,
+    ),
+    Case("CogVLM", "", "llama", {**SMALL, ROPE: {**PLAIN, "rope_theta": 5e5}}, variant="2", publish=cogvlm),
 )  # fmt: skip
