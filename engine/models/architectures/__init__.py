@@ -146,6 +146,7 @@ from engine.models.architectures.spark import SPARK_X_2_5
 from engine.models.architectures.stablelm import STABLELM
 from engine.models.architectures.starcoder2 import STARCODER2
 from engine.models.architectures.step3_5 import STEP_3_5
+from engine.models.architectures.talkie import TALKIE
 from engine.models.architectures.xlstm import X_LSTM
 from engine.models.architectures.zamba import ZAMBA, ZAMBA_2
 from engine.models.architectures.zaya import ZAYA
@@ -174,7 +175,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,
     RWKV_6, RWKV_6_CONVERTED, RWKV_4, X_LSTM, DOGE, ZAYA, BEAM, NANBEIGE, OURO, SARVAM,
-    SPARK_X_2_5, MOLMO, CHAT_GLM, MAPLE, COG_VLM,
+    SPARK_X_2_5, MOLMO, CHAT_GLM, MAPLE, COG_VLM, TALKIE,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

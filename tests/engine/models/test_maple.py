@@ -94,7 +94,7 @@ def forward(limit: float = 7.0) -> Any:
 
 
 def rotated(x: torch.Tensor) -> torch.Tensor:
-    """The first half of each head, itself in halves, turned by rope."""
+    """The first half of each head, itself in halves, rotated by rope."""
     first, second, rest = x[..., : DIM // 4], x[..., DIM // 4 : DIM // 2], x[..., DIM // 2 :]
     angles = torch.arange(len(TOKENS))[:, None] / 700.0 ** (torch.arange(DIM // 4) / (DIM / 4))
     cos, sin = angles.cos(), angles.sin()

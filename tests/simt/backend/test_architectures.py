@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from engine.backends.cuda.backend import CudaBackend
+from tests.engine.models import test_maple, test_talkie
 from tests.engine.models.architectures import Case, Floats, cached_logits, case_folders, ids
 from tests.engine.models.cases.table import BY_NAME, CASES
 from tests.engine.models.oracle import load, logits
@@ -57,6 +59,15 @@ def test_model(folder: Folder, name: str) -> None:
     found = logits(model, ids(case.length), [1, 7, 8, 21, 22], context=case.length)
     model.close()
     near(found, cached_logits(name), 2 * case.tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [test_maple, test_talkie], ids=["Maple", "Talkie"])
+def test_family_that_transformers_lacks(family: ModuleType, tmp_path: Path) -> None:
+    model = load(family.write_file(tmp_path / "m.gguf"), CudaBackend([FakeDevice()]))
+    found = logits(model, family.TOKENS, [1, 7, 8, 21, 22], context=60)
+    model.close()
+    near(found, family.forward(), 2e-4)
 
 
 @pytest.mark.parametrize("name", ["Llama", "GPT-OSS"])
