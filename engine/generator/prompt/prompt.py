@@ -16,7 +16,7 @@ from engine.generator.prompt.context import OldestFirst, WrittenReplies, reply_r
 from engine.generator.prompt.tool_calls import ToolCalling
 from engine.generator.request import Guidance
 from engine.settings.thinking import AUTO
-from engine.text.template.reasoning import without_thoughts
+from engine.text.template.reasoning import Tag, split_thoughts, without_thoughts
 from engine.text.template.template import ChatTemplate, encode_chat
 from engine.text.template.thinking import Way
 from engine.text.tokenizer.tokenizer import Tokenizer
@@ -47,14 +47,17 @@ class Prompts:
         self._window = OldestFirst(context_length)
         self._written = WrittenReplies(tokenizer)
         channels = tokenizer.channels
-        self._hidden = template.thinking(tokenizer)[1] if channels is None else channels.format.tags
-        self._opened = self._opening() if self._hidden else ""
+        self._tags, control = template.thinking(tokenizer)
+        self._hidden = control if channels is None else channels.format.tags
+        if channels is not None:
+            self._tags = channels.format.tags
         self._count = functools.lru_cache(1 << 12)(lambda text: len(tokenizer.encode(text)))
 
-    def _opening(self) -> str:
+    @functools.cached_property
+    def _opened(self) -> str:
         """What closes the thoughts that prompts leave open at any level of thinking."""
         template = self._template
-        found = (template.opens(self._hidden, level) for level in (AUTO, *template.switch.levels))
+        found = (template.opens(self._tags, level) for level in (AUTO, *template.switch.levels))
         return next((closing for closing in found if closing), "")
 
     def build(self, request: ChatRequest) -> Prompt:
@@ -192,12 +195,15 @@ class Prompts:
     ) -> tuple[str, list[int]]:
         """The text and the ids that messages become with the tools of a request. Raises `BadTemplate`.
 
-        Thoughts between control tokens are left out: written back they would be mere text.
+        Thoughts at the beginning of replies are given apart to a template that repeats some of them. Else
+        those between control tokens are left out: written back they would be mere text.
         """
-        if self._hidden:
-            messages = [
-                self._answer(message) if message.role == "assistant" else message for message in messages
-            ]
+        template = self._template.for_tools if request.tools else self._template
+        parted = messages[:-1] if continue_last else messages
+        messages = [
+            *(self._parted(message, template) for message in parted),
+            *map(self._answer, messages[len(parted) :]),
+        ]
         asked = request.thinking.thinking
         way = Way() if asked == AUTO else self._template.switch.way(asked)
         given = json.loads(request.template_variables) if request.template_variables else {}
@@ -215,8 +221,43 @@ class Prompts:
         begins = self.calling.answer(ids) if add_generation_prompt and tools is None else []
         return text + self._tokenizer.decode(begins), ids + begins
 
+    def _parted(self, message: Message, template: ChatTemplate) -> Message:
+        """A message of the assistant with its thoughts apart, if this template repeats any; other messages as
+        they are.
+        """
+        if message.role != "assistant" or message.reasoning or not self._may_think(message.content):
+            return self._answer(message)
+        called = bool(message.tool_calls)  # which end a thought that has no end
+        thought, text = split_thoughts(message.content, self._tags, self._opened, unclosed=called)
+        if thought and template.repeats_thoughts:
+            return replace(message, content=text, reasoning=thought)
+        if called and self._hidden:
+            return replace(message, content=split_thoughts(message.content, *self._control, unclosed=True)[1])
+        return self._answer(message)
+
+    def _may_think(self, text: str) -> bool:
+        """Whether a reply has a tag of a thought that may be at its beginning."""
+        begins, ends = self._marks
+        return text.lstrip().startswith(begins) or any(end in text for end in ends)
+
+    @functools.cached_property
+    def _marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What thoughts begin with, and what they end with, each once."""
+        begins, ends = (tuple(dict.fromkeys(one)) for one in zip(*self._tags, strict=True))
+        return begins, ends
+
+    @functools.cached_property
+    def _control(self) -> tuple[tuple[Tag, ...], str]:
+        """The tags that are written with control tokens, and what closes the thoughts that prompts leave
+        open, if it is one of these.
+        """
+        return self._hidden, self._opened if any(self._opened == tag[1] for tag in self._hidden) else ""
+
     def _answer(self, message: Message) -> Message:
-        return replace(message, content=without_thoughts(message.content, self._hidden, self._opened))
+        """A message of the assistant without thoughts between control tokens."""
+        if not self._hidden or message.role != "assistant":
+            return message
+        return replace(message, content=without_thoughts(message.content, *self._control))
 
     def _state(self, messages: Sequence[Message], request: ChatRequest) -> list[int]:
         """The prompt up to where the last message, a reply, begins."""

@@ -1,8 +1,8 @@
 """Thinking tags: a list of known ones, and those found in a model's chat template.
 
 Some models write their tags as control tokens. Such tokens are shown as text, because otherwise thoughts
-could not be distinguished from the answer. Thoughts do not go back into the prompt, where their control
-tokens would be plain text.
+could not be distinguished from the answer. Such thoughts do not go back into the prompt as they are, where
+their control tokens would be plain text: a template that repeats thoughts gets them apart from the answer.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from re import Pattern
 import resources
 
 __all__ = [
-    "ANSWER_ENDS", "ANSWER_TAGS", "PLAIN_TAG", "THINKING_TAGS", "Tag", "control_tags", "opened_by", "tags_in",
-    "without_thoughts",
+    "ANSWER_ENDS", "ANSWER_TAGS", "PLAIN_TAG", "THINKING_TAGS", "Tag", "control_tags", "opened_by",
+    "split_thoughts", "tags_in", "without_thoughts",
 ]  # fmt: skip
 
 Tag = tuple[str, str]
@@ -92,12 +92,41 @@ def _is_written(part: str, special: Pattern[str]) -> bool:
     return not rest or rest.isalpha() or rest == part
 
 
+def split_thoughts(
+    text: str, tags: Sequence[Tag], opened: str = "", *, unclosed: bool = False
+) -> tuple[str, str]:
+    """The thoughts at the beginning of `text`, without their tags and with an empty line between two, and the
+    rest.
+
+    `opened` closes a thought that began before the text. With `unclosed`, a thought may go on to the end.
+    """
+    thoughts, rest = list[str](), text
+    if opened and opened in text:
+        thought, _, rest = text.partition(opened)
+        thoughts.append(_inside(thought, tags))
+    while tag := next((tag for tag in tags if rest.lstrip().startswith(tag[0]) and tag[1] in rest), None):
+        thought, _, rest = rest.partition(tag[1])
+        thoughts.append(_inside(thought, tags))
+    if unclosed and any(rest.lstrip().startswith(begin) for begin, _ in tags):
+        thoughts.append(_inside(rest, tags))
+        rest = ""
+    if not thoughts:
+        return "", text
+    return "\n\n".join(filter(None, thoughts)), rest.lstrip("\r\n")
+
+
+def _inside(thought: str, tags: Sequence[Tag]) -> str:
+    """A thought without its opening tag, which some models write twice."""
+    thought = thought.strip()
+    while begin := next((begin for begin, _ in tags if thought.startswith(begin)), ""):
+        thought = thought.removeprefix(begin).lstrip()
+    return thought
+
+
 def without_thoughts(text: str, tags: Sequence[Tag], opened: str = "") -> str:
     """`text` without the closed thoughts at its beginning; unchanged if it consists only of thoughts.
 
     `opened` closes a thought that began before the text.
     """
-    rest = text.partition(opened)[2] if opened and opened in text else text
-    while tag := next((tag for tag in tags if rest.lstrip().startswith(tag[0]) and tag[1] in rest), None):
-        rest = rest.partition(tag[1])[2]
-    return rest.lstrip("\n") if rest.strip() and rest != text else text
+    rest = split_thoughts(text, tags, opened)[1]
+    return rest if rest.strip() else text

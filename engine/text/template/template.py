@@ -30,13 +30,23 @@ from engine.text.template.source import (
     gguf_tool_template,
 )
 from engine.text.template.thinking import ThinkingSwitch, Way, find_switch
-from engine.text.template.turns import Turn, as_turn, attempts, in_parts, open_end, plain_schemas, tagged
+from engine.text.template.turns import (
+    REASONING,
+    Turn,
+    as_turn,
+    attempts,
+    in_parts,
+    open_end,
+    plain_schemas,
+    tagged,
+    thought_in_parts,
+)
 from engine.text.tokenizer import aside
 from engine.text.tokenizer.hf_folder import special_tokens
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _
 
-_PROBE = "qprobe"
+_PROBE, _PROBE_CALL = "qprobe", "call00001"
 
 
 class ChatTemplate:
@@ -135,6 +145,31 @@ class ChatTemplate:
         """The tags that a model with this template may think in."""
         return tags_in(self.shown)
 
+    @cached_property
+    def repeats_thoughts(self) -> bool:
+        """Whether prompts have the reasoning that messages carry apart from their text, if only that before a
+        call whose result comes last, or only at some level of thinking.
+        """
+        if not any(name in self.source for name in REASONING):
+            return False
+        asked = {"role": "user", "content": "Hello"}
+        thought = {"role": "assistant", "content": "Hello", "reasoning_content": _PROBE}
+        result = {"role": "tool", "name": "f", "tool_call_id": _PROBE_CALL, "content": "1"}
+        chats: list[list[dict[str, Any]]] = [[asked, thought]]
+        for arguments in ({"a": "b"}, '{"a": "b"}'):
+            call = {"id": _PROBE_CALL, "type": "function", "function": {"name": "f", "arguments": arguments}}
+            chats.append([asked, {**thought, "content": "", "tool_calls": [call]}, result])
+        for way in (Way(), *self.switch.ways.values()):
+            for turns in chats:
+                try:
+                    if _PROBE in self.render(turns, variables=way.variables):
+                        return True
+                except TemplateOverLimit:  # the others would cost as much again
+                    return False
+                except BadTemplate:
+                    continue
+        return False
+
     @property
     def switch(self) -> ThinkingSwitch:
         """How the template is told how much the model thinks. Found out when it is first needed."""
@@ -172,7 +207,7 @@ class ChatTemplate:
     def _over(self, source: str) -> ChatTemplate:
         """This template with another source, for another thread."""
         other = copy(self)
-        for kept in ("twin", "for_tools", "shown", "_takes_parts"):
+        for kept in ("twin", "for_tools", "shown", "repeats_thoughts", "_takes_parts", "_takes_thoughts"):
             other.__dict__.pop(kept, None)
         other.source, other._tool_source, other._switch = source, "", None
         other._environment = BoundedEnvironment()
@@ -210,6 +245,8 @@ class ChatTemplate:
         turns = [as_turn(message) for message in messages]
         if self._takes_parts:
             turns = [in_parts(turn) for turn in turns]
+        elif any("reasoning_content" in turn for turn in turns) and self._takes_thoughts:
+            turns = [thought_in_parts(turn) for turn in turns]
         failure: BadTemplate | None = None
         for attempt in attempts(turns):
             for offered in ways:
@@ -257,6 +294,21 @@ class ChatTemplate:
                 return False
 
         return "text" in self.source and not shows(_PROBE) and shows([{"type": "text", "text": _PROBE}])
+
+    @cached_property
+    def _takes_thoughts(self) -> bool:
+        """Whether the template shows the reasoning of a message only as a part of a list."""
+        asked, text = {"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hello"}
+        given = {"tools": None, "documents": None}
+
+        def shows(turn: Mapping[str, Any]) -> bool:
+            try:
+                return _PROBE in self._render([asked, {**turn}], False, False, given)
+            except BadTemplate:
+                return False
+
+        apart = as_turn({**text, "reasoning_content": _PROBE})
+        return "'thinking'" in self.source and not shows(apart) and shows(thought_in_parts(apart))
 
 
 def _further(tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:

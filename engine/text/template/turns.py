@@ -9,10 +9,13 @@ from engine.core import Message
 from engine.errors import BadTemplate
 from engine.words import _
 
-__all__ = ["Turn", "as_turn", "attempts", "fold_system", "in_parts", "open_end", "plain_schemas", "tagged"]
+__all__ = [
+    "REASONING", "Turn", "as_turn", "attempts", "fold_system", "in_parts", "open_end", "plain_schemas",
+    "tagged", "thought_in_parts",
+]  # fmt: skip
 
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
-_REASONING = ("reasoning_content", "thinking", "reasoning")
+REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names under which a message may carry the reasoning of its reply; the first one present counts."""
 
 Turn = Message | Mapping[str, Any]
@@ -26,18 +29,29 @@ def as_turn(message: Turn) -> dict[str, Any]:
     `reasoning`.
     """
     if isinstance(message, Message):
-        return {"role": message.role, "content": message.content}
-    turn = dict(message)
-    reasoning = next((turn[name] for name in _REASONING if turn.get(name) is not None), None)
+        turn: dict[str, Any] = {"role": message.role, "content": message.content}
+        reasoning = message.reasoning or None
+    else:
+        turn = dict(message)
+        reasoning = next((turn[name] for name in REASONING if turn.get(name) is not None), None)
     if reasoning is None:
         return turn
-    return {"thinking": reasoning, "reasoning": reasoning, **turn, "reasoning_content": reasoning}
+    return {**dict.fromkeys(REASONING, reasoning), **turn, "reasoning_content": reasoning}
 
 
 def in_parts(turn: Mapping[str, Any]) -> dict[str, Any]:
     """A message whose text is a part of a list."""
     content = turn.get("content")
     return {**turn, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else {**turn}
+
+
+def thought_in_parts(turn: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose reasoning, if it has any, is a part of a list before its text, as Mistral's are."""
+    content, reasoning = turn.get("content"), turn.get("reasoning_content")
+    if not isinstance(reasoning, str) or not isinstance(content, str):
+        return dict(turn)
+    text = [{"type": "text", "text": content}] if content else []
+    return {**turn, "content": [{"type": "thinking", "thinking": reasoning}, *text]}
 
 
 def tagged(turn: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

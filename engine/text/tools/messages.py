@@ -28,8 +28,8 @@ _ID_LENGTH = 9
 
 
 def has_tools(messages: Sequence[Message]) -> bool:
-    """Whether any message calls tools, or answers a call, or has reasoning of its own."""
-    return any(message.tool_calls or message.tool_call_id or message.reasoning for message in messages)
+    """Whether any message calls tools, or answers a call."""
+    return any(message.tool_calls or message.tool_call_id for message in messages)
 
 
 def offered_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:

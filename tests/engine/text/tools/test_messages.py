@@ -105,7 +105,7 @@ def test_what_has_to_do_with_tools() -> None:
     assert not has_tools(MESSAGES[:1])
     assert all(has_tools(MESSAGES[at : at + 1]) for at in (1, 2))
     assert not has_tools([Message("tool", "12")])
-    assert has_tools([Message("assistant", "a", reasoning="because")])
+    assert not has_tools([Message("assistant", "a", reasoning="because")])
     parameters = offered_tools([Tool("clock")])[0]["function"]["parameters"]
     assert parameters == {"type": "object", "properties": {}}
 
