@@ -49,7 +49,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         options, console, replace(read_settings(CacheSettings, options), context_length=size)
     ) as chat:
         tokenizer, cache = chat.tokenizer, chat.generator.cache
-        bos = tokenizer.bos_token_id if tokenizer.add_bos else None
+        begin = tokenizer.encode("", add_bos=tokenizer.add_bos)
         ids = tokenizer.encode(text, add_bos=tokenizer.add_bos)
         windows = len(ids) // size
         if not windows:
@@ -65,8 +65,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         total, count = 0.0, 0
         for index in range(windows):
             window = ids[index * size : (index + 1) * size]
-            if bos is not None:
-                window[0] = bos
+            window[: len(begin)] = begin
             total += negative_log_likelihood(cache, window)
             count += size - size // 2 - 1
             console.progress(

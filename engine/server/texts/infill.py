@@ -71,7 +71,7 @@ def infill_ids(tokenizer: Tokenizer, gap: Infill, room: int) -> list[int]:
     prefix = prefix[max(0, len(prefix) - (room - len(suffix))) :]
     files = _files(tokenizer, gap.files) if gap.files else []
     files = files[max(0, len(files) - (room - len(prefix) - len(suffix))) :]
-    begin = [tokenizer.bos_token_id] if tokenizer.add_bos and tokenizer.bos_token_id is not None else []
+    begin = tokenizer.encode("", add_bos=tokenizer.add_bos)
     if marks is None:
         return [*begin, *files, swapped[0], *suffix, swapped[1], *prefix]  # type: ignore[list-item]
     before, after, middle = marks

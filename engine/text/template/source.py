@@ -12,6 +12,7 @@ from typing import Any
 from engine.errors import BadCheckpoint
 from engine.text.template.fallback import fallback_source
 from engine.text.template.mistral import mistral_source, tekken_template, versioned_vocabulary
+from engine.text.tokenizer.rank_list import is_tiktoken
 from engine.words import _
 
 _DEFAULT, _TOOL_USE = "default", "tool_use"
@@ -119,9 +120,7 @@ def is_meta_llama(folder: Path) -> bool:
 
 
 def is_ranked(vocabulary: object) -> bool:
-    """Whether one of Llama's or ChatGLM's vocabularies is a list of ranks, as from Llama 3 and GLM-4 on: by
-    its size.
-    """
+    """Whether one of Llama's vocabularies is a list of ranks, as from Llama 3 on: by its size."""
     return isinstance(vocabulary, int) and vocabulary > 100_000
 
 
@@ -132,10 +131,10 @@ def chat_glm(folder: Path) -> str:
     Of the last two, only ChatGLM3 has tokens for roles. Its first folders say so in nothing but the code of
     the tokenizer, which is searched, not run, and in the model's name.
     """
-    config = read_json(folder / "config.json")
-    if config.get("model_type") != "chatglm":
+    config, model = read_json(folder / "config.json"), folder / "tokenizer.model"
+    if config.get("model_type") != "chatglm" or not model.is_file():
         return ""
-    if is_ranked(config.get("padded_vocab_size")):
+    if is_tiktoken(model):
         return "glm4"
     names = (str(config.get("_name_or_path")), folder.name)
     files = (_read_if_there(folder / name) for name in ("tokenizer_config.json", "tokenization_chatglm.py"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from engine.text.template.source import chat_glm, folder_template, read_json
 from engine.text.tokenizer.definition import added_token
 from engine.text.tokenizer.definition_check import MOST_IDS, check_definition, expected_form
 from engine.text.tokenizer.longest_match import TURN_END, longest_match_json, world_tokens
-from engine.text.tokenizer.rank_files import is_tiktoken, merges_json, read_bytes, tekken_json, tiktoken_json
+from engine.text.tokenizer.rank_files import merges_json, read_bytes, tekken_json, tiktoken_json
+from engine.text.tokenizer.rank_list import is_tiktoken
 from engine.text.tokenizer.sentencepiece import Pieces, sentencepiece_json
 from engine.text.tokenizer.sentencepiece_proto import parse_sentencepiece
 from engine.text.tokenizer.vocabulary import (
@@ -45,6 +47,8 @@ class _Found:
     charsmap: bytes = b""
     stops: tuple[int, ...] = ()
     """Tokens that end a turn, whatever the template says."""
+    begin: tuple[int, ...] = ()
+    """Several tokens that any text begins with, in place of a BOS token."""
 
 
 def facts_from_folder(folder: Path) -> TokenizerFacts:
@@ -64,17 +68,19 @@ def _facts(folder: Path) -> TokenizerFacts:
     ids = _ids(definition)
     special = {**found.special, **_special(folder, definition, ids, named)}
     processor = definition.pop("post_processor", None)
-    first = _first_added(processor)
+    added = _added_before(processor)
+    first = added[0] if added else None
     begin = named.get("bos_token") or (first if first in (named.get("cls_token"), "[CLS]") else None)
     bos, eos = ids.get(begin or ""), ids.get(named.get("eos_token", ""))
+    several = found.begin or (() if begin else tuple(ids[text] for text in added if text in ids))
     explicit = read_json(folder / "tokenizer_config.json").get("add_bos_token")
-    implied = found.add_bos or first == begin
+    implied = found.add_bos or first == begin or bool(several)
     add_bos = bool(explicit) if explicit is not None else implied
     ends = [i for i in _generation_ends(folder) if 0 <= i < MOST_IDS]
     stops = unique([*ends, eos, *found.stops, *end_of_turn_ids(special, folder_template(folder))])
     return TokenizerFacts(
-        definition, special, bos, eos, add_bos and bos is not None, stops, found.charsmap,
-        end_id=ids.get(_last_added(processor) or ""),
+        definition, special, bos, eos, add_bos and (bos is not None or bool(several)), stops, found.charsmap,
+        end_id=ids.get(_last_added(processor) or ""), begin_ids=several,
     )  # fmt: skip
 
 
@@ -178,7 +184,7 @@ def _ranks(definition: dict[str, Any]) -> _Found:
     named = {"bos_token": begin, "eos_token": "<|end_of_text|>"} if begin else {"eos_token": "<|endoftext|>"}
     return _Found(
         definition, {name: text for name, text in named.items() if text}, special, add_bos=begin is not None,
-        stops=_next_turns(special),
+        stops=_next_turns(special), begin=_mask_and_start(special),
     )  # fmt: skip
 
 
@@ -223,8 +229,8 @@ def _sentencepiece(path: Path, once: bool) -> _Found:
 
 
 def _chat_glm(found: _Found, roles: bool) -> _Found:
-    """With the control tokens that the class of ChatGLM's tokenizer numbers after those of the file, which
-    begins no text with `<s>`.
+    """With the control tokens that the class of ChatGLM's tokenizer numbers after those of the file, two of
+    which begin a text instead of `<s>`.
     """
     model = found.definition["model"]
     names = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop"]
@@ -233,7 +239,16 @@ def _chat_glm(found: _Found, roles: bool) -> _Found:
     added = [added_token(i, text, special=True) for i, text in control.items()]
     definition = {**found.definition, "added_tokens": [*found.definition["added_tokens"], *added]}
     special = {**found.special, **control}
-    return replace(found, definition=definition, special=special, add_bos=False, stops=_next_turns(control))
+    return replace(
+        found, definition=definition, special=special, add_bos=False, stops=_next_turns(control),
+        begin=_mask_and_start(control),
+    )  # fmt: skip
+
+
+def _mask_and_start(special: Mapping[int, str]) -> tuple[int, ...]:
+    """The tokens that begin every text of ChatGLM2, ChatGLM3 and GLM-4."""
+    found = tuple(i for i, text in special.items() if text in ("[gMASK]", "sop", "<sop>"))
+    return found if len(found) == 2 else ()
 
 
 def _next_turns(special: Mapping[int, str]) -> tuple[int, ...]:
@@ -322,18 +337,16 @@ def _named_entry(entry: Any) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("content"), str)
 
 
-def _first_added(processor: Any) -> str | None:
-    """The text of the token that a "post_processor" puts at the beginning of a text."""
+def _added_before(processor: Any) -> list[str]:
+    """The texts of the tokens that a "post_processor" puts at the beginning of a text."""
     if not isinstance(processor, dict):
-        return None
+        return []
     if processor.get("type") == "Sequence":
-        return next((text for text in map(_first_added, processor.get("processors", [])) if text), None)
+        return next((texts for texts in map(_added_before, processor.get("processors", [])) if texts), [])
     if processor.get("type") == "TemplateProcessing":
-        first = (processor.get("single") or [{}])[0].get("SpecialToken")
-        return str(first["id"]) if first else None
-    if processor.get("cls"):
-        return str(processor["cls"][0])
-    return None
+        before = takewhile(lambda part: part.get("SpecialToken"), processor.get("single") or ())
+        return [str(part["SpecialToken"]["id"]) for part in before]
+    return [str(processor["cls"][0])] if processor.get("cls") else []
 
 
 def _last_added(processor: Any) -> str | None:

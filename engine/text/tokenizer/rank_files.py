@@ -25,7 +25,6 @@ from engine.words import _
 
 SIZE_LIMIT = 64 << 20
 """The largest file that is read, in bytes; the largest known has 20 MB (tekken.json)."""
-_LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s*")
 _RULES = (
     (r"qwen3_5|qwen3_next|qwen35", "qwen35"),
     (r"qwen", "qwen2"),
@@ -138,12 +137,6 @@ def tiktoken_json(path: Path, folder: Path) -> dict[str, Any]:
     named = {"qwen": _QWEN, "llama": _LLAMA3, "chatglm": _GLM4}.get(_model_type(folder), ())
     rule = replace(_rule(folder, path.name), ignore_merges=True)
     return _ranked(ranks, dict(enumerate(named, max(ranks) + 1)), rule)
-
-
-def is_tiktoken(path: Path) -> bool:
-    """Whether a file begins like a list of ranks."""
-    with path.open("rb") as file:
-        return _LINE.fullmatch(file.readline(4096)) is not None
 
 
 def _ranked(ranks: Mapping[int, bytes], special: Mapping[int, str], rule: Pretokenizer) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from engine.text.tokenizer.vocabulary import (
     byte_level_alphabet,
     hide_specials,
     special_pattern,
+    unique,
 )
 from engine.words import _
 
@@ -41,8 +42,9 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 class Tokenizer:
     """Encodes and decodes with one model's vocabulary of `vocab_size` tokens.
 
-    `add_bos` says whether plain completion starts with `bos_token_id`; a text to embed ends with `end_id`,
-    unless that is None. `special_ids` are the control tokens.
+    `add_bos` says whether plain completion starts with `bos_token_id`, or with several control tokens that
+    take its place; a text to embed ends with `end_id`, unless that is None. `special_ids` are the control
+    tokens.
     `stop_token_ids` end a turn, the model's own EOS first. `strips_leading_space` says that the first space
     of a decoded text belongs to the tokenizer, not to the text. `channels` is set if replies have headers.
     After construction and `hear` the tokenizer never changes, so any thread can use it.
@@ -52,6 +54,7 @@ class Tokenizer:
         self.bos_token_id = facts.bos_token_id
         self.eos_token_id = facts.eos_token_id
         self.add_bos = facts.add_bos
+        self._begin_ids = facts.begin_ids
         self.end_id = facts.end_id
         self.special_ids = frozenset(facts.special)
         self.silent_ids = self.special_ids
@@ -107,11 +110,13 @@ class Tokenizer:
         """Token ids of `text`.
 
         With `special`, the texts of control tokens become these tokens; otherwise they are plain text.
-        `add_bos` prepends the BOS token if there is one and the ids do not begin with it.
+        `add_bos` prepends the BOS token, or what takes its place, if there is one and the ids do not begin
+        with it.
         """
         ids = self.encode_parts(text, {}) if special else self._encode(text)
-        if add_bos and self.bos_token_id is not None and ids[:1] != [self.bos_token_id]:
-            ids.insert(0, self.bos_token_id)
+        begin = self._begin_ids or unique([self.bos_token_id])
+        if add_bos and tuple(ids[: len(begin)]) != begin:
+            ids[:0] = begin
         return ids
 
     def encode_parts(self, text: str, literal: Mapping[int, str]) -> list[int]:

@@ -98,7 +98,7 @@ class TokenizerFacts:
     control token to its text. `stop_ids` end a turn. `charsmap` is SentencePiece's table of character
     replacements, or empty. `end_id` is the token that texts to embed end with. White space before
     (`strips_before`) and after (`strips_after`) the tokens with these texts is dropped where control tokens
-    are recognised.
+    are recognised. `begin_ids` take the place of a BOS token where texts begin with several control tokens.
     """
 
     definition: dict[str, Any]
@@ -111,6 +111,7 @@ class TokenizerFacts:
     strips_before: frozenset[str] = frozenset()
     strips_after: frozenset[str] = frozenset()
     end_id: int | None = None
+    begin_ids: tuple[int, ...] = ()
 
 
 def unique(ids: Iterable[int | None]) -> tuple[int, ...]:

@@ -84,13 +84,15 @@ def test_a_model_without_such_tokens_says_so(served: Served) -> None:
 def words(*known: str) -> Any:
     """A tokenizer whose tokens are characters and some control tokens."""
 
-    def encode(text: str, special: bool = False) -> list[int]:
-        return [1000 + known.index(text)] if special and text in known else [ord(char) for char in text]
+    def encode(text: str, special: bool = False, add_bos: bool = False) -> list[int]:
+        begin = [1] if add_bos else []
+        if special and text in known:
+            return [*begin, 1000 + known.index(text)]
+        return [*begin, *(ord(char) for char in text)]
 
     return SimpleNamespace(
-        encode=encode, piece=lambda id: known[id - 1000] if id >= 1000 else chr(id), add_bos=True,
-        bos_token_id=1,
-    )  # fmt: skip
+        encode=encode, piece=lambda id: known[id - 1000] if id >= 1000 else chr(id), add_bos=True
+    )
 
 
 def test_a_long_gap_is_cut_at_its_far_ends() -> None:

@@ -25,7 +25,7 @@ CHAT = tuple(Message(role, text) for role, text in TURNS)
 
 def sentencepiece_folder(folder: Path, **config: object) -> Path:
     (folder / "tokenizer.model").write_bytes(model_file("llama"))
-    whole = {"model_type": "chatglm", "padded_vocab_size": 65024, **config}
+    whole = {"model_type": "chatglm", "padded_vocab_size": 800, **config}
     (folder / "config.json").write_text(json.dumps(whole), "utf-8")
     return folder
 
@@ -33,7 +33,7 @@ def sentencepiece_folder(folder: Path, **config: object) -> Path:
 def ranked_folder(folder: Path) -> Path:
     lines = (base64.b64encode(word) + b" %d\n" % rank for word, rank in ranks().items())
     (folder / "tokenizer.model").write_bytes(b"".join(lines))
-    (folder / "config.json").write_text('{"model_type": "chatglm", "padded_vocab_size": 151552}', "utf-8")
+    (folder / "config.json").write_text('{"model_type": "chatglm", "padded_vocab_size": 800}', "utf-8")
     return folder
 
 
@@ -41,6 +41,16 @@ def prompt(folder: Path, chat: tuple[Message, ...]) -> tuple[Tokenizer, list[int
     tokenizer = Tokenizer.from_folder(folder)
     template = ChatTemplate.from_folder(folder, tokenizer)
     return tokenizer, encode_chat(tokenizer, template, chat)[1]
+
+
+def begun(tokenizer: Tokenizer) -> list[int]:
+    """What plain text begins with, once."""
+    first = tokenizer.encode("", add_bos=tokenizer.add_bos)
+    whole = tokenizer.encode("a b", add_bos=tokenizer.add_bos)
+    assert whole == [*first, *tokenizer.encode("a b")]
+    again = "".join(map(tokenizer.piece, first))
+    assert tokenizer.encode(again + "a b", special=True, add_bos=tokenizer.add_bos) == whole
+    return first
 
 
 @pytest.mark.parametrize("said", ["by the model's name", "by the code", "by the tokens"])
@@ -66,7 +76,7 @@ def test_chatglm3(said: str, tmp_path: Path) -> None:
     tokenizer, found = prompt(tmp_path, CHAT)
     assert found == [*expected, ids["<|assistant|>"]]
     assert tokenizer.stop_token_ids == (theirs.eos_id(), ids["<|user|>"], ids["<|observation|>"])
-    assert not tokenizer.add_bos
+    assert begun(tokenizer) == [ids["[gMASK]"], ids["sop"]]
     for text in texts(3, 300):
         assert tokenizer.encode(text) == theirs.encode(text)
 
@@ -82,6 +92,7 @@ def test_chatglm2(tmp_path: Path) -> None:
     size = theirs.vocab_size()
     assert found == [size + 1, size + 3, *theirs.encode(text)]
     assert tokenizer.stop_token_ids == (theirs.eos_id(),)
+    assert begun(tokenizer) == [size + 1, size + 3]
     assert tokenizer.encode("<|user|>", special=True) == theirs.encode("<|user|>")
 
 
@@ -96,6 +107,7 @@ def test_glm_4(tmp_path: Path) -> None:
         expected += [ids[f"<|{role}|>"], *(i for word in words for i in by_rank(table, word))]
     assert found == [*expected, ids["<|assistant|>"]]
     assert tokenizer.stop_token_ids == (ids["<|endoftext|>"], ids["<|user|>"], ids["<|observation|>"])
+    assert begun(tokenizer) == [ids["[gMASK]"], ids["<sop>"]]
 
 
 def test_a_template_of_the_folder_counts(tmp_path: Path) -> None:

@@ -371,6 +371,30 @@ def test_ends_of_turns_by_well_known_tokens() -> None:
     assert end_of_turn_ids({1: "<|im_end|>"}, None) == []
 
 
+@pytest.mark.parametrize("said", [None, False, True])
+def test_several_tokens_begin_a_text(said: bool | None, tmp_path: Path) -> None:
+    """As in the folders of GLM-4, which name no BOS token: as transformers encodes."""
+    from transformers import PreTrainedTokenizerFast
+
+    more = {} if said is None else {"add_bos_token": said}
+    folder, marks = byte_level_folder(tmp_path, bos_token=None, **more), SPECIALS[:2]
+    definition = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    parts = [{"SpecialToken": {"id": text, "type_id": 0}} for text in marks]
+    of = {entry["content"]: entry["id"] for entry in definition["added_tokens"]}
+    definition["post_processor"] = {
+        "type": "TemplateProcessing", "single": [*parts, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {text: {"id": text, "ids": [of[text]], "tokens": [text]} for text in marks},
+    }  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_folder(folder)
+    assert tokenizer.add_bos == (said is not False)
+    assert tokenizer.bos_token_id is None
+    assert tokenizer.encode("Hello there", add_bos=True) == theirs.encode("Hello there")
+    assert tokenizer.encode("Hello there") == theirs.encode("Hello there", add_special_tokens=False)
+
+
 def test_ids_that_mean_no_token() -> None:
     for nothing in (-1, 0xFFFFFFFF):
         tokenizer = Tokenizer.from_gguf(byte_level_metadata(**{"tokenizer.ggml.bos_token_id": nothing}))
