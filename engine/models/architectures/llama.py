@@ -25,9 +25,11 @@ EMU_3 = {
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`LlamaForCausalLM`, `MistralForCausalLM`, `MinistralForCausalLM` and `Emu3ForCausalLM`."""
+    """`LlamaForCausalLM`, `LLaMAForCausalLM` of the first conversions, `MistralForCausalLM`,
+    `MinistralForCausalLM` and `Emu3ForCausalLM`.
+    """
     name = hf_architecture(keys.source)
-    if name not in ("LlamaForCausalLM", "Emu3ForCausalLM"):
+    if name not in ("LlamaForCausalLM", "LLaMAForCausalLM", "Emu3ForCausalLM"):
         return mistral_from_hf(keys)
     keys = keys.over(EMU_3) if name == "Emu3ForCausalLM" else keys
     kind = keys.raw("model_type")
@@ -81,7 +83,7 @@ def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
 
 LLAMA = Architecture(
     ("llama",),
-    ("LlamaForCausalLM", "MistralForCausalLM", "MinistralForCausalLM", "Emu3ForCausalLM"),
+    ("LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM", "MinistralForCausalLM", "Emu3ForCausalLM"),
     from_hf,
     from_gguf,
     replace(HF, router="block_sparse_moe.gate"),  # Mixtral's, whose GGUF files name `llama`

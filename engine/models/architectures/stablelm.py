@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_decoder
+from engine.models.headers.decoder import gguf_decoder, hf_decoder, refuse_other
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
@@ -20,7 +20,9 @@ _QUIRKS: dict[str, Any] = {"norm": "layer", "norm_bias": True, "qk_layer_norm": 
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`StableLmForCausalLM`."""
+    """`StableLmForCausalLM`, and `StableLMEpochForCausalLM` of the first folders, under the makers' keys."""
+    refuse_other(keys, "rotary_scaling_factor", 1.0)
+    keys = keys.renamed(layer_norm_eps="norm_eps", partial_rotary_factor="rope_pct")
     shape = hf_decoder(
         keys, bias=keys.flag("use_qkv_bias", False), share=0.25, norm_eps="layer_norm_eps",
         layer_norm_eps=1e-5, max_position_embeddings=4096,
@@ -43,4 +45,6 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
-STABLELM = Architecture(("stablelm",), ("StableLmForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF)
+STABLELM = Architecture(
+    ("stablelm",), ("StableLmForCausalLM", "StableLMEpochForCausalLM"), from_hf, from_gguf, HF_NAMES, GGUF
+)

@@ -69,6 +69,7 @@ TEXT: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("MantisForConditionalGeneration", "Llama", IN_TEXT, "language_model.", {}),
     ("TarsierForConditionalGeneration", QWEN_2, IN_TEXT, "language_model.", {}),
     ("ChatGLMForConditionalGeneration", "ChatGLM2, 3", "", "", {}),
+    ("LLaMAForCausalLM", "Llama", "", "", {"model_type": "llama"}),
     ("MiMoForCausalLM", QWEN_2, "", "", {}),
     ("MiMoV2ForCausalLM", "MiMo-V2-Flash", "", "", {}),
     ("ExaoneMoEForCausalLM", "K-EXAONE", "", "", {}),

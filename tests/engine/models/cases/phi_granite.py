@@ -75,6 +75,18 @@ def cohere_keys(config: Config) -> dict[str, Any]:
     return {"logit_scale": config["logit_scale"], "attention.sliding_window": config.get("sliding_window")}
 
 
+def stablelm_epoch(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
+    """The makers' class and keys."""
+    own = {
+        "architectures": ["StableLMEpochForCausalLM"], "model_type": "stablelm_epoch",
+        "norm_eps": config["layer_norm_eps"], "rotary_scaling_factor": 1.0,
+        "rope_pct": config["rope_parameters"]["partial_rotary_factor"],
+        "rope_theta": config["rope_parameters"]["rope_theta"],
+    }  # fmt: skip
+    gone = ("layer_norm_eps", "rope_parameters", "partial_rotary_factor", "head_dim")
+    return {key: value for key, value in config.items() if key not in gone} | own, tensors
+
+
 def stablelm_tensors(config: Config, tensors: Tensors) -> Tensors:
     """The qk norms of all heads are stacked."""
     out = {name: values for name, values in tensors.items() if ".norms." not in name}
@@ -239,6 +251,10 @@ PHI_GRANITE_CASES = (
          GgufForm("stablelm", change=stablelm_tensors)),
     Case("StableLM 2", "", "stablelm", {**SMALL, "qk_layernorm": True, "use_parallel_residual": True},
          GgufForm("stablelm", change=stablelm_tensors), "12B: norms of heads, parallel halves"),
+    Case("StableLM 2", "", "stablelm",
+    {**SMALL, "layer_norm_eps": 0.02, "rope_parameters":
+         {"rope_type": "default", "rope_theta": 700.0, "partial_rotary_factor": 0.5}},
+         variant="the makers' keys", publish=stablelm_epoch),
     Case("MiniCPM", "scales of depth and width", "granite", {**GRANITE_SETTINGS, "attention_multiplier": 0.25,
     "tie_word_embeddings": True},
          GgufForm("minicpm", interleaved=True, keys=minicpm_keys), publish=as_minicpm),
