@@ -153,8 +153,9 @@ class ToolCalling:
         opened = next((close for begin, close in tags if begun.lstrip().startswith(begin)), before)
         closing = "" if opened in begun else opened
         parser = ToolParser(
-            self.style.form, tools, (), closing, in_thoughts=thoughts, several=request.parallel_tool_calls
-        )
+            self.style.form, tools, (), closing, in_thoughts=thoughts,
+            several=request.parallel_tool_calls, continued=True,
+        )  # fmt: skip
         return self._plan(request, tools, parser, tags, before)
 
     def _plan(

@@ -43,6 +43,10 @@ class Sink(Protocol):
         """Whether a tool has this name."""
         ...
 
+    def may_offer(self, text: str) -> bool:
+        """Whether the name of a tool begins with this text."""
+        ...
+
     def parameters(self, name: str) -> Mapping[str, Any]:
         """The schema of a tool's arguments."""
         ...
@@ -156,8 +160,7 @@ class CallReader:
             yield from self._chars.literal("ull")
             self._at_once(name, "null")
             return
-        if char != '"':
-            raise Malformed
+        self._chars.back(char)
         text = yield from JsonReader(self._chars, _ignored).string()
         self._at_once(name, text)
 
@@ -173,17 +176,32 @@ class CallReader:
         self._sink.begin(name).open(json.dumps(arguments, ensure_ascii=False)[:-1], "}")
 
     def _object(self) -> Reading:
-        """A call as a JSON object, and what closes it."""
+        """A call as a JSON object, or several where one should be, and what closes it."""
+        yield from self._one_object()
+        closing = self._form.call[1].strip()
+        while closing and closing[0] not in ",;" and (yield from self._another_object()):
+            self._sink.end()
+            yield from self._one_object()
+        yield from self._chars.literal(closing)
+
+    def _another_object(self) -> Generator[None, str, bool]:
+        """Whether an object follows, perhaps after a comma or a semicolon."""
+        char = yield from self._chars.after_blanks()
+        after = (yield from self._chars.after_blanks()) if char in ",;" else ""
+        self._chars.back(after or char)
+        if after and after != "{":
+            raise Malformed
+        return "{" in (char, after)
+
+    def _one_object(self) -> Reading:
         yield from self._chars.literal("{")
         if self._form.name_key:
             yield from self._members()
         else:
-            yield from self._chars.literal('"')
             name = yield from JsonReader(self._chars, _ignored).string()
             yield from self._chars.literal(":")
             yield from self._arguments(name)
             yield from self._chars.literal("}")
-        yield from self._chars.literal(self._form.call[1])
 
     def _members(self) -> Reading:
         """The members of a call's object, in any order."""
@@ -192,7 +210,6 @@ class CallReader:
         while (key := (yield from JsonReader(self._chars, _ignored).member(first))) is not None:
             first = False
             if key == form.name_key and not name:
-                yield from self._chars.literal('"')
                 name = yield from JsonReader(self._chars, _ignored).string()
             elif key in (form.arguments_key, "arguments", "parameters") and not (begun or held):
                 if name:
@@ -332,6 +349,8 @@ class CallReader:
     def _python(self) -> Reading:
         """A Python call; its arguments are passed on when it is complete."""
         name = yield from self._name()
+        if not self._sink.offers(name):
+            name = name.removesuffix(".call")  # as Llama 3.1 calls its own tools
         yield from self._chars.literal("(")
         text, open_, quote = "(", [")"], ""
         while open_:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Generator
 
-__all__ = ["BLANKS", "Chars", "JsonReader", "Malformed", "Reading", "quoted"]
+__all__ = ["BLANKS", "QUOTES", "Chars", "JsonReader", "Malformed", "Reading", "quoted"]
 
 Reading = Generator[None, str]
 """Takes one character a time (`send`) and ends when the text that it reads is complete."""
@@ -19,6 +19,8 @@ _ESCAPED = frozenset('"\\/bfnrt')
 _HEX = frozenset("0123456789abcdefABCDEF")
 _BARE = frozenset("+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 BLANKS = " \t\r\n"
+QUOTES = frozenset("\"'")
+"""Around strings; models that think of Python write the second one."""
 _DEEPEST = 100
 
 
@@ -81,6 +83,10 @@ class Chars:
             self.back(char)
         elif char not in (",", end):
             raise Malformed
+        elif char == ",":
+            char = yield from self.after_blanks()
+            if char != end:
+                self.back(char)
         return char != end
 
     def literal(self, text: str) -> Generator[None, str, None]:
@@ -106,7 +112,8 @@ class Chars:
 
 
 class JsonReader:
-    """Reads one JSON value and writes it again, in Python's usual spacing.
+    """Reads one JSON value and writes it again, in Python's usual spacing. The text may have Python's quotes
+    and words, and a comma after the last member or item.
 
     What it has written so far is always the beginning of a JSON text that `close` completes: names and commas
     wait for the value that follows them, numbers until they are complete.
@@ -129,9 +136,9 @@ class JsonReader:
             yield from self._members(prefix)
         elif char == "[":
             yield from self._items(prefix)
-        elif char == '"':
+        elif char in QUOTES:
             self.open(prefix + '"', '"')
-            yield from self._string()
+            yield from self._string(char)
         elif char in _BARE:
             self._write(prefix + (yield from self._word(char)))
         else:
@@ -151,7 +158,6 @@ class JsonReader:
         """
         if not (yield from self._chars.another("}", first=first)):
             return None
-        yield from self._chars.literal('"')
         name = yield from self.string()
         yield from self._chars.literal(":")
         return name
@@ -165,11 +171,14 @@ class JsonReader:
         self.shut()
 
     def string(self) -> Generator[None, str, str]:
-        """The rest of a string after its first quote, decoded."""
+        """A string, decoded. Raises `Malformed`."""
+        quote = yield from self._chars.after_blanks()
+        if quote not in QUOTES:
+            raise Malformed
         parts: list[str] = []
         inner = JsonReader(self._chars, parts.append)
         inner.open('"', '"')
-        yield from inner._string()
+        yield from inner._string(quote)
         return str(json.loads("".join(parts)))
 
     def open(self, text: str, end: str) -> None:
@@ -205,8 +214,9 @@ class JsonReader:
             self.add(held[: len(held) - kept])
             held = held[len(held) - kept :]
 
-    def _string(self) -> Generator[None, str, None]:
-        while (char := (yield from self._chars.next())) != '"':
+    def _string(self, quote: str) -> Generator[None, str, None]:
+        """The rest of a string after its first quote."""
+        while (char := (yield from self._chars.next())) != quote:
             if char != "\\":
                 self.add(char)
                 continue
@@ -220,6 +230,8 @@ class JsonReader:
                 self._write("\\u" + digits)
             elif char in _ESCAPED:
                 self._write("\\" + char)
+            elif char == quote:  # of Python, which JSON does not escape
+                self.add(char)
             else:  # such as \d of a regular expression, written without care
                 self.add("\\" + char)
         self.shut()

@@ -8,8 +8,9 @@ import re
 from collections.abc import Generator
 
 from engine.text.tools.calls import CallReader, Sink
-from engine.text.tools.form import CallForm
+from engine.text.tools.form import KNOWN, CallForm
 from engine.text.tools.json_text import BLANKS, Chars, JsonReader, Malformed, Reading
+from engine.text.tools.named_tags import NamedTagReader
 
 __all__ = ["FIRST_CHARACTERS", "LooseReader"]
 
@@ -17,8 +18,12 @@ FIRST_CHARACTERS = frozenset("{[`<")
 """With one of these, such calls begin."""
 _FENCE = "```"
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-_IN_TAGS = _LETTERS | frozenset(":|/｜▁")
 _CALLING = re.compile(r"tool|function|call|python|action", re.IGNORECASE)
+_CLOSING = re.compile(r"/|end", re.IGNORECASE)
+_MOST_TAGS = 3
+"""The most tags around a call."""
+_PYTHON = CallForm("python")
+_GLM = dict(KNOWN)["<arg_key>"]
 _NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
 _IDS = ("id", "tool_call_id", "call_id", "index")
@@ -26,11 +31,12 @@ _TYPES = ("function", "tool_call", "tool_use")
 _TAG = re.compile(r"<[^<>]*>|\[[^\[\]]*\]|\S")
 
 
-class LooseReader(CallReader):
+class LooseReader(NamedTagReader):
     """Reads calls that are JSON objects with a name and arguments, whatever the form says of what stands
     around them; as in OpenAI's API, `function` may hold both. They may be a list, follow one another, or
-    stand in a code block or in a tag that speaks of calls. Forms of Python calls, and those without a marker,
-    may also have a list of these.
+    stand in a code block or in tags that speak of calls. Forms of Python calls, and those without a marker,
+    may also have a list of these. Tags may themselves name the tool (`NamedTagReader`). After a marker, and
+    in tags, the names may stand before the arguments, which are Python's, JSON or GLM's.
 
     Anything else raises `Malformed` as early as it can be told, so that other JSON is not held back. After a
     `marker` of the form, the tags that end its calls are read, too.
@@ -38,6 +44,7 @@ class LooseReader(CallReader):
 
     def __init__(self, form: CallForm, chars: Chars, sink: Sink, *, marker: bool = False) -> None:
         super().__init__(form, chars, sink)
+        self._certain = marker
         self._bare = marker or not form.marker  # the arguments may be missing
         ends = form.call[1] + form.section[1] if marker else ""
         self._ends = tuple(dict.fromkeys(_TAG.findall(ends)))
@@ -45,26 +52,71 @@ class LooseReader(CallReader):
     def calls(self) -> Reading:
         """All calls, and what belongs to them."""
         char = yield from self._chars.after_blanks()
-        fenced, tagged = char == _FENCE[0], char == "<"
-        if fenced:
+        if fenced := char == _FENCE[0]:
             yield from self._language()
-        elif tagged and not _CALLING.search((yield from self._tag())):
-            raise Malformed
-        if fenced or tagged:
             char = yield from self._chars.after_blanks()
+        tags = 0
+        while char == "<":
+            tag, char = yield from self._tag()
+            if char != ">":
+                yield from self._tagged_calls(tag, char)
+                break
+            if tags == _MOST_TAGS or not _CALLING.search(tag) or "/" in tag:
+                raise Malformed
+            tags, self._certain = tags + 1, True
+            char = yield from self._chars.after_blanks()
+        else:
+            yield from self._written(char)
+        if fenced:
+            yield from self._end((_FENCE,))
+        yield from self.ends()
+
+    def ends(self) -> Reading:
+        """What closes calls, as far as it follows: tags, and braces that are too many."""
+        yield from self._end(("}", *self._ends))
+        yield from self._closing_tags()
+
+    def _written(self, char: str) -> Reading:
+        """Calls that begin with `char`, in no tag of their own."""
         if char == "[":
             char = yield from self._chars.after_blanks()
             self._chars.back(char)
             yield from self._list() if char == "{" else self._python_list()
         elif char == "{":
             yield from self._objects()
+        elif self._certain:
+            yield from self._names(char)
         else:
             raise Malformed
-        if fenced:
-            yield from self._end((_FENCE,))
-        if tagged:
-            yield from self._closing_tag()
-        yield from self._end(self._ends)
+
+    def _names(self, char: str) -> Reading:
+        """Calls that begin with their names: of Python, with a JSON object, or with GLM's tags."""
+        while True:
+            self._chars.back(char)
+            name = yield from self._name()
+            char = yield from self._chars.after_blanks()
+            if not self._sink.offers(name.removesuffix(".call")) or char not in "({<":
+                raise Malformed
+            self._chars.back(char)
+            if char == "{":
+                yield from self._arguments(name)
+            else:
+                self._chars.back(name)
+                yield from CallReader(_PYTHON if char == "(" else _GLM, self._chars, self._sink)._call()
+            self._sink.end()
+            if char == "<":  # with what closes it
+                return
+            read, char = yield from self._past_blanks()
+            if char in ",;":
+                more, char = yield from self._past_blanks()
+                read += more
+            begun = char
+            while self._sink.may_offer(begun) and not self._sink.offers(begun):
+                begun += yield from self._chars.next()
+            if not self._sink.offers(begun):
+                self._chars.back(read + begun)
+                return
+            char = begun
 
     def _language(self) -> Reading:
         """The rest of the line that begins a code block."""
@@ -75,26 +127,31 @@ class LooseReader(CallReader):
             if char not in _LETTERS and char not in BLANKS:
                 raise Malformed
 
-    def _tag(self) -> Generator[None, str, str]:
-        """The rest of a tag."""
-        name = ""
-        while (char := (yield from self._chars.next())) in _IN_TAGS:
-            name += char
-        if char != ">":
-            raise Malformed
-        return name
+    def _tagged_calls(self, tag: str, char: str) -> Reading:
+        """Calls in tags that name the tool, of which the first one has begun."""
+        while True:
+            yield from self.named(tag, char)
+            self._sink.end()
+            read, char = yield from self._past_blanks()
+            if char != "<":
+                self._chars.back(read + char)
+                return
+            tag, char = yield from self._tag()
+            if char == ">" or not tag:
+                self._chars.back(f"{read}<{tag}{char}")
+                return
 
-    def _closing_tag(self) -> Reading:
-        """A tag, if one follows."""
-        blanks, char = yield from self._past_blanks()
-        if char != "<":
-            self._chars.back(blanks + char)
-            return
-        read = char
-        while (char := (yield from self._chars.next())) in _IN_TAGS:
-            read += char
-        if char != ">" or not _CALLING.search(read):
-            self._chars.back(blanks + read + char)
+    def _closing_tags(self) -> Reading:
+        """Tags that close calls, as many as follow."""
+        while True:
+            blanks, char = yield from self._past_blanks()
+            if char != "<":
+                self._chars.back(blanks + char)
+                return
+            tag, char = yield from self._tag()
+            if char != ">" or not _CALLING.search(tag) or not _CLOSING.search(tag):
+                self._chars.back(f"{blanks}<{tag}{char}")
+                return
 
     def _list(self) -> Reading:
         between = ""
@@ -116,7 +173,7 @@ class LooseReader(CallReader):
                 return
 
     def _python_list(self) -> Reading:
-        if self._form.kind != "python" and self._form.marker:
+        if self._form.kind != "python" and self._form.marker and not self._certain:
             raise Malformed
         form = CallForm("python", ("[", "]"), between=", ")
         self._chars.back("[")
@@ -154,7 +211,6 @@ class LooseReader(CallReader):
 
     def _offered(self) -> Generator[None, str, str]:
         """The name of a tool."""
-        yield from self._chars.literal('"')
         name = yield from JsonReader(self._chars, _ignored).string()
         if not self._sink.offers(name):
             raise Malformed

@@ -2,116 +2,18 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from engine.core import CallPiece, Tool
 from engine.text.template.reasoning import Tag
 from engine.text.tools.calls import CallReader
 from engine.text.tools.form import CHANNEL_FORMS, CallForm
-from engine.text.tools.json_text import BLANKS, Chars, JsonReader, Malformed, Reading
+from engine.text.tools.json_text import BLANKS, Chars, Malformed, Reading
 from engine.text.tools.loose import FIRST_CHARACTERS, LooseReader
-from engine.text.tools.values import parameters_of
+from engine.text.tools.sink import CallSink, Piece
+from engine.text.tools.whole import WholeCalls
 
-__all__ = ["CallSink", "Piece", "ToolParser", "new_call_id"]
-
-Piece = str | CallPiece
-"""A piece of a reply: text, or part of a call."""
-
-
-def new_call_id() -> str:
-    """An id that no other call has."""
-    return f"call_{secrets.token_hex(12)}"
-
-
-class CallSink:
-    """Numbers the calls of one reply and makes pieces of them; neighbouring pieces become one."""
-
-    def __init__(
-        self, tools: Sequence[Tool], new_id: Callable[[], str] = new_call_id, *, several: bool = True
-    ) -> None:
-        self._parameters = {tool.name: parameters_of(tool) for tool in tools}
-        self._new_id, self._several = new_id, several
-        self._pieces: list[Piece] = []
-        self._arguments: JsonReader | None = None
-        self._written = False  # something of them
-        self._chars: Chars | None = None
-        self.count = 0
-        """Calls begun so far."""
-
-    def reads(self, chars: Chars) -> None:
-        """The characters that the arguments of the next calls are read from."""
-        self._chars = chars
-
-    @property
-    def begun(self) -> bool:
-        """Whether a call has begun and not ended."""
-        return self._arguments is not None
-
-    def begin(self, name: str) -> JsonReader:
-        """A call begins; its arguments are written by this reader. Raises `Malformed` for no such tool, or if
-        there is to be no further call.
-        """
-        if not self.offers(name) or self._chars is None or (self.count and not self._several):
-            raise Malformed
-        index = self.count
-        self.count += 1
-        self._pieces.append(CallPiece(index, self._new_id(), name))
-        self._arguments = JsonReader(self._chars, lambda text: self._write(index, text))
-        self._written = False
-        self._chars.taken.clear()
-        return self._arguments
-
-    def end(self) -> None:
-        """The call is over; what its arguments lack to be JSON is added."""
-        if self._arguments is None:
-            return
-        self._arguments.close()
-        if not self._written:
-            self._write(self.count - 1, "{}")
-        self.cut()
-
-    def cut(self) -> None:
-        """The reply has ended; the arguments are left as they are."""
-        self._arguments = None
-        if self._chars is not None:
-            self._chars.taken.clear()
-
-    def offers(self, name: str) -> bool:
-        """Whether a tool has this name."""
-        return name in self._parameters
-
-    def parameters(self, name: str) -> Mapping[str, Any]:
-        """The schema of a tool's arguments."""
-        return self._parameters.get(name, {})
-
-    def text(self, text: str) -> None:
-        """A piece of text."""
-        if text and self._pieces and isinstance(self._pieces[-1], str):
-            self._pieces[-1] += text
-        elif text:
-            self._pieces.append(text)
-
-    def take_over(self, pieces: Sequence[Piece]) -> None:
-        """Pieces that another sink has made, of calls of which this one has none."""
-        self._pieces += pieces
-        self.count += sum(bool(isinstance(piece, CallPiece) and piece.name) for piece in pieces)
-
-    def taken(self) -> list[Piece]:
-        """The pieces since the last call."""
-        pieces, self._pieces = self._pieces, []
-        return pieces
-
-    def _write(self, index: int, text: str) -> None:
-        self._written = self._written or bool(text)
-        if text and self._chars is not None:
-            self._chars.taken.clear()  # passed on
-        last = self._pieces[-1] if self._pieces else None
-        if isinstance(last, CallPiece) and last.index == index:
-            self._pieces[-1] = CallPiece(index, last.id, last.name, last.arguments + text)
-        elif text:
-            self._pieces.append(CallPiece(index, arguments=text))
+__all__ = ["ToolParser"]
 
 
 class ToolParser:
@@ -129,6 +31,9 @@ class ToolParser:
     whole; of one that is cut off before its name is certain nothing comes out. Those that turn out not to be
     JSON are closed, and what is left of them is text.
 
+    An answer that is nothing but calls of Python counts as these (`WholeCalls`), unless the reply is
+    `continued` after a beginning that is not fed.
+
     With `in_thoughts`, a marker that is a control token ends a thought. With `begun`, the prompt ended with
     `form.begun`. Unless `several`, what follows the first call is text.
     """
@@ -139,22 +44,20 @@ class ToolParser:
         tools: Sequence[Tool],
         tags: Sequence[Tag] = (),
         opened: str = "",
-        new_id: Callable[[], str] = new_call_id,
         *,
         in_thoughts: bool = False,
         begun: bool = False,
         several: bool = True,
+        continued: bool = False,
     ) -> None:
         self._form, self._tools = form, tools
         self._starts = {one.marker: one for one in (form.bare, form) if one is not None and one.marker}
         control = (marker for marker, one in self._starts.items() if one.has_control_marker)
         self._ending = frozenset(control if in_thoughts else ())  # the markers that end a thought
         self._loose = frozenset() if form in CHANNEL_FORMS.values() else FIRST_CHARACTERS
-        self._sink = CallSink(tools, new_id, several=several)
-        self._tags = tags
-        self._closing = opened
+        self._sink = CallSink(tools, several=several)
+        self._tags, self._closing, self._tail = tags, opened, ""
         self._lead: str | None = ""  # the beginning of the reply while it may be a tag
-        self._tail = ""
         self._fresh = True  # nothing but white space stands in this line
         self._held = ""
         self._opening = ""  # what stood before the characters of the call under way
@@ -163,6 +66,8 @@ class ToolParser:
         self._chars = Chars()
         self._reading: Reading | None = None
         self._last: _LastCalls | None = None  # in a thought
+        whole = WholeCalls(tools, several=several)
+        self._whole = whole if self._loose and not (begun or continued) else None  # while all may be calls
         if begun:
             self._begin("", form)
 
@@ -183,6 +88,11 @@ class ToolParser:
         if self._last is not None:
             self._sink.take_over(self._last.finish())
             return self._sink.taken()
+        if self._whole is not None and self._whole.text:
+            if self._whole.complete and not cut:
+                self._sink.take_over(self._whole.pieces())
+                return self._sink.taken()
+            self._not_whole()
         while self._reading is not None:
             self._reading = None
             if self._sink.begun:
@@ -219,10 +129,18 @@ class ToolParser:
         begun = self._sink.begun
         if self._marked and not self._again and not begun and self._sink.count == self._before:
             text, self._again = self._chars.text, True
+            if self._opening.endswith("="):  # a tag that names the tool, which is read from its beginning
+                tag = self._opening.lstrip(BLANKS)
+                self._opening, text = self._opening.removesuffix(tag), tag + text
             self._read(None)
             return text
         text = self._unread()
         self._sink.end()
+        if begun:
+            self._chars = Chars()
+            self._sink.reads(self._chars)
+            self._reading = LooseReader(self._form, self._chars, self._sink, marker=self._marked).ends()
+            next(self._reading)
         if begun or not text:
             return text
         self._out(text[:1])
@@ -243,6 +161,10 @@ class ToolParser:
         if self._closing or self._lead is not None:
             self._thought(char)
             return
+        if self._whole is not None:
+            if not self._whole.take(char):
+                self._not_whole()
+            return
         self._held += char
         while self._held:
             core = self._held.lstrip(BLANKS)
@@ -256,6 +178,12 @@ class ToolParser:
                 return
             self._out(self._held[0])
             self._held = self._held[1:]
+
+    def _not_whole(self) -> None:
+        """What seemed to be nothing but calls of Python is not: read it as any reply."""
+        assert self._whole is not None
+        text, self._whole = self._whole.text, None
+        self._take(text)
 
     def _begin(self, again: str, form: CallForm | None = None) -> None:
         """A call of this form, or a loose one, may begin with what is held, of which `again` is read once

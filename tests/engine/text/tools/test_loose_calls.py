@@ -212,8 +212,8 @@ def test_a_marker_may_begin_json(form: CallForm, reply: str, calls: list[tuple[s
     assert (text.strip(), found) == ("So:" if "So" in reply else "", calls)
 
 
-def test_python_is_no_call_beside_another_marker() -> None:
-    assert read(HERMES, "[clock()]") == ("[clock()]", [])
+def test_python_after_text_is_no_call_beside_another_marker() -> None:
+    assert read(HERMES, "So:\n[clock()]") == ("So:\n[clock()]", [])
 
 
 def test_channels_have_no_loose_calls() -> None:

@@ -342,8 +342,6 @@ def test_braces_in_braces_and_lists_are_closed_where_they_end() -> None:
     ("given", "kept"),
     [
         ('{"city": "Köln" "days": 2}', {"city": "Köln"}),
-        ("{'city': 1}", {}),
-        ('{"city": 1,}', {"city": 1}),
         ('{"city" 1}', {}),
         ('{"at": [1 2], "days": 3}', {"at": [1]}),
         ('{"city": tru}', {}),
