@@ -1,8 +1,8 @@
 """The tokenizer of a Hugging Face folder, from the first tokenizer file found and the configuration files.
 
 The order is tokenizer.json, `tokenizer.model.v3` and its like, `tokenizer.model` (SentencePiece, or a list of
-ranks), tekken.json, vocab.json with merges.txt, vocab.txt (WordPiece), a `*.tiktoken` file, then
-`rwkv_vocab*.txt`.
+ranks), tekken.json, vocab.json with merges.txt, vocab.txt (WordPiece), a `*.tiktoken` file, tokenizer.jsonl
+(PLaMo), then `rwkv_vocab*.txt`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.text.template.mistral import versioned_vocabulary
 from engine.text.template.source import chat_glm, folder_template, read_json
-from engine.text.tokenizer.definition import added_token
+from engine.text.tokenizer.definition import CONTROL, UNKNOWN, added_token
 from engine.text.tokenizer.definition_check import MOST_IDS, check_definition, expected_form
+from engine.text.tokenizer.least_cost import least_cost_json, listed_tokens, runs_apart
 from engine.text.tokenizer.longest_match import TURN_END, longest_match_json, world_tokens
 from engine.text.tokenizer.rank_files import merges_json, read_bytes, tekken_json, tiktoken_json
 from engine.text.tokenizer.rank_list import is_tiktoken
@@ -108,6 +109,8 @@ def _find(folder: Path) -> _Found:
     lists = sorted(folder.glob("*.tiktoken")) or sorted(folder.glob("tiktoken.model"))
     if lists:
         return _ranks(tiktoken_json(lists[0], folder))
+    if (folder / "tokenizer.jsonl").is_file():
+        return _least_cost(folder / "tokenizer.jsonl")
     worlds = sorted(folder.glob("rwkv_vocab*.txt"))
     if worlds:
         return _world(worlds[0])
@@ -162,6 +165,15 @@ def _vocab_txt(folder: Path) -> dict[str, Any]:
     usual = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "<pad>", "</s>", "<unk>", "<mask>")
     definition["added_tokens"] = [added_token(vocab[text], text, True) for text in usual if text in vocab]
     return definition
+
+
+def _least_cost(path: Path) -> _Found:
+    """PLaMo's list, whose roles tokenizer_config.json names."""
+    texts, scores, types = listed_tokens(read_bytes(path))
+    config = read_json(path.with_name("tokenizer_config.json"))
+    runs = (config.get(f"break_around_{what}_threshold") for what in ("repeated_chars", "consecutive_spaces"))
+    control = {i: text for i, text in enumerate(texts) if types[i] in (UNKNOWN, CONTROL)}
+    return _Found(least_cost_json(texts, scores, types, runs_apart(*runs)), {}, control)
 
 
 def _world(path: Path) -> _Found:

@@ -7,7 +7,9 @@ steps of 0.0001; of equal splits the one with the longer token first is taken. S
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from engine.errors import BadCheckpoint
 from engine.text.tokenizer.definition import (
     BYTE,
     CONTROL,
+    NORMAL,
     UNKNOWN,
     USER_DEFINED,
     added_token,
@@ -26,11 +29,17 @@ from engine.words import _
 
 KIND = "LeastCost"
 _STEP, _UNKNOWN_COST, _WORST = 1e4, 10_000_000, -20_000_000
+_LONGEST_RUN = 1 << 16
+_TYPES = {"UNKNOWN": UNKNOWN, "CONTROL": CONTROL, "BYTE": BYTE}
 _BYTE_ORDER_MARK = "\ufeff"
 
 
-def least_cost_json(texts: Sequence[str], scores: Sequence[float], types: Sequence[int]) -> dict[str, Any]:
-    """The definition. Raises `BadCheckpoint` if a byte has no token of its own."""
+def least_cost_json(
+    texts: Sequence[str], scores: Sequence[float], types: Sequence[int], runs: str = ""
+) -> dict[str, Any]:
+    """The definition; what matches the pattern `runs` is split apart from what is around it, see
+    `runs_apart`. Raises `BadCheckpoint` if a byte has no token of its own.
+    """
     names = own_names(texts)
     at = {name: i for i, name in enumerate(names)}
     parts = [at.get(f"<0x{byte:02X}>") for byte in range(256)]
@@ -48,8 +57,44 @@ def least_cost_json(texts: Sequence[str], scores: Sequence[float], types: Sequen
         added_token(i, text) for i, text in enumerate(texts) if types[i] == USER_DEFINED and names[i] == text
     ]
     decoder = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}
-    model = {"type": KIND, "vocab": at, "pieces": pieces, "bytes": parts}
+    model = {"type": KIND, "vocab": at, "pieces": pieces, "bytes": parts, "runs": runs}
     return tokenizer_json(model, added, decoder=decoder)
+
+
+def runs_apart(repeated: object, spaces: object) -> str:
+    """The pattern of runs of one character, other than line feeds, and of spaces that are at least so long;
+    None: of any length. Raises `TypeError` and `ValueError` for other values.
+    """
+    if any(type(least) not in (int, type(None)) for least in (repeated, spaces)):
+        raise TypeError("a run's length must be a whole number")
+    patterns = []
+    if isinstance(repeated, int):
+        patterns.append(rf"(.)\1{{{_run(repeated) - 1},}}")
+    if isinstance(spaces, int):
+        patterns.append(f" {{{_run(spaces)},}}")
+    return "|".join(patterns)
+
+
+def _run(least: int) -> int:
+    if not 1 <= least <= _LONGEST_RUN:
+        raise ValueError("a run has an impossible length")
+    return least
+
+
+def listed_tokens(data: bytes) -> tuple[list[str], list[float], list[int]]:
+    """The texts, scores and types in the makers' tokenizer.jsonl, whose lines are [text, score, type, ...];
+    tokens are control tokens by their names, too. Raises `TypeError` and `ValueError` for other lines.
+    """
+    texts, scores, types = list[str](), list[float](), list[int]()
+    for row in map(json.loads, filter(str.strip, data.decode("utf-8").split("\n"))):
+        text, score, kind = (*row, "NORMAL")[:3] if len(row) == 2 else row[:3]
+        if not isinstance(text, str):
+            raise TypeError("a token must be a text")
+        named = text.startswith("<|plamo:") and text.endswith("|>")
+        texts.append(text)
+        scores.append(float(score))
+        types.append(_TYPES.get(kind, CONTROL if named else NORMAL))
+    return texts, scores, types
 
 
 def _rounded(score: float) -> int:
@@ -67,6 +112,7 @@ class LeastCost(OwnKind):
             text: piece for text, piece in model["pieces"].items() if piece[0] not in hidden
         }
         self._bytes: list[int] = model["bytes"]
+        self._runs = re.compile(model["runs"]) if model["runs"] else None
         lengths: dict[str, set[int]] = {}
         for text in self._pieces:
             lengths.setdefault(text[:2], set()).add(len(text))
@@ -76,7 +122,14 @@ class LeastCost(OwnKind):
         """
 
     def _append(self, ids: list[int], text: str) -> None:
-        text = text.removeprefix(_BYTE_ORDER_MARK)
+        text, at = text.removeprefix(_BYTE_ORDER_MARK), 0
+        for run in self._runs.finditer(text) if self._runs else ():
+            self._append_part(ids, text[at : run.start()])
+            self._append_part(ids, run[0])
+            at = run.end()
+        self._append_part(ids, text[at:])
+
+    def _append_part(self, ids: list[int], text: str) -> None:
         costs, chosen, count = [0] * (len(text) + 1), [(1, -1)] * len(text), len(text)
         for at in range(count - 1, -1, -1):
             best = None

@@ -183,6 +183,18 @@ SPARK = {
         "sliding_attention": {"rope_theta": 60.0, "partial_rotary_factor": 0.75},
     },
 }  # fmt: skip
+PLAMO_3 = {
+    **config_of(FAMILIES["plamo3"]), "architectures": ["Plamo3ForCausalLM"], "sliding_window": [9, 9, None],
+    "rope_parameters": None, "rope_theta": 10000, "rope_local_theta": 60, "tie_word_embeddings": False,
+}  # fmt: skip
+PLAMO_3_NAMES = {
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+    "attn_norm": "pre_mixer_norm", "ffn_norm": "pre_mlp_norm", "attn_qkv": "mixer.qkv_proj",
+    "attn_output": "mixer.o_proj", "attn_q_norm": "mixer.q_norm", "attn_k_norm": "mixer.k_norm",
+    "post_attention_norm": "post_mixer_norm", "post_ffw_norm": "post_mlp_norm", "ffn_up": "mlp.gate_up_proj",
+    "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+POST_OFFSETS = {"post_attention_norm": 1 / 5, "post_ffw_norm": 1 / 5**1.5}
 SPARK_NAMES = {
     **PLAIN, "token_embd": "model.embedding", "attn_qkv": "self_attn.q_k_v_proj",
     "attn_output": "self_attn.out_proj", "attn_gate": "self_attn.g_proj",
@@ -190,14 +202,19 @@ SPARK_NAMES = {
 
 
 def folder(name: str, config: Mapping[str, Any], names: Mapping[str, str], at: str, path: Path) -> Path:
-    """The same weights under the makers' names; Jais' matrices are transposed, its scales apart."""
+    """The same weights under the makers' names. Jais' matrices are transposed, its scales apart; norms of
+    PLaMo 3 have offsets.
+    """
     out: dict[str, Floats] = {}
     for full, values in weights(FAMILIES[name]).items():
+        full = full if full.endswith((".weight", ".bias")) else full + ".weight"
         stem, _unused, end = full.rpartition(".")
         layer = stem.startswith("blk.")
         number, own = stem.split(".")[1:] if layer else ("", stem)
         if name == "jais" and layer and values.ndim == 2:
             values = np.ascontiguousarray(values.T)
+        if name == "plamo3" and values.ndim == 1:
+            values = values - np.float32(POST_OFFSETS.get(own, 1.0))
         scale = {"token_embd": 0.25, "output": 2.0}.get(own, 1.0) if name == "jais" else 1.0
         out[f"{at.format(number) if layer else ''}{names[own]}.{end}"] = values * np.float32(scale)
     path.mkdir()
@@ -215,6 +232,7 @@ def folder(name: str, config: Mapping[str, Any], names: Mapping[str, str], at: s
         ("jais", JAIS, GPT_2, "transformer.h.{}."),
         ("pangu-embedded", PANGU, PLAIN, "model.layers.{}."),
         ("spark2_5", SPARK, SPARK_NAMES, "model.layers.{}."),
+        ("plamo3", PLAMO_3, PLAMO_3_NAMES, "model.layers.layers.{}."),
     ],
 )
 def test_folder_agrees_with_the_gguf_file(
@@ -223,6 +241,29 @@ def test_folder_agrees_with_the_gguf_file(
     expected = logits(load(written(name, tmp_path / "m.gguf")), TOKENS)
     found = logits(load(folder(name, config, names, at, tmp_path / "m")), TOKENS, CUTS)
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"sliding_window": None, "window_size": 9, "sliding_window_pattern": 3},
+        {
+            "window_size": 9, "sliding_window": None, "sliding_window_pattern": 3, "rope_theta": None,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 60.0},
+            },
+        },
+    ],
+    ids=["a pattern", "ropes by kinds of layers"],
+)  # fmt: skip
+def test_plamo_3_says_the_same_otherwise(changed: dict[str, Any], tmp_path: Path) -> None:
+    read = []
+    for number, config in enumerate((PLAMO_3, {**PLAMO_3, **changed})):
+        path = folder("plamo3", config, PLAMO_3_NAMES, "model.layers.layers.{}.", tmp_path / str(number))
+        read.append(read_config(open_checkpoint(path)))
+    assert read[0] == read[1]
+    assert read[0].windows == (9, 9, 0)
 
 
 @pytest.mark.parametrize(

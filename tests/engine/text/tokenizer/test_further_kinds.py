@@ -90,6 +90,60 @@ def test_the_split_with_the_highest_sum_of_scores_is_taken() -> None:
     assert tokenizer.encode("ab<0x0A>") == [260, *(4 + byte for byte in b"<0x0A>")]
 
 
+def listed(folder: Path, metadata: dict[str, Any], **config: Any) -> Path:
+    """The same vocabulary as PLaMo's makers publish it."""
+    kinds = {1: "NORMAL", 2: "UNKNOWN", 3: "CONTROL", 6: "BYTE"}
+    parts = (metadata[KEY + name] for name in ("tokens", "scores", "token_type"))
+    lines = [[text, score, kinds[kind], "W"] for text, score, kind in zip(*parts, strict=True)]
+    lines[3] = ["<|plamo:pad|>", 0.0, "NORMAL"]  # a control token by its name
+    rows = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    (folder / "tokenizer.jsonl").write_text(rows + "\n\n", "utf-8")
+    roles = {"bos_token": "<|plamo:bos|>", "eos_token": "<|plamo:eos|>", "add_bos_token": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(roles | config), "utf-8")
+    return folder
+
+
+def test_a_folder_of_plamo(tmp_path: Path) -> None:
+    metadata = least_cost()
+    metadata[KEY + "tokens"][300:302] = ["a\u2028", "\x85b"]
+    file = Tokenizer.from_gguf(metadata)
+    folder = Tokenizer.from_folder(listed(tmp_path, metadata))
+    assert (folder.bos_token_id, folder.eos_token_id, folder.add_bos) == (1, 2, True)
+    assert folder.special_ids == file.special_ids == {0, 1, 2, 3}
+    assert folder.stop_token_ids == (2,)
+    for text in (*texts(7, 100), "\u2028a\x85b", "<|plamo:eos|>"):
+        assert folder.encode(text) == file.encode(text)
+    assert folder.encode("<|plamo:eos|>", special=True) == [2]
+
+
+def test_long_runs_are_split_apart_in_folders_of_plamo(tmp_path: Path) -> None:
+    metadata = least_cost()
+    runs = "xa", "aaaa", "ab", "    ", "aaa", "b"
+    metadata[KEY + "tokens"][260:] = ["aa", "aaa", "ab", "   ", " ", "  a", "xa", "a"]
+    metadata[KEY + "token_type"][260:] = [1] * 8
+    metadata[KEY + "scores"][260:] = [-1.0, -1.2, -0.1, -1.0, -2.0, -0.1, -0.1, -5.0]
+    whole = Tokenizer.from_gguf(metadata)
+    both = {"break_around_repeated_chars_threshold": 5, "break_around_consecutive_spaces_threshold": 4}
+    folder = Tokenizer.from_folder(listed(tmp_path, metadata, **both))
+    apart = ["x", "aaaaaa", "b", "    ", "aaab"]
+    assert folder.encode("".join(runs)) == [i for part in apart for i in whole.encode(part)]
+    assert folder.encode("".join(runs)) != whole.encode("".join(runs))
+    assert folder.encode("\n\n\n\n\n\n") == whole.encode("\n\n\n\n\n\n")
+    for wrong in ("5", 0, 1.5, True):
+        listed(tmp_path, metadata, break_around_repeated_chars_threshold=wrong)
+        with pytest.raises(BadCheckpoint):
+            Tokenizer.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("line", ["[1, 2.0]", "{}", '["a"]', '["a", "b", "NORMAL"]', "no JSON", "7"])
+def test_a_broken_list_of_plamo(line: str, tmp_path: Path) -> None:
+    path = listed(tmp_path, least_cost()) / "tokenizer.jsonl"
+    path.write_text(path.read_text("utf-8") + line, "utf-8")
+    with pytest.raises(BadCheckpoint) as error:
+        Tokenizer.from_folder(tmp_path)
+    assert "\n" not in str(error.value)
+
+
 def test_a_vocabulary_without_a_byte_is_refused() -> None:
     metadata = least_cost()
     metadata[KEY + "token_type"][10] = 1
