@@ -5,10 +5,11 @@ tolerant.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 __all__ = [
     "alert", "cells", "closes_fence", "dedent", "delimiter", "display_math", "fence", "footnote",
-    "indentation", "is_rule", "list_marker", "piece_length",
+    "indentation", "is_rule", "list_marker", "opening", "piece_length",
 ]  # fmt: skip
 
 PIECE = 1024
@@ -105,6 +106,16 @@ def dedent(text: str, columns: int) -> str:
     if columns == 0:
         return text
     return "".join(line[min(columns, indentation(line)) :] for line in text.splitlines(keepends=True))
+
+
+def opening(line: str, tags: Sequence[tuple[str, str]], closing: str) -> int:
+    """Length of the tag at the start of `line` that opens what `closing` closes, with a blank rest of the
+    line; 0 for none. The `tags` are pairs of an opening and a closing one.
+    """
+    core = line.lstrip()
+    begin = next((begin for begin, finish in tags if finish == closing and core.startswith(begin)), "")
+    end = len(line) - len(core) + len(begin)
+    return 0 if not begin else end if line[end:].strip() else len(line)
 
 
 def piece_length(text: str, start: int = 0) -> int:

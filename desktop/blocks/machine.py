@@ -17,6 +17,7 @@ from desktop.blocks.lines import (
     indentation,
     is_rule,
     list_marker,
+    opening,
 )
 from desktop.blocks.open_block import (
     CELLS,
@@ -77,6 +78,13 @@ class Machine:
     def take(self, line: str, starts: bool) -> None:
         """Take one line, or the rest of a cut line when `starts` is false."""
         first, self.begun = not self.begun, self.begun or bool(line.strip())
+        in_code = self.open is not None and self.open.kind is Kind.CODE
+        if starts and self.thought and not in_code and (again := opening(line, self.tags, self.thought)):
+            self.end()  # the tag stands twice
+            self.out.append(Block(Kind.MARKUP, line[:again], thought=True))
+            if again < len(line):
+                self.take(line[again:], True)
+            return
         close = line.find(self.thought) if self.thought else -1
         if close >= 0:
             if close > 0:
@@ -87,7 +95,7 @@ class Machine:
             return
         if not self.thought and self._around(line, starts):
             return
-        if starts and not self.thought and not (self.open and self.open.kind is Kind.CODE):
+        if starts and not self.thought and not in_code:
             lead = len(line) - len(line.lstrip())
             for begin, finish in self.tags:
                 if line.startswith(begin, lead):
@@ -100,10 +108,10 @@ class Machine:
                 self._after_tag(Kind.MARKUP, line, lead + len(finish), "")
                 return
             if not self.thinks and not self.orphan:
-                self.orphan = next(
-                    (finish for _, finish in self.tags if line.strip() == finish and _MUSES.search(finish)),
-                    "",
+                alone = (
+                    finish for _, finish in self.tags if line.strip() == finish and _MUSES.search(finish)
                 )
+                self.orphan = next(alone, "")
         self._line(line, starts)
 
     def _around(self, line: str, starts: bool) -> bool:
@@ -148,13 +156,8 @@ class Machine:
         unsure = block.kind is Kind.TABLE and not block.sure and closed
         kind = Kind.PROSE if unsure else block.kind
         source, head = "".join(block.lines), "" if unsure else block.head
-        if (
-            closed
-            and kind is Kind.PROSE
-            and source.lstrip().startswith("[")
-            and "]:" in source
-            and not block.joined
-        ):
+        defines = source.lstrip().startswith("[") and "]:" in source and not block.joined
+        if closed and kind is Kind.PROSE and defines:
             kind = self._define(source)
         thought, depth = bool(self.thought), block.depth
         self.out.append(
@@ -321,12 +324,8 @@ class Machine:
             return False
         marker = list_marker(line)
         inside = columns >= 2 or marker is not None
-        if (
-            block.blank
-            and marker is not None
-            and marker[0] <= 1
-            and (marker[1] == "") != (first_number(block) == "")
-        ):
+        item = marker if block.blank and marker is not None and marker[0] <= 1 else None
+        if item is not None and (item[1] == "") != (first_number(block) == ""):
             return False
         if marker is not None and columns < block.indent:
             return False  # it is an item of a list around this one

@@ -103,9 +103,11 @@ class BlockSplitter:
                     return line[:-length], line[-length:]
         if in_code or not self._starts or not text:
             return line, ""
-        half_tag = not machine.thought and any(
-            (begin.startswith(text) and begin != text) or (finish.startswith(text) and not machine.begun)
+        half_tag = any(
+            (begin.startswith(text) and begin != text)
+            or (finish.startswith(text) and not machine.begun and not machine.thought)
             for begin, finish in machine.tags
+            if machine.thought in ("", finish)
         )
         return ("", line) if half_tag or _HALF_MARKER.match(text) else (line, "")
 

@@ -127,3 +127,37 @@ def test_tags_around_an_answer_are_no_text(text: str) -> None:
         assert "".join(block.source for block in blocks) == text
         prose = [block.source.strip() for block in blocks if block.kind is Kind.PROSE and not block.thought]
         assert prose == ["Yes.", "No."]
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "thoughts", "answer"),
+    [
+        ("<think>\n<think>\na\n</think>\nb", "", ["a"], "b"),
+        ("<think><think>a</think>b", "", ["a"], "b"),
+        ("\n<think>\na\n</think>\nb", "</think>", ["a"], "b"),
+        ("<think>a</think>b", "</think>", ["a"], "b"),
+        ("<think>\na\n\n<think>\nc\n</think>\nb", "", ["a", "c"], "b"),
+        ("<think>\na\n</think>\n\n<think>\nc\n</think>\nb", "", ["a", "c"], "b"),
+        ("<think>\na\n</think>\nb\n\n<think>\nc", "", ["a", "c"], "b"),
+        ("<think>\n<thought>\na\n</think>\nb", "", ["<thought>", "a"], "b"),
+        ("<think>\n<thinker> a\n</think>\nb", "", ["<thinker> a"], "b"),
+        ("<think>\n```\n<think>\n```\n</think>\nb", "", ["<think>"], "b"),
+        ("<think>\n<thi", "", ["<thi"], ""),
+    ],
+)
+def test_a_tag_that_stands_twice_is_no_text(text: str, opened: str, thoughts: list[str], answer: str) -> None:
+    """However the reply arrives, and the tag is never seen while it does."""
+    splitter = BlockSplitter(opened=opened)
+    for letter in text:
+        splitter.feed(letter)
+        if "```" not in text:
+            assert "<think>" not in "".join(block.body for block in splitter.blocks())
+    blocks = splitter.blocks(ended=True)
+    whole = BlockSplitter(opened=opened)
+    whole.feed(text)
+    assert whole.blocks(ended=True) == blocks
+    assert "".join(block.source for block in blocks) == text
+    shown = [block for block in blocks if block.kind not in (Kind.MARKUP, Kind.THINKING)]
+    found = [line for block in shown if block.thought for line in block.body.split("\n") if line]
+    assert found == thoughts
+    assert "".join(block.body.strip() for block in shown if not block.thought) == answer
