@@ -9,6 +9,7 @@ from PySide6.QtCore import QModelIndex, QObject, Qt, Signal
 
 from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.token_trace import TokenTrace
+from desktop.store.conversations.tool_calls import StoredCall
 from engine.words import N_, _, translate
 
 __all__ = ["MESSAGE_ROLE", "MessageItem", "MessagesModel", "author_label"]
@@ -28,7 +29,8 @@ class MessageItem:
     shown; `footer` is small text below the message (speed, stop reason); `notice` a sentence that the reader
     should see (an error, a context that was cut). When the prompt had opened a thought, `opened` is the tag
     that closes it. `author` is its name, empty for an unnamed one, and `persona` the number of
-    the persona whose picture is shown, 0 for none.
+    the persona whose picture is shown, 0 for none. A row with the role "tool" is a `call`, and `text` its
+    result; its `state` is "waiting" (for the user), "running", "complete", "failed" or "stopped".
     """
 
     id: int
@@ -42,6 +44,8 @@ class MessageItem:
     opened: str = ""
     author: str = ""
     persona: int = 0
+    call: StoredCall | None = None
+    state: str = ""
 
 
 def _role_label(role: str) -> str:

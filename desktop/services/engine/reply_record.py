@@ -114,7 +114,7 @@ def notice(message: StoredMessage) -> str:
     empty.
     """
     saved = message.stats
-    if message.state == "stopped" and not saved.keys() - {"opened"}:
+    if message.call is None and message.state == "stopped" and not saved.keys() - {"opened"}:
         return _("Inglenook ended while this reply was being written. The text written so far was saved.")
     parts = []
     trimmed, tokens = saved.get("trimmed", 0), saved.get("trimmed_tokens", 0)
@@ -149,7 +149,7 @@ def message_item(message: StoredMessage) -> MessageItem:
         id=message.id,
         role=message.role,
         text=message.text,
-        running=message.state == "running",
+        running=message.state == "running" and message.call is None,
         variant_index=message.variant_index,
         variant_count=message.variant_count,
         footer=footer(message.stats),
@@ -157,4 +157,6 @@ def message_item(message: StoredMessage) -> MessageItem:
         opened=str(message.stats.get("opened", "")),
         author=message.author.name,
         persona=message.author.persona,
+        call=message.call,
+        state="" if message.call is None else "waiting" if message.call.waiting else message.state,
     )

@@ -30,14 +30,13 @@ from desktop.store.conversations.records import (
     StoredMessage,
     auto_title,
 )
+from desktop.store.conversations.tool_calls import StoredCall
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.errors import missing
 from desktop.store.search.search import Search
-from engine.words import N_, _, translate
+from engine.words import N_, _
 
 __all__ = ["Conversation", "ConversationStore", "ConversationSummary", "SearchHit", "StoredMessage"]
-
-_ELSEWHERE = N_("Message {id} does not belong to chat {chat}.")
 
 
 class ConversationStore:
@@ -188,18 +187,20 @@ class ConversationStore:
         text: str,
         state: str = "complete",
         author: Author = UNNAMED,
+        call: StoredCall | None = None,
     ) -> StoredMessage:
-        """Add a message by `author` below `parent_id` (None is the top) and show it there."""
+        """Add a message by `author`, or of a `call`, below `parent_id` (None: at the top); show it there."""
         _check_state(state)
         now = time.time()
         with self._database.transaction():
             parent = self.message(parent_id) if parent_id is not None else None
             if parent is not None and parent.conversation_id != conversation_id:
-                raise StoreError(translate(_ELSEWHERE, id=parent_id, chat=conversation_id))
+                words = _("Message {id} does not belong to chat {chat}.", id=parent_id, chat=conversation_id)
+                raise StoreError(words)
             cursor = self._database.execute(
                 "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, speaker, "
-                "speaker_persona) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (conversation_id, parent_id, role, text, state, now, *author),
+                "speaker_persona, tool_call) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (conversation_id, parent_id, role, text, state, now, *author, call.text() if call else ""),
             )
             message_id = int(cursor.lastrowid or 0)
             self._show(conversation_id, parent_id, message_id)
@@ -356,7 +357,8 @@ class ConversationStore:
     def edit_message(self, message_id: int, text: str) -> StoredMessage:
         """Add a variant with another text; the old one keeps its text and what follows it."""
         old = self.message(message_id)
-        return self.add_message(old.conversation_id, old.parent_id, old.role, text, author=old.author)
+        place = old.conversation_id, old.parent_id, old.role
+        return self.add_message(*place, text, author=old.author, call=old.call)
 
     def search(self, query: str, limit: int = 50, before: int | None = None) -> tuple[SearchHit, ...]:
         """Messages that contain every word of `query`, latest first; any query is valid.

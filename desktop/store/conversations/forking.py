@@ -62,8 +62,8 @@ def _above(store: ConversationStore, message_id: int) -> list[int]:
 def _copy_message(database: Database, number: int, conversation_id: int, parent: int | None) -> int:
     cursor = database.execute(
         "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, stats, speaker, "
-        f"speaker_persona) SELECT ?, ?, role, text, {_ENDED}, created_at, {_STATS}, speaker, "
-        "speaker_persona FROM messages WHERE id = ?",
+        f"speaker_persona, tool_call) SELECT ?, ?, role, text, {_ENDED}, created_at, {_STATS}, speaker, "
+        "speaker_persona, tool_call FROM messages WHERE id = ?",
         (conversation_id, parent, number),
     )
     made = int(cursor.lastrowid or 0)

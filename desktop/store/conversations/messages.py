@@ -8,6 +8,7 @@ from typing import Any
 
 from desktop.store.conversations.participants import Author
 from desktop.store.conversations.records import NOTEBOOK, StoredMessage, auto_title
+from desktop.store.conversations.tool_calls import read_call
 from desktop.store.conversations.tree import Node, Tree
 from desktop.store.database.database import Database
 from desktop.store.database.errors import missing
@@ -25,7 +26,10 @@ __all__ = [
     "read_unshown",
 ]
 
-_COLUMNS = "id, conversation_id, parent_id, role, text, state, created_at, stats, speaker, speaker_persona"
+_COLUMNS = (
+    "id, conversation_id, parent_id, role, text, state, created_at, stats, speaker, speaker_persona, "
+    "tool_call"
+)
 
 _ABOVE = (
     "WITH RECURSIVE above (id, parent) AS (SELECT id, parent_id FROM messages WHERE id = ? UNION ALL "
@@ -135,10 +139,10 @@ def read_messages(database: Database, ids: Sequence[int], tree: Tree) -> tuple[S
 
 
 def _message(row: tuple[Any, ...], variants: tuple[int, ...]) -> StoredMessage:
-    number, conversation, parent, role, text, state, created, stats, author, persona = row
+    number, conversation, parent, role, text, state, created, stats, author, persona, call = row
     place = variants.index(number)
     return StoredMessage(
         number, conversation, parent, role, text, state, created,
         json.loads(stats) if stats != "{}" else {}, place, len(variants),
-        Author(author, persona),
+        Author(author, persona), read_call(call),
     )  # fmt: skip

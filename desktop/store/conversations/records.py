@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from desktop.store.attachments.message_format import auto_source
 from desktop.store.conversations.participants import PLAIN, UNNAMED, Author, Cast
+from desktop.store.conversations.tool_calls import StoredCall
 
 __all__ = [
     "CHAT",
@@ -79,7 +80,8 @@ class StoredMessage:
     """One message of the tree: variant `variant_index` (from 0) of the `variant_count` children of its
     parent.
 
-    `stats` is plain JSON: how the reply ended, its counts and times, notices about it.
+    `stats` is plain JSON: how the reply ended, its counts and times, notices about it. A message
+    with a `call` has the role "tool", and its text is the result that the model reads.
     """
 
     id: int
@@ -93,6 +95,7 @@ class StoredMessage:
     variant_index: int = 0
     variant_count: int = 1
     author: Author = UNNAMED
+    call: StoredCall | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from desktop.store.database.migrations_participants import speakers_and_roles
 from desktop.store.database.migrations_pictures import message_pictures
 from desktop.store.database.migrations_privacy import local_only_conversations
 from desktop.store.database.migrations_sidebar import folders_personas_drafts, word_search
+from desktop.store.database.migrations_tools import tool_calls
 
 __all__ = ["MIGRATIONS"]
 
@@ -158,5 +159,5 @@ def message_origins(connection: sqlite3.Connection) -> None:
 MIGRATIONS = (
     conversations_and_messages, full_text_search, message_tokens, folders_personas_drafts, word_search,
     imported_conversations, prompts_and_queue, message_origins, speakers_and_roles, draft_openings_and_files,
-    conversation_kinds, local_only_conversations, message_pictures,
+    conversation_kinds, local_only_conversations, message_pictures, tool_calls,
 )  # fmt: skip

@@ -17,6 +17,7 @@ from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.trash import empty_trash
 from desktop.store.database.database import Database
 from desktop.store.database.migrations import MIGRATIONS
+from desktop.store.database.migrations_pictures import message_pictures
 from desktop.store.database.open import open_conversations
 from desktop.store.database.recovery import recover
 from desktop.store.search.search import Search
@@ -147,7 +148,7 @@ def test_a_search_finds_the_name_and_no_part_of_the_mark(stores) -> None:
 
 def test_a_file_of_an_earlier_version_is_backed_up_and_gets_the_tables(tmp_path: Path) -> None:
     path = tmp_path / "conversations.sqlite3"
-    before = Database(path, MIGRATIONS[:-1])
+    before = Database(path, MIGRATIONS[: MIGRATIONS.index(message_pictures)])
     before.execute("INSERT INTO conversations (created_at, updated_at) VALUES (1, 1)")
     before.execute("INSERT INTO draft_files VALUES (1, 0, 'a.txt', 'text', '')")
     before.close()

@@ -358,11 +358,12 @@ def test_a_checkpoint_costs_the_same_however_long_the_text_is(
     costs = []
     for length in range(0, len(text), len(text) // 20):
         with database_work(database) as done:
-            calls = calls_in(lambda length=length: store.checkpoint(reply, text[:length]))
+            for _ in range(10):  # the count of one is rounded
+                calls = calls_in(lambda length=length: store.checkpoint(reply, text[:length]))
         costs.append((done[0], calls))
     for each in zip(*costs, strict=True):
         assert max(each) - min(each) <= 30, "the text is neither indexed nor read"
-    assert max(costs) < (200, 100)
+    assert max(costs) < (2000, 100)
 
 
 def test_a_notebook_is_named_after_its_document_until_the_user_names_it(store: ConversationStore) -> None:

@@ -173,7 +173,7 @@ def test_the_log_is_read(tmp_path: Path, whole: tuple[Path, Texts]) -> None:
     path = tmp_path / "a.sqlite3"
     damaged(source, path, [1])
     shutil.copyfile(source.with_name("live.sqlite3-wal"), tmp_path / "a.sqlite3-wal")
-    rows = [values for rowid, values in leaf_rows(path) if rowid == message and len(values) == 12]
+    rows = [values for rowid, values in leaf_rows(path) if rowid == message and len(values) == 13]
     assert text in [values[4] for values in rows]
     database.close()
 

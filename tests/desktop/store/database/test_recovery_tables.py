@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from desktop.store.conversations.stores import FIRST_TEMPORARY
+from desktop.store.conversations.tool_calls import StoredCall
 from desktop.store.database.database import MEMORY, Database
 from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.open import open_conversations
@@ -40,6 +41,7 @@ ROWS: dict[str, Callable[[int], tuple[Any, ...]]] = {
     ),
     "messages": lambda n: (
         n, n, None, "user", f"{n} {WORDS} {shown(n)}", "complete", 1e9 + n, "{}", 0, None, "Ada", 1,
+        StoredCall(f"call {n}", "search", '{"words": "sea"}').text() if n % 2 else "",
     ),
     "message_tokens": lambda n: (n, b"\x01\x78" + bytes(range(200))),
     "message_origins": lambda n: (n, n - 1, n % 20, b"\x01" + bytes(range(200))),
