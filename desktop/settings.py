@@ -34,6 +34,7 @@ __all__ = [
     "Behaviour",
     "LocalServerSettings",
     "PreferencePage",
+    "ToolSettings",
     "preference_page",
 ]
 
@@ -188,6 +189,15 @@ class Behaviour(Settings):
 
 
 @dataclass(frozen=True)
+class ToolSettings(Settings):
+    """The tools of a chat; the menu of its Tools button shows them."""
+
+    off: tuple[str, ...] = setting(
+        (), "Servers that are off", "The servers whose tools are not offered in this chat."
+    )
+
+
+@dataclass(frozen=True)
 class LocalServerSettings(Settings):
     """The server for other programs; its window shows these, too."""
 
@@ -283,7 +293,7 @@ SAVED_SETTINGS: tuple[type[Settings], ...] = (
 
 CONVERSATION_SETTINGS: tuple[type[Settings], ...] = (
     SamplerSettings, SpeculationSettings, StopSettings, ConstraintSettings, GuidanceSettings, OutputSettings,
-    AdapterSettings, ThinkingSettings,
+    AdapterSettings, ThinkingSettings, ToolSettings,
 )  # fmt: skip
 """Stored per conversation, over the saved defaults; all others apply to the whole program."""
 

@@ -146,7 +146,7 @@ class ModelInfo:
     """What that server says it is."""
     lacks: tuple[tuple[str, str], ...] = ()
     """(what, a sentence why not) for what a remote model cannot do: "continue" a reply, write "plain"
-    text, tell "probabilities", switch "thinking", take "pictures".
+    text, tell "probabilities", switch "thinking", take "pictures", call "tools".
     """
 
     def __post_init__(self) -> None:

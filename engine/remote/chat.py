@@ -13,7 +13,7 @@ from engine.printable import one_line
 from engine.remote.capabilities import Capabilities
 from engine.remote.client import Client
 from engine.remote.estimate import TokenEstimate, shares_of
-from engine.remote.parameters import no_switch
+from engine.remote.parameters import no_switch, no_tools
 from engine.remote.pictures import YES
 from engine.remote.provider import Provider, model_address, shown_name
 from engine.remote.reply import Place, Reply
@@ -192,6 +192,8 @@ def remote_info(provider: Provider, model: str, capabilities: Capabilities) -> M
         lacks.append(("pictures", _no_pictures(provider, model, capabilities)))
     if not capabilities.thinking:
         lacks.append(("thinking", no_switch(provider.name)))
+    if not capabilities.tools:
+        lacks.append(("tools", no_tools(provider.name)))
     return ModelInfo(
         path=model_address(provider.id, model), name=shown_name(model), architecture=f"remote {provider.id}",
         format="remote", parameters=0, bits_per_weight=0.0, weights_bytes=0, layers=0,

@@ -107,6 +107,11 @@ def reason_against(cls: type[Settings], field: str, capabilities: Capabilities, 
     return _("{server} does not support this setting.", server=server)
 
 
+def no_tools(server: str) -> str:
+    """Why tools cannot be called."""
+    return _("{server} does not call tools; choose another model for them.", server=server)
+
+
 def no_switch(server: str) -> str:
     """Why thinking cannot be switched with a model of `server`."""
     return _("{server} has no switch for how much this model thinks.", server=server)

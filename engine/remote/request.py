@@ -12,7 +12,7 @@ from engine.core import TOOL_CHOICES, ChatRequest, Message
 from engine.errors import BadSetting
 from engine.remote.capabilities import CONTINUES_BY_FLAGS, Capabilities
 from engine.remote.exchange import Call
-from engine.remote.parameters import not_sent, values_for
+from engine.remote.parameters import no_tools, not_sent, values_for
 from engine.remote.pictures import YES, content_json
 from engine.remote.thinking import thinking_values
 from engine.settings import ConstraintSettings, Settings
@@ -119,7 +119,7 @@ def _check(request: ChatRequest, capabilities: Capabilities, server: str) -> Non
             )
         )
     if request.tools and request.tool_choice != "none" and not capabilities.tools:
-        raise BadSetting(_("{server} does not call tools; choose another model for them.", server=server))
+        raise BadSetting(no_tools(server))
     if constraint.banned_strings:
         raise BadSetting(
             _(

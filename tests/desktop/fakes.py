@@ -13,6 +13,7 @@ from pathlib import Path
 from desktop.services.engine.model_host import Leaving
 from engine.core import (
     Alternative,
+    CallPiece,
     ChatEvent,
     ChatRequest,
     Done,
@@ -27,6 +28,7 @@ from engine.core import (
     Stats,
     Text,
     TokenInfo,
+    ToolCall,
     Trimmed,
     Waiting,
 )
@@ -71,7 +73,8 @@ class EchoChat:
     (reason, trigger) of a reply that was said whole. The request's wishes are followed: each token has the
     alternatives asked for, which the likeliest leads; with drafting, `accepted` of 4 drafted tokens are kept
     in each pass, and with the method "model" `draft_error` is raised if there is one, while the draft model
-    is being loaded. Every request is kept in `requests`; `threads` are the threads that used it.
+    is being loaded. Where tools are offered, each reply makes the next one of `calls`, in two pieces for each
+    call. Every request is kept in `requests`; `threads` are the threads that used it.
     """
 
     info: ModelInfo = ECHO_INFO
@@ -95,6 +98,7 @@ class EchoChat:
     requests: list[ChatRequest] = field(default_factory=list)
     threads: set[int] = field(default_factory=set)
     adapted: dict[tuple[str, ...], ModelInfo] = field(default_factory=dict)
+    calls: list[tuple[ToolCall, ...]] = field(default_factory=list)
     closed: bool = False
 
     def stream(self, request: ChatRequest, stop: threading.Event) -> Iterator[ChatEvent]:
@@ -145,6 +149,9 @@ class EchoChat:
             )
             if self.running_every and count % self.running_every == 0:
                 yield Running(self._stats(request, prompt, count, started, prefilled))
+        for index, call in enumerate(self.calls.pop(0) if request.tools and self.calls else ()):
+            yield CallPiece(index, call.id, call.name, call.arguments[:3])
+            yield CallPiece(index, arguments=call.arguments[3:])
         if stop.is_set():
             reason, trigger = "cancelled", ""
         yield Done(reason, trigger, self._stats(request, prompt, count, started, prefilled))

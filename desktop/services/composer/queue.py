@@ -42,6 +42,7 @@ class MessageQueue(QObject):
         self._held = {waiting.conversation_id for waiting in self._all}
         session.reply_ended.connect(self._on_ended)
         session.became_free.connect(self._on_free)
+        session.tools.changed.connect(self._on_calls)
         session.conversation_changed.connect(self.changed)
 
     def waiting(self, conversation: int) -> Sequence[Queued]:
@@ -159,8 +160,23 @@ class MessageQueue(QObject):
             self._session.notice.emit(str(error), "error")
             return False
 
+    @Slot(int)
+    def _on_calls(self, conversation: int) -> None:
+        """Calls were stopped, and no reply follows them: the queue waits for the user."""
+        if self._session.state_in(conversation) == "idle" and not self._calls_in(conversation):
+            self._held.add(conversation)
+            self.changed.emit()
+
+    def _calls_in(self, conversation: int) -> bool:
+        try:
+            return self._session.tools.pending_in(conversation)
+        except StoreError as error:
+            self._session.notice.emit(str(error), "error")
+            return True
+
     def _is_free(self, waiting: Queued) -> bool:
-        return self._session.state_in(waiting.conversation_id) == "idle"
+        chat = waiting.conversation_id
+        return self._session.state_in(chat) == "idle" and not self._calls_in(chat)
 
     @Slot()
     def _go_on(self) -> None:

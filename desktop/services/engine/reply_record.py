@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.records import StoredMessage
-from engine.core import Done, Stats
+from engine.core import Done, Stats, ToolCall
 from engine.core.reasons import reason_words
 from engine.units import rate_text
 from engine.words import N_, _, dotted, ngettext, translate
 
 __all__ = [
-    "LABEL", "avoided_text", "drafting_text", "footer", "message_item", "notice", "reason_text", "record",
-    "short", "spoken", "stats_of", "trimmed_text",
+    "LABEL", "avoided_text", "calling_text", "drafting_text", "footer", "message_item", "notice",
+    "reason_text", "record", "short", "spoken", "stats_of", "trimmed_text",
 ]  # fmt: skip
 
 _STOPPED = {
@@ -77,6 +77,11 @@ def spoken(text: str) -> str:
 def avoided_text(count: int) -> str:
     """That the reply went back because banned strings had come up; empty when none had."""
     return ngettext("{n} banned phrase avoided", "{n} banned phrases avoided", count) if count > 0 else ""
+
+
+def calling_text(calls: Sequence[ToolCall]) -> str:
+    """What a reply is calling right now; empty for nothing."""
+    return _("calling {name}…", name=short(calls[-1].name)) if calls else ""
 
 
 def drafting_text(stats: Stats) -> str:

@@ -10,7 +10,14 @@ from desktop.items.chats.messages import MessageItem, MessagesModel
 from desktop.services.engine.adapted_models import AdaptedModels
 from desktop.services.engine.engine_controller import EngineController
 from desktop.services.engine.model_host import Describe, OpenChat
-from desktop.services.engine.reply_record import LABEL, avoided_text, message_item, record, trimmed_text
+from desktop.services.engine.reply_record import (
+    LABEL,
+    avoided_text,
+    calling_text,
+    message_item,
+    record,
+    trimmed_text,
+)
 from desktop.services.engine.running_reply import RunningReply
 from desktop.services.engine.token_cache import CUT_SHORT, STRETCH, WRITTEN, TokenCache, model_key
 from desktop.services.engine.unsaved_replies import Ended, UnsavedReplies
@@ -20,7 +27,19 @@ from desktop.store.conversations.conversations import StoredMessage
 from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from desktop.store.database.database import StoreError
-from engine.core import ChatEvent, ChatRequest, Done, Loading, Prefill, Rendered, Running, Text, Trimmed
+from engine.core import (
+    CallPiece,
+    ChatEvent,
+    ChatRequest,
+    Done,
+    Loading,
+    Prefill,
+    Rendered,
+    Running,
+    Text,
+    Trimmed,
+)
+from engine.words import dotted
 
 __all__ = ["ReplyRunner"]
 
@@ -41,6 +60,8 @@ class ReplyRunner(QObject):
         avoided(int message, int count, str text): a banned text was taken back, the reply's `count`-th.
         draft_failed(int conversation, str sentence): the reply failed because its draft model could not be
             loaded.
+        called(int conversation, int message, object calls): a reply that is over and saved calls tools, a
+            tuple of `ToolCall`; just before `ended`.
         ended(int conversation, int message, bool stopped): it is over and saved. `stopped`: it was asked to
             end, even if it was complete by then.
         trouble(str sentence, str details): saving failed.
@@ -55,6 +76,7 @@ class ReplyRunner(QObject):
     ran = Signal(int, object)
     avoided = Signal(int, int, str)
     draft_failed = Signal(int, str)
+    called = Signal(int, int, object)
     ended = Signal(int, int, bool)
     trouble = Signal(str, str)
     saved_again = Signal()
@@ -143,7 +165,7 @@ class ReplyRunner(QObject):
             item,
             text=reply.whole,
             running=True,
-            footer=avoided_text(reply.avoided),
+            footer=dotted(avoided_text(reply.avoided), calling_text(reply.calls)),
             notice=trimmed_text(reply.trimmed, reply.cut_tokens),
             opened=reply.opened,
         )
@@ -247,6 +269,9 @@ class ReplyRunner(QObject):
         elif isinstance(event, Trimmed):
             reply.trimmed, reply.cut_tokens = event.dropped_messages, event.dropped_tokens
             self.changed.emit(reply.message_id)
+        elif isinstance(event, CallPiece):
+            if reply.take_call(event):
+                self.changed.emit(reply.message_id)
         elif isinstance(event, Running):
             reply.stats = event.stats
             self.ran.emit(reply.message_id, event.stats)
@@ -304,4 +329,6 @@ class ReplyRunner(QObject):
             self.draft_failed.emit(reply.conversation_id, sentence)
         elif sentence and (details or self.engine.needs_reload):
             self.engine_failed.emit(sentence, details)
+        if reply.calls and state == "complete":
+            self.called.emit(reply.conversation_id, reply.message_id, reply.calls)
         self.ended.emit(reply.conversation_id, reply.message_id, bool(stopped_by))

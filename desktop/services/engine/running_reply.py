@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 
@@ -10,7 +11,7 @@ from PySide6.QtCore import QObject, Qt, Signal, Slot
 from desktop.services.session.leading_name import LeadingName
 from desktop.services.system.debounce import debounce
 from desktop.store.conversations.token_trace import TokenTrace
-from engine.core import ChatRequest, Done, Stats, Text, TokenInfo
+from engine.core import CallPiece, ChatRequest, Done, Stats, Text, TokenInfo, ToolCall
 
 __all__ = ["CHECKPOINT_MS", "RunningReply"]
 
@@ -51,6 +52,7 @@ class RunningReply(QObject):
         self.tokens = TokenTrace()
         self.leading: LeadingName | None = None
         self._unsigned: list[TokenInfo] = []
+        self._calls: list[ToolCall] = []
         self._parts = [text]
         self._checkpoint = debounce(self, self._on_checkpoint)
         self._checkpoint.setTimerType(Qt.TimerType.PreciseTimer)
@@ -78,6 +80,23 @@ class RunningReply(QObject):
         shown = self.add(self.leading.feed(event.text))
         self._sign()
         return shown
+
+    def take_call(self, piece: CallPiece) -> bool:
+        """A piece of a call has arrived; returns whether it is the first of its call."""
+        is_first = piece.index == len(self._calls)
+        if is_first:
+            self._calls.append(ToolCall(piece.id, piece.name, piece.arguments))
+        else:
+            before = self._calls[piece.index]
+            self._calls[piece.index] = dataclasses.replace(
+                before, arguments=before.arguments + piece.arguments
+            )
+        return is_first
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls so far, the last one as far as it was written."""
+        return tuple(self._calls)
 
     def _sign(self) -> None:
         """Add the tokens that were held back, once it is known how much of their text was a name."""

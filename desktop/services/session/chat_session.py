@@ -9,6 +9,7 @@ its own.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from PySide6.QtCore import QObject, Slot
 
@@ -29,6 +30,7 @@ from desktop.services.session.signals import SessionSignals
 from desktop.services.session.turns import Turns
 from desktop.services.session.visible_chat import VisibleChat
 from desktop.services.settings.layered_settings import LayeredSettings
+from desktop.settings import ToolSettings
 from desktop.store.conversations.participants import Cast
 from desktop.store.conversations.personas import Persona
 from desktop.store.conversations.stores import ConversationStores
@@ -45,7 +47,8 @@ class ChatSession(SessionSignals):
     that return False have said why in `notice`.
 
     `messages` and `conversations` are the item models of the transcript and the sidebar; `replies` runs the
-    replies; `drafts` checks draft models; `several` begins several replies to one message.
+    replies, `tools` what they call; `drafts` checks draft models; `several` begins several replies to one
+    message.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class ChatSession(SessionSignals):
         self._drafting = DraftCheck(self, visible, draft_problem)
         self.drafts = self._drafting.models
         self._turns = Turns(self, stores, runner, visible, self._drafting)
+        self.tools = self._turns.tools
         self.several = SeveralReplies(self, preferences, runner, visible, self._turns)
         self._notebook = Notebook(self, stores, runner, visible, self._turns)
         self._model = ModelLoading(self, preferences, runner.engine, visible, self._settings, self._drafting)
@@ -179,6 +183,15 @@ class ChatSession(SessionSignals):
         return self._visible.context.local_only
 
     @property
+    def tools_off(self) -> tuple[str, ...]:
+        """The servers whose tools are not offered in it."""
+        return self.settings(ToolSettings).off
+
+    def set_tools_off(self, names: Iterable[str]) -> bool:
+        """Offer no tools of these servers in it."""
+        return self.set_settings(ToolSettings(tuple(names)))
+
+    @property
     def notebook(self) -> bool:
         """Whether it is a notebook."""
         return self._visible.context.is_notebook
@@ -249,6 +262,7 @@ class ChatSession(SessionSignals):
 
     def stop(self) -> None:
         """Stop the replies of the open chat, or the loading of a model."""
+        self.tools.stop(self.conversation)
         if self.conversation in self.replying_in:
             self.replies.engine.stop_in(self.conversation)
         elif self.state == "loading":

@@ -21,8 +21,8 @@ def request_messages(
     found = [Message("system", system_prompt)] if system_prompt.strip() else []
     if last is not None:
         end = [message.id for message in path].index(last) + 1
-        texts = ((message.role, message.text) for message in path[:end] if message.role != HIDDEN)
-        found += made.of(path[0].conversation_id, texts)
+        turns = ((each.role, each.text, each.call) for each in path[:end] if each.role != HIDDEN)
+        found += made.of(path[0].conversation_id, turns)
     return tuple(found)
 
 

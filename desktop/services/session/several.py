@@ -126,4 +126,5 @@ class SeveralReplies:
         speaks = who if context.participants and who.name else None
         asked = self._turns.asked(context, parent_id, who=speaks)
         sampler = column.sampler(asked.request.sampler, self._preferences)
-        return asked._replace(request=dataclasses.replace(asked.request, sampler=sampler))
+        # what one of them calls would come between the others
+        return asked._replace(request=dataclasses.replace(asked.request, sampler=sampler, tools=()))

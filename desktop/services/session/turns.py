@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from desktop.services.session.scene import (
     replies_since_user,
 )
 from desktop.services.session.signals import SessionSignals, reports_store_errors
+from desktop.services.session.tool_turns import ToolTurns
 from desktop.services.session.visible_chat import VisibleChat
 from desktop.store.attachments.pictures import PictureStore
 from desktop.store.conversations.conversations import StoredMessage
@@ -71,7 +73,7 @@ class Turns:
     """Starts replies, a chat's next one when its last ones have ended. Methods that name a chat act in any
     chat, open or not, and leave the open one as it is.
 
-    `refused` is the state in which the last reply was refused, and how.
+    `tools` runs the calls of replies; `refused` is the state in which the last reply was refused, and how.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Turns:
         self._signals, self._stores = signals, stores
         self._runner, self._engine = runner, runner.engine
         self._visible, self._drafts = visible, drafts
+        self.tools = ToolTurns(signals, stores, runner, visible, self._read_results)
         self.refused = ("", "")
 
     def submit(self, text: str, opening: str = "", answers: str = "", chat: int = 0) -> bool:
@@ -100,6 +103,7 @@ class Turns:
             context = self._context(chat)
             if not self.may_begin(context, "continue" if opening.strip() else ""):
                 return False
+            self.tools.settle(context)
             path = context.path()  # what is shown may be older, where it could not be read
             own = text.strip("\n").rstrip()
             above = path[-1].id if path else None
@@ -160,7 +164,7 @@ class Turns:
             return context.scene_request(written, participant, self._runner.adapted, goes_on)[0]
         new = (sent("user", text), *([Message("assistant", opening)] if goes_on else []))
         above = request_messages(context.prompt.text, path, path[-1].id if path else None, self._visible.made)
-        return context.request((*above, *new), goes_on)
+        return self._with_tools(context, context.request((*above, *new), goes_on))
 
     @reports_store_errors
     def regenerate(self, message_id: int) -> bool:
@@ -308,6 +312,17 @@ class Turns:
 
     # -- parts
 
+    def _with_tools(self, context: ConversationContext, request: ChatRequest) -> ChatRequest:
+        offered = self.tools.offered(context)
+        return dataclasses.replace(request, tools=offered) if offered else request
+
+    def _read_results(self, chat: int, last: StoredMessage) -> bool:
+        """Begin the reply that reads the results of tools, of which `last` is the last message."""
+        context = self._context(chat)
+        above = next((each for each in reversed(context.path()) if each.role == "assistant"), None)
+        who = above.author if above is not None else None
+        return self.may_begin(context) and self._begin(context, last.id, who=who)
+
     def _tell_pictures(self, context: ConversationContext) -> None:
         """Say which pictures the model will not get, where nobody was asked before."""
         words = not_sent((message.text for message in context.path()), self._engine.model)
@@ -371,7 +386,7 @@ class Turns:
         participant = context.participant_for(who)
         if participant is None:
             messages = request_messages(context.prompt.text, path, last, self._visible.made)
-            return Asked(who, context.request(messages, goes_on, ids))
+            return Asked(who, self._with_tools(context, context.request(messages, goes_on, ids)))
         who = participant.author if continued is None else who
         return Asked(
             who, *context.scene_request(authored(path[:end]), participant, self._runner.adapted, goes_on, ids)

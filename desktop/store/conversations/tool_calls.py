@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from desktop.store.database.database import Database
 
-__all__ = ["NOT_ALLOWED", "StoredCall", "put_call", "read_call"]
+__all__ = ["NOT_ALLOWED", "UNFINISHED", "StoredCall", "put_call", "read_call"]
 
 NOT_ALLOWED = "The user did not allow this call."
 """The result of a call that was refused. The model reads it, in every language of the window."""
+UNFINISHED = "This call was stopped before it had a result."
 
 
 class StoredCall(NamedTuple):
