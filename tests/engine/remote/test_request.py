@@ -336,7 +336,8 @@ def test_what_is_known_of_a_model_of_a_server() -> None:
     )
     assert [what for what, _ in info.lacks] == ["pictures", "thinking"]
     lacks = dict(remote_info(provider, "m", NOTHING).lacks)
-    assert [*lacks] == ["continue", "plain", "probabilities", "pictures", "thinking"]
+    assert [*lacks] == ["continue", "plain", "probabilities", "pictures", "thinking", "tools"]
+    assert lacks["tools"] == "Lab does not call tools; choose another model for them."
     assert lacks["continue"] == "Lab starts a new reply instead of continuing one."
     assert lacks["pictures"].startswith("It is not known whether m accepts pictures.")
     refusing = replace(NOTHING, pictures="no", pictures_why="Too\nlarge.")

@@ -113,21 +113,23 @@ def test_request_messages() -> None:
 
 def test_messages_to_a_model_are_kept_until_others_are_asked_for() -> None:
     made = SentMessages()
-    (own,) = made.of(1, [("user", "words")])
-    assert made.of(1, [("assistant", "words"), ("user", "words"), ("user", "words")])[1:] == [own, own]
-    assert made.of(1, [("user", "words")])[0] is own
-    made.of(1, [("user", "other words")])
-    assert made.of(1, [("user", "words")])[0] is not own
+    (own,) = made.of(1, [("user", "words", None)])
+    assert made.of(1, [("assistant", "words", None), ("user", "words", None), ("user", "words", None)])[
+        1:
+    ] == [own, own]
+    assert made.of(1, [("user", "words", None)])[0] is own
+    made.of(1, [("user", "other words", None)])
+    assert made.of(1, [("user", "words", None)])[0] is not own
 
 
 def test_messages_of_a_few_chats_are_kept() -> None:
     """Two chats in turns made all of their messages anew."""
     made = SentMessages()
-    found = [made.of(chat, [("user", "words")])[0] for chat in range(MOST)]
-    assert all(made.of(chat, [("user", "words")])[0] is found[chat] for chat in range(MOST))
-    made.of(MOST, [("user", "words")])
-    assert made.of(1, [("user", "words")])[0] is found[1]
-    assert made.of(0, [("user", "words")])[0] is not found[0]
+    found = [made.of(chat, [("user", "words", None)])[0] for chat in range(MOST)]
+    assert all(made.of(chat, [("user", "words", None)])[0] is found[chat] for chat in range(MOST))
+    made.of(MOST, [("user", "words", None)])
+    assert made.of(1, [("user", "words", None)])[0] is found[1]
+    assert made.of(0, [("user", "words", None)])[0] is not found[0]
 
 
 @pytest.mark.parametrize("seed", range(20))
