@@ -334,7 +334,9 @@ def test_what_is_known_of_a_model_of_a_server() -> None:
         ).context_length
         == 400
     )
-    assert [what for what, _ in info.lacks] == ["pictures", "thinking"]
+    assert [what for what, _ in info.lacks] == ["pictures", "thinking", "tools"]
+    able = remote_info(provider, "m", replace(VLLM, tools=True))
+    assert [what for what, _ in able.lacks] == ["pictures", "thinking"]
     lacks = dict(remote_info(provider, "m", NOTHING).lacks)
     assert [*lacks] == ["continue", "plain", "probabilities", "pictures", "thinking", "tools"]
     assert lacks["tools"] == "Lab does not call tools; choose another model for them."
