@@ -29,8 +29,9 @@ class MessageItem:
     shown; `footer` is small text below the message (speed, stop reason); `notice` a sentence that the reader
     should see (an error, a context that was cut). When the prompt had opened a thought, `opened` is the tag
     that closes it. `author` is its name, empty for an unnamed one, and `persona` the number of
-    the persona whose picture is shown, 0 for none. A row with the role "tool" is a `call`, and `text` its
-    result; its `state` is "waiting" (for the user), "running", "complete", "failed" or "stopped".
+    the persona whose picture is shown, 0 for none. A row with a `call` of a tool has
+    its `result`, and in `text` both as Markdown; its `state` is "waiting" (for the user), "running",
+    "complete", "failed" or "stopped".
     """
 
     id: int
@@ -46,6 +47,12 @@ class MessageItem:
     persona: int = 0
     call: StoredCall | None = None
     state: str = ""
+    result: str = ""
+
+    @property
+    def stored_text(self) -> str:
+        """The text as the store has it."""
+        return self.text if self.call is None else self.result
 
 
 def _role_label(role: str) -> str:

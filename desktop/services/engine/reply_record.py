@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from desktop.items.chats.messages import MessageItem
+from desktop.items.chats.tool_calls import INSIDE, call_markdown
 from desktop.store.conversations.records import StoredMessage
 from engine.core import Done, Stats, ToolCall
 from engine.core.reasons import reason_words
@@ -150,18 +151,20 @@ def trimmed_text(count: int, tokens: int = 0) -> str:
 
 def message_item(message: StoredMessage) -> MessageItem:
     """The message as the transcript shows it."""
+    call = message.call
     return MessageItem(
         id=message.id,
         role=message.role,
-        text=message.text,
-        running=message.state == "running" and message.call is None,
+        text=message.text if call is None else call_markdown(call, message.text),
+        running=message.state == "running" and call is None,
         variant_index=message.variant_index,
         variant_count=message.variant_count,
         footer=footer(message.stats),
         notice=notice(message),
-        opened=str(message.stats.get("opened", "")),
+        opened=str(message.stats.get("opened", "")) if call is None else INSIDE,
         author=message.author.name,
         persona=message.author.persona,
-        call=message.call,
-        state="" if message.call is None else "waiting" if message.call.waiting else message.state,
+        call=call,
+        state="" if call is None else "waiting" if call.waiting else message.state,
+        result="" if call is None else message.text,
     )

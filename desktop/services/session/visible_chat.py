@@ -208,7 +208,7 @@ class VisibleChat:
             found = context.scene(participant, self._runner.adapted).messages(messages, begun=False)
         else:
             system = (Message("system", context.prompt.text),) if context.prompt.text.strip() else ()
-            turns = [(item.role, item.text, item.call) for item in shown]
+            turns = [(item.role, item.stored_text, item.call) for item in shown]
             found = (*system, *self.made.of(self.id, [*turns, ("user", draft, None)]))
         return found, [*[0] * (len(found) - len(shown) - 1), *(item.id for item in shown)]
 

@@ -139,7 +139,8 @@ class DataFolder(QObject):
             made, parent = store.create().id, None
             for item in items:
                 author = Author(item.author, item.persona)
-                parent = store.add_message(made, parent, item.role, item.text, author=author).id
+                text = item.stored_text
+                parent = store.add_message(made, parent, item.role, text, author=author, call=item.call).id
             shown = {item.id for item in items}
             for text in (text for number, text in waiting.items() if number not in shown):
                 store.add_message(store.create(_("A reply that was not saved")).id, None, "assistant", text)

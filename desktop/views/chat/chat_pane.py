@@ -293,23 +293,24 @@ class ChatPane(QWidget):
         self.composer.setFocus()
 
     def _act(self, name: str, message: int) -> None:
-        """A button below a message was clicked."""
-        if name == "edit":
-            self.transcript.begin_edit(message)
-        elif name == "regenerate":
-            self._session.regenerate(message)
-        elif name == "continue":
-            self._session.continue_reply(message)
-        elif name == "delete":
-            self._delete(message)
-        elif name == "fork":
-            self.fork(message)
-        elif name == "origin":
-            self.details_requested.emit(message)
-        elif name == "speak":
-            self.read_aloud.toggle(message)
-        elif name in ("previous", "next"):
-            self._session.show_variant(message, {"previous": -1, "next": 1}[name])
+        """A button of a message was clicked."""
+        session = self._session
+        act: dict[str, Callable[[int], object]] = {
+            "edit": self.transcript.begin_edit,
+            "regenerate": session.regenerate,
+            "continue": session.continue_reply,
+            "delete": self._delete,
+            "fork": self.fork,
+            "origin": self.details_requested.emit,
+            "speak": self.read_aloud.toggle,
+            "previous": lambda message: session.show_variant(message, -1),
+            "next": lambda message: session.show_variant(message, 1),
+            "allow_call": session.tools.allow,
+            "always_allow": lambda message: session.tools.allow(message, always=True),
+            "refuse_call": session.tools.refuse,
+            "stop_calls": lambda _message: session.stop(),
+        }
+        act.get(name, lambda _message: None)(message)
 
     def _delete(self, message: int) -> None:
         others = self._session.messages.item(message).variant_count - 1

@@ -88,8 +88,11 @@ def add_message_actions(
         menu.addAction(text, partial(act or parts.view.act, name, item.id)).setEnabled(enabled)
 
     add(_("Copy message"), "copy", True)
-    add(_("Read aloud"), "speak")
-    add(_("Edit message"), "edit")
+    if item.call is None:
+        add(_("Read aloud"), "speak")
+        add(_("Edit message"), "edit")
+    else:
+        add(_("Let the model go on from here"), "regenerate", item.state not in ("waiting", "running"))
     if item.role == "assistant":
         add(_("Regenerate the reply"), "regenerate")
         add(_("Continue the reply"), "continue", last and still)

@@ -9,11 +9,14 @@ from typing import Any
 
 from desktop.blocks import THINKING_TAGS, Block, Kind, Tag, split_plain
 from desktop.items.chats.messages import MessageItem, author_label
+from desktop.items.chats.tool_calls import call_label
 from desktop.store.attachments.message_format import note_text, split
 from desktop.store.conversations.token_trace import TokenTrace
+from desktop.views.transcript.call_actions import CALL_ACTIONS
 from desktop.views.transcript.intake import PAGE, PAGE_LINES, Intake, lines_end
 from desktop.views.transcript.rows import AFTER_HEADER, Row, RowKind, space_above
 from desktop.views.transcript.thinking import ThoughtTimes
+from desktop.views.transcript.tokens.pieces import piece_end
 from engine.words import ngettext
 
 __all__ = ["MessageRows"]
@@ -22,7 +25,6 @@ _KINDS = {
     Kind.CODE: RowKind.CODE, Kind.TABLE: RowKind.TABLE, Kind.RULE: RowKind.RULE,
     Kind.THINKING: RowKind.THOUGHT, Kind.MATH: RowKind.MATH,
 }  # fmt: skip
-_PIECE, _LONGEST = 1000, 2500
 _FIRST_GAP = 1.0
 
 
@@ -62,7 +64,8 @@ class MessageRows:
             self.sync()
 
     def _restart(self) -> None:
-        self._intake = Intake(self._tags, self._opened, self._pages)
+        tags = self._tags if self.item.call is None else ()  # a result is no thought, whatever it contains
+        self._intake = Intake(tags, self._opened, self._pages)
         self._references: Mapping[str, Any] = {}
         self._settled: list[Row] = []
         self._tail: list[Row] = []
@@ -187,7 +190,7 @@ class MessageRows:
 
     def _make(self) -> list[Row]:
         item = self.item
-        rows = [self._keep(Row(RowKind.HEADER, item, author_label(item), gap=_FIRST_GAP))]
+        rows = [self._keep(Row(RowKind.HEADER, item, author_label(item), gap=0 if item.call else _FIRST_GAP))]
         if self.editing:
             return [
                 *rows,
@@ -221,7 +224,10 @@ class MessageRows:
             )
         if item.notice:
             rows.append(self._keep(Row(RowKind.NOTICE, item, item.notice, gap=0.6)))
-        rows.append(self._keep(Row(RowKind.FOOTER, item, gap=0.15)))
+        if item.call is None:
+            rows.append(self._keep(Row(RowKind.FOOTER, item, gap=0.15)))
+        elif item.state in CALL_ACTIONS:
+            rows.append(self._keep(Row(RowKind.CALL, item, gap=0.5)))
         return rows
 
     def _shown(self) -> int:
@@ -259,7 +265,7 @@ class MessageRows:
     def _tokens(self, trace: TokenTrace) -> list[Row]:
         """The text as it is, in pieces that do not change while it grows."""
         text = self.item.text[: self._shown()]
-        while cut := _piece_end(text, self._cuts[-1]):
+        while cut := piece_end(text, self._cuts[-1]):
             self._cuts.append(cut)
         ends = [*self._cuts[1:], *([len(text)] if len(text) > self._cuts[-1] else [])]
         rows = []
@@ -370,31 +376,25 @@ class MessageRows:
                     continue  # a thought without a word
                 running = row.open and self.item.running
                 self.thoughts.see(row.ordinal, over=not running)
-                folded = self._folds.get(
-                    row.ordinal, not (row.open and (self.unfolded or not self.item.running))
-                )
-                state = replace(
-                    row, item=self.item, text=self.thoughts.label(row.ordinal, running), open=not folded
-                )
+                folded = self._folds.get(row.ordinal, self._folds_itself(row))
+                state = replace(row, item=self.item, text=self._label(row, running), open=not folded)
                 shown.append(self._keep(state, row.ordinal))
             elif not (folded and _thought(row)):
                 shown.append(row)
         return shown
 
+    def _folds_itself(self, row: Row) -> bool:
+        """Whether a thought is folded until the reader decides; what is to be allowed is not."""
+        if self.item.call is not None:
+            return self.item.state != "waiting"
+        return not (row.open and (self.unfolded or not self.item.running))
+
+    def _label(self, row: Row, running: bool) -> str:
+        if self.item.call is not None:
+            return call_label(self.item.call, self.item.state, self.item.result)
+        return self.thoughts.label(row.ordinal, running)
+
 
 def _thought(row: Row) -> bool:
     """Whether the row is part of a thought and not its head."""
     return row.block is not None and row.block.thought and row.kind is not RowKind.THOUGHT
-
-
-def _piece_end(text: str, start: int) -> int:
-    """The end of the piece of tokens from `start` on: after the first line break after 1,000 characters, or a
-    space after 2,500; 0 while it is not known.
-    """
-    if len(text) - start <= _PIECE:
-        return 0
-    found = text.find("\n", start + _PIECE, start + _LONGEST)
-    if found < 0 and len(text) - start > _LONGEST + _PIECE:
-        found = text.find(" ", start + _LONGEST, start + _LONGEST + _PIECE)
-        found = found if found >= 0 else start + _LONGEST
-    return found + 1

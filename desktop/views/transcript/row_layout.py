@@ -18,7 +18,7 @@ _SIGNS = re.compile(r"[*_`\[<~&\\]")
 _LINES = {
     RowKind.HEADER: 1.2, RowKind.RULE: 0.1, RowKind.THOUGHT: 1.5, RowKind.WAITING: 1.4, RowKind.NOTICE: 2.2,
     RowKind.FOOTER: 1.9, RowKind.ATTACHMENT: 1.9, RowKind.PICTURE: 14.0,
-    RowKind.MORE: 1.9,
+    RowKind.MORE: 1.9, RowKind.CALL: 2.2,
 }  # fmt: skip
 _AROUND = 3.6
 """Lines that the header and the footer of a message take, with the space around them."""

@@ -33,6 +33,7 @@ class RowKind(StrEnum):
     MATH = "math"
     RULE = "rule"
     THOUGHT = "thought"
+    CALL = "call"
     WAITING = "waiting"
     NOTICE = "notice"
     FOOTER = "footer"
@@ -87,7 +88,7 @@ class Row:
             and self.trace is other.trace and (self.covered == other.covered or other.trace is None)
             and (self.start == other.start or other.trace is None)
         )  # fmt: skip
-        footer = self.kind in (RowKind.FOOTER, RowKind.HEADER)
+        footer = self.kind in (RowKind.FOOTER, RowKind.HEADER, RowKind.CALL)
         if same and (not footer or self._head() == other._head()):
             self.item, self.start = other.item, other.start
             return False
@@ -99,7 +100,9 @@ class Row:
 
     def _head(self) -> tuple[object, ...]:
         item = self.item
-        return (item.id, item.role, item.running, item.variant_index, item.variant_count, item.footer)
+        return (
+            item.id, item.role, item.running, item.variant_index, item.variant_count, item.footer, item.state,
+        )  # fmt: skip
 
 
 def space_above(previous: Block | None, block: Block) -> float:

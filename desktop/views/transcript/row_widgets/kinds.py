@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from desktop.views.transcript.row_widgets.attachment import AttachmentRow
 from desktop.views.transcript.row_widgets.base import RowWidget
+from desktop.views.transcript.row_widgets.call import CallRow
 from desktop.views.transcript.row_widgets.code import CodeRow
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.row_widgets.editor import EditorRow
@@ -37,6 +38,7 @@ ROW_WIDGETS: dict[RowKind, Callable[[RowContext], RowWidget]] = {
     RowKind.MATH: MathRow,
     RowKind.RULE: RuleRow,
     RowKind.THOUGHT: ThoughtRow,
+    RowKind.CALL: CallRow,
     RowKind.WAITING: WaitingRow,
     RowKind.NOTICE: NoticeRow,
     RowKind.FOOTER: FooterRow,

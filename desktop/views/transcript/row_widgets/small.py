@@ -35,6 +35,8 @@ class HeaderRow(RowWidget):
             self.update()
 
     def fit(self, width: int) -> int:
+        if self.row is not None and self.row.item.call is not None:
+            return self.gap  # a call belongs to the reply above
         return self.gap + QFontMetrics(self._font()).height() if self.row_style else 0
 
     def _font(self) -> QFont:
@@ -43,7 +45,7 @@ class HeaderRow(RowWidget):
         return font
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self.row_style is None or self.row is None:
+        if self.row_style is None or self.row is None or self.row.item.call is not None:
             return
         role, painter = self.row.item.role, QPainter(self)
         painter.setFont(self._font())
@@ -123,7 +125,10 @@ class ThoughtRow(RowWidget):
         side = round(style.em * 0.9)
         self.button.setIconSize(QSize(side, side))
         self._words = row.text
-        self.button.setToolTip(_("Hide thoughts") if row.open else _("Show thoughts"))
+        hide, show = _("Hide thoughts"), _("Show thoughts")
+        if row.item.call is not None:
+            hide, show = _("Hide arguments and result"), _("Show arguments and result")
+        self.button.setToolTip(hide if row.open else show)
         self.button.setAccessibleName(
             _("{text} (shown)", text=row.text) if row.open else _("{text} (hidden)", text=row.text)
         )

@@ -1,0 +1,52 @@
+"""A call of a tool as the window shows it: a line about it, and its arguments and result as Markdown."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from desktop.store.conversations.tool_calls import NOT_ALLOWED, StoredCall
+from engine.printable import one_line
+from engine.words import N_, translate
+
+__all__ = ["INSIDE", "call_label", "call_markdown"]
+
+INSIDE = "\0"
+"""Closes what a call's Markdown is in, which folds like a thought; the Markdown itself never has it."""
+_RUN = re.compile("`{3,}")
+_LABELS = {
+    "waiting": N_("The model wants to call {tool}"),
+    "running": N_("Calling {tool}…"),
+    "complete": N_("Called {tool}"),
+    "failed": N_("Calling {tool} failed"),
+    "stopped": N_("The call of {tool} was stopped"),
+}
+_REFUSED = N_("The call of {tool} was not allowed")
+
+
+def call_label(call: StoredCall, state: str, result: str) -> str:
+    """What happens to a call, on one line: "Called read (files)"."""
+    words = _REFUSED if state == "stopped" and result == NOT_ALLOWED else _LABELS[state]
+    tool = f"{call.tool} ({call.server})" if call.server else call.name
+    return translate(words, tool=one_line(tool))
+
+
+def call_markdown(call: StoredCall, result: str) -> str:
+    """The arguments and the result of a call in fences that neither of them ends."""
+    parts = [_fenced(_indented(call.arguments), "json")]
+    if result:
+        parts.append(_fenced(result))
+    return "\n\n".join(parts)
+
+
+def _indented(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _fenced(text: str, language: str = "") -> str:
+    text = text.replace(INSIDE, "\u2400")
+    marks = "`" * max((len(run) + 1 for run in _RUN.findall(text)), default=3)
+    return f"{marks}{language}\n{text}\n{marks}"

@@ -1,0 +1,60 @@
+"""A call of a tool as text."""
+
+import pytest
+
+from desktop.blocks import THINKING_TAGS, BlockSplitter, Kind
+from desktop.items.chats.tool_calls import INSIDE, call_label, call_markdown
+from desktop.store.conversations.tool_calls import NOT_ALLOWED, UNFINISHED, StoredCall
+
+CALL = StoredCall("call_1", "files_read", '{"path":"/ä","deep":{"a":[1]}}', "files", "read")
+
+
+@pytest.mark.parametrize(
+    ("state", "result", "label"),
+    [
+        ("waiting", "", "The model wants to call read (files)"),
+        ("running", "", "Calling read (files)…"),
+        ("complete", "x", "Called read (files)"),
+        ("failed", "x", "Calling read (files) failed"),
+        ("stopped", UNFINISHED, "The call of read (files) was stopped"),
+        ("stopped", NOT_ALLOWED, "The call of read (files) was not allowed"),
+        ("complete", NOT_ALLOWED, "Called read (files)"),
+    ],
+)
+def test_the_label(state: str, result: str, label: str) -> None:
+    assert call_label(CALL, state, result) == label
+
+
+def test_the_label_of_an_unknown_tool_is_one_harmless_line() -> None:
+    call = StoredCall("1", "fly\nto\u202e{tool}", "{}")
+    assert call_label(call, "failed", "") == "Calling fly to\\u202e{tool} failed"
+
+
+def test_arguments_are_indented_and_the_result_stands_below() -> None:
+    assert call_markdown(CALL, "It says\nno.") == (
+        '```json\n{\n  "path": "/ä",\n  "deep": {\n    "a": [\n      1\n    ]\n  }\n}\n```\n\n'
+        "```\nIt says\nno.\n```"
+    )
+    assert call_markdown(CALL._replace(arguments="{not"), "") == "```json\n{not\n```"
+    assert call_markdown(CALL._replace(arguments="[" * 100_000), "").startswith("```json\n[[[")
+
+
+@pytest.mark.parametrize(
+    "result",
+    ["```\nout", "a ````` b", "<think>\nno", "</think>", "# Title", "", "\0", "\n```\n\0\n</think>\n"],
+)
+def test_nothing_in_a_result_ends_its_fence(result: str) -> None:
+    text = call_markdown(CALL, result or "x")
+    blocks = [block for block in _blocks(text) if block.kind is not Kind.MARKUP]
+    assert [block.kind for block in blocks] == [Kind.THINKING, Kind.CODE, Kind.CODE]
+    assert blocks[2].body.strip("\n") == (result or "x").strip("\n")
+    assert all(block.thought for block in blocks[1:])
+
+
+def _blocks(text: str) -> list:  # type: ignore[type-arg]
+    splitter = BlockSplitter((), INSIDE)
+    splitter.feed(text)
+    assert THINKING_TAGS
+    return [
+        block for block in splitter.blocks(ended=True) if block.source.strip() or block.kind is Kind.THINKING
+    ]
