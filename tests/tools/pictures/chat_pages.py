@@ -11,6 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMessageBox, QWidget
 
 from desktop.settings import Appearance
+from desktop.store.conversations.tool_calls import NOT_ALLOWED, StoredCall
 from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.composer.attachment_preview import AttachmentPreview
 from desktop.views.composer.saved_prompt_form import SavedPromptForm
@@ -90,6 +91,25 @@ def chattop(stage: Stage) -> QWidget:
 def chat_hover(stage: Stage) -> QWidget:
     viewport = stage.window.chat.transcript.viewport()
     QTest.mouseMove(viewport, QPoint(viewport.width() // 2, viewport.height() // 2))
+    return stage.window
+
+
+@page
+def calls(stage: Stage) -> QWidget:
+    session = stage.session
+    session.new_conversation()
+    store, chat = session.stores.kept, session.conversation
+    above = store.add_message(chat, None, "user", "How much rain fell in the basin this year?").id
+    above = store.add_message(chat, above, "assistant", "I look at the measurements first.").id
+    call = StoredCall("1", "list", '{"folder": "measurements"}', "files", "list_directory")
+    for state, text in (("complete", "rain-2026.csv"), ("failed", "No such folder."), ("running", "")):
+        above = store.add_message(chat, above, "tool", text, state, call=call).id
+    above = store.add_message(chat, above, "tool", NOT_ALLOWED, "stopped", call=call).id
+    wanted = StoredCall(
+        "2", "read", '{"path": "rain-2026.csv", "rows": [1, 400]}', "files", "read_file", waiting=True
+    )
+    store.add_message(chat, above, "tool", "", "stopped", call=wanted)
+    session.open_conversation(chat)
     return stage.window
 
 
