@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from desktop.items.chats.messages import MessageItem
-from desktop.items.chats.tool_calls import INSIDE, call_markdown
+from desktop.store.conversations.call_words import INSIDE, call_markdown
 from desktop.store.conversations.records import StoredMessage
 from engine.core import Done, Stats, ToolCall
 from engine.core.reasons import reason_words

@@ -18,6 +18,7 @@ from desktop.store.attachments.pictures import PictureStore, StoredPicture
 from desktop.store.conversations.import_placement import folder_of, folder_path, persona_id, persona_of
 from desktop.store.conversations.participants import Cast, portable, settled
 from desktop.store.conversations.records import NOTEBOOK, STATES, auto_title
+from desktop.store.conversations.tool_calls import read_call
 from desktop.store.conversations.trash import delete_for_good
 from desktop.store.database.chunked_writes import ChunkedWrites
 from desktop.store.database.database import Database
@@ -176,7 +177,7 @@ class RecordWriter:
         state = message.state if message.state in STATES and message.state != "running" else "stopped"
         cursor = self._database.execute(
             "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, stats, "
-            "deleted, speaker, speaker_persona) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "deleted, speaker, speaker_persona, tool_call) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 number,
                 parent,
@@ -188,6 +189,7 @@ class RecordWriter:
                 int(message.deleted),
                 message.author,
                 self._persona(message),
+                message.call.text() if message.call is not None else "",
             ),
         )
         message_id = int(cursor.lastrowid or 0)
@@ -243,8 +245,9 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
     keys = _message_keys(database, conversation_id)
     messages = tuple(_record(row, keys) for row in database.execute(
         "SELECT id, parent_id, role, text, state, created_at, stats, deleted, shown_child, data, raw, "
-        "speaker FROM messages LEFT JOIN message_tokens ON message_tokens.message_id = id LEFT JOIN "
-        "imported_messages ON imported_messages.message_id = id WHERE conversation_id = ? ORDER BY id",
+        "speaker, tool_call FROM messages LEFT JOIN message_tokens ON message_tokens.message_id = id "
+        "LEFT JOIN imported_messages ON imported_messages.message_id = id WHERE conversation_id = ? "
+        "ORDER BY id",
         (conversation_id,),
     ))  # fmt: skip
     origin = database.execute(
@@ -282,11 +285,11 @@ def _pictures(database: Database, messages: tuple[MessageRecord, ...]) -> dict[s
 
 
 def _record(row: tuple[Any, ...], keys: dict[int, str]) -> MessageRecord:
-    number, parent, role, text, state, created, stats, deleted, shown, tokens, raw, author = row
+    number, parent, role, text, state, created, stats, deleted, shown, tokens, raw, author, call = row
     return MessageRecord(
         keys[number], keys.get(parent), role, text, created, "stopped" if state == "running" else state,
         json.loads(stats), keys.get(shown), bool(deleted), bytes(tokens or b""), _unpacked(raw),
-        author=author,
+        author=author, call=read_call(call),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from desktop.store.attachments.pictures import StoredPicture
 from desktop.store.conversations.personas import Persona
 from desktop.store.conversations.records import CHAT
+from desktop.store.conversations.tool_calls import StoredCall
 
 __all__ = ["Broken", "ConversationRecord", "Event", "Imported", "LeftOut", "MessageRecord", "Progress"]
 
@@ -20,7 +21,8 @@ class MessageRecord:
     `key` names it within its conversation and is the same in every export; `parent` None is the top.
     `created_at` is seconds since 1970, None if the file does not say. `part` marks a piece of a reply (a
     thought, a tool call) that is merged with the assistant's messages around it. `raw` is JSON of what `text`
-    cannot fully express. `author` is the name of who wrote it, empty for the plain model or user.
+    cannot fully express. `author` is the name of who wrote it, empty for the plain model or user. `text` is
+    the result of a `call`.
     """
 
     key: str
@@ -36,6 +38,7 @@ class MessageRecord:
     raw: Any = None
     part: bool = False
     author: str = ""
+    call: StoredCall | None = None
 
 
 @dataclass(frozen=True, slots=True)

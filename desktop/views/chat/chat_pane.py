@@ -293,7 +293,6 @@ class ChatPane(QWidget):
         self.composer.setFocus()
 
     def _act(self, name: str, message: int) -> None:
-        """A button of a message was clicked."""
         session = self._session
         act: dict[str, Callable[[int], object]] = {
             "edit": self.transcript.begin_edit,
@@ -310,7 +309,8 @@ class ChatPane(QWidget):
             "refuse_call": session.tools.refuse,
             "stop_calls": lambda _message: session.stop(),
         }
-        act.get(name, lambda _message: None)(message)
+        if name in act:
+            act[name](message)
 
     def _delete(self, message: int) -> None:
         others = self._session.messages.item(message).variant_count - 1

@@ -9,10 +9,10 @@ from typing import Any
 
 from desktop.blocks import THINKING_TAGS, Block, Kind, Tag, split_plain
 from desktop.items.chats.messages import MessageItem, author_label
-from desktop.items.chats.tool_calls import call_label
 from desktop.store.attachments.message_format import note_text, split
+from desktop.store.conversations.call_words import call_label
 from desktop.store.conversations.token_trace import TokenTrace
-from desktop.views.transcript.call_actions import CALL_ACTIONS
+from desktop.views.transcript.call_actions import call_actions
 from desktop.views.transcript.intake import PAGE, PAGE_LINES, Intake, lines_end
 from desktop.views.transcript.rows import AFTER_HEADER, Row, RowKind, space_above
 from desktop.views.transcript.thinking import ThoughtTimes
@@ -226,7 +226,7 @@ class MessageRows:
             rows.append(self._keep(Row(RowKind.NOTICE, item, item.notice, gap=0.6)))
         if item.call is None:
             rows.append(self._keep(Row(RowKind.FOOTER, item, gap=0.15)))
-        elif item.state in CALL_ACTIONS:
+        elif call_actions(item):
             rows.append(self._keep(Row(RowKind.CALL, item, gap=0.5)))
         return rows
 

@@ -78,6 +78,7 @@ def _message(message: MessageRecord) -> dict[str, Any]:
     optional = {
         "stats": dict(message.stats), "shown": message.shown_child, "deleted": message.deleted,
         "raw": message.raw, "speaker": message.author,
+        "call": message.call._asdict() if message.call is not None else None,
         "tokens": base64.b64encode(message.tokens).decode("ascii"),
     }  # fmt: skip
     return found | {name: value for name, value in optional.items() if value not in (None, {}, False, "")}

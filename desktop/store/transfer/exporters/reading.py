@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from desktop.blocks import THINKING_TAGS, Block, BlockSplitter, Kind
+from desktop.store.conversations.call_words import call_label, call_markdown
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.words import N_, _, translate
 
@@ -16,7 +17,9 @@ _LABELS = {"user": N_("You"), "assistant": N_("Assistant"), "system": N_("System
 
 
 def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
-    """The shown messages, first to last; where the chosen variant is gone, the newest one."""
+    """The shown messages, first to last; where the chosen variant is gone, the newest one. Calls of tools are
+    Markdown, by what happened to them.
+    """
     children: dict[str | None, list[MessageRecord]] = {}
     for message in conversation.messages:
         if not message.deleted:
@@ -25,9 +28,17 @@ def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
     parent, chosen = None, conversation.shown_root
     while siblings := children.get(parent):
         message = next((message for message in siblings if message.key == chosen), siblings[-1])
-        found.append(message)
+        found.append(_with_call(message))
         parent, chosen = message.key, message.shown_child
     return found
+
+
+def _with_call(message: MessageRecord) -> MessageRecord:
+    call = message.call
+    if call is None:
+        return message
+    label = call_label(call, "waiting" if call.waiting else message.state, message.text)
+    return dataclasses.replace(message, text=call_markdown(call, message.text), author=label)
 
 
 def without_thoughts(conversation: ConversationRecord) -> ConversationRecord:

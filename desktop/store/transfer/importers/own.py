@@ -11,6 +11,7 @@ from desktop.store.attachments.pictures import StoredPicture
 from desktop.store.conversations.bulk_insert import OWN, chain_key
 from desktop.store.conversations.personas import Persona
 from desktop.store.conversations.records import CHAT, NOTEBOOK, STATES
+from desktop.store.conversations.tool_calls import StoredCall
 from desktop.store.transfer.exporters.own import FORMAT, PERSONA_FIELDS, VERSION
 from desktop.store.transfer.importers.fields import clean, items, mapping, seconds, text
 from desktop.store.transfer.importers.protocol import Note, Unreadable
@@ -124,8 +125,14 @@ def _message(about: dict[str, Any], parent: str | None) -> MessageRecord | None:
         key, parent, role, text(about["text"]), seconds(about.get("created_at")),
         state if state in STATES else "complete", _stats(mapping(about.get("stats"))),
         text(about.get("shown")) or None, about.get("deleted") is True, tokens, about.get("raw"),
-        author=" ".join(text(about.get("speaker")).split()),
+        author=" ".join(text(about.get("speaker")).split()), call=_call(about.get("call")),
     )  # fmt: skip
+
+
+def _call(value: Any) -> StoredCall | None:
+    """The call of a tool. It does not wait any longer: nobody is asked to allow what a file says."""
+    id, name, arguments, server, tool = (text(mapping(value).get(key)) for key in StoredCall._fields[:5])
+    return StoredCall(id, name, arguments, server, tool) if name else None
 
 
 def _stats(given: dict[str, Any]) -> dict[str, Any]:

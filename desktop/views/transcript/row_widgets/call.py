@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QPushButton
 
-from desktop.items.chats.tool_calls import call_label
-from desktop.views.transcript.call_actions import CALL_ACTIONS
+from desktop.store.conversations.call_words import call_label
+from desktop.views.transcript.call_actions import ALL_CALL_ACTIONS, call_actions
 from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
@@ -22,8 +22,7 @@ class CallRow(RowWidget):
 
     def __init__(self, context: RowContext) -> None:
         super().__init__(context)
-        names = dict.fromkeys(name for actions in CALL_ACTIONS.values() for name, _unused in actions)
-        self.buttons = {name: QPushButton(self) for name in names}
+        self.buttons = {name: QPushButton(self) for name in ALL_CALL_ACTIONS}
         for name, button in self.buttons.items():
             button.setAutoDefault(False)
             button.clicked.connect(lambda _checked=False, name=name: self._act(name))
@@ -35,7 +34,7 @@ class CallRow(RowWidget):
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:
         call = row.item.call
-        words = dict(CALL_ACTIONS.get(row.item.state, ()))
+        words = call_actions(row.item)
         about = call_label(call, row.item.state, row.item.result) if call is not None else ""
         self.setAccessibleName(about)
         for name, button in self.buttons.items():

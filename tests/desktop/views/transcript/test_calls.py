@@ -10,7 +10,7 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from desktop.items.chats.messages import MessageItem
-from desktop.items.chats.tool_calls import INSIDE, call_markdown
+from desktop.store.conversations.call_words import INSIDE, call_markdown
 from desktop.store.conversations.tool_calls import NOT_ALLOWED, UNFINISHED, StoredCall
 from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.message_rows import MessageRows
@@ -43,6 +43,7 @@ def kinds(item: MessageItem) -> list[RowKind]:
         ("complete", "ok", [RowKind.HEADER, RowKind.THOUGHT]),
         ("failed", "no", [RowKind.HEADER, RowKind.THOUGHT]),
         ("stopped", UNFINISHED, [RowKind.HEADER, RowKind.THOUGHT, RowKind.CALL]),
+        ("stopped", NOT_ALLOWED, [RowKind.HEADER, RowKind.THOUGHT]),
     ],
 )
 def test_only_what_is_to_be_allowed_is_unfolded(state: str, result: str, shown: list[RowKind]) -> None:
@@ -96,7 +97,7 @@ def test_the_buttons_of_each_state(show: Show) -> None:
         ("waiting", "", "always_allow"),
         ("waiting", "", "refuse_call"),
         ("running", "", "stop_calls"),
-        ("stopped", NOT_ALLOWED, "regenerate"),
+        ("stopped", UNFINISHED, "regenerate"),
     ],
 )
 def test_a_button_acts_on_its_message(show: Show, state: str, result: str, name: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from desktop.blocks import Block, BlockSplitter, Kind
-from desktop.items.chats.tool_calls import INSIDE, call_label, call_markdown
+from desktop.store.conversations.call_words import INSIDE, call_label, call_markdown
 from desktop.store.conversations.tool_calls import NOT_ALLOWED, UNFINISHED, StoredCall
 
 CALL = StoredCall("call_1", "files_read", '{"path":"/ä","deep":{"a":[1]}}', "files", "read")

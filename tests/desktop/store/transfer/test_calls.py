@@ -1,0 +1,67 @@
+"""Calls of tools in exports and imports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from desktop.store.conversations.bulk_insert import RecordWriter, read_whole
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.conversations.tool_calls import StoredCall
+from desktop.store.database.database import Database
+from desktop.store.database.open import open_conversations
+from desktop.store.transfer.exporters.html import html_page
+from desktop.store.transfer.exporters.markdown import markdown
+from desktop.store.transfer.exporters.own import own_json
+from desktop.store.transfer.exporters.reading import shown_path
+from desktop.store.transfer.importers.own import Own
+
+CALL = StoredCall("call_1", "files_read", '{"path": "/a"}', "files", "read")
+
+
+def called(store: ConversationStore, waiting: bool = False) -> int:
+    chat = store.create().id
+    above = store.add_message(chat, None, "user", "What does it say?").id
+    above = store.add_message(chat, above, "assistant", "I look.").id
+    above = store.add_message(chat, above, "tool", "It says\n```no```.", "complete", call=CALL).id
+    if waiting:
+        store.add_message(chat, above, "tool", "", "stopped", call=CALL._replace(waiting=True))
+    return chat
+
+
+def test_texts_have_the_call_and_its_result(store: ConversationStore, database: Database) -> None:
+    record = read_whole(database, called(store))
+    text = "".join(markdown([record]))
+    assert "## Called read (files)" in text
+    assert '```json\n{\n  "path": "/a"\n}\n```\n\n````\nIt says\n```no```.\n````' in text
+    page = "".join(html_page([record]))
+    assert "Called read (files)" in page
+    assert "```no```" in page
+    assert [message.author for message in shown_path(record)] == ["", "", "Called read (files)"]
+
+
+def test_our_own_form_loses_nothing_but_the_wish_to_be_allowed(
+    store: ConversationStore, database: Database, tmp_path: Path
+) -> None:
+    record = read_whole(database, called(store, waiting=True))
+    text = "".join(own_json([record]))
+    found = [message.get("call") for message in json.loads(text)[0]["messages"]]
+    assert found == [None, None, CALL._asdict(), CALL._replace(waiting=True)._asdict()]
+    other = open_conversations(tmp_path / "other.sqlite3")
+    again = Own().read(json.loads(text)[0], lambda *_: None)
+    made = RecordWriter(other).save(again)
+    path = ConversationStore(other).path(made.conversation_id)
+    assert [message.call for message in path] == [None, None, CALL, CALL]
+    assert [message.text for message in path][2] == "It says\n```no```."
+    other.close()
+
+
+def test_a_broken_call_in_a_file_is_none(store: ConversationStore, database: Database) -> None:
+    value = json.loads("".join(own_json([read_whole(database, called(store))])))[0]
+    for broken in ([], {"name": 3}, {}, "x"):
+        value["messages"][2]["call"] = broken
+        record = Own().read(value, lambda *_: None)
+        assert record.messages[2].call is None
+    value["messages"][2]["call"] = {"name": "a", "waiting": True, "server": 4}
+    record = Own().read(value, lambda *_: None)
+    assert record.messages[2].call == StoredCall("", "a", "")
