@@ -195,7 +195,7 @@ class ContextMeter(QObject):
             messages,
             stops=session.settings(StopSettings), guidance=session.settings(GuidanceSettings),
             constraint=ConstraintSettings(), thinking=session.settings(ThinkingSettings),
-            local_only=session.local_only,
+            local_only=session.local_only, tools=session.tools.offered_here(),
         )  # fmt: skip
         self._job = session.replies.engine.ask(
             lambda source, stop: _foreseen(source, request, stop),

@@ -13,13 +13,14 @@ from typing import NamedTuple, Protocol
 from PySide6.QtCore import QObject, Signal, SignalInstance, Slot
 
 from desktop.services.engine.reply_runner import ReplyRunner
-from desktop.services.session.context import ConversationContext
+from desktop.services.session.context import ConversationContext, is_temporary
 from desktop.services.session.signals import SessionSignals, reports_store_errors
 from desktop.services.session.visible_chat import VisibleChat
 from desktop.settings import ToolSettings
 from desktop.store.conversations.records import StoredMessage
 from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.tool_calls import NOT_ALLOWED, UNFINISHED, StoredCall, put_call
+from desktop.store.database.database import StoreError
 from engine.core import Tool, ToolCall
 
 __all__ = ["MOST_ROUNDS", "ToolSource", "ToolTurns"]
@@ -108,6 +109,10 @@ class ToolTurns(QObject):
     def offered(self, context: ConversationContext) -> tuple[Tool, ...]:
         """The tools for the replies of a chat: none in notebooks and where several participants speak."""
         return tuple(tool for tool, _unused in self._found(context))
+
+    def offered_here(self) -> tuple[Tool, ...]:
+        """The tools for the replies of the open chat."""
+        return self.offered(self._visible.context)
 
     def _found(self, context: ConversationContext) -> Sequence[tuple[Tool, _OfServer]]:
         model = self._runner.engine.model
@@ -221,7 +226,12 @@ class ToolTurns(QObject):
         run = self._running.pop(number, None)
         if run is None:  # stopped meanwhile
             return False
-        message = self._stores.of(run.message).message(run.message)
+        try:
+            message = self._stores.of(run.message).message(run.message)
+        except StoreError:
+            if is_temporary(run.message):  # its chat was left
+                return False
+            raise
         self._end(message, result, "failed" if error else "complete")
         return self._next(message)
 

@@ -10,12 +10,13 @@ import pytest
 from PySide6.QtCore import QObject, Signal
 
 from desktop.services.composer.queue import MessageQueue
+from desktop.services.session.context_meter import ContextMeter
 from desktop.services.session.several import ColumnSettings
 from desktop.services.session.tool_turns import MOST_ROUNDS
 from desktop.settings import ToolSettings
 from desktop.store.conversations.participants import Cast, Participant
 from desktop.store.conversations.tool_calls import NOT_ALLOWED, UNFINISHED
-from engine.core import Message, Tool, ToolCall
+from engine.core import ChatRequest, Foreseen, Message, Tool, ToolCall
 from tests.desktop.services.conftest import Harness
 
 READ = Tool("files_read", "Reads a file.", '{"type": "object"}')
@@ -366,3 +367,31 @@ def test_while_a_call_is_written_the_row_says_so(talking: Harness, source: Sourc
 def test_the_preview_of_a_request_has_the_tools(talking: Harness, source: Source) -> None:
     talking.ask("One.")
     assert talking.session.preview_request("Two.").tools == (READ, NOW)
+
+
+def test_the_context_meter_counts_the_tools(talking: Harness, source: Source) -> None:
+    meter = ContextMeter(talking.session)
+    seen = list[ChatRequest]()
+    foresee = talking.chat.foresee
+
+    def noted(request: ChatRequest) -> Foreseen:
+        seen.append(request)
+        return foresee(request)
+
+    talking.chat.foresee = noted  # type: ignore[method-assign]
+    talking.ask("One.")
+    talking.qtbot.waitUntil(lambda: bool(seen))
+    assert seen[-1].tools == (READ, NOW)
+    assert meter.close()
+
+
+def test_a_result_for_a_temporary_chat_that_was_left_is_dropped(talking: Harness, source: Source) -> None:
+    source.said.permissions["files", "read"] = "always"
+    talking.session.new_temporary()
+    talking.chat.calls = [(CALL,)]
+    talking.ask("Read it.")
+    talking.session.new_conversation()
+    notices = len(talking.notices())
+    source.ended.emit(1, "Read.", False)
+    assert len(talking.notices()) == notices
+    assert len(talking.chat.requests) in (1, 2)
