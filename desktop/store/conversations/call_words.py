@@ -6,14 +6,15 @@ import json
 import re
 
 from desktop.store.conversations.tool_calls import NOT_ALLOWED, StoredCall
-from engine.printable import one_line
+from engine.printable import one_line, printable
 from engine.words import N_, translate
 
-__all__ = ["INSIDE", "call_label", "call_markdown"]
+__all__ = ["INSIDE", "call_brief", "call_label", "call_markdown"]
 
 INSIDE = "\0"
 """Closes what a call's Markdown is in, which folds like a thought; the Markdown itself never has it."""
 _RUN = re.compile("`{3,}")
+_BRIEF = 80
 _LABELS = {
     "waiting": N_("The model wants to call {tool}"),
     "running": N_("Calling {tool}…"),
@@ -31,8 +32,25 @@ def call_label(call: StoredCall, state: str, result: str) -> str:
     return translate(words, tool=one_line(tool))
 
 
+def call_brief(call: StoredCall) -> str:
+    """The values of a call's arguments on one line of at most 80 characters; empty if there are none."""
+    try:
+        found = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        found = call.arguments
+    values = list(found.values()) if isinstance(found, dict) else [found]
+    brief = one_line(", ".join(value if isinstance(value, str) else _compact(value) for value in values))
+    return brief if len(brief) <= _BRIEF else f"{brief[: _BRIEF - 1].rstrip()}…"
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def call_markdown(call: StoredCall, result: str) -> str:
-    """The arguments and the result of a call in fences that neither of them ends."""
+    """The arguments and the result of a call in fences that neither of them ends. Control, direction and
+    invisible characters are escapes there.
+    """
     parts = [_fenced(_indented(call.arguments), "json")]
     if result:
         parts.append(_fenced(result))
@@ -47,6 +65,6 @@ def _indented(arguments: str) -> str:
 
 
 def _fenced(text: str, language: str = "") -> str:
-    text = text.replace(INSIDE, "\u2400")
+    text = printable(text)  # what moves the cursor or turns a line round would show another call
     marks = "`" * max((len(run) + 1 for run in _RUN.findall(text)), default=3)
     return f"{marks}{language}\n{text}\n{marks}"

@@ -87,12 +87,14 @@ def add_message_actions(
             return
         menu.addAction(text, partial(act or parts.view.act, name, item.id)).setEnabled(enabled)
 
-    add(_("Copy message"), "copy", True)
     if item.call is None:
+        add(_("Copy message"), "copy", True)
         add(_("Read aloud"), "speak")
         add(_("Edit message"), "edit")
     else:
-        add(_("Let the model go on from here"), "regenerate", item.state not in ("waiting", "running"))
+        menu.addAction(_("Copy arguments"), partial(copy_text, item.call.arguments))
+        menu.addAction(_("Copy result"), partial(copy_text, item.result)).setEnabled(bool(item.result))
+        add(_("Let the model continue from here"), "regenerate", item.state not in ("waiting", "running"))
     if item.role == "assistant":
         add(_("Regenerate the reply"), "regenerate")
         add(_("Continue the reply"), "continue", last and still)

@@ -10,14 +10,14 @@ from typing import Any
 from desktop.blocks import THINKING_TAGS, Block, Kind, Tag, split_plain
 from desktop.items.chats.messages import MessageItem, author_label
 from desktop.store.attachments.message_format import note_text, split
-from desktop.store.conversations.call_words import call_label
+from desktop.store.conversations.call_words import call_brief, call_label
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript.call_actions import call_actions
 from desktop.views.transcript.intake import PAGE, PAGE_LINES, Intake, lines_end
 from desktop.views.transcript.rows import AFTER_HEADER, Row, RowKind, space_above
 from desktop.views.transcript.thinking import ThoughtTimes
 from desktop.views.transcript.tokens.pieces import piece_end
-from engine.words import ngettext
+from engine.words import _, ngettext
 
 __all__ = ["MessageRows"]
 
@@ -239,7 +239,7 @@ class MessageRows:
         """A row for each file that the user's message begins with."""
         text = self.item.text if self.item.role == "user" else ""
         files, end = split(text)
-        ends = [*(start for start, _ in files[1:]), end]
+        ends = [*(start for start, _unused in files[1:]), end]
         made = (
             Row(RowKind.ATTACHMENT if file.picture is None else RowKind.PICTURE, self.item,
                 f"{file.name} ({note_text(file.note)})" if file.note else file.name, text[start:stop],
@@ -334,16 +334,9 @@ class MessageRows:
             ordinal = before.ordinal + 1 if before is not None else 0
         gap = space_above(rows[-1].block if rows else None, block)
         made = Row(
-            kind,
-            self.item,
-            text,
-            block.source,
-            block,
-            gap,
-            open=kind is RowKind.THOUGHT,
-            ordinal=ordinal,
-            start=start,
-        )
+            kind, self.item, text, block.source, block, gap, open=kind is RowKind.THOUGHT, ordinal=ordinal,
+            start=start, wrapped=self.item.call is not None,
+        )  # fmt: skip
         if kind is RowKind.CODE and block.joined and rows:
             made.first = False
             if rows[-1].last:
@@ -377,7 +370,8 @@ class MessageRows:
                 running = row.open and self.item.running
                 self.thoughts.see(row.ordinal, over=not running)
                 folded = self._folds.get(row.ordinal, self._folds_itself(row))
-                state = replace(row, item=self.item, text=self._label(row, running), open=not folded)
+                label = self._label(row, running, folded)
+                state = replace(row, item=self.item, text=label, open=not folded)
                 shown.append(self._keep(state, row.ordinal))
             elif not (folded and _thought(row)):
                 shown.append(row)
@@ -389,10 +383,12 @@ class MessageRows:
             return self.item.state != "waiting"
         return not (row.open and (self.unfolded or not self.item.running))
 
-    def _label(self, row: Row, running: bool) -> str:
-        if self.item.call is not None:
-            return call_label(self.item.call, self.item.state, self.item.result)
-        return self.thoughts.label(row.ordinal, running)
+    def _label(self, row: Row, running: bool, folded: bool) -> str:
+        call = self.item.call
+        if call is None:
+            return self.thoughts.label(row.ordinal, running)
+        words, brief = call_label(call, self.item.state, self.item.result), call_brief(call)
+        return _("{call}: {arguments}", call=words, arguments=brief) if folded and brief else words
 
 
 def _thought(row: Row) -> bool:

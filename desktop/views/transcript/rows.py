@@ -53,8 +53,9 @@ class Row:
     space above in lines of text; `height` in pixels with the gap, an estimate until `measured`; `revision`
     counts the changes of what is shown. A row of tokens has the `trace` of the whole message, whose tokens
     are known up to the character `covered`. The head of a thought has the character `until` which the thought
-    goes, 0 while it grows. Code is `wrapped` when the reader wants that. `peek` is the line of a file that
-    was searched for. Links may name one of the `references` of the message.
+    goes, 0 while it grows. Code is `wrapped` when the reader wants that,
+    and in calls of tools, so that nothing of what is to be allowed is out of sight. `peek` is the line of a
+    file that was searched for. Links may name one of the `references` of the message.
     """
 
     kind: RowKind

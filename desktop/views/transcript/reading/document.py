@@ -128,14 +128,14 @@ def write_message(document: QTextDocument, rows: Iterable[Row], style: Style) ->
     document.setIndentWidth(style.px(1.35))
     writer = _Writer(document, style)
     code: list[Row] = []
-    thinks = False
+    thinks = calls = False
     for row in [*rows, None]:
-        if thinks and (row is None or row.block is None or not row.block.thought):
-            thinks = False
-            writer.plain(_("End of the thoughts"), muted=True)
         if code and (row is None or row.kind is not RowKind.CODE or row.first):
             _write_code(writer, code)
             code = []
+        if thinks and (row is None or row.block is None or not row.block.thought):
+            thinks = False
+            writer.plain(_("End of the call") if calls else _("End of the thoughts"), muted=True)
         if row is None:
             break
         if row.kind is RowKind.CODE:
@@ -148,7 +148,7 @@ def write_message(document: QTextDocument, rows: Iterable[Row], style: Style) ->
                 _("shown. Press Enter to hide them.") if row.open else _("hidden. Press Enter to show them.")
             )
             writer.place("thought", row.text, f"{row.text}, {what}", "", row.ordinal)
-            thinks = row.open
+            thinks, calls = row.open, row.item.call is not None
         elif row.kind is RowKind.MORE:
             writer.place("more", row.text, _("{text}. Press Enter.", text=row.text))
         elif row.kind is RowKind.ATTACHMENT:

@@ -8,6 +8,7 @@ from desktop.blocks import THINKING_TAGS, BlockSplitter, Tag
 from desktop.blocks.spoken_text import spoken_reply
 from desktop.items.chats.messages import MessageItem, author_label
 from desktop.services.engine.reply_record import spoken
+from desktop.store.conversations.call_words import call_label
 from engine.words import _
 
 _LONGEST, _FURTHEST = 80, 20_000
@@ -15,9 +16,11 @@ _LONGEST, _FURTHEST = 80, 20_000
 
 
 def message_beginning(item: MessageItem, tags: Sequence[Tag] = THINKING_TAGS) -> str:
-    """The first words of a message, without thoughts and marks."""
+    """The first words of a message, without thoughts and marks; of a call what happened to it."""
     if item.role == "user":
         return item.text[: 4 * _LONGEST]
+    if item.call is not None:
+        return call_label(item.call, item.state, item.result)
     splitter = BlockSplitter(tags, item.opened)
     for start in range(0, min(len(item.text), _FURTHEST), 4 * _LONGEST):
         splitter.feed(item.text[start : start + 4 * _LONGEST])

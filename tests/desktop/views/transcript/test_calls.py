@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import time
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
@@ -14,7 +17,11 @@ from desktop.store.conversations.call_words import INSIDE, call_markdown
 from desktop.store.conversations.tool_calls import NOT_ALLOWED, UNFINISHED, StoredCall
 from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.message_rows import MessageRows
+from desktop.views.transcript.reading.document import write_message
+from desktop.views.transcript.reading.list_lines import message_beginning, message_words
+from desktop.views.transcript.rendering.markdown import SafeDocument
 from desktop.views.transcript.row_widgets.call import CallRow
+from desktop.views.transcript.row_widgets.code import CodeRow
 from desktop.views.transcript.row_widgets.small import HeaderRow, ThoughtRow
 from desktop.views.transcript.rows import RowKind
 from tests.desktop.views.transcript.conftest import Show
@@ -70,6 +77,31 @@ def test_a_call_folds_when_it_has_been_allowed_unless_the_reader_unfolded_it() -
     message.sync()
     assert [row.kind for row in message.rows].count(RowKind.CODE) == 2
     assert message.rows[1].text == "Called read (files)"
+
+
+def test_folded_it_says_its_arguments_in_brief() -> None:
+    message = MessageRows(called(1, "complete", "found"))
+    assert message.rows[1].text == "Called read (files): /needle"
+    message.fold(0, False)
+    message.sync()
+    assert message.rows[1].text == "Called read (files)"
+    bare = dataclasses.replace(called(1, "complete", "found"), call=CALL._replace(arguments="{}"))
+    assert MessageRows(bare).rows[1].text == "Called read (files)"
+
+
+def test_nothing_that_is_to_be_allowed_is_out_of_sight(show: Show) -> None:
+    call = CALL._replace(arguments=json.dumps({"command": "ls" + " " * 300 + "; rm needle"}), waiting=True)
+    item = dataclasses.replace(called(1, "waiting"), call=call, text=call_markdown(call, ""))
+    view, _ = show([item], height=900)
+    [code] = [widget for widget in view.pool.widgets() if isinstance(widget, CodeRow)]
+    assert code.wrap.isChecked()
+    assert not code.bar.isVisible()
+    [reply] = [
+        row
+        for row in MessageRows(MessageItem(1, "assistant", "```\nx\n```")).rows
+        if row.kind is RowKind.CODE
+    ]
+    assert not reply.wrapped
 
 
 def buttons(view: TranscriptView) -> dict[str, list[str]]:
@@ -143,7 +175,7 @@ def test_the_head_says_what_unfolding_shows(show: Show) -> None:
     view, _ = show([called(1, "complete", "found")])
     [head] = [widget for widget in view.pool.widgets() if isinstance(widget, ThoughtRow)]
     assert head.button.toolTip() == "Show arguments and result"
-    assert head.button.accessibleName() == "Called read (files) (hidden)"
+    assert head.button.accessibleName() == "Called read (files): /needle (hidden)"
 
 
 @pytest.mark.parametrize(
@@ -157,10 +189,49 @@ def test_the_menu_of_a_call(show: Show, state: str, goes_on: bool) -> None:
     menu = view.make_menu(widget.geometry().center())
     entries = {action.text(): action.isEnabled() for action in menu.actions() if action.text()}
     menu.deleteLater()
-    assert entries["Let the model go on from here"] is goes_on
+    assert entries["Let the model continue from here"] is goes_on
     assert not {"Edit message", "Read aloud", "Regenerate the reply"} & set(entries)
 
 
 def test_a_huge_result_costs_one_line_until_it_is_unfolded(show: Show) -> None:
     view, _ = show([called(1, "complete", "line of a result\n" * 6000)])
     assert view.messages.layout.total < 200
+
+
+def test_the_menu_copies_arguments_and_result_as_they_are(show: Show) -> None:
+    view, _ = show([called(1, "complete", "found \u202e it"), called(2, "running")])
+    for number, shown in ((1, True), (2, False)):
+        row = next(row for row in view.messages.rows_of(number) if row.kind is RowKind.THOUGHT)
+        widget = view.pool.widget(row)
+        assert widget is not None
+        menu = view.make_menu(widget.geometry().center())
+        entries = {action.text(): action for action in menu.actions()}
+        assert "Copy message" not in entries
+        entries["Copy arguments"].trigger()
+        assert QGuiApplication.clipboard().text() == CALL.arguments
+        assert entries["Copy result"].isEnabled() is shown
+        entries["Copy result"].trigger()
+        assert QGuiApplication.clipboard().text() == ("found \u202e it" if shown else CALL.arguments)
+
+
+def test_the_reading_view_says_what_happened_and_where_the_call_ends(show: Show) -> None:
+    item = called(1, "complete", "found")
+    assert message_words(item, 0, 1, message_beginning(item)).endswith("Called read (files)")
+    view, _ = show([item])
+    message = view.messages.message(1)
+    message.fold(0, False)
+    message.sync()
+    document = SafeDocument()
+    places = write_message(document, message.rows, view.messages.style)
+    assert [place.kind for place in places] == ["thought", "code", "code"]
+    assert document.toPlainText().endswith("found\nEnd of the call")
+
+
+def test_a_huge_line_of_a_result_unfolds_quickly(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([called(1, "complete", "word " * 20_000)])
+    [head] = [widget for widget in view.pool.widgets() if isinstance(widget, ThoughtRow)]
+    began = time.perf_counter()
+    head.button.click()
+    qtbot.waitUntil(view.settled)
+    assert time.perf_counter() - began < 1  # 0.06 s on two cores
+    assert view.messages.layout.total > 1_000
