@@ -34,12 +34,13 @@ body { font-family: system-ui, sans-serif; color: #1c1c1e; background: #fff; }
 body { max-width: 46em; margin: 32px auto; padding: 0 16px; }
 article > h1 { font-size: 26px; }
 article > h2 { font-size: 15px; margin: 28px 0 6px; }
+summary { font-size: 14px; margin: 10px 0; }
 h1, h2, h3, h4, h5, h6 { line-height: 1.3; margin: 1.2em 0 0.5em; }
 .text h1, .thoughts h1 { font-size: 1.45em; }
 .text h2, .thoughts h2 { font-size: 1.25em; }
 .text h3, .thoughts h3 { font-size: 1.1em; }
 h4, h5, h6 { font-size: 1em; }
-.date, article > h2, .thoughts { color: #5c5c66; }
+.date, article > h2, summary, .thoughts { color: #5c5c66; }
 .text, .thoughts { overflow-wrap: break-word; }
 .user { background: #f0f1f4; border-radius: 10px; padding: 11px 16px; }
 .user, .system, .document { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; }
@@ -63,7 +64,7 @@ mtd[columnalign="right"] { text-align: right; }
 _DARK = """
 :root { color-scheme: dark; }
 body { color: #ececf0; background: #1b1b1f; }
-.date, article > h2, .thoughts { color: #a9a9b4; }
+.date, article > h2, summary, .thoughts { color: #a9a9b4; }
 a { color: #8ab4ff; }
 .user { background: #2a2b31; }
 pre { background: #232429; border-color: #3a3b43; }
@@ -77,6 +78,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .wide, .formula { overflow-x: visible; }
 h1, h2, h3, h4, h5, h6 { break-after: avoid; }
 .user { break-inside: avoid; }
+::details-content { content-visibility: visible; }
 }
 """
 _MOST_HIGHLIGHTED = 100_000
@@ -131,15 +133,19 @@ def _article(conversation: ConversationRecord, pages: Iterator[int]) -> Iterator
 def _message(
     message: MessageRecord, pages: Iterator[int], pictures: Mapping[str, StoredPicture]
 ) -> Iterator[str]:
-    """`pages` numbers the texts, to distinguish the footnotes of each."""
+    """`pages` numbers the texts, to distinguish the footnotes of each. Calls of tools are folded."""
     made = when(message.created_at)
-    yield f"<h2><bdi>{escape(label(message))}</bdi>" + (f" · {made}" if made else "") + "</h2>\n"
+    head = f"<bdi>{escape(label(message))}</bdi>" + (f" · {made}" if made else "")
+    called = message.call is not None
+    yield f"<details>\n<summary>{head}</summary>\n" if called else f"<h2>{head}</h2>\n"
     if message.role == "user":
         yield f'<div class="user" dir="auto">{as_html(message.text.strip(chr(10)), pictures)}</div>\n'
         return
     for is_thought, text in pieces(as_markdown(message.text, pictures), opened_in(message)):
         kind = "thoughts" if is_thought else "text"
         yield f'<div class="{kind}">\n{_rendered(text, next(pages))}</div>\n'
+    if called:
+        yield "</details>\n"
 
 
 def _plain(text: str) -> str:

@@ -18,7 +18,7 @@ _LABELS = {"user": N_("You"), "assistant": N_("Assistant"), "system": N_("System
 
 def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
     """The shown messages, first to last; where the chosen variant is gone, the newest one. Calls of tools are
-    Markdown, by what happened to them.
+    Markdown, by what happened to them; a reply of nothing but calls is left out.
     """
     children: dict[str | None, list[MessageRecord]] = {}
     for message in conversation.messages:
@@ -28,6 +28,13 @@ def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
     parent, chosen = None, conversation.shown_root
     while siblings := children.get(parent):
         message = next((message for message in siblings if message.key == chosen), siblings[-1])
+        if (
+            message.call is not None
+            and found
+            and found[-1].role == "assistant"
+            and not found[-1].text.strip()
+        ):
+            found.pop()
         found.append(_with_call(message))
         parent, chosen = message.key, message.shown_child
     return found

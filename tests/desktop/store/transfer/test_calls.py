@@ -40,6 +40,29 @@ def test_texts_have_the_call_and_its_result(store: ConversationStore, database: 
     assert [message.author for message in shown_path(record)] == ["", "", "Called read (files)"]
 
 
+def test_a_call_is_folded_in_a_web_page(store: ConversationStore, database: Database) -> None:
+    page = "".join(html_page([read_whole(database, called(store, waiting=True))]))
+    calls = [part.partition("</details>")[0] for part in page.split("<details>\n")[1:]]
+    assert ["<summary><bdi>Called read (files)</bdi>" in calls[0], "```no```" in calls[0]] == [True, True]
+    assert "<summary><bdi>The model wants to call read (files)</bdi>" in calls[1]
+    assert "<h2><bdi>Called" not in page
+    assert page.count("</details>") == 2
+
+
+def test_a_reply_of_nothing_but_calls_is_left_out_of_texts(
+    store: ConversationStore, database: Database
+) -> None:
+    chat = store.create().id
+    above = store.add_message(chat, None, "user", "What does it say?").id
+    above = store.add_message(chat, above, "assistant", "\n").id
+    above = store.add_message(chat, above, "tool", "No.", "complete", call=CALL).id
+    above = store.add_message(chat, above, "tool", "Yes.", "complete", call=CALL).id
+    store.add_message(chat, above, "assistant", "")
+    record = read_whole(database, chat)
+    assert [message.role for message in shown_path(record)] == ["user", "tool", "tool", "assistant"]
+    assert len(json.loads("".join(own_json([record])))[0]["messages"]) == 5
+
+
 def test_our_own_form_loses_nothing_but_the_wish_to_be_allowed(
     store: ConversationStore, database: Database, tmp_path: Path
 ) -> None:
