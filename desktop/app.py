@@ -55,6 +55,7 @@ from desktop.services.system.single_instance import (
     take_lock,
 )
 from desktop.services.system.updates import UpdateService
+from desktop.services.tools.tool_service import ToolService
 from desktop.services.transfer.transfer import TransferService
 from desktop.settings import Appearance
 from desktop.signal_handler import SignalHandler
@@ -155,17 +156,13 @@ class Desktop(QObject):
         models = folder / "models"
         providers = ProviderService(preferences, self)
         opening, describing = providers.models.opening, providers.models.describing
-        session = ChatSession(
-            self._stores,
-            preferences,
-            opening(api.open_chat),
-            describing(api.describe),
-            api.draft_problem,
-            self,
-        )
+        chat, described = opening(api.open_chat), describing(api.describe)
+        session = ChatSession(self._stores, preferences, chat, described, api.draft_problem, self)
         local_models = LocalModelsService(api.describe, api.find_models, self)
         local_models.elsewhere = providers.entries
         devices = DeviceService(api.find_devices, self)
+        tools = ToolService(folder, self)
+        session.tools.use(tools)
         return Services(
             folder,
             models,
@@ -189,6 +186,7 @@ class Desktop(QObject):
             local_server=LocalServer(preferences, session.replies.engine, self),
             providers=providers,
             updates=UpdateService(session, self),
+            tools=tools,
         )
 
     def _watched(self, session: ChatSession) -> DataFolder:
@@ -240,6 +238,7 @@ class Desktop(QObject):
         self.services.chat_list.begin_upkeep()
         self.theme.motion.ask_system()
         self.services.local_server.restore()
+        self.services.tools.start()
         self._first = FirstInstance(self.services.folder, self)
         self._first.asked.connect(self.asked)
         self._bring_model(

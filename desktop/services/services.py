@@ -25,6 +25,7 @@ from desktop.services.settings.validation import ValidationService
 from desktop.services.system.backups import BackupService
 from desktop.services.system.data_folder import DataFolder
 from desktop.services.system.updates import UpdateService
+from desktop.services.tools.tool_service import ToolService
 from desktop.services.transfer.transfer import TransferService
 
 __all__ = ["Services"]
@@ -57,6 +58,7 @@ class Services(NamedTuple):
     local_server: LocalServer
     providers: ProviderService
     updates: UpdateService
+    tools: ToolService
 
     def close(self) -> None:
         """End their threads, the session last: it saves what the others still report."""
@@ -64,7 +66,7 @@ class Services(NamedTuple):
             self.local_server, self.titles, self.context_meter, self.transfer, self.backups, self.chat_list,
             self.validation, self.devices, self.download, self.hub, self.library, self.composer,
             self.local_models, self.provenance.hashes, self.memory_forecast, self.data_folder,
-            self.providers, self.updates, self.session,
+            self.providers, self.updates, self.tools, self.session,
         )  # fmt: skip
         ended = [helper.close() for helper in helpers]  # close all of them, even if one fails
         if not all(ended):

@@ -674,6 +674,7 @@ desktop.start()
 app.processEvents()
 assert desktop.window.isVisible()
 dear = ("torch", "numba", "transformers", "numpy", "tokenizers", "jinja2", "ziamath", "pypdf")
+dear += ("mcp", "pydantic")
 heavy = [name for name in dear if name in sys.modules]
 views = [name for name in sys.modules if name.startswith("desktop.views.")]
 later = [name for name in views if name.endswith(("_dialog", "_window"))]

@@ -1,0 +1,250 @@
+"""One start of a tool server: the session with it, from its start to its end. Imports the library `mcp`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.client.session import ClientSession, IncomingMessage
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+
+from desktop.services.tools.events import CallEnded, ServerChanged
+from desktop.services.tools.results import result_text
+from desktop.services.tools.server_log import ServerLog
+from desktop.services.tools.servers import OfferedTool, ServerConfig
+from desktop.services.tools.transports import Opened, open_transport
+from desktop.services.tools.trouble import sentence_for
+from engine.platform.version import version
+from engine.words import _
+
+__all__ = ["CALL_S", "START_S", "Connection"]
+
+log = logging.getLogger(__name__)
+logging.getLogger("mcp").setLevel(logging.CRITICAL)  # It quotes what servers write, which may be secret.
+
+START_S = 60.0
+"""The time limit of a start; npx and uvx may download a program first."""
+CALL_S = 300.0
+"""The time limit of a call, from its last report of progress."""
+MOST_TOOLS = 1000
+_MODERN_ONLY = {types.UNSUPPORTED_PROTOCOL_VERSION, types.METHOD_NOT_FOUND}
+"""How a server without the handshake of the protocol before 2026 answers it."""
+
+
+class _Dispatcher(JSONRPCDispatcher[Any]):
+    """Says when the server has closed the connection, also while nothing waits for an answer."""
+
+    closed: Callable[[], None]
+
+    async def run(self, *arguments: Any, **named: Any) -> None:
+        try:
+            await super().run(*arguments, **named)
+        finally:
+            self.closed()
+
+
+class Connection:
+    """A server that runs or starts; all methods are called in the asyncio loop."""
+
+    def __init__(
+        self, config: ServerConfig, generation: int, report: Callable[[ServerChanged | CallEnded], None]
+    ) -> None:
+        self.config = config
+        self._generation = generation
+        self._report = report
+        self._status = "starting"
+        self._sentence = ""
+        self._tools: tuple[OfferedTool, ...] = ()
+        self._stopped = self._closed = self._changed = False
+        self._scope = anyio.CancelScope()
+        self._wake = asyncio.Event()
+        self._session: ClientSession | None = None
+        self._calls: dict[int, anyio.CancelScope] = {}
+        self._log = ServerLog(asyncio.get_running_loop(), self._tell)
+
+    def stop(self) -> None:
+        """End the session and the server's process; `run` returns then."""
+        self._stopped = True
+        for scope in self._calls.values():
+            scope.cancel()
+        self._scope.cancel()
+
+    def cancel(self, number: int) -> None:
+        """Stop a call; the server gets `notifications/cancelled`."""
+        scope = self._calls.get(number)
+        if scope is not None:
+            scope.cancel()
+
+    async def run(self) -> None:
+        """Connect, list the tools, and follow the server until it ends or `stop` is called."""
+        opened = Opened()
+        self._scope.deadline = anyio.current_time() + START_S
+        try:
+            with self._scope:
+                async with AsyncExitStack() as stack:
+                    await self._connect(stack, opened)
+                    self._scope.deadline = math.inf
+                    self._become("ready")
+                    await self._follow()
+            if self._scope.cancelled_caught:
+                self._fail(
+                    _(
+                        "The tool server did not answer within {seconds} seconds. Look at its log, and "
+                        "restart it.",
+                        seconds=round(START_S),
+                    )
+                )
+        except Exception as error:  # noqa: BLE001 - libraries raise what they like, often in groups
+            self._fail(sentence_for(error, self.config, opened, self._log.last_line))
+        finally:
+            self._session = None
+            self._log.close()
+
+    async def _connect(self, stack: AsyncExitStack, opened: Opened) -> None:
+        read, write = await open_transport(stack, self.config, self._log, opened)
+        dispatcher = _Dispatcher(read, write)
+        dispatcher.closed = self._on_closed
+        session = ClientSession(
+            logging_callback=self._on_logging,
+            message_handler=self._on_message,
+            client_info=types.Implementation(name="Inglenook", version=version()),
+            dispatcher=dispatcher,
+        )
+        await stack.enter_async_context(session)
+        try:
+            await session.initialize()
+        except MCPError as error:
+            if error.code not in _MODERN_ONLY:
+                raise
+            await session.discover()
+        self._tools = await self._list(session)
+        self._session = session
+
+    async def _list(self, session: ClientSession) -> tuple[OfferedTool, ...]:
+        """All tools, page by page; none where the server has no tools at all."""
+        capabilities = session.server_capabilities
+        if capabilities is None or capabilities.tools is None:
+            return ()
+        found: dict[str, OfferedTool] = {}
+        seen: set[str] = set()
+        cursor: str | None = None
+        while len(found) < MOST_TOOLS:
+            page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
+            found.update((tool.name, _offered(self.config.name, tool)) for tool in page.tools)
+            cursor = page.next_cursor
+            if not cursor or cursor in seen:  # A server may give the same page for ever.
+                break
+            seen.add(cursor)
+        return tuple(found.values())[:MOST_TOOLS]
+
+    async def _follow(self) -> None:
+        """List the tools again whenever they change, until the server closes the connection."""
+        assert self._session is not None
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._closed:
+                raise ConnectionError
+            if self._changed:
+                self._changed = False
+                with anyio.move_on_after(START_S):
+                    try:
+                        self._tools = await self._list(self._session)
+                    except MCPError as error:
+                        self._log.add(f"tools/list: {error}")
+                self._become("ready")
+
+    async def call(self, number: int, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Call a tool and report its result, an error for the model included; nothing once cancelled."""
+        with anyio.CancelScope(deadline=anyio.current_time() + CALL_S) as scope:
+            self._calls[number] = scope
+            try:
+                text, failed = await self._result(tool, arguments, scope)
+            finally:
+                self._calls.pop(number, None)
+        if scope.cancelled_caught:
+            if not self._stopped and scope.deadline > anyio.current_time():
+                return  # The user has cancelled it.
+            failed = True
+            text = (
+                "The tool server was stopped before the call had a result."
+                if self._stopped
+                else f"The tool reported nothing for {round(CALL_S)} seconds, so the call was stopped."
+            )
+        self._report(CallEnded(number, text, failed))
+
+    async def _result(
+        self, tool: str, arguments: Mapping[str, Any], scope: anyio.CancelScope
+    ) -> tuple[str, bool]:
+        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+            scope.deadline = anyio.current_time() + CALL_S
+
+        if self._session is None:
+            return f"The tool server {self.config.name!r} is not running.", True
+        try:
+            result = await self._session.call_tool(tool, dict(arguments), progress_callback=progressed)
+        except MCPError as error:
+            if error.code == types.CONNECTION_CLOSED:
+                return "The tool server ended before the call had a result.", True
+            return f"The tool server answered with an error: {error}", True
+        except Exception as error:  # noqa: BLE001 - libraries raise what they like
+            log.warning("a call of a tool failed: %s", type(error).__name__)
+            return f"The call failed: {error}", True
+        return result_text(result)
+
+    async def _on_message(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._changed = True
+            self._wake.set()
+        elif isinstance(message, Exception):
+            self._log.add(_("The server wrote a line that is not a message of the protocol."))
+
+    async def _on_logging(self, params: types.LoggingMessageNotificationParams) -> None:
+        data = params.data if isinstance(params.data, str) else json.dumps(params.data, ensure_ascii=False)
+        self._log.add(f"{params.level}: {data}")
+
+    def _on_closed(self) -> None:
+        self._closed = True
+        self._wake.set()
+
+    def _become(self, status: str, sentence: str = "") -> None:
+        self._status, self._sentence = status, sentence
+        self._tell()
+
+    def _fail(self, sentence: str) -> None:
+        self._tools = ()
+        self._become("failed", sentence)
+
+    def _tell(self) -> None:
+        if not self._stopped:
+            self._report(
+                ServerChanged(
+                    self.config.name,
+                    self._generation,
+                    self._status,
+                    self._sentence,
+                    self._tools,
+                    self._log.text,
+                )
+            )
+
+
+def _offered(server: str, tool: types.Tool) -> OfferedTool:
+    """A tool as it is offered; its title is that of people, else its name."""
+    notes = tool.annotations
+    return OfferedTool(
+        server,
+        tool.name,
+        tool.title or (notes.title if notes else None) or tool.name,
+        tool.description or "",
+        json.dumps(tool.input_schema, ensure_ascii=False),
+        bool(notes and notes.read_only_hint),
+    )

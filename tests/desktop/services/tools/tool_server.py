@@ -1,0 +1,148 @@
+"""A server of tools for tests: `python tool_server.py KIND [PORT]`; KIND is one of the functions below."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+
+def usual() -> MCPServer:
+    """Tools whose results are of every kind."""
+    server = MCPServer("usual")
+
+    @server.tool(title="Add numbers", annotations=types.ToolAnnotations(read_only_hint=True))
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @server.tool(name="name.with dots")
+    def dotted() -> str:
+        return "dotted"
+
+    @server.tool(structured_output=False)
+    def environment(name: str) -> str:
+        return os.environ.get(name, "not set")
+
+    @server.tool(structured_output=False)
+    def breaks() -> str:
+        raise ToolError("the disk is full")
+
+    @server.tool(structured_output=False)
+    def much() -> str:
+        return "x" * 150_000
+
+    @server.tool(structured_output=False)
+    def mixed() -> list[Any]:
+        return [
+            types.TextContent(text="first", type="text"),
+            types.ImageContent(data="AAAA", mime_type="image/png", type="image"),
+            types.AudioContent(data="AAAA", mime_type="audio/wav", type="audio"),
+            types.EmbeddedResource(
+                type="resource", resource=types.TextResourceContents(uri="file:///a.txt", text="inside")
+            ),
+            types.EmbeddedResource(
+                type="resource",
+                resource=types.BlobResourceContents(uri="file:///a.bin", blob="AAAA", mime_type="a/b"),
+            ),
+            types.ResourceLink(type="resource_link", name="page", uri="http://here/page"),
+        ]
+
+    @server.tool(structured_output=False)
+    async def slow(place: str) -> str:
+        """Write down that it began, and that it was cancelled."""
+        Path(place).write_text("began")
+        try:
+            await anyio.sleep(60)
+        except BaseException:
+            Path(place).write_text("cancelled")
+            raise
+        return "late"
+
+    @server.tool(structured_output=False)
+    async def grow(ctx: Context) -> str:
+        """Have one more tool from now on."""
+        server.add_tool(lambda: "more", name="more", structured_output=False)
+        await ctx.session.send_tool_list_changed()
+        return "grown"
+
+    @server.tool(structured_output=False)
+    def dies() -> str:
+        print("I am out of memory \xff", file=sys.stderr, flush=True)
+        sys.stderr.buffer.write(b"not UTF-8: \xff\xfe\n")
+        sys.stderr.flush()
+        os._exit(3)
+
+    return server
+
+
+def pages() -> Server[Any]:
+    """300 tools, 100 on a page; the cursor of the last page is that of the first again."""
+
+    async def list_tools(ctx: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        start = int((params and params.cursor) or 0)
+        tools = [types.Tool(name=f"tool {start + n}", input_schema={"type": "object"}) for n in range(100)]
+        return types.ListToolsResult(tools=tools, next_cursor=str((start + 100) % 300))
+
+    return Server("pages", on_list_tools=list_tools)
+
+
+def rubbish() -> MCPServer:
+    """Writes what is no message to its standard output."""
+    print("Welcome! {not json}", flush=True)
+    sys.stdout.buffer.write(b"\xff\xfe\n")
+    sys.stdout.flush()
+    return usual()
+
+
+def crash() -> MCPServer:
+    print("no such database", file=sys.stderr, flush=True)
+    sys.exit(1)
+
+
+def hang() -> MCPServer:
+    time.sleep(600)
+    raise AssertionError
+
+
+def stubborn() -> MCPServer:
+    """Ignores signals and the end of its input, and so does its child."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    Path(sys.argv[2]).write_text(f"{os.getpid()} {child.pid}")
+    anyio.run(usual().run_stdio_async)
+    time.sleep(600)
+    raise AssertionError
+
+
+def main() -> None:
+    kind = sys.argv[1]
+    server = {each.__name__: each for each in (usual, pages, rubbish, crash, hang, stubborn)}[kind]()
+    if isinstance(server, MCPServer):
+        server.run("stdio")
+    else:
+        from mcp.server.stdio import stdio_server
+
+        async def serve() -> None:
+            async with stdio_server() as (read, write):
+                await server.run(read, write, server.create_initialization_options())
+
+        anyio.run(serve)
+
+
+if __name__ == "__main__":
+    main()
