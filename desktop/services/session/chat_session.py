@@ -77,7 +77,7 @@ class ChatSession(SessionSignals):
         self.several = SeveralReplies(self, preferences, runner, visible, self._turns)
         self._notebook = Notebook(self, stores, runner, visible, self._turns)
         self._model = ModelLoading(self, preferences, runner.engine, visible, self._settings, self._drafting)
-        self._chats = Conversations(self, stores, preferences, runner, visible)
+        self._chats = Conversations(self, stores, preferences, runner, visible, self.tools)
         self._offer_actions()
         self._settings.was_set.connect(self._on_set)
         self.conversation_changed.connect(runner.engine.bring_forward)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from desktop.services.engine.reply_runner import ReplyRunner
 from desktop.services.session.context import is_temporary
 from desktop.services.session.signals import SessionSignals, reports_store_errors
+from desktop.services.session.tool_turns import ToolTurns
 from desktop.services.session.undo import UndoStack
 from desktop.services.session.visible_chat import VisibleChat
 from desktop.store.conversations.conversations import ConversationSummary, SearchHit
@@ -34,9 +35,10 @@ class Conversations:
         preferences: Preferences,
         runner: ReplyRunner,
         visible: VisibleChat,
+        tools: ToolTurns,
     ) -> None:
         self._signals, self._stores, self._preferences = signals, stores, preferences
-        self._runner, self._visible = runner, visible
+        self._runner, self._visible, self._tools = runner, visible, tools
         self.undo_stack = UndoStack(signals)
         self.undo_stack.available_changed.connect(signals.undo_available)
 
@@ -166,9 +168,10 @@ class Conversations:
 
     @reports_store_errors
     def delete_conversations(self, ids: Collection[int]) -> bool:
-        """Delete several chats with one undo; replies that run in them are stopped."""
+        """Delete several chats with one undo; replies and calls of tools that run in them are stopped."""
         for number in ids:
             self._runner.engine.stop_in(number)
+            self._tools.stop(number)
         if self._visible.id in ids and is_temporary(self._visible.id):
             return self.new_conversation()  # which forgets it
         with self._stores.database.transaction():  # all of them or none
@@ -181,11 +184,14 @@ class Conversations:
 
     @reports_store_errors
     def delete_message(self, message_id: int) -> bool:
-        """Delete a message and what follows it (undoable); replies that run among them are stopped."""
+        """Delete a message and what follows it (undoable); replies and calls of tools that run among them are
+        stopped.
+        """
         store = self._stores.of(message_id)
         for reply in self._runner.growing_in(store.message(message_id).conversation_id):
             if message_id in store.ancestry(reply.message_id):
                 self._runner.engine.stop_reply(reply.message_id)
+        self._tools.stop_below(message_id)
         store.delete_message(message_id)
         self.undo_stack.push(_("delete message"), lambda: self._restore_message(message_id))
         self._visible.show_path()
@@ -205,9 +211,11 @@ class Conversations:
 
     @reports_store_errors
     def keep_version(self, message_id: int, discarded: Collection[int] = ()) -> bool:
-        """Show this version of a message and delete `discarded`, others of it, with one undo; replies that
-        run in those are stopped.
+        """Show this version of a message and delete `discarded`, others of it, with one undo; replies and
+        calls of tools that run in those are stopped.
         """
+        for number in discarded:
+            self._tools.stop_below(number)
         self._stores.of(message_id).show_variant(message_id, discarded)
         for number in discarded:
             self._runner.engine.stop_reply(number)
@@ -227,9 +235,10 @@ class Conversations:
     @reports_store_errors
     def reload_conversations(self) -> bool:
         """Read the list again: many chats came, went or moved without this session."""
-        for running in self._runner.conversations:
+        for running in {*self._runner.conversations, *self._tools.conversations}:
             if self._stores.of(running).get(running).deleted:
                 self._runner.engine.stop_in(running)
+                self._tools.stop(running)
         return self.list_all() and self._leave_deleted()
 
     @reports_store_errors
@@ -284,6 +293,7 @@ class Conversations:
 
     def _unfork(self, made: int, source: int) -> None:
         self._runner.engine.stop_in(made)
+        self._tools.stop(made)
         self._stores.of(made).delete(made)
         self._visible.listed.remove(made)
         if self._visible.id == made:

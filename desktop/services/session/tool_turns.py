@@ -149,15 +149,26 @@ class ToolTurns(QObject):
     @reports_store_errors
     def stop(self, chat: int) -> bool:
         """End the calls of a chat that run; no reply follows them. False if none runs."""
-        found = [number for number, run in self._running.items() if run.chat == chat]
-        for number in found:
+        return self._stop([number for number, run in self._running.items() if run.chat == chat], chat)
+
+    def stop_below(self, message_id: int) -> None:
+        """End the calls that run in a message or below it, before it is deleted. Raises `StoreError`."""
+        store = self._stores.of(message_id)
+        running = [
+            (number, run) for number, run in self._running.items() if store is self._stores.of(run.message)
+        ]
+        found = [number for number, run in running if message_id in store.ancestry(run.message)]
+        self._stop(found, store.message(message_id).conversation_id)
+
+    def _stop(self, numbers: Sequence[int], chat: int) -> bool:
+        for number in numbers:
             run = self._running.pop(number)
             if self._source is not None:
                 self._source.cancel(number)
             self._end(self._stores.of(run.message).message(run.message), UNFINISHED, "stopped")
-        if found:
+        if numbers:
             self._show(chat)
-        return bool(found)
+        return bool(numbers)
 
     def settle(self, context: ConversationContext) -> None:
         """End all calls of the shown path, before something else than their results follows. Raises
@@ -167,6 +178,11 @@ class ToolTurns(QObject):
         for message in context.path():
             if message.call is not None and message.call.waiting:
                 self._end(message, NOT_ALLOWED, "stopped")
+
+    @property
+    def conversations(self) -> frozenset[int]:
+        """The chats in which calls run."""
+        return frozenset(run.chat for run in self._running.values())
 
     def running_in(self, chat: int) -> bool:
         """Whether calls of a chat run."""

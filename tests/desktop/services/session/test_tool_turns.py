@@ -395,3 +395,58 @@ def test_a_result_for_a_temporary_chat_that_was_left_is_dropped(talking: Harness
     source.ended.emit(1, "Read.", False)
     assert len(talking.notices()) == notices
     assert len(talking.chat.requests) in (1, 2)
+
+
+@pytest.mark.parametrize("place", [1, 2], ids=["the reply", "the call"])
+def test_a_call_that_is_deleted_is_ended(talking: Harness, source: Source, place: int) -> None:
+    source.said.permissions["files", "read"] = "always"
+    talking.chat.calls = [(CALL, CALL)]
+    talking.ask("Read it.")
+    session, ids = talking.session, talking.ids()
+    assert session.delete_message(ids[place])
+    assert source.said.cancelled == [1, 2]
+    assert not session.tools.running_in(session.conversation)
+    notices = talking.notices()
+    source.ended.emit(1, "Read.", False)
+    talking.until_idle()
+    assert len(talking.chat.requests) == 1
+    assert talking.notices() == notices
+    session.undo()
+    assert rows(talking)[2:] == [("tool", UNFINISHED, "stopped")] * 2
+
+
+def test_deleting_a_call_leaves_the_one_above_it_running(talking: Harness, source: Source) -> None:
+    source.said.permissions["files", "read"] = "always"
+    talking.chat.calls = [(CALL, CALL)]
+    talking.ask("Read it.")
+    assert talking.session.delete_message(talking.ids()[3])
+    assert source.said.cancelled == [2]
+    source.ended.emit(1, "Read.", False)
+    talking.until_idle()
+    assert asked(talking)[-1].content == "Read."
+
+
+def test_a_version_that_is_given_up_ends_its_calls(talking: Harness, source: Source) -> None:
+    source.said.permissions["files", "read"] = "always"
+    talking.chat.calls = [(CALL,)]
+    talking.ask("Read it.")
+    first = talking.ids()[1]
+    talking.session.regenerate(first)
+    talking.until_idle()
+    assert talking.session.keep_version(talking.ids()[1], (first,))
+    assert source.said.cancelled == [1]
+
+
+@pytest.mark.parametrize("by_another", [False, True])
+def test_a_chat_that_is_deleted_ends_its_calls(talking: Harness, source: Source, by_another: bool) -> None:
+    source.said.permissions["files", "read"] = "always"
+    talking.chat.calls = [(CALL,)]
+    talking.ask("Read it.")
+    chat = talking.session.conversation
+    if by_another:
+        talking.store.delete(chat)
+        talking.session.reload_conversations()
+    else:
+        assert talking.session.delete_conversation(chat)
+    assert source.said.cancelled == [1]
+    assert not talking.session.tools.running_in(chat)
