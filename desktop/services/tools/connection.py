@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from http import HTTPStatus
 from typing import Any
 
 import anyio
@@ -62,6 +63,7 @@ class Connection:
         self._report = report
         self._status = "starting"
         self._sentence = ""
+        self._opened = Opened()
         self._tools: tuple[OfferedTool, ...] = ()
         self._stopped = self._closed = self._changed = False
         self._scope = anyio.CancelScope()
@@ -85,12 +87,11 @@ class Connection:
 
     async def run(self) -> None:
         """Connect, list the tools, and follow the server until it ends or `stop` is called."""
-        opened = Opened()
         self._scope.deadline = anyio.current_time() + START_S
         try:
             with self._scope:
                 async with AsyncExitStack() as stack:
-                    await self._connect(stack, opened)
+                    await self._connect(stack)
                     self._scope.deadline = math.inf
                     self._become("ready")
                     await self._follow()
@@ -103,13 +104,13 @@ class Connection:
                     )
                 )
         except Exception as error:  # noqa: BLE001 - libraries raise what they like, often in groups
-            self._fail(sentence_for(error, self.config, opened, self._log.last_line))
+            self._fail(sentence_for(error, self.config, self._opened, self._log.last_line))
         finally:
             self._session = None
             self._log.close()
 
-    async def _connect(self, stack: AsyncExitStack, opened: Opened) -> None:
-        read, write = await open_transport(stack, self.config, self._log, opened)
+    async def _connect(self, stack: AsyncExitStack) -> None:
+        read, write = await open_transport(stack, self.config, self._log, self._opened)
         dispatcher = _Dispatcher(read, write)
         dispatcher.closed = self._on_closed
         session = ClientSession(
@@ -194,6 +195,10 @@ class Connection:
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
                 return "The tool server ended before the call had a result.", True
+            if self._opened.refused == HTTPStatus.NOT_FOUND:
+                # The protocol's answer to a session that the server has forgotten, as after its restart.
+                self._opened.refused = 0
+                self._on_closed()
             return f"The tool server answered with an error: {error}", True
         except Exception as error:  # noqa: BLE001 - libraries raise what they like
             log.warning("a call of a tool failed: %s", type(error).__name__)

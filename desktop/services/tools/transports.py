@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from desktop.services.tools.unusable import UnusableConfig
 from engine.words import _
 
 __all__ = ["Opened", "open_transport"]
+
+for _name in ("httpx2", "httpcore2"):
+    logging.getLogger(_name).setLevel(logging.WARNING)  # They quote addresses, which may contain a key.
 
 # The library waits 2 s for each, which is too long for a window that closes.
 stdio.PROCESS_TERMINATION_TIMEOUT = 0.6

@@ -1,4 +1,6 @@
-"""A server of tools for tests: `python tool_server.py KIND [PORT]`; KIND is one of the functions below."""
+"""A server of tools for tests: `python tool_server.py KIND [MORE]`; KIND is one of the functions below, or
+"http" or "sse" with a port.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from typing import Any
 
 import anyio
 import mcp_types as types
+import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
 
 
 def usual() -> MCPServer:
@@ -33,6 +37,19 @@ def usual() -> MCPServer:
     @server.tool(structured_output=False)
     def environment(name: str) -> str:
         return os.environ.get(name, "not set")
+
+    @server.tool(structured_output=False)
+    def header(ctx: Context, name: str) -> str:
+        return str((ctx.headers or {}).get(name, "not sent"))
+
+    @server.tool(structured_output=False)
+    async def asks(ctx: Context) -> str:
+        """Ask the client for what it does not have."""
+        try:
+            await ctx.session.list_roots()
+        except MCPError as error:
+            return f"no roots: {error}"
+        return "roots"
 
     @server.tool(structured_output=False)
     def breaks() -> str:
@@ -129,8 +146,28 @@ def stubborn() -> MCPServer:
     raise AssertionError
 
 
+def without_stream(app: Any) -> Any:
+    """`app` for servers that send nothing of their own: GET is answered by 405, as the protocol allows."""
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        if scope.get("method") != "GET":
+            await app(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 405, "headers": []})
+        await send({"type": "http.response.body"})
+
+    return answer
+
+
 def main() -> None:
     kind = sys.argv[1]
+    if kind == "http":
+        usual().run("streamable-http", port=int(sys.argv[2]))
+    if kind == "http-no-stream":
+        app = usual().streamable_http_app()
+        uvicorn.run(without_stream(app), port=int(sys.argv[2]))
+    if kind == "sse":
+        usual().run("sse", port=int(sys.argv[2]))
     server = {each.__name__: each for each in (usual, pages, rubbish, crash, hang, stubborn)}[kind]()
     if isinstance(server, MCPServer):
         server.run("stdio")
