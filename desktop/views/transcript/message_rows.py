@@ -388,7 +388,7 @@ class MessageRows:
         if call is None:
             return self.thoughts.label(row.ordinal, running)
         words, brief = call_label(call, self.item.state, self.item.result), call_brief(call)
-        return _("{call}: {arguments}", call=words, arguments=brief) if folded and brief else words
+        return _("{call} · {arguments}", call=words, arguments=brief) if folded and brief else words
 
 
 def _thought(row: Row) -> bool:

@@ -81,7 +81,7 @@ def test_a_call_folds_when_it_has_been_allowed_unless_the_reader_unfolded_it() -
 
 def test_folded_it_says_its_arguments_in_brief() -> None:
     message = MessageRows(called(1, "complete", "found"))
-    assert message.rows[1].text == "Called read (files): /needle"
+    assert message.rows[1].text == "Called read (files) · /needle"
     message.fold(0, False)
     message.sync()
     assert message.rows[1].text == "Called read (files)"
@@ -175,7 +175,7 @@ def test_the_head_says_what_unfolding_shows(show: Show) -> None:
     view, _ = show([called(1, "complete", "found")])
     [head] = [widget for widget in view.pool.widgets() if isinstance(widget, ThoughtRow)]
     assert head.button.toolTip() == "Show arguments and result"
-    assert head.button.accessibleName() == "Called read (files): /needle (hidden)"
+    assert head.button.accessibleName() == "Called read (files) · /needle (hidden)"
 
 
 @pytest.mark.parametrize(
