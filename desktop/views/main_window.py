@@ -46,6 +46,7 @@ from desktop.views.settings.model.controller import ModelSettingsController
 from desktop.views.settings.settings_pane import Inspector
 from desktop.views.sidebar.controller import SidebarController
 from desktop.views.sidebar.sidebar import Sidebar
+from desktop.views.tools.controller import ToolController
 from desktop.views.transfer.controller import TransferController, is_chats
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.listening import listen
@@ -136,6 +137,7 @@ class MainWindow(QMainWindow):
         self.autosave = DraftAutosave(session, chat.composer, services.composer.draft_files, self)
         self.temporary = TemporaryStrip(session, chat, services.composer.move)
         self.local_only = LocalOnlyStrip(session, chat, self.actions_by_name["local_only"])
+        self.tools = ToolController(session, services.tools, chat.composer.tools, self)
         self.composer_controller = ComposerController(services.composer, session, chat, self)
         self.context = ContextController(
             session,
@@ -230,7 +232,7 @@ class MainWindow(QMainWindow):
             self.commands, self.palette_controller, self.navigation, self.pane_cycle, self.sidebar_controller,
             self.settings_controller, self.model_controller, self.chat,
             self.composer_controller, self.comparisons, self.prompts, self.notebooks, self.personas,
-            self.participants,
+            self.participants, self.tools,
             self.temporary, self.local_only, self.context, self.reply_details, self.transfer, self.backups,
             self.data_folder, self.application_controller, self.preferences,
         )  # fmt: skip
@@ -258,11 +260,8 @@ class MainWindow(QMainWindow):
         session.settings_changed.connect(self._show_settings)
         listen(self, session.library_changed, services.chat_list.load)
         listen(self, services.chat_list.folders_changed, session.follow_place)
-        listen(
-            self,
-            services.context_meter.changed,
-            lambda found: self.inspector.prompt_field.show_size(found.system, found.about),
-        )
+        size = self.inspector.prompt_field.show_size
+        listen(self, services.context_meter.changed, lambda found: size(found.system, found.about))
         listen(self, services.composer.attachments.changed, lambda _chat: self.context.draft_changed())
         sidebar.new_requested.connect(self.navigation.new_chat)
         sidebar.opened.connect(self.navigation.open_chat)

@@ -160,6 +160,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("get_models", "File", N_("Get models…"), words="download recommended hub hugging face"),
     Command("servers", "File", N_("Models on servers…"),
             words="remote provider openai api vllm ollama llama.cpp lm studio sglang"),
+    Command("tools", "File", N_("Tools…"), words="mcp model context protocol servers functions plugins"),
     Command("open_file", "File", N_("Open model file…"), ("Ctrl+O",), words="gguf load"),
     Command("open_folder", "File", N_("Open model folder…"), words="safetensors load"),
     Command("starter", "File", N_("Download starter model")),

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from desktop.views.composer.message_edit import MessageEdit
 from desktop.views.composer.thinking_picker import ThinkingPicker
+from desktop.views.composer.tool_picker import ToolPicker
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
@@ -79,7 +80,7 @@ class Composer(QWidget):
         self.opening_button = IconButton("opening", _("Start the reply with…"))
         self.opening_button.setCheckable(True)
         self.prompts = IconButton("prompts", _("Saved prompts"))
-        self.thinking = ThinkingPicker()
+        self.thinking, self.tools = ThinkingPicker(), ToolPicker()
         self.button.clicked.connect(self._pressed)
         self.attach.clicked.connect(self.attach_requested)
         self.picture.clicked.connect(self.pictures_requested)
@@ -91,9 +92,9 @@ class Composer(QWidget):
         self.frame.setObjectName("composerBox")
         self.frame.setMaximumWidth(COLUMN_WIDTH)
         left = (self.attach, self.picture, self.opening_button, self.prompts)
-        tools = fill(QHBoxLayout(), *left, 1, self.thinking, self.button, spacing=2)
+        buttons = fill(QHBoxLayout(), *left, 1, self.tools, self.thinking, self.button, spacing=2)
         self._inside = fill(
-            QVBoxLayout(self.frame), self.opening_box, self.box, tools, margins=(8, 6, 6, 6), spacing=4
+            QVBoxLayout(self.frame), self.opening_box, self.box, buttons, margins=(8, 6, 6, 6), spacing=4
         )
         self._above = QVBoxLayout()
         self._above.setContentsMargins(0, 0, 0, 0)

@@ -1,0 +1,231 @@
+"""The dialogs that add a server of tools, or change one: by its fields, or by the JSON that it comes with."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QDialog,
+    QDialogButtonBox,
+    QFormLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QVBoxLayout,
+    QWidget,
+)
+
+from desktop.services.tools.servers import ServerConfig
+from desktop.store.database.database import StoreError
+from desktop.views.layout.breakable import breakable
+from desktop.views.layout.fill import fill
+from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.banner import announce
+from desktop.views.widgets.combo_box import ComboBox
+from desktop.views.widgets.scroll_area import VerticalScrollArea
+from desktop.views.widgets.text_label import text_label
+from engine.errors import BadSetting
+from engine.words import N_, _, translate
+
+__all__ = ["JsonDialog", "ToolServerDialog"]
+
+_TRUST = N_(
+    "A program runs with your rights, and an address gets what the model sends to it: add only servers that "
+    "you trust."
+)
+_JSON = N_(
+    "Paste the JSON that the server's page gives for Claude Desktop, Cursor, VS Code or LM Studio. {trust}"
+)
+_PROGRAM, _ADDRESS, _OLD_ADDRESS = range(3)
+_KINDS = (N_("A program on this computer"), N_("An address"), N_("An address of the old form (SSE)"))
+
+
+class _Dialog(QDialog):
+    """A form that `save` takes; while that raises an error, the dialog stays open and shows it.
+
+    `saved(name)`: the name of a server that was saved.
+    """
+
+    saved = Signal(str)
+
+    def __init__(self, title: str, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(title)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.trouble = text_label(tone="danger", wraps=True, plain=True)
+        self.trouble.hide()
+        buttons = QDialogButtonBox.StandardButton
+        self.buttons = QDialogButtonBox(buttons.Save | buttons.Cancel)
+        self.buttons.accepted.connect(self._try)
+        self.buttons.rejected.connect(self.reject)
+
+    def _put_together(self, about: str, body: QWidget) -> None:
+        self._area = VerticalScrollArea(body)
+        words = text_label(about, tone="muted", wraps=True, plain=True)
+        dialog_margins(fill(QVBoxLayout(self), words, self.trouble, (self._area, 1), self.buttons))
+        parent = self.parentWidget()
+        wide, high = (parent.width(), parent.height()) if parent is not None else (600, 600)
+        self.resize(min(560, max(340, wide - 40)), min(560, max(320, high - 40)))
+
+    def _save(self) -> str:
+        """Save what the form says; returns the name of a server. Raises `BadSetting` and `StoreError`."""
+        raise NotImplementedError
+
+    def _try(self) -> None:
+        try:
+            name = self._save()
+        except (BadSetting, StoreError) as error:
+            self.trouble.setText(breakable(str(error)))
+            self.trouble.setAccessibleName(str(error))
+            self.trouble.show()
+            announce(self, str(error))
+            return
+        self.saved.emit(name)
+        self.accept()
+
+
+class ToolServerDialog(_Dialog):
+    """Edits `config`, or a new one. `put(config, old name)` saves it."""
+
+    def __init__(
+        self, config: ServerConfig | None, put: Callable[[ServerConfig, str], None], parent: QWidget
+    ) -> None:
+        title = _("Add a tool server") if config is None else _("Edit {name}", name=config.name)
+        super().__init__(title, parent)
+        self._config, self._put = config, put
+        self.name, self.kind = QLineEdit(), ComboBox()
+        self.kind.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.kind.addItems([translate(words) for words in _KINDS])
+        self.command, self.folder, self.url = QLineEdit(), QLineEdit(), QLineEdit()
+        self.arguments, self.environment, self.headers = (
+            _lines(self, _("One argument per line")),
+            _lines(self, _("NAME=value, one variable per line")),
+            _lines(self, _("Name: value, one header per line")),
+        )
+        self._describe()
+        self._arrange()
+        if config is not None:
+            self._show(config)
+        self.kind.currentIndexChanged.connect(self._show_kind)
+        self._show_kind()
+        self.name.setFocus()
+
+    def _describe(self) -> None:
+        for line, example in ((self.command, "npx"), (self.folder, ""), (self.url, "https://HOST/mcp")):
+            line.setPlaceholderText(example)
+            line.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
+
+    def _arrange(self) -> None:
+        body = QWidget()
+        self._form = form = QFormLayout(body)
+        form.setContentsMargins(0, 0, 0, 0)
+        form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        for words, field in (
+            (_("Name"), self.name), (_("Kind"), self.kind), (_("Program"), self.command),
+            (_("Arguments"), self.arguments), (_("Environment"), self.environment),
+            (_("Folder"), self.folder), (_("Address"), self.url), (_("Headers"), self.headers),
+        ):  # fmt: skip
+            field.setAccessibleName(words)
+            form.addRow(words, field)
+        self._put_together(translate(_TRUST), body)
+
+    def _show(self, config: ServerConfig) -> None:
+        self.name.setText(config.name)
+        kind = _PROGRAM if not config.url else _OLD_ADDRESS if config.transport == "sse" else _ADDRESS
+        self.kind.setCurrentIndex(kind)
+        self.command.setText(config.command)
+        self.arguments.setPlainText("\n".join(config.arguments))
+        self.environment.setPlainText("\n".join(f"{name}={value}" for name, value in config.environment))
+        self.folder.setText(config.folder)
+        self.url.setText(config.url)
+        self.headers.setPlainText("\n".join(f"{name}: {value}" for name, value in config.headers))
+
+    def _show_kind(self) -> None:
+        runs = self.kind.currentIndex() == _PROGRAM
+        for field in (self.command, self.arguments, self.environment, self.folder):
+            self._form.setRowVisible(field, runs)
+        for field in (self.url, self.headers):
+            self._form.setRowVisible(field, not runs)
+
+    def _save(self) -> str:
+        before = self._config
+        name, kind = self.name.text().strip(), self.kind.currentIndex()
+        command, url = self.command.text().strip(), self.url.text().strip()
+        if not name:
+            raise BadSetting(_("The server has no name. Enter one that you will recognise."))
+        made = dataclasses.replace(before, name=name) if before is not None else ServerConfig(name)
+        if kind == _PROGRAM:
+            if not command:
+                raise BadSetting(_("No program is given. Enter its name, such as npx, or its path."))
+            made = dataclasses.replace(
+                made, command=command, environment=_pairs(self.environment, "="),
+                arguments=tuple(filter(None, self.arguments.toPlainText().split("\n"))),
+                folder=self.folder.text().strip(),
+                url="", headers=(), transport="",
+            )  # fmt: skip
+        else:
+            if not url.lower().startswith(("http://", "https://")):
+                raise BadSetting(_("The address “{url}” does not begin with http:// or https://.", url=url))
+            made = dataclasses.replace(
+                made, command="", arguments=(), environment=(), folder="", url=url,
+                headers=_pairs(self.headers, ":"), transport="sse" if kind == _OLD_ADDRESS else "",
+            )  # fmt: skip
+        self._put(made, before.name if before is not None else "")
+        return name
+
+
+class JsonDialog(_Dialog):
+    """Adds the servers of a pasted text, which `read` returns; `put` saves each of them."""
+
+    def __init__(
+        self,
+        read: Callable[[str], tuple[ServerConfig, ...]],
+        put: Callable[[ServerConfig, str], None],
+        parent: QWidget,
+    ) -> None:
+        super().__init__(_("Add tool servers from JSON"), parent)
+        self._read, self._put = read, put
+        self.text = QPlainTextEdit()
+        self.text.setAccessibleName(_("JSON of tool servers"))
+        self.text.setPlaceholderText('{"mcpServers": {"files": {"command": "npx", "args": ["…"]}}}')
+        self.text.setTabChangesFocus(True)
+        self.text.setProperty("tone", "field")
+        self.text.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
+        self.text.setMinimumHeight(8 * self.fontMetrics().lineSpacing())
+        self._put_together(translate(_JSON, trust=translate(_TRUST)), self.text)
+        self.text.setFocus()
+
+    def _save(self) -> str:
+        found = self._read(self.text.toPlainText())
+        for config in found:
+            self._put(config, "")
+        return found[-1].name
+
+
+def _lines(parent: QWidget, example: str) -> QPlainTextEdit:
+    field = QPlainTextEdit()
+    field.setPlaceholderText(example)
+    field.setTabChangesFocus(True)
+    field.setProperty("tone", "field")
+    field.setFixedHeight(4 * parent.fontMetrics().lineSpacing())
+    return field
+
+
+def _pairs(field: QPlainTextEdit, mark: str) -> tuple[tuple[str, str], ...]:
+    """The names and values of the lines of a field. Raises `BadSetting`."""
+    found = []
+    for line in field.toPlainText().split("\n"):
+        if not line.strip():
+            continue
+        name, sign, value = line.partition(mark)
+        if not sign or not name.strip():
+            words = (
+                _("The variable “{line}” has no equals sign. Write it as NAME=value.", line=line.strip()[:40])
+                if mark == "="
+                else _("The header “{line}” has no colon. Write it as Name: value.", line=line.strip()[:40])
+            )
+            raise BadSetting(words)
+        found.append((name.strip(), value if mark == "=" else value.strip()))
+    return tuple(found)

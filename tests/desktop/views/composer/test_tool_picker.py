@@ -1,0 +1,62 @@
+"""The button that turns servers of tools off in one chat."""
+
+from __future__ import annotations
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from desktop.services.tools.servers import ServerConfig, ServerState
+from desktop.views.composer.tool_picker import ToolPicker
+
+pytestmark = pytest.mark.gui
+READY = ServerState(ServerConfig("files & more", "x"), "ready")
+FAILED = ServerState(ServerConfig("web", url="http://h"), "failed", "No answer.")
+OFF = ServerState(ServerConfig("clock", "x", enabled=False))
+
+
+@pytest.fixture
+def picker(qtbot: QtBot) -> ToolPicker:
+    made = ToolPicker()
+    qtbot.addWidget(made)
+    return made
+
+
+def words(picker: ToolPicker) -> list[tuple[str, bool, bool]]:
+    return [
+        (action.text().strip("\u2068\u2069"), action.isChecked(), action.isEnabled())
+        for action in picker.entries()
+    ]
+
+
+def test_it_is_hidden_where_no_server_runs(picker: ToolPicker) -> None:
+    picker.show_tools((), (), 0)
+    assert picker.isHidden()
+    picker.show_tools((OFF,), (), 0)
+    assert picker.isHidden()
+    picker.show_tools((FAILED,), (), 0)
+    assert not picker.isHidden()
+
+
+def test_it_names_the_servers_and_counts_the_tools(picker: ToolPicker) -> None:
+    picker.show_tools((READY, FAILED, OFF), ("web",), 5)
+    assert picker.text() == " 5"
+    assert picker.accessibleName() == "Tools: 5 in this chat"
+    assert words(picker) == [
+        ("files && more", True, True), ("web (failed)", False, False), ("Manage tools…", False, True),
+    ]  # fmt: skip
+
+
+def test_a_server_is_turned_off_and_on_again(picker: ToolPicker, qtbot: QtBot) -> None:
+    picker.show_tools((READY, FAILED), ("gone",), 5)
+    said: list[tuple[str, ...]] = []
+    picker.chosen.connect(said.append)
+    picker.entries()[0].trigger()
+    picker.show_tools((READY, FAILED), said[-1], 0)
+    picker.entries()[0].trigger()
+    assert said == [("gone", "files & more"), ("gone",)]
+
+
+def test_the_last_entry_opens_the_window(picker: ToolPicker, qtbot: QtBot) -> None:
+    picker.show_tools((READY,), (), 5)
+    with qtbot.waitSignal(picker.manage_requested):
+        picker.entries()[-1].trigger()
