@@ -39,6 +39,7 @@ class CommandStates(QObject):
         messages = session.messages
         for signal in (
             session.state_changed,
+            session.tools.changed,
             session.adapted_changed,
             session.conversation_changed,
             messages.modelReset,

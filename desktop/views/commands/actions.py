@@ -74,7 +74,8 @@ def _saved(session: ChatSession) -> str:
 
 def _nothing_runs(session: ChatSession) -> str:
     # While nothing runs, Esc belongs to the focused widget: it clears a selection or ends an edit.
-    return "" if session.state not in ("no_model", "idle") else _("No reply is being written.")
+    runs = session.state not in ("no_model", "idle") or session.tools.running_in(session.conversation)
+    return "" if runs else _("No reply is being written.")
 
 
 def _no_message(session: ChatSession) -> str:

@@ -110,7 +110,7 @@ class ToolsWindow(QDialog):
         buttons = FlowLayout(gap=6)
         for button in (self.paste, self.add, self.change, self.remove, self.restart, self.shut):
             button.setAutoDefault(False)
-        for button in (self.paste, self.add, self.change, self.remove):
+        for button in (self.paste, self.add):
             buttons.addWidget(button)
         fill(QVBoxLayout(left), (self.servers, 1), buttons, margins=(0, 0, 0, 0))
         allowed = fill(FlowLayout(), self.permission, 1)
@@ -119,7 +119,7 @@ class ToolsWindow(QDialog):
             margins=(0, 0, 0, 0),
         )  # fmt: skip
         split = TurningSplitter((left, right), (36, 64), _NARROW)
-        below = fill(FlowLayout(), self.restart, 1, self.shut)
+        below = fill(FlowLayout(), self.change, self.restart, self.remove, 1, self.shut)
         dialog_margins(fill(QVBoxLayout(self), (DialogBody(split), 1), self.trouble, below))
 
     def _connect(self) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from PySide6.QtGui import QKeySequence
 from PySide6.QtWidgets import QWidget
 
+from desktop.services.tools.servers import OfferedTool, ServerConfig, ServerState
 from desktop.settings import LocalServerSettings
 from desktop.store.attachments.picture_marks import mark_of
 from desktop.store.attachments.pictures import PictureStore, StoredPicture
@@ -14,6 +17,7 @@ from desktop.views.composer.emoji_picker import EmojiPicker
 from desktop.views.composer.picture_viewer import PictureViewer
 from desktop.views.local_server.server_window import LocalServerWindow
 from desktop.views.providers.servers_page import ServersPage
+from desktop.views.tools.tools_window import ToolsWindow
 from engine.remote import Provider
 from engine.server.service import Visit
 from tests.desktop.picture_files import drawn, saved
@@ -98,6 +102,76 @@ def local_server(stage: Stage) -> QWidget:
     shown.show()
     shown.visits.selectRow(0)
     return stage.fit(shown)
+
+
+# -- tools
+
+
+def _tools(stage: Stage) -> ToolsWindow:
+    stage.shut()
+    stage.window.tools.show_window()
+    shown = stage.window.tools.window
+    assert isinstance(shown, ToolsWindow)
+    stage.until(shown.isVisible)
+    return shown
+
+
+@page
+def tools_empty(stage: Stage) -> QWidget:
+    _tools(stage)
+    return top(stage)
+
+
+@page
+def tools_json(stage: Stage) -> QWidget:
+    _tools(stage).paste.click()
+    return top(stage)
+
+
+@page
+def tools_new(stage: Stage) -> QWidget:
+    _tools(stage).add.click()
+    return top(stage)
+
+
+def _with_tools(stage: Stage) -> None:
+    """Two servers, in states that no program is needed for."""
+    service = stage.window.services.tools
+    names = ("read_file", "write_file", "list_directory", "search_files")
+    about = "Reads the complete contents of a file as text."
+    ready = ServerConfig("files", "npx", ("-y", "@modelcontextprotocol/server-filesystem", "~/Documents"))
+    found = tuple(OfferedTool("files", name, name.replace("_", " ").capitalize(), about) for name in names)
+    failed = ServerConfig("weather", url="https://weather.example.org/mcp")
+    for config in (ready, failed):
+        service.put(dataclasses.replace(config, enabled=False))
+    why = "The tool server cannot be reached. Check its address and whether it runs."
+    service._states = {
+        "files": ServerState(ready, "ready", "", found, "Secure MCP Filesystem Server running on stdio"),
+        "weather": ServerState(failed, "failed", why),
+    }
+    service.set_permission("files", "read_file", "always")
+
+
+@page
+def tools(stage: Stage) -> QWidget:
+    window = _tools(stage)
+    _with_tools(stage)
+    window.show_log.setChecked(True)
+    return top(stage)
+
+
+@page
+def tools_failed(stage: Stage) -> QWidget:
+    _tools(stage).select("weather")
+    return top(stage)
+
+
+@page
+def tools_menu(stage: Stage) -> QWidget | None:
+    stage.shut()
+    stage.load()
+    stage.session.new_conversation()
+    return stage.take_menu(stage.window.chat.composer.tools.showMenu)
 
 
 # -- replies side by side
