@@ -37,20 +37,23 @@ _TRUST = N_(
 _JSON = N_(
     "Paste the JSON that the server's page gives for Claude Desktop, Cursor, VS Code or LM Studio. {trust}"
 )
+_EXAMPLE = '{"mcpServers": {"files": {"command": "npx", "args": ["…"]}}}'
 _PROGRAM, _ADDRESS, _OLD_ADDRESS = range(3)
 _KINDS = (N_("A program on this computer"), N_("An address"), N_("An address of the old form (SSE)"))
 
 
 class _Dialog(QDialog):
-    """A form that `save` takes; while that raises an error, the dialog stays open and shows it.
+    """A form. `save()` saves what it says and returns the name of a server; while that raises `BadSetting` or
+    `StoreError`, the dialog stays open and shows the sentence.
 
     `saved(name)`: the name of a server that was saved.
     """
 
     saved = Signal(str)
 
-    def __init__(self, title: str, parent: QWidget) -> None:
+    def __init__(self, title: str, save: Callable[[], str], parent: QWidget) -> None:
         super().__init__(parent)
+        self._save = save
         self.setWindowTitle(title)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.trouble = text_label(tone="danger", wraps=True, plain=True)
@@ -67,10 +70,6 @@ class _Dialog(QDialog):
         parent = self.parentWidget()
         wide, high = (parent.width(), parent.height()) if parent is not None else (600, 600)
         self.resize(min(560, max(340, wide - 40)), min(560, max(320, high - 40)))
-
-    def _save(self) -> str:
-        """Save what the form says; returns the name of a server. Raises `BadSetting` and `StoreError`."""
-        raise NotImplementedError
 
     def _try(self) -> None:
         try:
@@ -92,7 +91,7 @@ class ToolServerDialog(_Dialog):
         self, config: ServerConfig | None, put: Callable[[ServerConfig, str], None], parent: QWidget
     ) -> None:
         title = _("Add a tool server") if config is None else _("Edit {name}", name=config.name)
-        super().__init__(title, parent)
+        super().__init__(title, self._save_fields, parent)
         self._config, self._put = config, put
         self.name, self.kind = QLineEdit(), ComboBox()
         self.kind.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -149,7 +148,7 @@ class ToolServerDialog(_Dialog):
         for field in (self.url, self.headers):
             self._form.setRowVisible(field, not runs)
 
-    def _save(self) -> str:
+    def _save_fields(self) -> str:
         before = self._config
         name, kind = self.name.text().strip(), self.kind.currentIndex()
         command, url = self.command.text().strip(), self.url.text().strip()
@@ -185,11 +184,11 @@ class JsonDialog(_Dialog):
         put: Callable[[ServerConfig, str], None],
         parent: QWidget,
     ) -> None:
-        super().__init__(_("Add tool servers from JSON"), parent)
+        super().__init__(_("Add tool servers from JSON"), self._save_all, parent)
         self._read, self._put = read, put
         self.text = QPlainTextEdit()
         self.text.setAccessibleName(_("JSON of tool servers"))
-        self.text.setPlaceholderText('{"mcpServers": {"files": {"command": "npx", "args": ["…"]}}}')
+        self.text.setPlaceholderText(_EXAMPLE)
         self.text.setTabChangesFocus(True)
         self.text.setProperty("tone", "field")
         self.text.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
@@ -197,7 +196,7 @@ class JsonDialog(_Dialog):
         self._put_together(translate(_JSON, trust=translate(_TRUST)), self.text)
         self.text.setFocus()
 
-    def _save(self) -> str:
+    def _save_all(self) -> str:
         found = self._read(self.text.toPlainText())
         for config in found:
             self._put(config, "")
