@@ -192,6 +192,10 @@ class ToolTurns(QObject):
         """Whether calls of a chat wait or run, or their results are still to be read. Raises `StoreError`."""
         if chat in self._due or self.running_in(chat):
             return True
+        return self.waiting_in(chat)
+
+    def waiting_in(self, chat: int) -> bool:
+        """Whether calls of a chat wait for the user. Raises `StoreError`."""
         return any(each.call is not None and each.call.waiting for each in self._stores.of(chat).path(chat))
 
     # -- what replies and tools say

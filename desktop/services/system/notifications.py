@@ -183,14 +183,22 @@ class ReplyWatch(QObject):
                 if conversation >= FIRST_TEMPORARY
                 else self._session.stores.of(conversation).get(conversation).title
             )
+            tools = self._session.tools
+            waits, goes_on = tools.waiting_in(conversation), tools.pending_in(conversation)
         except StoreError:
             return
-        if state == "stopped":
-            return  # by the user
+        if state == "stopped" or (goes_on and not waits):
+            return  # by the user, or another reply follows
         # the chat's title stands in the title, because the text below may be parsed as markup
         if state == "failed":
             what = (
                 _("The reply in “{title}” ended early", title=title) if title else _("The reply ended early")
+            )
+        elif waits:
+            what = (
+                _("The model wants to call a tool in “{title}”", title=title)
+                if title
+                else _("The model wants to call a tool")
             )
         else:
             what = _("The reply in “{title}” is ready", title=title) if title else _("The reply is ready")

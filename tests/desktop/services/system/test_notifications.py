@@ -16,6 +16,7 @@ from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.system.notifications import ReplyWatch
 from desktop.settings import Behaviour
 from tests.desktop.services.conftest import Harness
+from tests.desktop.services.session.test_tool_turns import CALL, Source
 
 SERVICE = """
 import sys
@@ -181,6 +182,29 @@ def test_the_title_of_a_temporary_chat_is_not_shown(talking: Harness) -> None:
     talking.chat.error = ZeroDivisionError()
     talking.ask("another")
     assert shown.titles == ["The reply is ready", "The reply ended early"]
+    watch.close()
+
+
+def test_a_reply_that_calls_a_tool_is_not_ready(talking: Harness) -> None:
+    shown, watch = watched(talking, 100.0)
+    source = Source()
+    talking.session.tools.use(source)
+    talking.chat.calls = [(CALL,), (CALL,)]
+    talking.ask("apples")
+    assert shown.titles == ["The model wants to call a tool in “apples”"]
+    assert talking.session.tools.allow(talking.ids()[-1], always=True)
+    source.ended.emit(1, "Red.", False)
+    talking.until_idle()  # the reply to the result calls again, which is allowed by now
+    assert source.said.calls == [("files", "read", CALL.arguments)] * 2
+    assert len(shown.titles) == 1
+    source.ended.emit(2, "Green.", False)
+    talking.until_idle()
+    assert shown.titles[1:] == ["The reply in “apples” is ready"]
+    assert talking.session.new_temporary()
+    source.said.permissions.clear()
+    talking.chat.calls = [(CALL,)]
+    talking.ask("a secret")
+    assert shown.titles[2:] == ["The model wants to call a tool"]
     watch.close()
 
 
