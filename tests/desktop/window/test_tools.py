@@ -46,6 +46,7 @@ def test_a_call_is_allowed_and_its_result_is_read(hand: Hand) -> None:
     hand.echo.chat.calls = [(ADD,)]
     hand.say("What is the sum?")
     assert states(hand) == ["waiting"]
+    hand.qtbot.waitUntil(hand.window.chat.transcript.settled)
     hand.click("Allow: The model wants to call add (sums)")
     hand.qtbot.waitUntil(lambda: states(hand) == ["complete"])
     hand.qtbot.waitUntil(lambda: len(hand.echo.chat.requests) == 2)
