@@ -94,10 +94,12 @@ class CallForm:
     @property
     def bare(self) -> CallForm | None:
         """A call without the first tag of its opening, which some models leave out; None where no tag of
-        another beginning follows it.
+        another beginning follows it, nor a word as in Gemma's.
         """
-        rest = self.opening.strip().removeprefix(self.marker).lstrip()
-        if not self.marker or not rest.startswith("<"):
+        opening = self.opening.strip()
+        marker = re.match(r"<[^<>\s]*>", opening) if self.kind == "braces" else None
+        rest = opening.removeprefix(marker[0] if marker else self.marker).lstrip()
+        if not self.marker or not (rest.startswith("<") or (marker and rest.endswith(":"))):
             return None
         found = replace(self, section=("", self.section[1]), call=(rest, self.call[1]), notice="")
         return None if self.marker.startswith(found.marker) else found
@@ -105,6 +107,11 @@ class CallForm:
     def ends_thoughts(self, tokens: Iterable[str]) -> bool:
         """Whether the marker, if one of these tokens is a part of it, begins a call inside a thought, too."""
         return self.has_control_marker and any(text in self.marker for text in tokens)
+
+    @property
+    def has_word_marker(self) -> bool:
+        """Whether the marker is a word of its own, `call:`, which counts at the beginning of a line only."""
+        return self.kind == "braces" and self.marker[:1].isalpha()
 
     @property
     def has_control_marker(self) -> bool:

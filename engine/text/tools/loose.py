@@ -94,11 +94,14 @@ class LooseReader(NamedTagReader):
         while True:
             self._chars.back(char)
             name = yield from self._name()
-            char = yield from self._chars.after_blanks()
+            blanks, char = yield from self._past_blanks()
             if not self._sink.offers(name.removesuffix(".call")) or char not in "({<":
                 raise Malformed
-            self._chars.back(char)
-            if char == "{":
+            self._chars.back(blanks + char)
+            if char == "{" and self._form.kind == "braces":
+                self._chars.back(name)
+                yield from CallReader(_braces(self._form), self._chars, self._sink)._call()
+            elif char == "{":
                 yield from self._arguments(name)
             else:
                 self._chars.back(name)
@@ -175,8 +178,7 @@ class LooseReader(NamedTagReader):
     def _python_list(self) -> Reading:
         if self._form.kind != "python" and self._form.marker and not self._certain:
             raise Malformed
-        form = CallForm("python", ("[", "]"), between=", ")
-        self._chars.back("[")
+        form = CallForm("python", ("", "]"), between=", ")
         yield from CallReader(form, self._chars, self._sink).calls()
 
     def _json_call(self) -> Reading:
@@ -256,6 +258,11 @@ class LooseReader(NamedTagReader):
                 return
             if tags == (_FENCE,):
                 return
+
+
+def _braces(form: CallForm) -> CallForm:
+    """A form of braces without what stands around its calls."""
+    return CallForm("braces", quote=form.quote)
 
 
 def _ignored(text: str) -> None:

@@ -24,8 +24,8 @@ class ToolParser:
     inside a thought: between `tags` at the beginning of the reply, or up to `opened` where a thought was
     begun before the reply. But what ends a reply whose thought has no end is one.
     A call may lack the first tag of its opening (`CallForm.bare`). One that is written as JSON at the
-    beginning of a line, or after a marker instead of the form, counts too (`LooseReader`), but not in
-    channels.
+    beginning of a line, in a tag, or after a marker instead of the form, counts too (`LooseReader`), but not
+    in channels.
 
     The arguments of a call that the end of the reply cuts off stay incomplete, so that nobody takes them for
     whole; of one that is cut off before its name is certain nothing comes out. Those that turn out not to be
@@ -58,7 +58,8 @@ class ToolParser:
         self._sink = CallSink(tools, several=several)
         self._tags, self._closing, self._tail = tags, opened, ""
         self._lead: str | None = ""  # the beginning of the reply while it may be a tag
-        self._fresh = True  # nothing but white space stands in this line
+        self._fresh = self._was_fresh = True  # nothing but white space stands in this line
+        self._last_char = ""  # of the text
         self._held = ""
         self._opening = ""  # what stood before the characters of the call under way
         self._before = 0  # calls before it
@@ -88,6 +89,9 @@ class ToolParser:
         if self._last is not None:
             self._sink.take_over(self._last.finish())
             return self._sink.taken()
+        if self._lead:  # which might have become a tag
+            lead, self._lead = self._lead, None
+            self._take(lead)
         if self._whole is not None and self._whole.text:
             if self._whole.complete and not cut:
                 self._sink.take_over(self._whole.pieces())
@@ -143,12 +147,13 @@ class ToolParser:
             next(self._reading)
         if begun or not text:
             return text
+        self._fresh = self._was_fresh
         self._out(text[:1])
         return text[1:]
 
     def _rescan(self) -> None:
         """At the end of the reply: what was no call is text, in which another call may begin."""
-        text = self._unread()
+        text, self._fresh = self._unread(), self._was_fresh
         self._out(text[:1])
         self._take(text[1:])
 
@@ -168,12 +173,15 @@ class ToolParser:
         self._held += char
         while self._held:
             core = self._held.lstrip(BLANKS)
-            if core in self._starts:
-                self._begin("", self._starts[core])
+            blanks = self._held[: len(self._held) - len(core)]
+            fresh, form = self._fresh or "\n" in blanks, self._starts.get(core)
+            if form is not None and (fresh or not form.has_word_marker):
+                self._begin("", form)
                 return
-            if not core or any(marker.startswith(core) for marker in self._starts):
+            if not core or any(marker.startswith(core) and marker != core for marker in self._starts):
                 return
-            if core[0] in self._loose and (self._fresh or "\n" in self._held[: -len(core)]):
+            tag = core[0] == "<" and not (self._last_char == "`" and not blanks)  # in no code
+            if core[0] in self._loose and (fresh or tag):
                 self._begin(core)
                 return
             self._out(self._held[0])
@@ -190,6 +198,7 @@ class ToolParser:
         more.
         """
         self._opening = self._held[: len(self._held) - len(again)]
+        self._was_fresh = self._fresh
         self._held, self._before, self._fresh = "", self._sink.count, True
         self._marked, self._again = form is not None, False
         self._read(form)
@@ -208,6 +217,7 @@ class ToolParser:
         next(self._reading)
 
     def _out(self, text: str) -> None:
+        self._last_char = text[-1:] or self._last_char
         _, newline, line = text.rpartition("\n")
         self._fresh = (self._fresh or bool(newline)) and not line.strip()
         self._sink.text(text)

@@ -5,6 +5,7 @@ the tool, names before the arguments, and answers that are nothing but calls of 
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.engine.text.tools.test_loose_calls import (
     NONE,
     OSLO,
     PYTHON,
+    _read,
     read,
 )
 
@@ -150,6 +152,25 @@ def test_prose_after_calls_is_not_lost() -> None:
         assert read(HERMES, f"<tool_call>clock()\n{more}") == (f"\n{more}", [NONE])
 
 
+def test_nothing_of_a_text_is_lost_or_moved() -> None:
+    for form in (HERMES, PYTHON, BARE):
+        for text in (
+            "<",
+            "<thi",
+            "\n",
+            "[ ]]>",
+            "[ 1]",
+            "So <",
+            "x < ",
+            "``",
+            "[ clock",
+            "<call> [ ]",
+            "<call>clock </b>",
+            "<tool_call>clock\n</call>",
+        ):
+            assert read(form, text) == (text, [])
+
+
 def test_no_more_is_held_than_may_be_calls() -> None:
     """Text comes as soon as it cannot be calls of Python alone."""
     for begun, rest in (
@@ -235,3 +256,62 @@ def test_text_in_tags_keeps_its_white_space_and_comes_as_it_is_written() -> None
     assert [piece.arguments for piece in begun if isinstance(piece, CallPiece)] == ['{"text": "  a < b ']
     rest = parser.feed("\n\n</parameter></invoke>")
     assert [piece.arguments for piece in rest if isinstance(piece, CallPiece)] == ['</p\\n"}']
+
+
+@pytest.mark.parametrize("form", [HERMES, CODER, KIMI, BARE, PYTHON, LFM, GLM], ids=lambda form: form.kind)
+@pytest.mark.parametrize(
+    ("reply", "text", "calls"),
+    [
+        (f"So<tool_calls>{INVOKED}</tool_calls>", "So", [OSLO]),
+        (f"So <dots_function_call>{JSON_OSLO}</dots_function_call> it is.", "So it is.", [OSLO]),
+        (f"So: <|python_start|>[{PYTHON_OSLO}]<|python_end|>", "So:", [OSLO]),
+        (f"a < b, List<Tool> x {INVOKED}", "a < b, List<Tool> x", [OSLO]),
+        (f"Write `{INVOKED}`", f"Write `{INVOKED}`", []),
+        (f"`<call>{JSON_OSLO}</call>` calls", f"`<call>{JSON_OSLO}</call>` calls", []),
+        (f"See <b> {JSON_OSLO}", f"See <b> {JSON_OSLO}", []),
+    ],
+)
+def test_a_tag_counts_within_a_line_but_not_in_code(
+    form: CallForm, reply: str, text: str, calls: list[tuple[str, Any]]
+) -> None:
+    found = read(form, reply)
+    assert (found[0].strip(), found[1]) == (text, calls)
+
+
+GEMMA = FORMS["<start_function_call>"]
+BRACES = "weather{city:<escape>Oslo<escape>}"
+
+
+@pytest.mark.parametrize(
+    ("reply", "text", "calls"),
+    [
+        (f"<start_function_call>call:{BRACES}<end_function_call>", "", [OSLO]),
+        (f"call:{BRACES}<end_function_call>", "", [OSLO]),
+        (f"<think>Hm</think>call:{BRACES}", "<think>Hm</think>", [OSLO]),
+        (f"Look:\ncall:{BRACES}", "Look:", [OSLO]),
+        (f"<call>{BRACES}", "", [OSLO]),
+        ("I call: weather {city}", "I call: weather {city}", []),
+        ("call:other{a:1}", "call:other{a:1}", []),
+    ],
+)
+def test_calls_in_braces_may_lack_their_tag(reply: str, text: str, calls: list[tuple[str, Any]]) -> None:
+    assert read(GEMMA, reply) == (text, calls)
+
+
+_PARTS = (
+    "<tool_call>", "</tool_call>", "<function=weather>", "</function>", "<parameter=city>", "</parameter>",
+    "weather", "clock", "(", ")", "city", "=", '"Oslo"', "'", '"', "{", "}", "[", "]", ",", ";", "\n", " ",
+    "```json\n", JSON_NONE, DICT_OSLO, PYTHON_OSLO, '<invoke name="weather">', "</invoke>", "<think>", "`",
+    "</think>", "call:", "<", ">", "Done", "<|python_tag|>", "<arg_key>", "</arg_key>", "<![CDATA[", "\\",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [HERMES, CODER, KIMI, BARE, PYTHON, GLM, GEMMA], ids=lambda form: form.kind)
+def test_mixtures_of_parts_lose_nothing_and_are_read_alike_in_all_pieces(form: CallForm) -> None:
+    random = Random(7)
+    for _ in range(100):
+        text = "".join(random.choices(_PARTS, k=random.randint(1, 12)))
+        found = _read(form, [text], "", False)
+        assert _read(form, [*text], "", False) == found, text
+        if not found[1]:
+            assert found[0] == text
