@@ -237,14 +237,17 @@ class Prompts:
 
     def _may_think(self, text: str) -> bool:
         """Whether a reply has a tag of a thought that may be at its beginning."""
-        begins, ends = self._marks
-        return text.lstrip().startswith(begins) or any(end in text for end in ends)
+        begins, ends, last = self._marks
+        if text.lstrip().startswith(begins):
+            return True
+        # a character is found much faster than a tag, and in most texts there is none of these
+        return any(char in text for char in last) and any(end in text for end in ends)
 
     @functools.cached_property
-    def _marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What thoughts begin with, and what they end with, each once."""
+    def _marks(self) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+        """What thoughts begin with, what they end with, and the last characters of that, each once."""
         begins, ends = (tuple(dict.fromkeys(one)) for one in zip(*self._tags, strict=True))
-        return begins, ends
+        return begins, ends, "".join({end[-1] for end in ends})
 
     @functools.cached_property
     def _control(self) -> tuple[tuple[Tag, ...], str]:
