@@ -22,6 +22,8 @@ from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.tool_calls import NOT_ALLOWED, UNFINISHED, StoredCall, put_call
 from desktop.store.database.database import StoreError
 from engine.core import Tool, ToolCall
+from engine.printable import one_line
+from engine.words import _
 
 __all__ = ["MOST_ROUNDS", "ToolSource", "ToolTurns"]
 
@@ -131,6 +133,14 @@ class ToolTurns(QObject):
         message = store.message(message_id)
         call = message.call
         if call is None or not call.waiting or self._source is None:
+            return False
+        places = [place for _unused, place in self._found(self._visible.read(message.conversation_id))]
+        if (call.server, call.tool) not in [(place.server, place.tool) for place in places]:
+            # its server is off or does not run, or is on another computer, and the chat stays on this one
+            words = _(
+                "{tool} is not offered in this chat now. Look at File > Tools.", tool=one_line(call.name)
+            )
+            self._signals.notice.emit(words, "warning")
             return False
         if always:
             self._source.set_permission(call.server, call.tool, "always")

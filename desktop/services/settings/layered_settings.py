@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from desktop.settings import CONVERSATION_SETTINGS, KEPT_FOR_MODELS, Behaviour
+from desktop.settings import CONVERSATION_SETTINGS, KEPT_FOR_MODELS, SAVED_SETTINGS, Behaviour
 from desktop.store.conversations.inheritance import Layer
 from desktop.store.settings.preferences import Preferences, checked_values
 from desktop.store.settings.presets import Preset, find_preset
@@ -282,9 +282,11 @@ class LayeredSettings:
 
     def save_as_defaults(self) -> None:
         """Make the chat's values the saved defaults; its own layer keeps only what a folder or persona would
-        hide.
+        hide. Servers of tools are off in one chat only.
         """
         for cls in CONVERSATION_SETTINGS:
+            if cls not in SAVED_SETTINGS:
+                continue
             own = self._own.get(cls.__name__, {})
             kept = self._model.kept.get(cls.__name__, {})
             hidden = own.keys() & (kept.keys() | self._recommended(cls).keys())

@@ -450,3 +450,24 @@ def test_a_chat_that_is_deleted_ends_its_calls(talking: Harness, source: Source,
         assert talking.session.delete_conversation(chat)
     assert source.said.cancelled == [1]
     assert not talking.session.tools.running_in(chat)
+
+
+def test_a_tool_that_is_off_by_now_does_not_run(talking: Harness, source: Source) -> None:
+    talking.chat.calls = [(OTHER,)]
+    talking.ask("What time is it?")
+    talking.session.set_local_only(True)  # the clock is on another computer
+    assert not talking.session.tools.allow(talking.ids()[-1], always=True)
+    assert talking.notices()[-1] == "clock_now is not offered in this chat now. Look at File > Tools."
+    assert source.said == Said()
+    assert rows(talking)[2] == ("tool", "", "waiting")
+    talking.session.set_local_only(False)
+    assert talking.session.tools.allow(talking.ids()[-1])
+
+
+def test_saving_defaults_leaves_the_servers_of_other_chats_on(talking: Harness, source: Source) -> None:
+    talking.ask("One.")
+    talking.session.set_tools_off(("files",))
+    talking.session.save_as_defaults()
+    assert talking.session.tools_off == ("files",)
+    talking.session.new_conversation()
+    assert talking.session.tools_off == ()
