@@ -205,6 +205,10 @@ class Desktop(QObject):
         except StoreError as error:
             log.error("the folder has no lock: %s", error)
         self.services.backups.copies = Backups(self._database.path)
+        try:
+            self.services.tools.save_in(folder)
+        except StoreError as error:
+            log.error("the tool servers are not saved: %s", error)
 
     def start(
         self,

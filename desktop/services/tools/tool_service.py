@@ -168,6 +168,12 @@ class ToolService(QObject):
             self._begin(name, anyway=True)
             self.changed.emit()
 
+    def save_in(self, folder: Path) -> None:
+        """Keep the file in another folder from now on, and write it there. Raises `StoreError`."""
+        self._file.path = folder / FILE_NAME
+        if self._states:
+            self._write(self._states)
+
     def read_json(self, text: str) -> tuple[ServerConfig, ...]:
         """The servers in a pasted text; nothing is saved. Raises `BadSetting`."""
         return parse_servers(text)

@@ -11,6 +11,7 @@ import pytest
 from PySide6.QtWidgets import QFileDialog, QMessageBox
 
 from desktop.services.system.data_folder import LOOK_MS
+from desktop.services.tools.servers import ServerConfig
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import FILE_NAME, Database, Gone, StoreError, check_file
 from desktop.store.database.open import open_conversations
@@ -204,6 +205,15 @@ def test_a_folder_with_other_chats_is_refused(make_hand, tmp_path: Path) -> None
     choose_folder(hand, tmp_path / FILE_NAME / "below")  # it cannot be refused for nothing
     hand.qtbot.waitUntil(lambda: not hand.desktop.services.data_folder.gone)
     assert said_in(tmp_path / FILE_NAME / "below") == [["before it went", "before it went"]]
+
+
+def test_the_tool_servers_are_saved_in_the_folder_that_is_used(make_hand, tmp_path: Path) -> None:
+    hand = talking(make_hand)
+    hand.desktop.services.tools.put(ServerConfig("files", "x", enabled=False))
+    remove(tmp_path / "data")
+    asked(hand)
+    assert hand.desktop.services.data_folder.save_in(tmp_path / "rescued") == ""
+    assert '"files"' in (tmp_path / "rescued" / "mcp.json").read_text("utf-8")
 
 
 @pytest.mark.slow

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from pytestqt.qtbot import QtBot
 
-from desktop.services.tools.config_file import ConfigFile
+from desktop.services.tools.config_file import FILE_NAME, ConfigFile
 from desktop.services.tools.server_json import parse_servers
 from desktop.services.tools.servers import ServerConfig
+from desktop.services.tools.tool_service import ToolService
 from desktop.store.database.database import StoreError
 from engine.errors import BadSetting
 
@@ -135,3 +137,18 @@ def test_what_cannot_be_read_is_a_sentence(text: str, words: str) -> None:
 )  # fmt: skip
 def test_which_servers_are_of_this_computer(url: str, local: bool) -> None:
     assert ServerConfig("a", url=url).is_local is local
+
+
+def test_the_file_follows_the_data_to_another_folder(qtbot: QtBot, tmp_path: Path) -> None:
+    service = ToolService(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    service.save_in(other)
+    assert not (other / FILE_NAME).exists(), "without servers there is no file"
+    service.put(ServerConfig("a", "x", enabled=False))
+    (tmp_path / FILE_NAME).unlink(missing_ok=True)
+    service.save_in(tmp_path)
+    service.remove("a")
+    assert '"a"' not in (tmp_path / FILE_NAME).read_text("utf-8")
+    assert '"a"' in (other / FILE_NAME).read_text("utf-8")
+    assert service.close()
