@@ -235,3 +235,12 @@ def test_a_huge_line_of_a_result_unfolds_quickly(show: Show, qtbot: QtBot) -> No
     qtbot.waitUntil(view.settled)
     assert time.perf_counter() - began < 1  # 0.06 s on two cores
     assert view.messages.layout.total > 1_000
+
+
+def test_a_hit_of_the_search_in_a_folded_result_unfolds_it(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(1, "user", "Read."), called(2, "complete", "hay hay the needle hay")])
+    view.finding.go_to(2, 12, "the needle")
+    qtbot.waitUntil(view.settled)
+    [(row, _number)] = view.finding.places
+    assert row.kind is RowKind.CODE
+    assert "the needle" in row.text
