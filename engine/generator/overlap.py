@@ -153,8 +153,6 @@ class OverlappedDecode:
         self.logits = output.retry
         if not self._runner.single:
             self._leave()
-        elif output.retry is None:
-            self._device.close()
         return True
 
     def _leave(self) -> None:

@@ -118,6 +118,19 @@ def test_healing_heals_both_rows():
         stream(generator, [*PROMPT, last], guidance=Guidance(NEGATIVE, 1.5), heal=True)
 
 
+@pytest.mark.parametrize("before", [0, 1])
+def test_healing_leaves_the_negative_row_a_token(before):
+    last = tokenizer().encode(" th")[-1]
+    generator, _ = make()
+    guidance = Guidance((*NEGATIVE[:before], last), 1.5)
+    if before:
+        ids, _ = write(generator, [*PROMPT, last], guidance, heal=True, count=2)
+        assert ids[1:] == guided([*PROMPT, ids[0]], [NEGATIVE[0], ids[0]], 1.5, 1)
+    else:
+        with pytest.raises(BadSetting, match="negative prompt"):
+            stream(generator, [*PROMPT, last], guidance=guidance, heal=True)
+
+
 def test_two_rows_share_what_the_cache_holds():
     """The fake holds one context and two pages: long rows end the reply early, and are refused where they
     do not fit at all.
