@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QSize, Qt
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QSplitter, QWidget
 
 from desktop.views.layout.spacing import SCALE
@@ -18,6 +18,7 @@ class TurningSplitter(QSplitter):
     def __init__(self, parts: tuple[QWidget, ...], shares: tuple[int, ...], characters: int) -> None:
         super().__init__(Qt.Orientation.Horizontal)
         self._parts, self._shares, self._characters = parts, shares, characters
+        self._shown = False
         self.setChildrenCollapsible(False)
         self.setProperty("tone", "gap")
         self.setHandleWidth(SCALE[2])
@@ -28,7 +29,7 @@ class TurningSplitter(QSplitter):
     def _turn(self) -> None:
         wide = self.width() >= self.fontMetrics().averageCharWidth() * self._characters
         turned = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
-        if self.orientation() != turned:
+        if self.orientation() != turned or not self._shown:
             self.setOrientation(turned)
             size = self.width() if wide else self.height()
             self.setSizes([size * share // sum(self._shares) for share in self._shares])
@@ -44,6 +45,12 @@ class TurningSplitter(QSplitter):
         if event.type() == QEvent.Type.LayoutRequest:
             self._turn()
         return super().event(event)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Divide the space by the shares; from then on, the user may move the handle."""
+        self._turn()
+        self._shown = True
+        super().showEvent(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._turn()

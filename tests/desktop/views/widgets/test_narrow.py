@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QLabel, QMessageBox, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QLabel, QListWidget, QMessageBox, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from desktop.views.dialogs.message_box import MessageBox
@@ -123,6 +123,19 @@ def test_parts_and_values_go_below_each_other_where_they_have_no_room(qtbot: QtB
     assert split.orientation() == Qt.Orientation.Vertical
     qtbot.waitUntil(lambda: value.y() > title.y())
     assert [*clipped(split), *lost(split)] == []
+
+
+def test_the_room_is_divided_by_the_shares_whatever_the_parts_ask_for(qtbot: QtBot) -> None:
+    """A list that asks for much room took more than the larger share."""
+    greedy, modest = QListWidget(), QWidget()
+    split = TurningSplitter((greedy, modest), (1, 3), 60)
+    qtbot.addWidget(split)
+    split.resize(800, 300)
+    split.show()
+    assert greedy.width() == pytest.approx(200, abs=10)
+    split.setSizes([400, 400])
+    split.resize(900, 300)
+    assert greedy.width() >= 400, "where the user has moved the handle, it stays"
 
 
 @pytest.mark.parametrize("make", [WrappingButton, WrappingCheckBox])
