@@ -41,9 +41,10 @@ async def models_v1(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 def _card_v1(model: ServedModel) -> dict[str, Any]:
     instance = {"id": model.id, "config": {"context_length": model.context_length}}
+    quantisation = {"name": model.quantisation, "bits_per_weight": None} if model.quantisation else None
     return {
         "type": "llm", "publisher": "", "key": model.id, "display_name": model.id,
-        "architecture": model.architecture or None, "quantization": None, "size_bytes": 0,
+        "architecture": model.architecture or None, "quantization": quantisation, "size_bytes": 0,
         "params_string": None, "format": model.format or None, "description": None,
         "loaded_instances": [instance] if model.loaded else [], "max_context_length": model.context_length,
         "capabilities": {"vision": False, "trained_for_tool_use": True},

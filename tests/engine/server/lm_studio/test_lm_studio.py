@@ -116,6 +116,10 @@ def test_bad_requests_get_one_sentence(fields: dict[str, Any], param: str) -> No
 @pytest.mark.loopback
 def test_models(served: Served) -> None:
     loaded, other = ask(served, "/api/v1/models").json["models"]
+    card = next(each for each in ask(served, "/api/v0/models").json["data"] if each["state"] == "loaded")
+    assert card["quantization"]
+    assert loaded["quantization"] == {"name": card["quantization"], "bits_per_weight": None}
+    assert other["quantization"] is None
     assert (loaded["key"], other["key"], other["loaded_instances"]) == ("tiny", "other", [])
     assert (loaded["architecture"], loaded["format"]) == ("LlamaForCausalLM", "safetensors")
     assert other["architecture"] is other["format"] is None  # its file was not read
