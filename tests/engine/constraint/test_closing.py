@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.constraint.closing import JsonCloser, JsonPlace
+from engine.constraint.closing import JsonCloser, JsonPlace, closer_of
 from engine.constraint.vocabulary import vocabulary_of
 from tests.engine.constraint.fakes import allowed_ids
 from tests.engine.generator.fakes import tokenizer
@@ -60,3 +60,23 @@ def test_what_comes_first():
     only = vocabulary.mask_of(i for i, text in enumerate(vocabulary.texts) if text in (b"2", b","))
     assert texts(JsonPlace().after(b"[1"), only) == {b","}  # a number can go on for ever
     assert texts(JsonPlace().after(b"[true"), only) == {b"2", b","}
+
+
+def test_the_size_counts_the_bytes_of_what_is_under_way():
+    sizes = {
+        b'["ab': 3,
+        b'["ab"': 0,
+        b"[12": 2,
+        b"[ 12 ": 2,
+        b"[tru": 3,
+        b"[12,": 0,
+        b'{"ab"': 4,
+        b'{"ab":': 0,
+    }
+    assert {text: JsonPlace().after(text).size for text in sizes} == sizes
+
+
+def test_a_vocabulary_has_one_closer():
+    vocabulary = vocabulary_of(tokenizer())
+    assert isinstance(closer_of(vocabulary), JsonCloser)
+    assert closer_of(vocabulary) is closer_of(vocabulary)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.sampling.candidates import Candidates
 from engine.sampling.distribution import Distribution
 from engine.sampling.masks import Workspace
-from engine.sampling.selection import at_least, column_maxima, dot, top_indices
+from engine.sampling.selection import at_least, column_maxima, dot, moments, top_indices
 
 
 def candidates(*scores: float) -> Candidates:
@@ -218,3 +218,18 @@ def test_a_bound_cuts_ordered_candidates_short_and_long() -> None:
         found.keep_top(count)
         found.keep_reaching(float(scores[best[kept - 1]]))
         assert found.ids_at(np.arange(len(found))).tolist() == best[:kept].tolist()
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_moments_leave_out_what_is_dropped(size: int, dtype: type) -> None:
+    random = np.random.default_rng(size)
+    values = random.standard_normal(size).astype(dtype)
+    values[random.random(size) < 0.4] = -np.inf
+    apart = values[values > -np.inf].astype(np.float64) - 0.5
+    assert moments(values, 0.5) == pytest.approx((len(apart), apart.sum(), (apart**2).sum()), rel=1e-5)
+
+
+def test_a_full_sort_of_float64() -> None:
+    scores = np.round(np.random.default_rng(3).standard_normal(9000), 2)
+    assert top_indices(scores, 9000).tolist() == np.argsort(-scores, kind="stable").tolist()
