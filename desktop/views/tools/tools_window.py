@@ -95,6 +95,7 @@ class ToolsWindow(QDialog):
         self.show_log = WrappingCheckBox(_("Show what the server reports"))
         self.log = QPlainTextEdit()
         self.log.setReadOnly(True)
+        self.log.setProperty("tone", "field")
         self.log.setAccessibleName(_("Messages of the tool server"))
         self.log.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         self.trouble = text_label(tone="danger", wraps=True, plain=True)

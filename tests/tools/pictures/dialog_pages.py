@@ -20,6 +20,7 @@ from desktop.views.providers.servers_page import ServersPage
 from desktop.views.tools.tools_window import ToolsWindow
 from engine.remote import Provider
 from engine.server.service import Visit
+from engine.words import _
 from tests.desktop.picture_files import drawn, saved
 from tests.desktop.views.local_server.test_server_window import Server
 from tests.tools.pictures.page_list import act, page, top
@@ -144,7 +145,7 @@ def _with_tools(stage: Stage) -> None:
     failed = ServerConfig("weather", url="https://weather.example.org/mcp")
     for config in (ready, failed):
         service.put(dataclasses.replace(config, enabled=False))
-    why = "The tool server cannot be reached. Check its address and whether it runs."
+    why = _("The tool server cannot be reached. Check its address and whether it runs.")
     service._states = {
         "files": ServerState(ready, "ready", "", found, "Secure MCP Filesystem Server running on stdio"),
         "weather": ServerState(failed, "failed", why),
