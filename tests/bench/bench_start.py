@@ -47,7 +47,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
 import sys, time, json, os, resource
 from desktop import app as desktop_app
-window_shown = desktop_app._FirstPaint
+window_shown = desktop_app.FirstPaint
 class Noted(window_shown):
     def __init__(self, window, then):
         super().__init__(window, self.note)
@@ -60,7 +60,7 @@ class Noted(window_shown):
         child |= {"heavy": heavy, "modules": len(sys.modules), "rows": rows}
         print(json.dumps(child), flush=True)
         self.window.close()
-desktop_app._FirstPaint = Noted
+desktop_app.FirstPaint = Noted
 from desktop.__main__ import main
 sys.exit(main(["--data", sys.argv[1]]))
 """
