@@ -104,6 +104,7 @@ class ContextMeter(QObject):
         shown = session.messages
         for signal in (shown.rowsInserted, shown.rowsRemoved, shown.dataChanged, shown.modelReset):
             signal.connect(self._later)
+        session.tools.offer_changed.connect(self._later)
         session.settings_changed.connect(self._on_settings)
         session.stats_changed.connect(self._on_stats)
         session.running_changed.connect(self._on_running)

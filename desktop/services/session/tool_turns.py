@@ -49,6 +49,10 @@ class ToolSource(Protocol):
     """What runs tools: `ToolService`, or a stand-in of a test."""
 
     @property
+    def changed(self) -> SignalInstance:
+        """The tools may be others."""
+
+    @property
     def ended(self) -> SignalInstance:
         """(int number, str result, bool error) of a call."""
 
@@ -82,9 +86,11 @@ class ToolTurns(QObject):
 
     Signals:
         changed(int conversation): calls of a chat wait, run or have ended.
+        offer_changed(): the open chat has other tools.
     """
 
     changed = Signal(int)
+    offer_changed = Signal()
 
     def __init__(
         self,
@@ -98,6 +104,7 @@ class ToolTurns(QObject):
         self._signals, self._stores, self._runner, self._visible = signals, stores, runner, visible
         self._go_on = go_on
         self._source: ToolSource | None = None
+        self._offer: tuple[Tool, ...] = ()
         self._running: dict[int, _Run] = {}
         self._due: dict[int, StoredMessage] = {}  # by chat, the last message of a round
         runner.called.connect(self._on_called)
@@ -107,6 +114,8 @@ class ToolTurns(QObject):
         """Take tools from `source`."""
         self._source = source
         source.ended.connect(self._on_result)
+        source.changed.connect(self._look_at_offer)
+        self._signals.settings_changed.connect(self._look_at_offer)
 
     def offered(self, context: ConversationContext) -> tuple[Tool, ...]:
         """The tools for the replies of a chat: none in notebooks and where several participants speak."""
@@ -115,6 +124,13 @@ class ToolTurns(QObject):
     def offered_here(self) -> tuple[Tool, ...]:
         """The tools for the replies of the open chat."""
         return self.offered(self._visible.context)
+
+    @Slot()
+    def _look_at_offer(self, *_unused: object) -> None:
+        offer = self.offered_here()
+        if offer != self._offer:
+            self._offer = offer
+            self.offer_changed.emit()
 
     def _found(self, context: ConversationContext) -> Sequence[tuple[Tool, _OfServer]]:
         model = self._runner.engine.model

@@ -88,7 +88,8 @@ class ServerThread:
         import asyncio
 
         assert self._loop is not None
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type, return-value]
+        loop = self._loop
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(self._main())
 
     async def _main(self) -> None:

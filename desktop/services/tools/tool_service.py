@@ -126,23 +126,37 @@ class ToolService(QObject):
             self._calls.discard(number)
             self._thread.cancel(number)
 
-    def put(self, config: ServerConfig, old_name: str = "") -> None:
-        """Add a server, or replace the one called `old_name` or `config.name`; it starts if it is enabled.
+    def add(self, *configs: ServerConfig) -> None:
+        """Add servers, all of them or none; those that are enabled start.
 
-        Raises `BadSetting` if another server has the name, `StoreError` if the file cannot be written.
+        Raises `BadSetting` if a server has one of the names already, `StoreError` if the file cannot be
+        written.
         """
-        name, before = config.name, old_name or config.name
-        if name != before and name in self._states:
+        for config in configs:
+            self._check_free(config.name)
+        self._write({**self._states, **{config.name: ServerState(config) for config in configs}})
+        for config in configs:
+            self._begin(config.name)
+        self.changed.emit()
+
+    def _check_free(self, name: str) -> None:
+        if name in self._states:
             raise BadSetting(
                 _("There is a tool server called “{name}” already. Choose another name.", name=name)
             )
+
+    def change(self, before: str, config: ServerConfig) -> None:
+        """Replace the server called `before`, whose name may change; it starts if it is enabled.
+
+        Raises `BadSetting` if another server has the name, `StoreError` if the file cannot be written.
+        """
+        name = config.name
+        if name != before:
+            self._check_free(name)
         state = ServerState(config)
-        if before in self._states:
-            states = {(name if each == before else each): its for each, its in self._states.items()}
-            if name != before:
-                self._file.rename(before, name)
-        else:
-            states = dict(self._states)
+        states = {(name if each == before else each): its for each, its in self._states.items()}
+        if name != before:
+            self._file.rename(before, name)
         self._write({**states, name: state})
         self._stop(before)
         self._begin(name)
@@ -159,7 +173,7 @@ class ToolService(QObject):
         """Start a server now and with the program, or stop it. Raises `StoreError`."""
         state = self._states.get(name)
         if state is not None and state.config.enabled != on:
-            self.put(replace(state.config, enabled=on))
+            self.change(name, replace(state.config, enabled=on))
 
     def restart(self, name: str) -> None:
         """Stop a server, if it runs, and start it again."""

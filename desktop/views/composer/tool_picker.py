@@ -37,6 +37,7 @@ class ToolPicker(IconMenuButton):
         self._menu = QMenu(self)
         self._menu.setAccessibleName(_("Tools"))
         self._off: tuple[str, ...] = ()
+        self._shown: object = None
         self.setMenu(self._menu)
         self.hide()
 
@@ -45,7 +46,10 @@ class ToolPicker(IconMenuButton):
         that it has.
         """
         enabled = [state for state in servers if state.config.enabled]
-        self._off = tuple(off)
+        shown = ([(state.config.name, state.status) for state in enabled], tuple(off), count)
+        if shown == self._shown:  # the menu may be open
+            return
+        self._shown, self._off = shown, tuple(off)
         self.setVisible(bool(enabled))
         self.setText(f" {count}")
         self.set_face("tools", ngettext("Tools: {n} in this chat", "Tools: {n} in this chat", count))

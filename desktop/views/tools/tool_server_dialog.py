@@ -25,6 +25,7 @@ from desktop.views.widgets.banner import announce
 from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.errors import BadSetting
 from engine.words import N_, _, translate
 
@@ -38,6 +39,8 @@ _JSON = N_(
     "Paste the JSON that the server's page gives for Claude Desktop, Cursor, VS Code or LM Studio. {trust}"
 )
 _EXAMPLE = '{"mcpServers": {"files": {"command": "npx", "args": ["…"]}}}'
+_HIDDEN = "••••••"
+_Pairs = tuple[tuple[str, str], ...]
 _PROGRAM, _ADDRESS, _OLD_ADDRESS = range(3)
 _KINDS = (N_("A program on this computer"), N_("An address"), N_("An address of the old form (SSE)"))
 
@@ -85,10 +88,12 @@ class _Dialog(QDialog):
 
 
 class ToolServerDialog(_Dialog):
-    """Edits `config`, or a new one. `put(config, old name)` saves it."""
+    """Edits `config`, or a new one; `put` saves it. The values of variables and headers, which may be keys,
+    are seen on request only.
+    """
 
     def __init__(
-        self, config: ServerConfig | None, put: Callable[[ServerConfig, str], None], parent: QWidget
+        self, config: ServerConfig | None, put: Callable[[ServerConfig], None], parent: QWidget
     ) -> None:
         title = _("Add a tool server") if config is None else _("Edit {name}", name=config.name)
         super().__init__(title, self._save_fields, parent)
@@ -102,10 +107,14 @@ class ToolServerDialog(_Dialog):
             _lines(self, _("NAME=value, one variable per line")),
             _lines(self, _("Name: value, one header per line")),
         )
+        self.values = WrappingCheckBox(_("Show the values of variables and headers"))
         self._describe()
         self._arrange()
         if config is not None:
             self._show(config)
+            self._hide_values(config)
+        self._form.setRowVisible(self.values, self._hides_values)
+        self.values.toggled.connect(self._show_values)
         self.kind.currentIndexChanged.connect(self._show_kind)
         self._show_kind()
         self.name.setFocus()
@@ -128,6 +137,7 @@ class ToolServerDialog(_Dialog):
         ):  # fmt: skip
             field.setAccessibleName(words)
             form.addRow(words, field)
+        form.addRow("", self.values)
         self._put_together(translate(_TRUST), body)
 
     def _show(self, config: ServerConfig) -> None:
@@ -136,10 +146,29 @@ class ToolServerDialog(_Dialog):
         self.kind.setCurrentIndex(kind)
         self.command.setText(config.command)
         self.arguments.setPlainText("\n".join(config.arguments))
-        self.environment.setPlainText("\n".join(f"{name}={value}" for name, value in config.environment))
         self.folder.setText(config.folder)
         self.url.setText(config.url)
-        self.headers.setPlainText("\n".join(f"{name}: {value}" for name, value in config.headers))
+
+    @property
+    def _hides_values(self) -> bool:
+        return self.environment.isReadOnly() or self.headers.isReadOnly()
+
+    def _hide_values(self, config: ServerConfig) -> None:
+        for field, pairs, mark in self._pairs_of(config):
+            if pairs:
+                field.setPlainText(_text_of(tuple((name, _HIDDEN) for name, _value in pairs), mark))
+                field.setReadOnly(True)
+
+    def _show_values(self) -> None:
+        assert self._config is not None
+        self.values.setEnabled(False)  # what is edited from now on is not hidden again
+        for field, pairs, mark in self._pairs_of(self._config):
+            if field.isReadOnly():
+                field.setPlainText(_text_of(pairs, mark))
+                field.setReadOnly(False)
+
+    def _pairs_of(self, config: ServerConfig) -> tuple[tuple[QPlainTextEdit, _Pairs, str], ...]:
+        return (self.environment, config.environment, "="), (self.headers, config.headers, ": ")
 
     def _show_kind(self) -> None:
         runs = self.kind.currentIndex() == _PROGRAM
@@ -155,11 +184,15 @@ class ToolServerDialog(_Dialog):
         if not name:
             raise BadSetting(_("The server has no name. Enter one that you will recognise."))
         made = dataclasses.replace(before, name=name) if before is not None else ServerConfig(name)
+        environment, headers = (
+            pairs if field.isReadOnly() else _pairs(field, mark.strip())
+            for field, pairs, mark in self._pairs_of(made)
+        )
         if kind == _PROGRAM:
             if not command:
                 raise BadSetting(_("No program is given. Enter its name, such as npx, or its path."))
             made = dataclasses.replace(
-                made, command=command, environment=_pairs(self.environment, "="),
+                made, command=command, environment=environment,
                 arguments=tuple(filter(None, self.arguments.toPlainText().split("\n"))),
                 folder=self.folder.text().strip(),
                 url="", headers=(), transport="",
@@ -169,24 +202,25 @@ class ToolServerDialog(_Dialog):
                 raise BadSetting(_("The address “{url}” does not begin with http:// or https://.", url=url))
             made = dataclasses.replace(
                 made, command="", arguments=(), environment=(), folder="", url=url,
-                headers=_pairs(self.headers, ":"), transport="sse" if kind == _OLD_ADDRESS else "",
+                headers=headers, transport="sse" if kind == _OLD_ADDRESS else "",
             )  # fmt: skip
-        self._put(made, before.name if before is not None else "")
+        self._put(made)
         return name
 
 
 class JsonDialog(_Dialog):
-    """Adds the servers of a pasted text, which `read` returns; `put` saves each of them."""
+    """Adds the servers of a pasted `text`, which `read` returns; `add` saves all of them or none."""
 
     def __init__(
         self,
         read: Callable[[str], tuple[ServerConfig, ...]],
-        put: Callable[[ServerConfig, str], None],
+        add: Callable[..., None],
         parent: QWidget,
+        text: str = "",
     ) -> None:
         super().__init__(_("Add tool servers from JSON"), self._save_all, parent)
-        self._read, self._put = read, put
-        self.text = QPlainTextEdit()
+        self._read, self._add = read, add
+        self.text = QPlainTextEdit(text)
         self.text.setAccessibleName(_("JSON of tool servers"))
         self.text.setPlaceholderText(_EXAMPLE)
         self.text.setTabChangesFocus(True)
@@ -198,8 +232,7 @@ class JsonDialog(_Dialog):
 
     def _save_all(self) -> str:
         found = self._read(self.text.toPlainText())
-        for config in found:
-            self._put(config, "")
+        self._add(*found)
         return found[-1].name
 
 
@@ -212,7 +245,11 @@ def _lines(parent: QWidget, example: str) -> QPlainTextEdit:
     return field
 
 
-def _pairs(field: QPlainTextEdit, mark: str) -> tuple[tuple[str, str], ...]:
+def _text_of(pairs: _Pairs, mark: str) -> str:
+    return "\n".join(f"{name}{mark}{value}" for name, value in pairs)
+
+
+def _pairs(field: QPlainTextEdit, mark: str) -> _Pairs:
     """The names and values of the lines of a field. Raises `BadSetting`."""
     found = []
     for line in field.toPlainText().split("\n"):

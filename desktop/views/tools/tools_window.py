@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from PySide6.QtCore import QSignalBlocker, Qt
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QTextCursor
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
@@ -68,6 +68,7 @@ class ToolsWindow(QDialog):
         super().__init__(parent)
         self._service = service
         self.dialog: QDialog | None = None
+        self._shown: list[tuple[OfferedTool, str]] = []
         self.setWindowTitle(_("Tools"))
         self.setSizeGripEnabled(True)
         self.setAcceptDrops(True)
@@ -184,14 +185,21 @@ class ToolsWindow(QDialog):
         log = state.log if state is not None else ""
         if self.log.toPlainText() != log:
             self.log.setPlainText(log)
+            self.log.moveCursor(QTextCursor.MoveOperation.End)  # what it reported last
         self._show_tools(state.tools if state is not None else ())
 
     def _show_tools(self, tools: tuple[OfferedTool, ...]) -> None:
+        shown = [(tool, self._service.permission(tool.server, tool.tool)) for tool in tools]
+        if shown != self._shown:  # else only what the server reports has changed
+            self._shown = shown
+            self._fill()
+        self._show_permission()
+
+    def _fill(self) -> None:
         chosen = self._tool()
         with QSignalBlocker(self.tools):
             self.tools.clear()
-            for tool in tools:
-                allowed = self._service.permission(tool.server, tool.tool)
+            for tool, allowed in self._shown:
                 about = one_line(tool.description)
                 item = QTreeWidgetItem(
                     self.tools, [isolated(one_line(tool.title)), translate(_PERMISSIONS[allowed]), about]
@@ -201,7 +209,6 @@ class ToolsWindow(QDialog):
                     item.setToolTip(column, f"<p><b>{escape(one_line(tool.tool))}</b> {escape(about)}</p>")
                 if tool.tool == chosen or self.tools.currentItem() is None:
                     self.tools.setCurrentItem(item)
-        self._show_permission()
 
     def _tool(self) -> str:
         item = self.tools.currentItem()
@@ -237,14 +244,18 @@ class ToolsWindow(QDialog):
         self._try(lambda: self._service.set_permission(server, tool, value))
 
     def _add(self) -> None:
-        self._open(ToolServerDialog(None, self._service.put, self))
+        self._open(ToolServerDialog(None, self._service.add, self))
 
     def _change(self) -> None:
         if (state := self._server()) is not None:
-            self._open(ToolServerDialog(state.config, self._service.put, self))
+            change = partial(self._service.change, state.config.name)
+            self._open(ToolServerDialog(state.config, change, self))
 
     def _paste(self) -> None:
-        self._open(JsonDialog(self._service.read_json, self._service.put, self))
+        self._open_json("")
+
+    def _open_json(self, text: str) -> None:
+        self._open(JsonDialog(self._service.read_json, self._service.add, self, text))
 
     def _open(self, dialog: ToolServerDialog | JsonDialog) -> None:
         self.dialog = dialog
@@ -273,32 +284,30 @@ class ToolsWindow(QDialog):
             self._try(lambda: self._service.remove(name))
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        """Take .json files."""
-        if _files(event):
+        """Take a .json file."""
+        if _file(event) is not None:
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        """Add the servers of the files."""
-        for path in _files(event):
-            self._try(partial(self._read_file, path))
-        event.acceptProposedAction()
-
-    def _read_file(self, path: Path) -> None:
-        try:
-            with path.open(encoding="utf-8") as file:
-                text = file.read(_LONGEST_FILE)
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadSetting(
-                _("{name} cannot be read ({problem}).", name=path.name, problem=error)
-            ) from error
-        for config in self._service.read_json(text):
-            self._service.put(config)
-            self.select(config.name)
+        """Show what the file says, to be added after a look: programs in it would run at once."""
+        if (path := _file(event)) is not None:
+            event.acceptProposedAction()
+            self._try(lambda: self._open_json(_text_of(path)))
 
 
-def _files(event: QDropEvent) -> list[Path]:
-    paths = (Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile())
-    return [path for path in paths if path.suffix.lower() == ".json"]
+def _file(event: QDropEvent) -> Path | None:
+    """The .json file that is dropped, if it is one alone."""
+    paths = [Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile()]
+    return paths[0] if len(paths) == 1 and paths[0].suffix.lower() == ".json" else None
+
+
+def _text_of(path: Path) -> str:
+    """Raises `BadSetting`."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(_LONGEST_FILE)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSetting(_("{name} cannot be read ({problem}).", name=path.name, problem=error)) from error
 
 
 def _state_words(state: ServerState) -> str:

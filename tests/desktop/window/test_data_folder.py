@@ -209,7 +209,7 @@ def test_a_folder_with_other_chats_is_refused(make_hand, tmp_path: Path) -> None
 
 def test_the_tool_servers_are_saved_in_the_folder_that_is_used(make_hand, tmp_path: Path) -> None:
     hand = talking(make_hand)
-    hand.desktop.services.tools.put(ServerConfig("files", "x", enabled=False))
+    hand.desktop.services.tools.add(ServerConfig("files", "x", enabled=False))
     remove(tmp_path / "data")
     asked(hand)
     assert hand.desktop.services.data_folder.save_in(tmp_path / "rescued") == ""

@@ -29,7 +29,7 @@ def hand(qtbot, qapp, tmp_path) -> Iterator[Hand]:
 
 def add_server(hand: Hand) -> None:
     tools = hand.desktop.services.tools
-    tools.put(ServerConfig("sums", sys.executable, (str(Path(tool_server.__file__)), "usual")))
+    tools.add(ServerConfig("sums", sys.executable, (str(Path(tool_server.__file__)), "usual")))
     hand.qtbot.waitUntil(lambda: tools.servers()[0].status == "ready", timeout=30_000)
 
 

@@ -144,7 +144,7 @@ def _with_tools(stage: Stage) -> None:
     found = tuple(OfferedTool("files", name, name.replace("_", " ").capitalize(), about) for name in names)
     failed = ServerConfig("weather", url="https://weather.example.org/mcp")
     for config in (ready, failed):
-        service.put(dataclasses.replace(config, enabled=False))
+        service.add(dataclasses.replace(config, enabled=False))
     why = _("The tool server cannot be reached. Check its address and whether it runs.")
     service._states = {
         "files": ServerState(ready, "ready", "", found, "Secure MCP Filesystem Server running on stdio"),

@@ -45,11 +45,13 @@ class Said:
 class Source(QObject):
     """Two servers with a tool each; results come when a test says so."""
 
+    changed = Signal()
     ended = Signal(int, str, bool)
 
     def __init__(self) -> None:
         super().__init__()
         self.said = Said()
+        self.runs = True
 
     def offered(self, off: Collection[str] = (), local_only: bool = False) -> list[tuple[Tool, Place]]:
         """The clock is on another computer."""
@@ -57,7 +59,7 @@ class Source(QObject):
         return [
             (tool, place)
             for tool, place in all_of_them
-            if place.server not in off and not (local_only and place.server == "clock")
+            if self.runs and place.server not in off and not (local_only and place.server == "clock")
         ]
 
     def permission(self, server: str, tool: str) -> str:
@@ -471,3 +473,30 @@ def test_saving_defaults_leaves_the_servers_of_other_chats_on(talking: Harness, 
     assert talking.session.tools_off == ("files",)
     talking.session.new_conversation()
     assert talking.session.tools_off == ()
+
+
+def test_another_offer_is_told_and_measured(talking: Harness, source: Source) -> None:
+    talking.ask("One.")
+    told, tools = list[int](), talking.session.tools
+    tools.offer_changed.connect(lambda: told.append(len(tools.offered_here())))
+    source.changed.emit()
+    source.changed.emit()  # as for a server's report
+    source.runs = False
+    source.changed.emit()
+    source.runs = True
+    source.changed.emit()
+    talking.session.set_tools_off(("files",))
+    assert told == [2, 0, 2, 1]
+    meter = ContextMeter(talking.session)
+    seen = list[ChatRequest]()
+    foresee = talking.chat.foresee
+
+    def noted(request: ChatRequest) -> Foreseen:
+        seen.append(request)
+        return foresee(request)
+
+    talking.chat.foresee = noted  # type: ignore[method-assign]
+    talking.session.set_tools_off(())
+    talking.qtbot.waitUntil(lambda: bool(seen))
+    assert seen[-1].tools == (READ, NOW)
+    assert meter.close()

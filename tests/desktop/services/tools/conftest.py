@@ -45,7 +45,7 @@ class Tools:
 
     def begin(self, kind: str, *more: str, name: str = "") -> ServerState:
         config = self.stdio(kind, *more, name=name)
-        self.service.put(config)
+        self.service.add(config)
         return self.until(config.name)
 
     def result(self, server: str, tool: str, arguments: str = "{}") -> tuple[str, bool]:

@@ -58,7 +58,7 @@ def test_a_server_at_an_address(
         transport="sse" if kind == "sse" else "",
     )
     with serving(kind, port):
-        tools.service.put(config)
+        tools.service.add(config)
         tools.until("far")
         assert tools.result("far", "add", '{"a": 2, "b": 3}') == ("5", False)
         assert tools.result("far", "header", '{"name": "x-key"}') == ("hush", False)
@@ -77,7 +77,7 @@ def test_a_server_at_an_address(
 def test_a_session_that_the_server_has_forgotten_is_an_end(tools: Tools) -> None:
     port = _free_port()
     with serving("http-no-stream", port):
-        tools.service.put(ServerConfig("far", url=f"http://127.0.0.1:{port}/mcp"))
+        tools.service.add(ServerConfig("far", url=f"http://127.0.0.1:{port}/mcp"))
         tools.until("far")
     with serving("http-no-stream", port):
         assert tools.state("far").status == "ready"
@@ -113,7 +113,7 @@ def test_a_server_that_refuses(
     thread.start()
     try:
         url = f"http://127.0.0.1:{server.server_port}/"
-        tools.service.put(ServerConfig("closed", url=url, transport=transport))
+        tools.service.add(ServerConfig("closed", url=url, transport=transport))
         assert words in tools.until("closed", "failed").sentence
     finally:
         server.shutdown()
@@ -124,7 +124,7 @@ def test_a_server_that_refuses(
 @pytest.mark.parametrize("transport", ["", "sse"])
 def test_nobody_answers(tools: Tools, transport: str) -> None:
     url = f"http://127.0.0.1:{_free_port()}/"
-    tools.service.put(ServerConfig("nobody", url=url, transport=transport))
+    tools.service.add(ServerConfig("nobody", url=url, transport=transport))
     assert "cannot be reached" in tools.until("nobody", "failed").sentence
 
 

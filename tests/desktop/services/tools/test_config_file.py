@@ -145,7 +145,7 @@ def test_the_file_follows_the_data_to_another_folder(qtbot: QtBot, tmp_path: Pat
     other.mkdir()
     service.save_in(other)
     assert not (other / FILE_NAME).exists(), "without servers there is no file"
-    service.put(ServerConfig("a", "x", enabled=False))
+    service.add(ServerConfig("a", "x", enabled=False))
     (tmp_path / FILE_NAME).unlink(missing_ok=True)
     service.save_in(tmp_path)
     service.remove("a")

@@ -126,13 +126,13 @@ def test_a_server_that_dies_fails_its_calls_and_can_be_restarted(tools: Tools) -
 
 
 def test_a_server_that_cannot_start_says_why(tools: Tools) -> None:
-    tools.service.put(tools.stdio("crash"))
+    tools.service.add(tools.stdio("crash"))
     assert "no such database" in tools.until("crash", "failed").sentence
-    tools.service.put(ServerConfig("npx", "npx-not-there"))
+    tools.service.add(ServerConfig("npx", "npx-not-there"))
     assert "was not found" in tools.until("npx", "failed").sentence
-    tools.service.put(ServerConfig("folder", "python3", folder="/not/there"))
+    tools.service.add(ServerConfig("folder", "python3", folder="/not/there"))
     assert "does not exist" in tools.until("folder", "failed").sentence
-    tools.service.put(ServerConfig("unset", "python3", ("${NOT_SET_ANYWHERE}",)))
+    tools.service.add(ServerConfig("unset", "python3", ("${NOT_SET_ANYWHERE}",)))
     assert "NOT_SET_ANYWHERE is not set" in tools.until("unset", "failed").sentence
 
 
@@ -140,7 +140,7 @@ def test_a_start_has_a_time_limit(tools: Tools, monkeypatch: pytest.MonkeyPatch)
     from desktop.services.tools import connection
 
     monkeypatch.setattr(connection, "START_S", 1.0)
-    tools.service.put(tools.stdio("hang"))
+    tools.service.add(tools.stdio("hang"))
     assert "within 1 seconds" in tools.until("hang", "failed").sentence
 
 
@@ -168,7 +168,7 @@ def test_a_server_that_ignores_everything_ends_with_its_child(tools: Tools, tmp_
 
 
 def test_a_start_that_hangs_does_not_hold_up_the_end(tools: Tools) -> None:
-    tools.service.put(tools.stdio("hang"))
+    tools.service.add(tools.stdio("hang"))
     tools.wait(lambda: bool(psutil.Process(os.getpid()).children()))
     assert tools.service.close()
     assert tools.state("hang").status == "starting"
@@ -186,13 +186,13 @@ def test_stopping_removing_and_renaming(tools: Tools, tmp_path: Path) -> None:
     assert ToolService(tools.folder).servers()[0].config.enabled is False
     tools.service.set_enabled("usual", True)
     tools.until("usual")
-    tools.service.put(tools.stdio("usual", name="new"), "usual")
+    tools.service.change("usual", tools.stdio("usual", name="new"))
     tools.until("new")
     assert [state.config.name for state in tools.service.servers()] == ["new"]
     assert tools.result("new", "name.with dots") == ("dotted", False)
     tools.begin("pages")
     with pytest.raises(BadSetting, match="already"):
-        tools.service.put(tools.stdio("pages", name="new"), "pages")
+        tools.service.change("pages", tools.stdio("pages", name="new"))
     tools.service.remove("new")
     assert [state.config.name for state in tools.service.servers()] == ["pages"]
     assert tools.result("new", "add")[1]
@@ -208,7 +208,7 @@ def test_secrets_reach_the_server_and_nothing_else(
     config = ServerConfig(
         "usual", config.command, config.arguments, (("OWN", "hush"), ("COPY", "${env:OF_THE_USER}"))
     )
-    tools.service.put(config)
+    tools.service.add(config)
     tools.until("usual")
     for name, value in (("OWN", "hush"), ("COPY", "from outside"), ("OTHER_TOKEN", "not set")):
         assert tools.result("usual", "environment", json.dumps({"name": name})) == (value, False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from pytestqt.qtbot import QtBot
 
@@ -60,3 +62,12 @@ def test_the_last_entry_opens_the_window(picker: ToolPicker, qtbot: QtBot) -> No
     picker.show_tools((READY,), (), 5)
     with qtbot.waitSignal(picker.manage_requested):
         picker.entries()[-1].trigger()
+
+
+def test_a_menu_that_is_open_stays_while_nothing_else_is_to_be_shown(picker: ToolPicker) -> None:
+    picker.show_tools((READY, FAILED), (), 5)
+    entry = picker.entries()[0]
+    picker.show_tools((dataclasses.replace(READY, log="a line"), FAILED), (), 5)
+    assert picker.entries()[0] is entry
+    picker.show_tools((READY, FAILED), (), 4)
+    assert picker.text() == " 4"

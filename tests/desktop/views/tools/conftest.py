@@ -41,8 +41,8 @@ class Tools(ToolService):
 @pytest.fixture
 def service(qtbot: QtBot, tmp_path: Path) -> Iterator[Tools]:
     made = Tools(tmp_path)
-    made.put(dataclasses.replace(FILES, enabled=False))
-    made.put(dataclasses.replace(WEATHER, enabled=False))
+    made.add(dataclasses.replace(FILES, enabled=False))
+    made.add(dataclasses.replace(WEATHER, enabled=False))
     yield made
     assert made.close()
 

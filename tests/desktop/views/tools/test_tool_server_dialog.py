@@ -11,12 +11,12 @@ from desktop.views.tools.tool_server_dialog import ToolServerDialog
 from tests.desktop.views.tools.conftest import FILES, WEATHER
 
 pytestmark = pytest.mark.gui
-Saved = list[tuple[ServerConfig, str]]
+Saved = list[ServerConfig]
 
 
 def opened(parent: QWidget, config: ServerConfig | None) -> tuple[ToolServerDialog, Saved]:
     saved: Saved = []
-    made = ToolServerDialog(config, lambda config, old: saved.append((config, old)), parent)
+    made = ToolServerDialog(config, saved.append, parent)
     made.open()
     return made, saved
 
@@ -29,7 +29,7 @@ def save(dialog: ToolServerDialog) -> None:
 def test_what_was_not_changed_is_saved_as_it_was(qtbot: QtBot, parent: QWidget, config: ServerConfig) -> None:
     dialog, saved = opened(parent, config)
     save(dialog)
-    assert saved == [(config, config.name)]
+    assert saved == [config]
 
 
 def test_permissions_and_the_switch_stay(qtbot: QtBot, parent: QWidget) -> None:
@@ -39,12 +39,7 @@ def test_permissions_and_the_switch_stay(qtbot: QtBot, parent: QWidget) -> None:
     dialog.url.setText("https://example.org/mcp")
     save(dialog)
     assert saved == [
-        (
-            ServerConfig(
-                "a", url="https://example.org/mcp", enabled=False, permissions=(("read", "always"),)
-            ),
-            "a",
-        )
+        ServerConfig("a", url="https://example.org/mcp", enabled=False, permissions=(("read", "always"),))
     ]
 
 
@@ -92,4 +87,50 @@ def test_lines_become_pairs(qtbot: QtBot, parent: QWidget) -> None:
     dialog.folder.setText(" /work ")
     save(dialog)
     environment = (("KEY", "a=b "), ("EMPTY", ""))
-    assert saved == [(ServerConfig("a", "npx", ("-y", "--name=my server"), environment, "/work"), "")]
+    assert saved == [ServerConfig("a", "npx", ("-y", "--name=my server"), environment, "/work")]
+
+
+@pytest.mark.parametrize("config", [FILES, WEATHER])
+def test_values_that_may_be_keys_are_seen_on_request(
+    qtbot: QtBot, parent: QWidget, config: ServerConfig
+) -> None:
+    secret = (config.environment or config.headers)[0][1]
+    dialog, saved = opened(parent, config)
+    field = dialog.environment if config.environment else dialog.headers
+    assert secret not in field.toPlainText()
+    assert (config.environment or config.headers)[0][0] in field.toPlainText()
+    assert field.isReadOnly()
+    dialog.values.click()
+    assert secret in field.toPlainText()
+    assert not dialog.values.isEnabled()
+    field.setPlainText(field.toPlainText() + "2")
+    save(dialog)
+    assert (saved[0].environment or saved[0].headers)[0][1] == f"{secret}2"
+
+
+def test_a_value_of_several_lines_that_is_not_shown_stays(qtbot: QtBot, parent: QWidget) -> None:
+    config = ServerConfig("a", "x", environment=(("KEY", "-----BEGIN\nkey\n"),))
+    dialog, saved = opened(parent, config)
+    save(dialog)
+    assert saved == [config]
+
+
+def test_without_values_there_is_nothing_to_show(qtbot: QtBot, parent: QWidget) -> None:
+    for config in (None, ServerConfig("a", "x")):
+        dialog, _ = opened(parent, config)
+        assert not dialog.values.isVisibleTo(dialog)
+        assert not dialog.environment.isReadOnly()
+        dialog.reject()
+
+
+def test_another_kind_can_be_filled_in_while_values_are_hidden(qtbot: QtBot, parent: QWidget) -> None:
+    dialog, saved = opened(parent, FILES)
+    dialog.kind.setCurrentIndex(1)
+    dialog.url.setText("https://example.org/mcp")
+    assert not dialog.headers.isReadOnly()
+    dialog.headers.setPlainText("Authorization: Bearer y")
+    dialog.values.click()
+    save(dialog)
+    assert saved == [
+        ServerConfig("files", url="https://example.org/mcp", headers=(("Authorization", "Bearer y"),))
+    ]

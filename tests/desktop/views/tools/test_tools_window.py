@@ -168,15 +168,54 @@ def test_json_files_are_dropped(service: Tools, window: ToolsWindow, tmp_path: P
     enter.setAccepted(False)
     window.dragEnterEvent(enter)
     assert not enter.isAccepted()
-    data.setUrls([QUrl.fromLocalFile(str(path)) for path in (good, other)])
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in (good, bad)])
+    window.dragEnterEvent(enter)
+    assert not enter.isAccepted()
+    data.setUrls([QUrl.fromLocalFile(str(good))])
     window.dragEnterEvent(enter)
     assert enter.isAccepted()
     window.dropEvent(QDropEvent(place.toPointF(), copy, data, buttons, keys))
+    assert [state.config.name for state in service.servers()] == ["files", "weather"], "nothing runs unseen"
+    dialog = window.dialog
+    assert isinstance(dialog, JsonDialog)
+    dialog.buttons.button(dialog.buttons.StandardButton.Save).click()
     assert [state.config.name for state in service.servers()] == ["files", "weather", "a"]
-    assert not window.trouble.isVisible()
     data.setUrls([QUrl.fromLocalFile(str(bad))])
     window.dropEvent(QDropEvent(place.toPointF(), copy, data, buttons, keys))
+    assert window.dialog is None
     assert window.trouble.accessibleName().startswith("bad.json cannot be read")
+
+
+def test_a_server_that_is_added_takes_no_other_place(service: Tools, window: ToolsWindow) -> None:
+    """It replaced the one of its name, with the permissions."""
+    service.set_permission("files", "write", "never")
+    before = service.servers()
+    window.add.click()
+    dialog = window.dialog
+    assert isinstance(dialog, ToolServerDialog)
+    dialog.name.setText("files")
+    dialog.command.setText("other")
+    dialog.buttons.button(dialog.buttons.StandardButton.Save).click()
+    assert dialog.trouble.accessibleName().startswith("There is a tool server called “files” already")
+    dialog.reject()
+    window.paste.click()
+    pasted = window.dialog
+    assert isinstance(pasted, JsonDialog)
+    pasted.text.setPlainText('{"mcpServers": {"new": {"command": "x"}, "files": {"command": "x"}}}')
+    pasted.buttons.button(pasted.buttons.StandardButton.Save).click()
+    assert pasted.isVisible()
+    assert service.servers() == before, "all of them or none"
+
+
+def test_a_report_leaves_the_table_as_it_is(service: Tools, window: ToolsWindow) -> None:
+    service.show("files", "ready", tools=("read", "write"))
+    window.show_log.click()
+    item = window.tools.topLevelItem(1)
+    service.show("files", "ready", tools=("read", "write"), log="line\n" * 200)
+    assert window.tools.topLevelItem(1) is item
+    assert window.log.textCursor().atEnd()
+    service.show("files", "ready", tools=("read", "other"))
+    assert tools(window)[1][0] == "Other"
 
 
 def test_a_name_that_is_taken_is_refused_in_the_dialog(service: Tools, window: ToolsWindow) -> None:
