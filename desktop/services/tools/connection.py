@@ -77,7 +77,8 @@ class Connection:
         self._stopped = True
         for scope in self._calls.values():
             scope.cancel()
-        self._scope.cancel()
+        if not self._opened.starting:
+            self._scope.cancel()
 
     def cancel(self, number: int) -> None:
         """Stop a call; the server gets `notifications/cancelled`."""
@@ -111,6 +112,8 @@ class Connection:
 
     async def _connect(self, stack: AsyncExitStack) -> None:
         read, write = await open_transport(stack, self.config, self._log, self._opened)
+        if self._stopped:
+            self._scope.cancel()
         dispatcher = _Dispatcher(read, write)
         dispatcher.closed = self._on_closed
         session = ClientSession(

@@ -37,12 +37,14 @@ _IDLE_S = 24 * 3600.0
 
 @dataclass
 class Opened:
-    """What is known of a connection if it fails: whether an HTTP server `answered` at all, and the status by
-    which it `refused` the last request, or 0.
+    """What is known of a connection: whether its process is `starting`, which must not be cancelled; if it
+    fails, whether an HTTP server `answered` at all, and the status by which it `refused` the last request, or
+    0.
     """
 
     answered: bool = False
     refused: int = 0
+    starting: bool = False
 
 
 async def open_transport(
@@ -69,7 +71,11 @@ async def open_transport(
         encoding_error_handler="replace",
     )
     with open(log.pipe(), "w", encoding="utf-8") as errors:
-        return await stack.enter_async_context(stdio.stdio_client(parameters, errors))
+        opened.starting = True  # asyncio would leave the pipes of a process that is just being made
+        try:
+            return await stack.enter_async_context(stdio.stdio_client(parameters, errors))
+        finally:
+            opened.starting = False
 
 
 async def _open_http(

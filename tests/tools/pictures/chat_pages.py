@@ -328,7 +328,7 @@ def prompts(stage: Stage) -> QWidget:
         ("Translate", "Say {{text}} in {{language=French}}."),
         ("Shorten", "Make this shorter:\n\n{{text}}"),
     ):
-        service.add(Prompt(0, name, text))
+        service.put(Prompt(0, name, text))
     return top(stage)
 
 

@@ -24,8 +24,8 @@ def cache() -> TokenCache:
     """It knows the tokens of reply 1, of which the last one is broken in 2."""
     stores: Any = None
     made = TokenCache(stores)
-    made.add(1, traced(word(1, "one"), word(2, " two")))
-    made.add(2, traced(word(1, "one"), word(2, " \ufffd")))
+    made.put(1, traced(word(1, "one"), word(2, " two")))
+    made.put(2, traced(word(1, "one"), word(2, " \ufffd")))
     return made
 
 

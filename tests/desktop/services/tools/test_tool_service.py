@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import psutil
 import pytest
 
@@ -172,6 +176,33 @@ def test_a_start_that_hangs_does_not_hold_up_the_end(tools: Tools) -> None:
     tools.wait(lambda: bool(psutil.Process(os.getpid()).children()))
     assert tools.service.close()
     assert tools.state("hang").status == "starting"
+
+
+def test_a_server_that_is_stopped_while_its_process_starts_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was just being made was left with its pipes."""
+    from desktop.services.tools import transports
+    from desktop.services.tools.connection import Connection
+
+    done = list[str]()
+
+    async def stopped() -> None:
+        connection = Connection(ServerConfig("a", sys.executable), 1, lambda report: None)
+
+        @contextlib.asynccontextmanager
+        async def client(*_unused: object) -> AsyncIterator[tuple[object, object]]:
+            connection.stop()
+            await anyio.sleep(0.01)
+            done.append("started")
+            try:
+                yield anyio.create_memory_object_stream[object](0)
+            finally:
+                done.append("ended")
+
+        monkeypatch.setattr(transports.stdio, "stdio_client", client)
+        await connection.run()
+
+    anyio.run(stopped)
+    assert done == ["started", "ended"]
 
 
 def test_stopping_removing_and_renaming(tools: Tools, tmp_path: Path) -> None:
