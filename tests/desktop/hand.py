@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import QCoreApplication, QEvent, Qt, QTimer
+from PySide6.QtCore import QCoreApplication, QEvent, QSize, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 
@@ -21,6 +21,9 @@ from tests.conftest import WAIT_MS
 from tests.desktop.fakes import EchoApi
 
 __all__ = ["Hand", "no_fetch", "settled"]
+
+LARGE = QSize(1180, 780)
+"""The window as it is first shown on a large screen; that of the tests is small."""
 
 
 def no_fetch(folder: Path, stop: threading.Event) -> Iterator[Downloading | Downloaded]:
@@ -59,16 +62,18 @@ class Hand:
         self.titles = titles
         self.qtbot, self.folder, self.echo = qtbot, folder, echo or EchoApi()
         self.api = api or EngineApi(self.echo.open_chat, self.echo.describe, fetch, self.echo.draft_problem)
-        self.open_window()
+        self.open_window(LARGE)
         if pane:
             self.window.panes.set_requested(RIGHT, True)
 
-    def open_window(self, **start) -> None:
+    def open_window(self, size: QSize | None = None, **start) -> None:
         self.desktop = Desktop(QApplication.instance(), self.folder, self.api)
         self.window, self.session = self.desktop.window, self.desktop.session
         behaviour = self.session.settings(Behaviour)
         if behaviour.model_titles != self.titles:
             self.session.set_settings(replace(behaviour, model_titles=self.titles))
+        if size is not None:
+            self.window.resize(size)
         self.desktop.start(**start)
         with self.qtbot.waitActive(self.window):
             self.window.activateWindow()

@@ -78,7 +78,7 @@ def test_a_start_without_an_answer_says_so(tmp_path, qapp, monkeypatch) -> None:
     reported: list[str] = []
     monkeypatch.setattr(app, "make_application", lambda arguments: qapp)
     monkeypatch.setattr(app.QMessageBox, "critical", lambda parent, title, text: reported.append(text))
-    monkeypatch.setattr(single_instance.hand_over, "__defaults__", (0.1, lambda: False))
+    monkeypatch.setattr(single_instance.hand_over, "__defaults__", (0.1, lambda: False, 0.1))
     lock = take_lock(tmp_path)
     try:
         assert app.run(data=tmp_path) == 1

@@ -34,6 +34,10 @@ ANSWER_S = 5.0
 """How long a second start waits for an answer: a start takes less than a second, a hung program never
 answers.
 """
+ENDING_S = 25.0
+"""How long it waits where nobody listens any more: a program without a window may still end its engine, which
+takes as long as the machine code that is being compiled, 20 s at most.
+"""
 _SLICE_MS = 20
 """Qt's wait functions hold the interpreter lock, so waiting is done in slices."""
 _LONGEST_PATH = 90
@@ -212,23 +216,32 @@ class _Caller(QObject):
 
 
 def hand_over(
-    found: AlreadyOpen, request: Request, wait_s: float = ANSWER_S, free: Callable[[], bool] = lambda: False
+    found: AlreadyOpen,
+    request: Request,
+    wait_s: float = ANSWER_S,
+    free: Callable[[], bool] = lambda: False,
+    ending_s: float = ENDING_S,
 ) -> bool:
     """Pass the request to the program that has the folder; True if it was received, False if `free()`.
 
-    A program that is still starting or already ending is waited for. `free()` is whether it has ended. Raises
-    `StoreError` with advice if nobody answers.
+    A program that is still starting or already ending, and does not listen, is waited for for `ending_s`; one
+    that listens must answer within `wait_s`. `free()` is whether it has ended. Raises `StoreError` with
+    advice if nobody answers.
     """
     try:
         from PySide6.QtNetwork import QLocalSocket
     except ImportError:
         raise found from None
-    end = time.monotonic() + wait_s
+    end = time.monotonic() + ending_s
+    found_listener = False
     _let_come_forward(found.process)
     while True:
         socket = QLocalSocket()
         socket.connectToServer(socket_name(found.folder))
-        heard = socket.waitForConnected(_SLICE_MS) and _delivered(socket, request.line(), end)
+        listens = socket.waitForConnected(_SLICE_MS)
+        if listens and not found_listener:
+            found_listener, end = True, time.monotonic() + wait_s
+        heard = listens and _delivered(socket, request.line(), end)
         socket.abort()
         if heard:
             return True

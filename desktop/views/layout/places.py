@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QMainWindow
 
+from desktop.views.layout.on_screen import OnScreen, first_size
 from desktop.views.layout.panes import LEFT, RIGHT, Panes
 
 __all__ = ["recall_places", "remember_places"]
@@ -16,10 +17,11 @@ _AT_FIRST = {LEFT: True, RIGHT: False}
 
 
 def recall_places(window: QMainWindow, panes: Panes, places: QSettings) -> None:
-    """Restore them, or show the window as at the first start."""
+    """Restore them, or show the window as at the first start; it stays on the screens from now on."""
     place, sizes = places.value(_WINDOW), places.value(_PANES)
     if place is None or not window.restoreGeometry(place):
-        window.resize(*_FIRST_SIZE)
+        window.resize(first_size(window, *_FIRST_SIZE))
+    OnScreen(window)
     if sizes is not None:
         panes.restoreState(sizes)
     for side, shown in _AT_FIRST.items():

@@ -7,13 +7,16 @@ import os
 import socket
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QCoreApplication
 from PySide6.QtNetwork import QLocalServer
 
+from desktop.services.engine.stream_thread import CLOSE_TIMEOUT_S
 from desktop.services.system.single_instance import (
+    ENDING_S,
     AlreadyOpen,
     FirstInstance,
     Request,
@@ -132,8 +135,17 @@ def test_a_hanging_program_is_reported_with_its_process_id(tmp_path, qapp) -> No
 
 def test_no_answer_is_reported_and_a_folder_that_becomes_free_is_taken(tmp_path, qapp) -> None:
     with pytest.raises(StoreError, match="end that program"):
-        hand_over(AlreadyOpen(tmp_path, 0), Request(), wait_s=0.1)
+        hand_over(AlreadyOpen(tmp_path, 0), Request(), ending_s=0.1)
     assert hand_over(AlreadyOpen(tmp_path, 0), Request(), wait_s=5, free=lambda: True) is False
+
+
+def test_a_program_that_ends_is_waited_for_longer_than_one_that_does_not_answer(tmp_path, qapp) -> None:
+    """It does not listen any more, but may still compile: its folder is free after `wait_s`."""
+    until = time.monotonic() + 0.6
+    assert not hand_over(
+        AlreadyOpen(tmp_path, FOUND), Request(), wait_s=0.1, free=lambda: time.monotonic() > until
+    )
+    assert ENDING_S > CLOSE_TIMEOUT_S
 
 
 def test_a_first_start_that_is_not_ready_yet_is_waited_for(tmp_path, qtbot, monkeypatch) -> None:
