@@ -73,6 +73,14 @@ def test_held_content_is_kept_as_well_but_no_copy_that_was_not_made() -> None:
     held.close()
 
 
+def test_reserved_pages_without_content_are_not_kept() -> None:
+    table = PageTable(20)
+    with table.open(()) as lease:
+        lease.reserve(2 * P)
+        lease.extend(ids(P))
+        assert [len(entry.ids) for entry in entries(table)] == [P]
+
+
 def test_repeated_content_of_living_leases_is_kept_once() -> None:
     table = PageTable(20)
     leases = [table.open(()), table.open(())]

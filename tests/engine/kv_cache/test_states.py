@@ -4,13 +4,16 @@ and where a state was kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from engine.core import PAGE_TOKENS as P
 from engine.errors import ContextTooLong
 from engine.kv_cache.lease import Lease
 from engine.kv_cache.pages import PageTable
-from engine.kv_cache.prefix_index import take_up, take_up_states, worth_keeping
+from engine.kv_cache.prefix_index import states_worth_keeping, take_up, take_up_states, worth_keeping
+from engine.kv_cache.states import Places, State, StatePool
 
 
 def run(lease: Lease, ids: list[int]) -> tuple[int, int]:
@@ -208,7 +211,77 @@ def test_states_of_places_that_no_page_has_are_left_out() -> None:
         asked.append(which)
         return which != 4
 
-    take_up_states(table, [(0, 0), (0, 4), (1, 1), (0, 2), (0, 3)], write)
-    assert sorted(asked) == [3, 4]
+    take_up_states(table, [(0, 0), (0, 4), (1, 1), (0, 2), (0, 3), (0, 1)], write)
+    assert sorted(asked) == [3, 4, 5]
     table.check()
     assert table.found([1, 2, 3, 4]) == 2
+    assert table.found([1, 9]) == 1
+
+
+def test_the_states_to_save_are_those_in_use_and_then_the_latest_used() -> None:
+    table = PageTable(9, 9)
+    for text in ([1] * 8, [2] * 5, [3] * 7):
+        with table.open(text) as lease:
+            run(lease, text)
+    with table.open([2] * 6) as lease:  # used again
+        assert lease.length == 5
+    with table.open([1] * 9) as lease:
+        assert lease.length == 8
+        kept = worth_keeping(table, 9)
+        found = states_worth_keeping(table, kept, 9)
+        assert [(kept[number].entry.ids[0], place) for number, place, _ in found] == [(1, 8), (2, 5), (3, 7)]
+        for number, place, state in found:
+            assert table.pool.pages[kept[number].page].states[place] is state
+        assert states_worth_keeping(table, kept, 2) == found[:2]
+
+
+def test_the_first_state_kept_at_a_place_stays_there() -> None:
+    pool, places = StatePool(3), Places()
+    first, second = pool.acquire(), pool.acquire()
+    assert first is not None
+    assert second is not None
+    pool.keep(first, places, 5)
+    pool.keep(second, places, 5)
+    pool.keep(first, places, 6)  # it has its place
+    assert places == {5: first}
+    pool.release(second)
+    assert second in pool.free
+    assert not list(pool.problems([places], {first: 1}))
+
+
+def test_a_state_in_use_that_is_forgotten_is_free_after_its_last_user() -> None:
+    pool, places = StatePool(2), Places()
+    state = pool.acquire()
+    assert state is not None
+    pool.keep(state, places, 5)
+    pool.forget(state)
+    assert state not in pool.free
+    assert places == {}
+    pool.release(state)
+    assert state in pool.free
+    assert not list(pool.problems([places], {}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda pool, places, kept: places.update({6: places.pop(5)}), "not kept where it says"),
+        (lambda pool, places, kept: setattr(kept, "places", {5: kept}), "not kept where it says"),
+        (lambda pool, places, kept: setattr(kept, "users", 1), "counts 1 users"),
+        (lambda pool, places, kept: pool.kept.clear(), "in the wrong list"),
+        (lambda pool, places, kept: pool.free.append(kept), "in the wrong list"),
+        (lambda pool, places, kept: pool.free.pop(), "lost or in the free list twice"),
+        (lambda pool, places, kept: pool.free.append(pool.free[0]), "lost or in the free list twice"),
+    ],
+)
+def test_the_check_names_each_broken_rule_of_states(
+    damage: Callable[[StatePool, Places, State], object], sentence: str
+) -> None:
+    pool, places = StatePool(4), Places()
+    kept = pool.acquire()
+    assert kept is not None
+    pool.keep(kept, places, 5)
+    pool.release(kept)
+    assert not list(pool.problems([places], {}))
+    damage(pool, places, kept)
+    assert any(sentence in problem for problem in pool.problems([places], {}))
