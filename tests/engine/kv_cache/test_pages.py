@@ -11,6 +11,7 @@ from engine.errors import ContextTooLong
 from engine.kv_cache.lease import Lease
 from engine.kv_cache.page_pool import PagePool, pages_for
 from engine.kv_cache.pages import PageTable
+from engine.kv_cache.states import State
 
 ROOT = b"r" * 16
 
@@ -52,6 +53,29 @@ def test_an_empty_table_finds_nothing() -> None:
     lease = table.open(ids(1000))
     assert (lease.length, lease.pages, lease.ids, lease.copies) == (0, [], [], [])
     assert (table.free, table.idle, table.cached) == (4, 0, 0)
+
+
+def test_going_back_into_a_shared_page_may_use_the_page_that_it_gives_up() -> None:
+    table = PageTable(2)
+    other = write(table, ids(P))
+    lease = write(table, ids(P + 10))
+    assert table.free + table.idle == 0
+    lease.truncate(P - 5)
+    assert lease.ids == ids(P - 5)
+    assert lease.copies == [(other.pages[0], lease.pages[0])]
+    table.check()
+
+
+def test_returning_reserved_pages_copies_nothing() -> None:
+    table = PageTable(6)
+    lease = write(table, ids(50))
+    lease.reserve(2 * P)
+    copier = table.open([*ids(30), 9999])
+    assert copier.copies
+    lease.truncate(50)
+    assert (lease.copies, len(lease.pages)) == ([], 1)
+    copier.copied()
+    table.check()
 
 
 def test_no_ids_at_all() -> None:
@@ -579,6 +603,12 @@ DAMAGE: dict[str, Callable[[Lease, PagePool], object]] = {
         setattr(pool.pages[2], "pending", True),
     ),
     "page 3 cannot be unread": lambda lease, pool: setattr(pool.pages[3], "unread", 0),
+    "page 1 keeps a state of tokens that it does not hold": lambda lease, pool: pool.pages[1].states.update(
+        {0: State(0)}
+    ),
+    "page 2 keeps a state of tokens that it does not hold": lambda lease, pool: pool.pages[2].states.update(
+        {11: State(0)}
+    ),
     "the table of digests is wrong": lambda lease, pool: pool._full.update({ROOT: 1}),
     "the index holds pages without content": lambda lease, pool: pool._children.update(
         {ROOT: {pool.pages[3]: None}}

@@ -84,6 +84,18 @@ def test_a_kept_state_is_found_when_the_text_goes_on_differently() -> None:
         table.check()
 
 
+def test_a_kept_state_in_a_later_page_is_found_with_no_more_than_its_tokens() -> None:
+    table, text = PageTable(8, 9), list(range(1, P + 40))
+    with table.open(text) as lease:
+        run(lease, text[:P])
+        run(lease, text[P : P + 10])
+        lease.keep_state()
+        run(lease, text[P + 10 :])
+    with table.open([*text[: P + 15], 0]) as fork:
+        assert fork.ids == text[: P + 10]
+        table.check()
+
+
 def test_where_the_last_page_cannot_be_copied_nothing_of_the_text_stays_in_use() -> None:
     table, text = PageTable(2, 9), list(range(1, P + 20))
     with table.open(text) as first:
