@@ -76,11 +76,18 @@ class CheckedRequest:
             self.tokenizer, ids, self.params, context_length=self.length, started=stats.started
         )
         if guidance is not None and len(sequence.ids) < len(ids):  # the healed token goes from both rows
-            if guidance.negative_ids[-1:] != tuple(ids[-1:]) or len(guidance.negative_ids) < 2:
+            if guidance.negative_ids[-1:] != tuple(ids[-1:]):
                 raise BadSetting(
                     _(
                         "Token healing with guidance needs a negative prompt that ends in the same token as "
                         "the prompt."
+                    )
+                )
+            if len(guidance.negative_ids) < 2:
+                raise BadSetting(
+                    _(
+                        "The negative prompt has only the token that token healing writes again; give it more "
+                        "text, or turn token healing off."
                     )
                 )
             guidance = Guidance(guidance.negative_ids[:-1], guidance.scale)

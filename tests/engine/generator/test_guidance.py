@@ -116,6 +116,8 @@ def test_healing_heals_both_rows():
     assert ids[1:] == guided([*PROMPT, ids[0]], [*NEGATIVE, ids[0]], 1.5, 2)
     with pytest.raises(BadSetting, match="same token"):
         stream(generator, [*PROMPT, last], guidance=Guidance(NEGATIVE, 1.5), heal=True)
+    with pytest.raises(BadSetting, match="ends in the same token"):
+        stream(generator, [*PROMPT, last], guidance=Guidance(NEGATIVE[:1], 1.5), heal=True)
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -127,7 +129,7 @@ def test_healing_leaves_the_negative_row_a_token(before):
         ids, _ = write(generator, [*PROMPT, last], guidance, heal=True, count=2)
         assert ids[1:] == guided([*PROMPT, ids[0]], [NEGATIVE[0], ids[0]], 1.5, 1)
     else:
-        with pytest.raises(BadSetting, match="negative prompt"):
+        with pytest.raises(BadSetting, match="has only the token that token healing writes again"):
             stream(generator, [*PROMPT, last], guidance=guidance, heal=True)
 
 
