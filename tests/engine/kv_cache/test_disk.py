@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from engine.core import PAGE_TOKENS as P
 from engine.kv_cache import disk
-from engine.kv_cache.disk import Bytes, PageFile, SavedStates, Unusable, write_pages
+from engine.kv_cache.disk import NO_SAVED_STATES, Bytes, PageFile, SavedStates, Unusable, write_pages
 from engine.kv_cache.prefix_index import Kept, PageEntry
 
 PAGE_BYTES = 96
@@ -32,12 +32,12 @@ def content(page: int) -> Bytes:
     return np.random.default_rng(page).integers(0, 256, PAGE_BYTES, np.uint8)
 
 
-def reader(lost: Sequence[int] = ()) -> Callable[[Kept], Bytes | None]:
-    return lambda kept: None if kept.page in lost else content(kept.page)
+def reader(kept: Kept) -> Bytes:
+    return content(kept.page)
 
 
-def write(path: Path, kept: Sequence[Kept] = KEPT, lost: Sequence[int] = ()) -> Path:
-    write_pages(path, "me", kept, PAGE_BYTES, reader(lost), lambda: None, STATES)
+def write(path: Path, kept: Sequence[Kept] = KEPT) -> Path:
+    write_pages(path, "me", kept, PAGE_BYTES, reader, lambda: None, STATES)
     return path
 
 
@@ -88,14 +88,24 @@ def test_it_is_a_safetensors_file(good: Path) -> None:
 def test_the_tables_begin_at_a_multiple_of_8_whatever_the_header_says(tmp_path: Path) -> None:
     """So that they can be mapped into memory as the format recommends."""
     for length in range(8):
-        write_pages(tmp_path / "f", "m" * length, KEPT, PAGE_BYTES, reader(), lambda: None)
+        write_pages(tmp_path / "f", "m" * length, KEPT, PAGE_BYTES, reader, lambda: None)
         header = int.from_bytes((tmp_path / "f").read_bytes()[:8], "little")
         assert header % 8 == 0
 
 
 @pytest.mark.parametrize("lost", [[4], [2], [9], [4, 2, 9]])
-def test_lost_pages_are_marked(tmp_path: Path, lost: list[int]) -> None:
-    file = PageFile(write(tmp_path / "f", lost=lost), "me", PAGE_BYTES, STATE_BYTES)
+@pytest.mark.parametrize("states", [STATES, NO_SAVED_STATES])
+@pytest.mark.parametrize("short", [None, np.zeros(PAGE_BYTES - 1, np.uint8)])
+def test_lost_pages_are_marked(
+    tmp_path: Path, lost: list[int], states: SavedStates, short: Bytes | None
+) -> None:
+    path = tmp_path / "f"
+
+    def read(kept: Kept) -> Bytes | None:
+        return short if kept.page in lost else content(kept.page)
+
+    write_pages(path, "me", KEPT, PAGE_BYTES, read, lambda: None, states)
+    file = PageFile(path, "me", PAGE_BYTES, states.size)
     assert file.entries == [None if kept.page in lost else kept.entry for kept in KEPT]
     for number, kept in enumerate(KEPT):
         assert kept.page in lost or file.read(number) is not None
@@ -155,6 +165,25 @@ def test_foreign_files(tmp_path: Path, good: Path, monkeypatch: pytest.MonkeyPat
         PageFile(good, "me", PAGE_BYTES, STATE_BYTES)
     with pytest.raises(FileNotFoundError):
         PageFile(tmp_path / "nothing", "me", PAGE_BYTES, STATE_BYTES)
+
+
+@pytest.mark.parametrize("pages", [10**15, -1, 2.0, True])
+def test_a_header_of_more_pages_than_a_file_of_its_size_can_hold_is_damaged(
+    tmp_path: Path, pages: int
+) -> None:
+    """Nothing is read or allocated for them."""
+    path = tmp_path / "f"
+    path.write_bytes(disk._header((pages, 0), (PAGE_BYTES, STATE_BYTES), "me", "0" * 32))
+    with pytest.raises(Unusable, match="header is damaged"):
+        PageFile(path, "me", PAGE_BYTES, STATE_BYTES)
+
+
+@pytest.mark.parametrize("end", [-1, -STATE_BYTES, 1])
+def test_a_file_that_is_too_short_or_too_long_is_damaged(tmp_path: Path, good: Path, end: int) -> None:
+    path, whole = tmp_path / "f", good.read_bytes()
+    path.write_bytes(whole[:end] if end < 0 else whole + bytes(end))
+    with pytest.raises(Unusable, match="it is damaged"):
+        PageFile(path, "me", PAGE_BYTES, STATE_BYTES)
 
 
 def opened(path: Path) -> list[tuple[object, bytes | None]] | None:
