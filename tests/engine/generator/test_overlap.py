@@ -467,3 +467,11 @@ def test_plans() -> None:
     assert (params.vocabulary, params.greedy, params.steps) == (90, True, ())
     assert params.bias is not None
     assert np.flatnonzero(params.bias > -np.inf).tolist() == [3, 4]
+    params = sampling_plan(GREEDY, TokenTables(bias=((3, 1.5), (7, -2.0), (3, 0.5))), 100)
+    assert params is not None
+    assert params.bias is not None
+    assert {int(token): float(params.bias[token]) for token in np.flatnonzero(params.bias)} == {
+        3: 2.0,
+        7: -2.0,
+    }
+    assert sampling_plan(GREEDY, TokenTables(), 100).bias is None

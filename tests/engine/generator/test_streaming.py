@@ -9,6 +9,8 @@ import pytest
 
 from engine.core import Done, Prefill, Text
 from engine.errors import BadSetting, ContextTooLong
+from engine.generator.dynamic import DynamicGenerator
+from engine.generator.streaming import StreamingGenerator
 from engine.settings import SamplerSettings, StopSettings
 from tests.engine.generator.fakes import Scripted, fresh_reply, make, stream, tokenizer
 
@@ -46,6 +48,24 @@ def test_events_in_order_and_counts():
     reply = [token.id for event in events if isinstance(event, Text) for token in event.tokens]
     assert reply == fresh_reply(PROMPT, 20)
     assert "".join(e.text for e in events if isinstance(e, Text)) == tokenizer().decode(reply)
+
+
+@pytest.mark.parametrize("kind", [StreamingGenerator, DynamicGenerator])
+def test_the_cache_of_another_model_is_refused(kind):
+    generator, _ = make()
+    _, other = make()
+    with pytest.raises(ValueError, match="made for another model"):
+        kind(other, generator.cache, tokenizer())
+    assert kind(generator.model, generator.cache, tokenizer()).cache is generator.cache
+
+
+def test_a_generator_without_an_open_sequence_has_no_passes_over_a_prompt():
+    generator, _ = make(rows=256)
+    assert generator.reading() == ()
+    next(stream(generator, PROMPT, GREEDY, StopSettings(max_tokens=2)))
+    assert generator.reading() == (((0, 256), (256, 256), (512, 87), (599, 1)),)
+    generator.close()
+    assert generator.reading() == ()
 
 
 def test_follow_up_regenerate_and_edit_read_only_what_is_new():
