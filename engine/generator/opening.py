@@ -86,8 +86,8 @@ class CheckedRequest:
             if len(guidance.negative_ids) < 2:
                 raise BadSetting(
                     _(
-                        "The negative prompt has only the token that token healing writes again; give it more "
-                        "text, or turn token healing off."
+                        "The negative prompt has only the token that token healing writes again; give it "
+                        "more text, or turn token healing off."
                     )
                 )
             guidance = Guidance(guidance.negative_ids[:-1], guidance.scale)
