@@ -14,7 +14,8 @@ from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.cores import default_threads
 from engine.backends.cpu.runtime.weight_memory import WeightMemory
-from engine.backends.cpu.weight import CpuWeight, WeightSpec
+from engine.backends.cpu.weight import CpuWeight
+from engine.backends.cpu.weight_spec import WeightSpec
 from engine.backends.graph.cache import CacheSpec
 from engine.backends.kv_formats import CacheType, cache_type
 from engine.backends.main_memory import free_memory

@@ -31,6 +31,7 @@ from engine.backends.cpu.kernels import (
     pool,
     read_memory,
     recurrent,
+    repack,
     rope,
     rows,
     sample,
@@ -87,6 +88,11 @@ class KernelTable:
     def address(self, name: str) -> int:
         """The C function's address; the kernel must have been compiled."""
         return int(self._compiled[name].address)
+
+    def function(self, name: str) -> Callable[[int, int, int, int], None]:
+        """The C function for calls from Python, which then let other threads run."""
+        function: Callable[[int, int, int, int], None] = self._compiled[name].ctypes
+        return function
 
     def compile(
         self, names: list[str], beside: Callable[[], object] | None = None
@@ -252,6 +258,7 @@ _SIMPLE: dict[str, Any] = {
     "weighted_mean": weighted_mean.weighted_mean,
     "combine": combine.combine,
     "read_memory": read_memory.read_memory,
+    "repack": repack.repack,
 }
 
 

@@ -25,7 +25,7 @@ from engine.backends.cpu.layouts.interleave import PANEL
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.lowering.call import Argument, Calls, Slice, Table
 from engine.backends.cpu.runtime.step_block import KEPT, LOGIT_ROWS, POSITIONS, ROWS, TOKENS
-from engine.backends.cpu.weight import WeightSpec
+from engine.backends.cpu.weight_spec import WeightSpec
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.linear import Permute
 from engine.backends.graph.rows import AddPositions, Columns, Embed, Given, Join, Keep, LastRows, Mix

@@ -99,6 +99,10 @@ class BlockLayout:
         return self.block.values
 
     @property
+    def file_bytes(self) -> int:
+        return self.block.nbytes
+
+    @property
     def _small_bytes(self) -> int:
         """Bytes of a group's scales and minimums."""
         small = 2 if self.block.mins and not self._nibbles else 1

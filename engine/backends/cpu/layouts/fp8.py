@@ -58,9 +58,13 @@ class Fp8:
     def block_bytes(self) -> int:
         return _SCALE_BYTES + self.unit * LANES
 
+    @property
+    def file_bytes(self) -> int:
+        return self.unit + 4
+
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """For each row and block, `raw` holds `unit` numbers and a float32 scale."""
-        parts = raw.reshape(rows, columns // self.unit, self.unit + 4)
+        parts = raw.reshape(rows, columns // self.unit, self.file_bytes)
         scales = np.ascontiguousarray(parts[:, :, self.unit :]).view(np.uint32)
         both = lanes_of(scales, rows), lanes_of(parts[:, :, : self.unit], rows)
         return np.concatenate(both, axis=2).reshape(-1)

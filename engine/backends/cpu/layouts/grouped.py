@@ -133,10 +133,14 @@ class Grouped(_Groups):
     def _groups_at(self) -> int:  # type: ignore[override]
         return self._zeros_at + (2 if self.bits == 8 else 1) * LANES
 
+    @property
+    def file_bytes(self) -> int:
+        return self.unit + 6
+
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """For each row and block, `raw` holds `unit` code bytes, a float32 scale and an int16 zero point."""
         blocks, height = columns // self.unit, rows // LANES
-        parts = raw.reshape(height, LANES, blocks, self.unit + 6)
+        parts = raw.reshape(height, LANES, blocks, self.file_bytes)
         out = self._with_codes(parts[..., : self.unit])
         scales = np.ascontiguousarray(parts[..., self.unit : self.unit + 4]).view(np.float32)
         zeros = np.ascontiguousarray(parts[..., self.unit + 4 :]).view(np.int16) - np.int16(self._offset)
@@ -232,10 +236,14 @@ class Affine(_Groups):
     def _groups_at(self) -> int:  # type: ignore[override]
         return 2 * self._biases_at
 
+    @property
+    def file_bytes(self) -> int:
+        return self.unit + 8
+
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """For each row and block, `raw` holds `unit` code bytes, a float32 scale and a float32 bias."""
         blocks, height = columns // self.unit, rows // LANES
-        parts = raw.reshape(height, LANES, blocks, self.unit + 8)
+        parts = raw.reshape(height, LANES, blocks, self.file_bytes)
         out = self._with_codes(parts[..., : self.unit])
         both = np.ascontiguousarray(parts[..., self.unit :]).view(np.float32).reshape(rows, blocks, 2)
         out[:, :, : self._groups_at] = lanes_of(kept_numbers(both, self.kind), rows)

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
+
 from engine.backends.cpu.layouts.layout import Bytes
 
 PANEL = 256
@@ -46,3 +49,21 @@ def places(
         if size > whole:
             place = start * size + beside * whole + before * (size - whole)
             yield place, some[:, whole:].reshape(1, -1), 0
+
+
+def tile_places(
+    first: int, count: int, tiles: int, together: int, panel_bytes: int, size: int
+) -> npt.NDArray[np.int64]:
+    """Where `count` tiles of `size` bytes from number `first` on lie in the same matrix, (count, 3): the
+    offset of a tile's first panel, how many bytes lie between the beginnings of two panels, and the offset of
+    the last panel if it is shorter.
+    """
+    tile = np.arange(first, first + count)
+    if together == 1:
+        whole = size // panel_bytes * panel_bytes
+        return np.stack([tile * size, np.full(count, panel_bytes), tile * size + whole], axis=1)
+    start = tile // together * together
+    beside, rest = np.minimum(together, tiles - start), size % panel_bytes
+    first_panel = start * size + (tile - start) * panel_bytes
+    last = start * size + beside * (size - rest) + (tile - start) * rest
+    return np.stack([first_panel, beside * panel_bytes, last], axis=1)

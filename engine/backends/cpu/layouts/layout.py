@@ -35,6 +35,8 @@ class WeightLayout(Protocol):
     lines in their order, scales first: a processor's prefetcher follows nothing else.
     """
 
+    def __hash__(self) -> int: ...
+
     @property
     def name(self) -> str:
         """The name that kernels' names end with."""
@@ -53,6 +55,11 @@ class WeightLayout(Protocol):
     @property
     def block_bytes(self) -> int:
         """Bytes of a block of 16 rows."""
+        ...
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of a block of one row as `pack` takes them."""
         ...
 
     @property

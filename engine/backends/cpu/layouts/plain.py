@@ -33,7 +33,8 @@ class Plain:
         self.name = type_name.lower()
         self.types: tuple[str, ...] = (type_name,)
         self.size = size
-        self.block_bytes = self.unit * LANES * size
+        self.file_bytes = self.unit * size
+        self.block_bytes = LANES * self.file_bytes
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         values = raw.view(np.dtype(f"u{self.size}")).reshape(rows, columns)

@@ -69,10 +69,11 @@ class Q8:
     types: tuple[str, ...] = ("Q8_0",)
     unit = _UNIT
     block_bytes = _CODES + _UNIT * LANES
+    file_bytes = 2 + _UNIT
     integer = True
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        source = raw.reshape(rows, columns // _UNIT, 34)
+        source = raw.reshape(rows, columns // _UNIT, self.file_bytes)
         scales = np.ascontiguousarray(source[:, :, :2]).view(np.uint16)
         return np.concatenate((lanes_of(scales, rows), quads_of(source[:, :, 2:], rows)), axis=2).reshape(-1)
 

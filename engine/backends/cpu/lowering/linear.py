@@ -12,7 +12,7 @@ from engine.backends.cpu.kernels import moe, packed_activations
 from engine.backends.cpu.kernels.linear import integer_gemm, linear
 from engine.backends.cpu.lowering.call import TAG_BITS, Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
-from engine.backends.cpu.weight import WeightSpec
+from engine.backends.cpu.weight_spec import WeightSpec
 from engine.backends.graph.linear import Linear, LinearGroup, Pack
 from engine.backends.graph.moe import ExpertLinear
 from engine.backends.graph.packing import Form

@@ -42,6 +42,11 @@ class Place(Protocol):
         ...
 
     @property
+    def memory(self) -> npt.NDArray[np.uint8] | None:
+        """The bytes themselves, to be written where they are; None on a disk."""
+        ...
+
+    @property
     def address(self) -> int:
         """Address of the first byte, a multiple of 64. Nothing may be written once it was asked for."""
         ...
@@ -65,19 +70,21 @@ class _Block:
 
 
 class _InMemory:
-    def __init__(self, block: _Block, data: npt.NDArray[np.uint8]) -> None:
-        self._block, self._data = block, data
+    def __init__(self, block: _Block, memory: npt.NDArray[np.uint8]) -> None:
+        self._block, self.memory = block, memory
 
     def write(self, start: int, data: npt.NDArray[np.uint8], apart: int) -> None:
         end = start + apart * (len(data) - 1) + data.shape[1]
-        as_strided(self._data[start:end], data.shape, (apart, 1))[...] = data
+        as_strided(self.memory[start:end], data.shape, (apart, 1))[...] = data
 
     @property
     def address(self) -> int:
-        return int(self._data.ctypes.data)
+        return int(self.memory.ctypes.data)
 
 
 class _OnDisk:
+    memory = None
+
     def __init__(self, file: _File, start: int) -> None:
         self._file, self._start = file, start
 

@@ -31,7 +31,7 @@ from engine.backends.cpu.kernels.rows import add_zeros, leave_out
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.lowering.call import TAG_BITS, Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import ROWS, SERIAL, SMALL_BATCH
-from engine.backends.cpu.weight import WeightSpec
+from engine.backends.cpu.weight_spec import WeightSpec
 from engine.backends.graph.linear import HeadLinear
 
 (H_HEADS, H_CHUNKS, H_X_BYTES, H_Y_BYTES, H_TAG) = range(ARGUMENTS, ARGUMENTS + 5)

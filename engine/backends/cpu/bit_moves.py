@@ -1,0 +1,154 @@
+"""Packing of the layouts that only move bits: most types of GGUF files, 8-bit floats and plain numbers.
+
+A layout's `pack` says in NumPy where each number goes. Where every bit of the result is one bit of the file's
+rows, as it is or inverted, or always the same, `bit_moves` finds out which by packing a few patterns. The
+kernel `repack` then does the same for vectors of 16 rows, about twenty times as fast.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.backends.cpu.codegen.kernel_cache import KERNELS
+from engine.backends.cpu.codegen.simd import LANES
+from engine.backends.cpu.kernels.repack import ARGUMENTS, FIELD_BYTES, TERM_BYTES
+from engine.backends.cpu.layouts.interleave import tile_places
+from engine.backends.cpu.layouts.layout import Bytes, WeightLayout
+from engine.backends.cpu.runtime.memory import aligned
+
+_STRETCH = 64
+"""Bytes of a row that are read at once, at least: 16 rows may share a set of the first-level cache."""
+_WIDTHS = (4, 2, 1)
+"""Bytes of a lane of a field."""
+_PROOFS = 32
+"""Random tiles that the kernel must pack as the layout does."""
+
+Words = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class BitMoves:
+    """How `repack` packs stretches of `read_bytes` bytes of 16 rows each into `out_bytes` bytes."""
+
+    read_bytes: int
+    out_bytes: int
+    offsets: npt.NDArray[np.int32]
+    """Where the words of a stretch are."""
+    fields: tuple[Words, ...]
+    """(fields, 4) for lanes of 4, 2 and 1 bytes."""
+    terms: npt.NDArray[np.int32]
+    """(terms, 3), whose addresses `fields` has."""
+
+    def pack(self, raw: Bytes, rows: int, out: Bytes, places: Words, panel_bytes: int) -> None:
+        """Pack `rows` (a multiple of 16) of equally many bytes, which `read_bytes` divides, into `out`.
+
+        `places` are those of the tiles, as `tile_places` gives them for panels of `panel_bytes` bytes.
+        """
+        row_bytes, scratch = raw.size // rows, aligned(64 * len(self.offsets))
+        targets = np.ascontiguousarray(places + np.array([out.ctypes.data, 0, out.ctypes.data]))
+        fields = [number for each in self.fields for number in (len(each), each.ctypes.data)]
+        args: Words = np.array(
+            [
+                raw.ctypes.data, row_bytes, rows // LANES, row_bytes // self.read_bytes, self.read_bytes,
+                len(self.offsets), self.offsets.ctypes.data, targets.ctypes.data, self.out_bytes,
+                panel_bytes // self.out_bytes, *fields,
+            ],
+            np.int64,
+        )  # fmt: skip
+        assert len(args) == ARGUMENTS
+        _kernel()(args.ctypes.data, 0, 0, scratch.ctypes.data)
+
+    def packed(self, raw: Bytes, rows: int) -> Bytes:
+        """The same tiles one after another, in a new array."""
+        tiles, size = rows // LANES, raw.size // rows // self.read_bytes * self.out_bytes
+        out = np.empty(tiles * size, np.uint8)
+        self.pack(raw, rows, out, tile_places(0, tiles, tiles, 1, self.out_bytes, size), self.out_bytes)
+        return out
+
+
+def bit_moves(weight_layout: WeightLayout, blocks: int) -> BitMoves | None:
+    """How rows of so many blocks are packed; None if more than bits are moved."""
+    together = 1
+    while together * weight_layout.file_bytes < _STRETCH and blocks % (2 * together) == 0:
+        together *= 2
+    return _found(weight_layout, together)
+
+
+@cache
+def _found(weight_layout: WeightLayout, blocks: int) -> BitMoves | None:
+    """For stretches of so many blocks."""
+    size, columns = blocks * weight_layout.file_bytes, blocks * weight_layout.unit
+    type_name = weight_layout.types[0]
+
+    def packed(raw: Bytes) -> Bytes:
+        rows = len(raw) * LANES
+        with np.errstate(all="ignore"):  # patterns may be no numbers
+            return weight_layout.pack(type_name, raw.reshape(-1), rows, columns).reshape(len(raw), -1)
+
+    bits = 8 * LANES * size
+    numbers = np.arange(1, bits + 1)
+    patterns = [numbers >> p & 1 for p in range(bits.bit_length())]
+    raw = np.packbits(np.array([0 * numbers, *patterns], np.uint8), axis=1, bitorder="little")
+    made = np.unpackbits(packed(raw), axis=1, bitorder="little")
+    flips, sources = made[0], np.zeros(made.shape[1], np.int64)
+    for p, bit in enumerate(made[1:] ^ made[0]):
+        sources |= bit.astype(np.int64) << p
+    moves = _fields(sources - 1, flips, size)
+    if moves is None:
+        return None
+    proof = np.random.default_rng(1).integers(0, 256, (_PROOFS, LANES * size), np.uint8)
+    same = moves.packed(proof.reshape(-1), _PROOFS * LANES) == packed(proof).reshape(-1)
+    return moves if same.all() else None
+
+
+def _fields(sources: Words, flips: npt.NDArray[np.uint8], size: int) -> BitMoves | None:
+    """From the number of each bit's source, -1 for none, and whether it is inverted or set without one."""
+    offsets = [*range(0, size - 3, 4), *([size - 4] if size % 4 else [])]
+    fields: dict[int, list[tuple[int, int, int, int]]] = {width: [] for width in _WIDTHS}
+    terms: list[tuple[int, int, int]] = []
+    at, end, lanes = 0, len(sources) // 8, np.arange(LANES)[:, None]
+    while at < end:
+        for width in _WIDTHS:
+            if at + width * LANES > end:
+                continue
+            mine = sources[8 * at : 8 * (at + width * LANES)].reshape(LANES, 8 * width)
+            own = np.where(mine < 0, -1, mine - 8 * size * lanes)
+            flip = flips[8 * at : 8 * (at + width * LANES)].reshape(LANES, 8 * width)
+            if (own == own[0]).all() and (flip == flip[0]).all() and (own < 8 * size).all():
+                break
+        else:
+            return None
+        first = len(terms)
+        terms += _terms(own[0].tolist(), size)
+        inverted = int.from_bytes(np.packbits(flip[0], bitorder="little").tobytes(), "little")
+        fields[width].append((at, inverted, TERM_BYTES * first, len(terms) - first))
+        at += width * LANES
+    table = np.array(terms, np.int64).reshape(-1, 3).astype(np.uint32).view(np.int32)
+    arrays = [np.array(fields[width], np.int64).reshape(-1, FIELD_BYTES // 8) for width in _WIDTHS]
+    for each in arrays:
+        each[:, 2] += table.ctypes.data
+    return BitMoves(size, end, np.array(offsets, np.int32), tuple(arrays), table)
+
+
+def _terms(sources: list[int], size: int) -> list[tuple[int, int, int]]:
+    """The terms of a lane: (offset of the vector of words, rotation to the right, mask)."""
+    masks: defaultdict[tuple[int, int], int] = defaultdict(int)
+    for bit, source in enumerate(sources):
+        if source >= 0:
+            word = source // 32
+            place = source - 32 * word if 4 * word + 4 <= size else source - 8 * (size - 4)
+            masks[64 * word, (place - bit) % 32] |= 1 << bit
+    return [(*key, mask) for key, mask in masks.items()]
+
+
+@cache
+def _kernel() -> Callable[[int, int, int, int], None]:
+    for _ in KERNELS.compile(["repack"]):
+        pass
+    return KERNELS.function("repack")
