@@ -4,7 +4,8 @@ A template comes with a model file, so it is untrusted code. Jinja's `ImmutableS
 from Python internals and from changing what it is given, but not from running or growing without bound:
 nested loops, `"a" * 10**10`, `"%999999999d" % 1`, filters that multiply such as `replace` and `indent`. This
 module does. Every loop step, call, filter, operator and output is charged to a `Budget`, and operations that
-could make something huge in one step are estimated first (`sandbox_limits`).
+could make something huge in one step are estimated first (`sandbox_limits`). A template may change the lists
+and dictionaries that it made itself (`own_values`).
 
 The plain sandbox in a helper process with limits would not do: a template is rendered for each reply and for
 the counts of tokens before it, so each model would need a process and a way to send and check values; not
@@ -27,11 +28,12 @@ import jinja2.nodes as nodes
 from jinja2.exceptions import SecurityError
 from jinja2.parser import Parser
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from engine.errors import BadTemplate
+from engine.text.template.own_values import GivenValues, added_by, changes_own, changes_through_class
 from engine.text.template.sandbox_limits import (
     FILTER_SIZES,
     INT_LIMIT,
@@ -236,6 +238,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
         )
         self._budget = Budget()
+        self._given = GivenValues({})
         self._lock = threading.Lock()
         self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now, namespace=_Names)
         del self.globals["lipsum"]
@@ -272,10 +275,19 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """
         with self._lock:
             self._budget.start(content)
+            self._given = GivenValues(variables)
             try:
                 return template.render(variables)
             except _FAILURES as error:
                 raise _explain(_RENDERING, error) from error
+            finally:
+                self._given = GivenValues({})
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Jinja asks this of every attribute."""
+        if changes_own(obj, attr):
+            return SandboxedEnvironment.is_safe_attribute(self, obj, attr, value) and not self._given.has(obj)
+        return not changes_through_class(obj, attr) and super().is_safe_attribute(obj, attr, value)
 
     def _generate(
         self, source: nodes.Template, name: str | None, filename: str | None, defer_init: bool = False
@@ -305,6 +317,11 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             args = tuple(list(value) if isinstance(value, Iterator) else value for value in args)
             named = {name: value for name, value in kwargs.items() if name not in _PRIVATE}
             __self._check(method.__name__, METHOD_SIZES.get(method.__name__), (owner, *args), named)
+        elif isinstance(owner, (list, dict)) and changes_own(owner, method.__name__):
+            __self._check(method.__name__, None, args, {})
+            named = {name: value for name, value in kwargs.items() if name not in _PRIVATE}
+            args, added = added_by(owner, method.__name__, args, named, __self._budget.size)
+            __self._budget.spend(added)
         return __self._budget.made(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
