@@ -124,14 +124,14 @@ class SpellingService(QObject):
         if not behaviour.spelling:
             self._take(None)
             return
-        library = self._library or self._load()
-        if library is None:
-            return
-        self._library, self._loading = library, True
+        self._loading = True
         self._take(None)  # the library is for one thread at a time
         preferred = [asked[1]] if asked[1] else list(QLocale.system().uiLanguages())
 
-        def open_dictionary(_stop: Event) -> _Opened:
+        def open_dictionary(_stop: Event) -> _Opened | None:
+            self._library = library = self._library or self._load()  # a second, from a disk that slept
+            if library is None:
+                return None
             languages = library.languages()
             language = best_language(preferred, languages)
             return library, languages, library.open(language) if language else None

@@ -22,6 +22,10 @@ __all__ = ["ContextMeter", "Measured", "cost_words"]
 _SOON_MS = 220
 _CHARACTERS = 4.0
 """Assumed of a token before any was counted, for what is typed while the engine is busy."""
+_FAR_TOO_LONG = 32
+"""A draft of more characters for each token of the context is estimated: counting megabytes takes seconds,
+during which the engine does nothing else, and it does not fit anyway.
+"""
 
 
 class Measured(NamedTuple):
@@ -172,6 +176,11 @@ class ContextMeter(QObject):
             )
         )
 
+    def _far_too_long(self) -> bool:
+        model = self._session.model
+        most = _FAR_TOO_LONG * model.context_length if model is not None else 0
+        return 0 < most < len(self._counted_draft)
+
     def _about(self) -> int:
         """Tokens of the draft, estimated from its length."""
         return round(len(self._draft) / self._characters) if self._draft.strip() else 0
@@ -189,7 +198,7 @@ class ContextMeter(QObject):
             self._job.stop()
             return
         self._counted_draft = self._draft
-        draft = self._draft.strip("\n").rstrip()
+        draft = "" if self._far_too_long() else self._draft.strip("\n").rstrip()
         # An empty draft is counted as an empty message: templates need one, and it has a minimum cost.
         messages, ids = session.next_messages(draft)
         request = ChatRequest(
@@ -222,14 +231,15 @@ class ContextMeter(QObject):
             if id:
                 starts.append((id, place, place + share))
             place += share
-        empty = not self._counted_draft.strip()
-        if self._counted_draft.strip():
+        empty, guessed = not self._counted_draft.strip(), self._far_too_long()
+        if not empty and not guessed:
             self._characters = max(1.0, len(self._counted_draft) / max(1, draft))
         prompt = sum(shares[:system])
         return Measured(
-            found.context_length, prompt, sum(shares) - prompt, 0 if empty else draft,
+            found.context_length, prompt, sum(shares) - prompt,
+            0 if empty else self._about() if guessed else draft,
             min(found.cached_tokens, sum(shares) + draft), found.dropped_messages, self._rate,
-            starts=tuple(starts), exact=found.exact,
+            about=guessed, starts=tuple(starts), exact=found.exact,
         )  # fmt: skip
 
     def _emit(self, measured: Measured) -> None:

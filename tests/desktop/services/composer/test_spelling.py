@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -55,6 +56,22 @@ def test_nothing_is_loaded_before_there_is_text(harness, spelling, library) -> N
     assert spelling.begin()
     assert spelling.languages == ("en_GB", "ru_RU")
     assert library.opened == ["en_GB"]
+
+
+def test_the_library_is_opened_on_a_thread_of_its_own(harness, library) -> None:
+    """Its parts come from the disk, which may take a second after the computer was switched on."""
+    threads: list[int] = []
+
+    def load() -> FakeEnchant:
+        threads.append(threading.get_ident())
+        return library
+
+    spelling = SpellingService(harness.session, harness, load)
+    use(harness, spelling, "en_GB")
+    assert spelling.close()
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]
+    assert library.closed
 
 
 def test_a_word_is_looked_up_once(harness, spelling, library) -> None:

@@ -7,6 +7,8 @@ import threading
 import pytest
 
 from desktop.services.session.context_meter import ContextMeter, Measured, cost_words
+from engine.core import ChatRequest, Foreseen
+from tests.desktop.fakes import EchoChat
 from tests.desktop.services.conftest import Harness
 
 
@@ -49,4 +51,30 @@ def test_speed_is_known_once_a_long_prompt_was_read_and_a_draft_is_counted(talki
     talking.until_idle()
     talking.qtbot.waitUntil(lambda: meter.measured.rate > 0)
     talking.qtbot.waitUntil(lambda: not meter.measured.about)
+    assert meter.close()
+
+
+def test_a_draft_that_is_far_too_long_is_estimated_and_holds_up_nothing(
+    talking: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counting a file of megabytes takes the engine seconds, in which it answers nobody."""
+    counted: list[int] = []
+    foresee = type(talking.chat).foresee
+
+    def noted(chat: EchoChat, request: ChatRequest) -> Foreseen:
+        counted.append(max(len(message.content) for message in request.messages))
+        return foresee(chat, request)
+
+    monkeypatch.setattr(type(talking.chat), "foresee", noted)
+    meter = ContextMeter(talking.session)
+    talking.ask("a few words")
+    meter.set_draft("word " * 200)
+    talking.qtbot.waitUntil(lambda: (meter.measured.draft, meter.measured.about) == (200, False))
+    meter.set_draft("word " * 100_000)
+    talking.qtbot.waitUntil(lambda: meter.measured.about)
+    assert meter.measured.draft == pytest.approx(100_000, rel=0.01)
+    assert (meter.measured.messages, meter.measured.length) == (6, 4096)
+    assert max(counted) == 999
+    meter.set_draft("")
+    talking.qtbot.waitUntil(lambda: (meter.measured.draft, meter.measured.about) == (0, False))
     assert meter.close()
