@@ -137,8 +137,8 @@ class MainWindow(QMainWindow):
         self.autosave = DraftAutosave(session, chat.composer, services.composer.draft_files, self)
         self.temporary = TemporaryStrip(session, chat, services.composer.move)
         self.local_only = LocalOnlyStrip(session, chat, self.actions_by_name["local_only"])
-        self.tools = ToolController(session, services.tools, chat.composer.tools, self)
         self.composer_controller = ComposerController(services.composer, session, chat, self)
+        self.tools = ToolController(session, services.tools, services.composer.attachments, chat, self)
         self.context = ContextController(
             session,
             services.context_meter,

@@ -17,12 +17,15 @@ from mcp.client.session import ClientSession, IncomingMessage
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
-from desktop.services.tools.events import CallEnded, ServerChanged
+from desktop.services.tools.events import CallEnded, Event, Fetched, Part, ServerChanged
+from desktop.services.tools.fetching import fetch_prompt, fetch_resource
+from desktop.services.tools.offers import list_prompts, list_resources, list_tools
 from desktop.services.tools.results import result_text
 from desktop.services.tools.server_log import ServerLog
-from desktop.services.tools.servers import OfferedTool, ServerConfig
+from desktop.services.tools.servers import OfferedPrompt, OfferedResource, OfferedTool, ServerConfig
 from desktop.services.tools.transports import Opened, open_transport
 from desktop.services.tools.trouble import sentence_for
+from desktop.services.tools.unusable import UnusableConfig
 from engine.platform.version import version
 from engine.words import _
 
@@ -35,9 +38,13 @@ START_S = 60.0
 """The time limit of a start; npx and uvx may download a program first."""
 CALL_S = 300.0
 """The time limit of a call, from its last report of progress."""
-MOST_TOOLS = 1000
 _MODERN_ONLY = {types.UNSUPPORTED_PROTOCOL_VERSION, types.METHOD_NOT_FOUND}
 """How a server without the handshake of the protocol before 2026 answers it."""
+_CHANGES = (
+    (types.ToolListChangedNotification, "tools"),
+    (types.PromptListChangedNotification, "prompts"),
+    (types.ResourceListChangedNotification, "resources"),
+)
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
@@ -55,9 +62,7 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
 class Connection:
     """A server that runs or starts; all methods are called in the asyncio loop."""
 
-    def __init__(
-        self, config: ServerConfig, generation: int, report: Callable[[ServerChanged | CallEnded], None]
-    ) -> None:
+    def __init__(self, config: ServerConfig, generation: int, report: Callable[[Event], None]) -> None:
         self.config = config
         self._generation = generation
         self._report = report
@@ -65,7 +70,11 @@ class Connection:
         self._sentence = ""
         self._opened = Opened()
         self._tools: tuple[OfferedTool, ...] = ()
-        self._stopped = self._closed = self._changed = False
+        self._prompts: tuple[OfferedPrompt, ...] = ()
+        self._resources: tuple[OfferedResource, ...] = ()
+        self._stopped = self._closed = False
+        self._changed: set[str] = set()
+        """What is to be listed again: "tools", "prompts", "resources"."""
         self._scope = anyio.CancelScope()
         self._wake = asyncio.Event()
         self._session: ClientSession | None = None
@@ -129,42 +138,70 @@ class Connection:
             if error.code not in _MODERN_ONLY:
                 raise
             await session.discover()
-        self._tools = await self._list(session)
+        self._tools = await list_tools(session, self.config.name)
+        self._look_at("prompts", "resources")  # later: the tools do not wait for them
         self._session = session
 
-    async def _list(self, session: ClientSession) -> tuple[OfferedTool, ...]:
-        """All tools, page by page; none where the server has no tools at all."""
-        capabilities = session.server_capabilities
-        if capabilities is None or capabilities.tools is None:
-            return ()
-        found: dict[str, OfferedTool] = {}
-        seen: set[str] = set()
-        cursor: str | None = None
-        while len(found) < MOST_TOOLS:
-            page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
-            found.update((tool.name, _offered(self.config.name, tool)) for tool in page.tools)
-            cursor = page.next_cursor
-            if not cursor or cursor in seen:  # A server may give the same page for ever.
-                break
-            seen.add(cursor)
-        return tuple(found.values())[:MOST_TOOLS]
+    def _look_at(self, *changed: str) -> None:
+        self._changed.update(changed)
+        self._wake.set()
 
     async def _follow(self) -> None:
-        """List the tools again whenever they change, until the server closes the connection."""
-        assert self._session is not None
+        """List what the server offers whenever it changes, until the server closes the connection."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             if self._closed:
                 raise ConnectionError
-            if self._changed:
-                self._changed = False
+            changed, self._changed = self._changed, set()
+            for what in sorted(changed, reverse=True):  # the tools first
                 with anyio.move_on_after(START_S):
-                    try:
-                        self._tools = await self._list(self._session)
-                    except MCPError as error:
-                        self._log.add(f"tools/list: {error}")
+                    await self._list(what)
+            if changed:
                 self._become("ready")
+
+    async def _list(self, what: str) -> None:
+        session, name = self._session, self.config.name
+        assert session is not None
+        try:
+            if what == "tools":
+                self._tools = await list_tools(session, name)
+            elif what == "prompts":
+                self._prompts = await list_prompts(session, name)
+            else:
+                self._resources = await list_resources(session, name)
+        except Exception as error:  # noqa: BLE001 - a list that cannot be read is no reason to end
+            self._log.add(f"{what}/list: {error}")
+
+    async def fetch(self, number: int, what: str, name: str, arguments: Mapping[str, str]) -> None:
+        """Fetch the "prompt" called `name`, or the "resource" at that address; nothing once cancelled."""
+        parts: tuple[Part, ...] = ()
+        trouble = ""
+        with anyio.CancelScope(deadline=anyio.current_time() + START_S) as scope:
+            self._calls[number] = scope
+            try:
+                if self._session is None:
+                    trouble = _("This tool server is not running. Look at File > Tools.")
+                elif what == "prompt":
+                    parts = await fetch_prompt(self._session, name, arguments)
+                else:
+                    parts = await fetch_resource(self._session, name)
+            except UnusableConfig as error:
+                trouble = str(error)
+            except MCPError as error:
+                trouble = _("The tool server answered with an error: {problem}", problem=str(error)[:300])
+            except Exception as error:  # noqa: BLE001 - libraries raise what they like
+                log.warning("a %s was not fetched: %s", what, type(error).__name__)
+                trouble = _(
+                    "The answer of the tool server cannot be read ({problem}).", problem=str(error)[:300]
+                )
+            finally:
+                self._calls.pop(number, None)
+        if scope.cancelled_caught:
+            if not self._stopped and scope.deadline > anyio.current_time():
+                return  # The user has cancelled it.
+            trouble = _("The tool server did not answer. Look at its log in File > Tools.")
+        self._report(Fetched(number, parts, trouble))
 
     async def call(self, number: int, tool: str, arguments: Mapping[str, Any]) -> None:
         """Call a tool and report its result, an error for the model included; nothing once cancelled."""
@@ -209,10 +246,10 @@ class Connection:
         return result_text(result)
 
     async def _on_message(self, message: IncomingMessage) -> None:
-        if isinstance(message, types.ToolListChangedNotification):
-            self._changed = True
-            self._wake.set()
-        elif isinstance(message, Exception):
+        for kind, what in _CHANGES:
+            if isinstance(message, kind):
+                self._look_at(what)
+        if isinstance(message, Exception):
             self._log.add(_("The server wrote a line that is not a message of the protocol."))
 
     async def _on_logging(self, params: types.LoggingMessageNotificationParams) -> None:
@@ -228,7 +265,7 @@ class Connection:
         self._tell()
 
     def _fail(self, sentence: str) -> None:
-        self._tools = ()
+        self._tools, self._prompts, self._resources = (), (), ()
         self._become("failed", sentence)
 
     def _tell(self) -> None:
@@ -241,18 +278,7 @@ class Connection:
                     self._sentence,
                     self._tools,
                     self._log.text,
+                    self._prompts,
+                    self._resources,
                 )
             )
-
-
-def _offered(server: str, tool: types.Tool) -> OfferedTool:
-    """A tool as it is offered; its title is that of people, else its name."""
-    notes = tool.annotations
-    return OfferedTool(
-        server,
-        tool.name,
-        tool.title or (notes.title if notes else None) or tool.name,
-        tool.description or "",
-        json.dumps(tool.input_schema, ensure_ascii=False),
-        bool(notes and notes.read_only_hint),
-    )

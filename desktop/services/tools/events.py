@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from desktop.services.tools.servers import OfferedTool
+from desktop.services.tools.servers import OfferedPrompt, OfferedResource, OfferedTool
 
-__all__ = ["CallEnded", "ServerChanged"]
+__all__ = ["CallEnded", "Event", "Fetched", "Part", "ServerChanged"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class ServerChanged:
     sentence: str = ""
     tools: tuple[OfferedTool, ...] = ()
     log: str = ""
+    prompts: tuple[OfferedPrompt, ...] = ()
+    resources: tuple[OfferedResource, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -28,3 +30,28 @@ class CallEnded:
     number: int
     text: str
     failed: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a resource, whose `name` is like that of a file, or the text of a prompt."""
+
+    name: str
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        """The data as text."""
+        return self.data.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a prompt or resource consists of; `trouble` is a sentence for the user if it cannot be had."""
+
+    number: int
+    parts: tuple[Part, ...] = ()
+    trouble: str = ""
+
+
+Event = ServerChanged | CallEnded | Fetched

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from desktop.services.tools.events import CallEnded, ServerChanged
+from desktop.services.tools.events import CallEnded, Event, Fetched
 from desktop.services.tools.servers import ServerConfig
+from engine.words import _
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 CLOSE_S = 3.0
 """The longest that `close` waits. Servers have about a second to end before they are killed."""
-Report = Callable[[ServerChanged | CallEnded], None]
+Report = Callable[[Event], None]
 
 
 class ServerThread:
@@ -57,8 +58,12 @@ class ServerThread:
         """Call a tool; `CallEnded` with this number is reported once."""
         self._soon(self._call, number, server, tool, arguments)
 
+    def fetch(self, number: int, server: str, what: str, name: str, arguments: Mapping[str, str]) -> None:
+        """Fetch a "prompt" or "resource"; `Fetched` with this number is reported once."""
+        self._soon(self._fetch, number, server, what, name, arguments)
+
     def cancel(self, number: int) -> None:
-        """Stop a call; nothing is reported."""
+        """Stop a call or what is fetched; nothing is reported."""
         self._soon(self._cancel, number)
 
     def close(self) -> bool:
@@ -119,14 +124,22 @@ class ServerThread:
         if connection is None:
             self._report(CallEnded(number, f"The tool server {server!r} is not running.", True))
             return
-        self._owners[number] = connection
-        self._keep(self._calling(connection, number, tool, arguments))
+        self._own(number, connection, connection.call(number, tool, arguments))
 
-    async def _calling(
-        self, connection: Connection, number: int, tool: str, arguments: Mapping[str, Any]
-    ) -> None:
+    def _fetch(self, number: int, server: str, what: str, name: str, arguments: Mapping[str, str]) -> None:
+        connection = self._connections.get(server)
+        if connection is None:
+            self._report(Fetched(number, (), _("This tool server is not running. Look at File > Tools.")))
+            return
+        self._own(number, connection, connection.fetch(number, what, name, arguments))
+
+    def _own(self, number: int, connection: Connection, work: Coroutine[Any, Any, None]) -> None:
+        self._owners[number] = connection
+        self._keep(self._owned(number, work))
+
+    async def _owned(self, number: int, work: Coroutine[Any, Any, None]) -> None:
         try:
-            await connection.call(number, tool, arguments)
+            await work
         finally:
             self._owners.pop(number, None)
 

@@ -7,7 +7,16 @@ from urllib.parse import urlsplit
 
 from engine.remote.provider import is_loopback
 
-__all__ = ["PERMISSIONS", "OfferedTool", "ServerConfig", "ServerState"]
+__all__ = [
+    "PERMISSIONS",
+    "Offer",
+    "OfferedPrompt",
+    "OfferedResource",
+    "OfferedTool",
+    "PromptArgument",
+    "ServerConfig",
+    "ServerState",
+]
 
 PERMISSIONS = ("ask", "always", "never")
 """Whether a tool may run: after asking the user, without asking, or not at all."""
@@ -61,10 +70,44 @@ class OfferedTool:
 
 
 @dataclass(frozen=True)
+class PromptArgument:
+    """A value that a prompt is made with; `title` is for people and never empty."""
+
+    name: str
+    title: str
+    description: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class OfferedPrompt:
+    """A prompt of a server, for the user to choose; `title` is for people and never empty."""
+
+    server: str
+    name: str
+    title: str
+    description: str = ""
+    arguments: tuple[PromptArgument, ...] = ()
+
+
+@dataclass(frozen=True)
+class OfferedResource:
+    """A text or file of a server, for the user to attach; `title` is for people and never empty."""
+
+    server: str
+    uri: str
+    title: str
+    description: str = ""
+
+
+Offer = OfferedPrompt | OfferedResource
+
+
+@dataclass(frozen=True)
 class ServerState:
     """A server now: `status` is "off", "starting", "ready" or "failed", `sentence` says why it failed.
 
-    `log` holds the last lines that the server wrote.
+    `log` holds the last lines that the server wrote. Prompts and resources come a little later than "ready".
     """
 
     config: ServerConfig
@@ -72,3 +115,5 @@ class ServerState:
     sentence: str = ""
     tools: tuple[OfferedTool, ...] = ()
     log: str = ""
+    prompts: tuple[OfferedPrompt, ...] = ()
+    resources: tuple[OfferedResource, ...] = ()

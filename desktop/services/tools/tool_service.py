@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from desktop.services.tools.config_file import FILE_NAME, ConfigFile
-from desktop.services.tools.events import CallEnded, ServerChanged
+from desktop.services.tools.events import CallEnded, Fetched, ServerChanged
 from desktop.services.tools.offered_names import names_for
 from desktop.services.tools.server_json import parse_servers
 from desktop.services.tools.server_thread import ServerThread
@@ -34,10 +34,13 @@ class ToolService(QObject):
         changed(): a server's configuration, status, tools or log is another.
         ended(int number, str text, bool failed): a call has a result for the model, or an error. Comes after
             `call` has returned, and not for calls that were cancelled.
+        fetched(int number, object parts, str trouble): what `fetch_prompt` or `fetch_resource` asked for, a
+            tuple of `Part`, or a sentence why it cannot be had; not for what was cancelled.
     """
 
     changed = Signal()
     ended = Signal(int, str, bool)
+    fetched = Signal(int, object, str)
     _arrived = Signal(object)
 
     def __init__(self, folder: Path, parent: QObject | None = None) -> None:
@@ -72,15 +75,24 @@ class ToolService(QObject):
         """
         tools = [
             tool
-            for state in self._states.values()
-            if state.status == "ready" and (state.config.is_local or not local_only)
-            if state.config.name not in off
+            for state in self.ready(off, local_only)
             for tool in state.tools
             if self.permission(tool.server, tool.tool) != "never"
         ]
         return tuple(
             (Tool(name, tool.description, tool.parameters), tool)
             for name, tool in zip(names_for(tools), tools, strict=True)
+        )
+
+    def ready(self, off: Collection[str] = (), local_only: bool = False) -> tuple[ServerState, ...]:
+        """The servers that run, without those named in `off`, with `local_only` also without those of other
+        computers.
+        """
+        return tuple(
+            state
+            for state in self._states.values()
+            if state.status == "ready" and (state.config.is_local or not local_only)
+            if state.config.name not in off
         )
 
     def permission(self, server: str, tool: str) -> str:
@@ -120,8 +132,24 @@ class ToolService(QObject):
             self._thread.call(number, server, tool, values)
         return number
 
+    def fetch_prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> int:
+        """Fetch the text of a prompt; returns the number that `fetched` will have."""
+        return self._fetch(server, "prompt", name, arguments)
+
+    def fetch_resource(self, server: str, uri: str) -> int:
+        """Fetch a resource; returns the number that `fetched` will have."""
+        return self._fetch(server, "resource", uri, {})
+
+    def _fetch(self, server: str, what: str, name: str, arguments: Mapping[str, str]) -> int:
+        self._last += 1
+        self._calls.add(self._last)
+        self._thread.fetch(self._last, server, what, name, arguments)
+        return self._last
+
     def cancel(self, number: int) -> None:
-        """Stop a call: its server is asked to stop working, and nothing more is heard of it."""
+        """Stop a call, or what is fetched: its server is asked to stop working, and nothing more is heard of
+        it.
+        """
         if number in self._calls:
             self._calls.discard(number)
             self._thread.cancel(number)
@@ -224,9 +252,13 @@ class ToolService(QObject):
         if isinstance(event, CallEnded) and event.number in self._calls:
             self._calls.discard(event.number)
             self.ended.emit(event.number, event.text, event.failed)
+        if isinstance(event, Fetched) and event.number in self._calls:
+            self._calls.discard(event.number)
+            self.fetched.emit(event.number, event.parts, event.trouble)
         if isinstance(event, ServerChanged) and self._generations.get(event.name) == event.generation:
             state = self._states[event.name]
             self._states[event.name] = ServerState(
-                state.config, event.status, event.sentence, event.tools, event.log
-            )
+                state.config, event.status, event.sentence, event.tools, event.log,
+                event.prompts, event.resources,
+            )  # fmt: skip
             self.changed.emit()

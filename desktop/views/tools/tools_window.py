@@ -8,13 +8,14 @@ from html import escape
 from pathlib import Path
 
 from PySide6.QtCore import QSignalBlocker, Qt
-from PySide6.QtGui import QDragEnterEvent, QDropEvent, QTextCursor
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QShowEvent, QTextCursor
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
     QHeaderView,
     QListWidget,
     QListWidgetItem,
+    QMenu,
     QMessageBox,
     QPlainTextEdit,
     QPushButton,
@@ -26,6 +27,7 @@ from PySide6.QtWidgets import (
 
 from desktop.services.tools.servers import PERMISSIONS, OfferedTool, ServerState
 from desktop.services.tools.tool_service import ToolService
+from desktop.services.tools.usual_files import usual_files
 from desktop.store.database.database import StoreError
 from desktop.views.dialogs.message_box import MessageBox
 from desktop.views.layout.bidi import isolated
@@ -82,6 +84,9 @@ class ToolsWindow(QDialog):
             QPushButton(_("Remove")),
         )  # fmt: skip
         self.add.setAccessibleName(_("Add a tool server"))
+        self.bring = QPushButton(_("Import"))
+        self.bring.setAccessibleName(_("Import the tool servers of another program"))
+        self.bring.setMenu(QMenu(self.bring))
         self.change.setAccessibleName(_("Edit the tool server"))
         self.remove.setAccessibleName(_("Remove the tool server"))
         self.on = WrappingCheckBox(_("Run this server and offer its tools"))
@@ -110,9 +115,9 @@ class ToolsWindow(QDialog):
     def _arrange(self) -> None:
         left, right = QWidget(), QWidget()
         buttons = FlowLayout(gap=6)
-        for button in (self.paste, self.add, self.change, self.remove, self.restart, self.shut):
+        for button in (self.paste, self.add, self.bring, self.change, self.remove, self.restart, self.shut):
             button.setAutoDefault(False)
-        for button in (self.paste, self.add):
+        for button in (self.paste, self.add, self.bring):
             buttons.addWidget(button)
         fill(QVBoxLayout(left), (self.servers, 1), buttons, margins=(0, 0, 0, 0))
         allowed = fill(FlowLayout(), self.permission, 1)
@@ -160,6 +165,16 @@ class ToolsWindow(QDialog):
         for row in range(self.servers.count()):
             if self.servers.item(row).data(_ID) == name:
                 self.servers.setCurrentRow(row)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Offer the files of other programs that are there now."""
+        found = usual_files()
+        self.bring.setVisible(bool(found))
+        self.bring.menu().clear()
+        for program, path in found:
+            words = _("From {program}…", program=program)
+            self.bring.menu().addAction(words, partial(self._open_file, path))
+        super().showEvent(event)
 
     def _name(self) -> str:
         item = self.servers.currentItem()
@@ -257,6 +272,10 @@ class ToolsWindow(QDialog):
     def _open_json(self, text: str) -> None:
         self._open(JsonDialog(self._service.read_json, self._service.add, self, text))
 
+    def _open_file(self, path: Path) -> None:
+        """Show what a file says, to be added after a look: programs in it would run at once."""
+        self._try(lambda: self._open_json(_text_of(path)))
+
     def _open(self, dialog: ToolServerDialog | JsonDialog) -> None:
         self.dialog = dialog
         dialog.saved.connect(self.select)
@@ -289,10 +308,10 @@ class ToolsWindow(QDialog):
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        """Show what the file says, to be added after a look: programs in it would run at once."""
+        """Show what the file says."""
         if (path := _file(event)) is not None:
             event.acceptProposedAction()
-            self._try(lambda: self._open_json(_text_of(path)))
+            self._open_file(path)
 
 
 def _file(event: QDropEvent) -> Path | None:

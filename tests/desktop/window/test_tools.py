@@ -102,3 +102,27 @@ def test_the_window_of_tools_is_opened_by_the_menu_and_the_command(hand: Hand) -
     assert hand.window.tools.window is window
     assert window.isVisible()
     assert QApplication.activeWindow() in (window, hand.window)
+
+
+def test_a_prompt_is_inserted_and_a_resource_attached(hand: Hand) -> None:
+    add_server(hand)
+    tools, picker = hand.desktop.services.tools, hand.window.chat.composer.tools
+    hand.qtbot.waitUntil(lambda: bool(tools.servers()[0].resources), timeout=30_000)
+    entries = {action.text(): action for action in picker.entries()}
+    entries["Insert a prompt…"].trigger()
+    dialog = hand.window.tools.dialog
+    dialog.search.setText("review")
+    dialog.fields["text"].setPlainText("a poem")
+    dialog.go.click()
+    hand.qtbot.waitUntil(lambda: hand.window.tools.dialog is None, timeout=30_000)
+    assert hand.window.chat.composer.text() == "Review in a kind tone:\na poem"
+    entries["Attach a resource…"].trigger()
+    dialog = hand.window.tools.dialog
+    dialog.search.setText("notes")
+    dialog.go.click()
+    held = hand.desktop.services.composer.attachments.held
+    hand.qtbot.waitUntil(lambda: bool(held(hand.session.conversation)), timeout=30_000)
+    found = held(hand.session.conversation)[0].attachment
+    assert (found.name, found.text) == ("today.md", "# Milk")
+    picker.entries()[0].trigger()  # the server is off in this chat
+    assert [action.text() for action in picker.entries()][1:] == ["Manage tools…"]

@@ -7,7 +7,14 @@ import dataclasses
 from PySide6.QtGui import QKeySequence
 from PySide6.QtWidgets import QWidget
 
-from desktop.services.tools.servers import OfferedTool, ServerConfig, ServerState
+from desktop.services.tools.servers import (
+    OfferedPrompt,
+    OfferedResource,
+    OfferedTool,
+    PromptArgument,
+    ServerConfig,
+    ServerState,
+)
 from desktop.settings import LocalServerSettings
 from desktop.store.attachments.picture_marks import mark_of
 from desktop.store.attachments.pictures import PictureStore, StoredPicture
@@ -146,8 +153,18 @@ def _with_tools(stage: Stage) -> None:
     for config in (ready, failed):
         service.add(dataclasses.replace(config, enabled=False))
     why = _("The tool server cannot be reached. Check its address and whether it runs.")
+    values = (PromptArgument("text", "Text", "What is to be reviewed", True), PromptArgument("tone", "Tone"))
+    prompts = (
+        OfferedPrompt("files", "review", "Review a text", "Asks for a short and kind review.", values),
+        OfferedPrompt("files", "sum_up", "Sum up a folder", "Asks what the files of a folder are about."),
+    )
+    resources = tuple(
+        OfferedResource("files", f"file:///{name}", name, "A file of your documents.")
+        for name in ("notes.md", "letter.txt", "house.png")
+    )
+    log = "Secure MCP Filesystem Server running on stdio"
     service._states = {
-        "files": ServerState(ready, "ready", "", found, "Secure MCP Filesystem Server running on stdio"),
+        "files": ServerState(ready, "ready", "", found, log, prompts, resources),
         "weather": ServerState(failed, "failed", why),
     }
     service.set_permission("files", "read_file", "always")
@@ -173,6 +190,19 @@ def tools_menu(stage: Stage) -> QWidget | None:
     stage.load()
     stage.session.new_conversation()
     return stage.take_menu(stage.window.chat.composer.tools.showMenu)
+
+
+@page
+def tools_prompts(stage: Stage) -> QWidget:
+    stage.window.chat.composer.tools.prompts_requested.emit()
+    return top(stage)
+
+
+@page
+def tools_resources(stage: Stage) -> QWidget:
+    stage.shut()
+    stage.window.chat.composer.tools.resources_requested.emit()
+    return top(stage)
 
 
 # -- replies side by side

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import subprocess
@@ -18,7 +19,12 @@ import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.prompts.base import AssistantMessage, Prompt, UserMessage
+from mcp.server.mcpserver.resources import TextResource
 from mcp.shared.exceptions import MCPError
+
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+"""A PNG picture of one pixel, in Base64."""
 
 
 def usual() -> MCPServer:
@@ -94,6 +100,17 @@ def usual() -> MCPServer:
         return "grown"
 
     @server.tool(structured_output=False)
+    async def offer(ctx: Context) -> str:
+        """Have one more prompt and one more resource from now on."""
+        server.add_prompt(Prompt.from_function(lambda: "later", name="later"))
+        server.add_resource(TextResource(uri="memo://later", name="later", text="later"))
+        await ctx.session.send_prompt_list_changed()
+        await ctx.session.send_resource_list_changed()
+        return "offered"
+
+    _add_offers(server)
+
+    @server.tool(structured_output=False)
     def dies() -> str:
         print("I am out of memory \xff", file=sys.stderr, flush=True)
         sys.stderr.buffer.write(b"not UTF-8: \xff\xfe\n")
@@ -101,6 +118,40 @@ def usual() -> MCPServer:
         os._exit(3)
 
     return server
+
+
+def _add_offers(server: MCPServer) -> None:
+    """Prompts and resources of every kind."""
+
+    @server.prompt(title="Review a text")
+    def review(text: str, tone: str = "kind") -> str:
+        """Ask for a review."""
+        return f"Review in a {tone} tone:\n{text}"
+
+    @server.prompt()
+    def dialogue() -> list[Any]:
+        return [UserMessage("Guess a number."), AssistantMessage("Seven?"), UserMessage("Higher.")]
+
+    @server.prompt()
+    def picture() -> list[Any]:
+        return [UserMessage(types.ImageContent(data="AAAA", mime_type="image/png", type="image"))]
+
+    @server.resource("memo://notes/today", title="Notes of today", mime_type="text/markdown")
+    def notes() -> str:
+        """What was noted."""
+        return "# Milk"
+
+    @server.resource("file:///dot.png", mime_type="image/png")
+    def dot() -> bytes:
+        return base64.b64decode(DOT)
+
+    @server.resource("memo://empty")
+    def empty() -> str:
+        return ""
+
+    @server.resource("memo://huge")
+    def huge() -> str:
+        return "x" * (9 << 20)
 
 
 def pages() -> Server[Any]:

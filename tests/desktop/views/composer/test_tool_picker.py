@@ -25,7 +25,7 @@ def picker(qtbot: QtBot) -> ToolPicker:
 
 def words(picker: ToolPicker) -> list[tuple[str, bool, bool]]:
     return [
-        (action.text().strip("\u2068\u2069"), action.isChecked(), action.isEnabled())
+        (action.text().replace("\u2068", "").replace("\u2069", ""), action.isChecked(), action.isEnabled())
         for action in picker.entries()
     ]
 
@@ -44,8 +44,35 @@ def test_it_names_the_servers_and_counts_the_tools(picker: ToolPicker) -> None:
     assert picker.text() == " 5"
     assert picker.accessibleName() == "Tools: 5 in this chat"
     assert words(picker) == [
-        ("files && more", True, True), ("web (failed)", False, False), ("Manage tools…", False, True),
+        ("files && more", True, True), ("web failed: No answer.", False, True),
+        ("Manage tools…", False, True),
     ]  # fmt: skip
+
+
+def test_a_server_that_failed_says_why_in_one_line_and_opens_the_window(picker: ToolPicker) -> None:
+    asked: list[str] = []
+    picker.manage_requested.connect(asked.append)
+    long = dataclasses.replace(FAILED, sentence="It & its\nfriends are not there. " * 20)
+    picker.show_tools((READY, long), (), 5)
+    text = picker.entries()[1].text()
+    assert "failed: It && its friends are not there. It" in text
+    assert text.endswith("…")
+    assert len(text) < 140
+    picker.entries()[1].trigger()
+    assert asked == ["web"]
+    picker.show_tools((READY, FAILED), (), 5)
+    assert "No answer." in picker.entries()[1].text()
+
+
+def test_prompts_and_resources_are_offered_where_there_are_some(picker: ToolPicker, qtbot: QtBot) -> None:
+    picker.show_tools((READY,), (), 5, prompts=True)
+    assert [each[0] for each in words(picker)] == ["files && more", "Insert a prompt…", "Manage tools…"]
+    with qtbot.waitSignal(picker.prompts_requested):
+        picker.entries()[1].trigger()
+    picker.show_tools((READY,), (), 5, resources=True)
+    assert [each[0] for each in words(picker)] == ["files && more", "Attach a resource…", "Manage tools…"]
+    with qtbot.waitSignal(picker.resources_requested):
+        picker.entries()[1].trigger()
 
 
 def test_a_server_is_turned_off_and_on_again(picker: ToolPicker, qtbot: QtBot) -> None:

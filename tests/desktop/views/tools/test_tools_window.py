@@ -20,7 +20,15 @@ pytestmark = pytest.mark.gui
 
 
 @pytest.fixture
-def window(qtbot: QtBot, service: Tools, parent: QWidget) -> ToolsWindow:
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
+    """The files of other programs."""
+    found: list[tuple[str, Path]] = []
+    monkeypatch.setattr("desktop.views.tools.tools_window.usual_files", lambda: tuple(found))
+    return found
+
+
+@pytest.fixture
+def window(qtbot: QtBot, service: Tools, parent: QWidget, elsewhere: list[tuple[str, Path]]) -> ToolsWindow:
     made = ToolsWindow(service, parent)
     made.show()
     return made
@@ -236,3 +244,26 @@ def test_what_cannot_be_saved_is_said(
     window.on.click()
     assert window.trouble.isVisible()
     assert not window.on.isChecked()
+
+
+def test_the_file_of_another_program_is_offered_and_shown_first(
+    service: Tools, window: ToolsWindow, elsewhere: list[tuple[str, Path]], tmp_path: Path
+) -> None:
+    assert not window.bring.isVisible()
+    window.close()
+    before, path = service.servers(), tmp_path / "claude_desktop_config.json"
+    path.write_text('{"mcpServers": {"brought": {"command": "x"}}}', encoding="utf-8")
+    elsewhere.append(("Claude Desktop", path))
+    window.show()
+    assert window.bring.isVisible()
+    (entry,) = window.bring.menu().actions()
+    assert entry.text() == "From Claude Desktop…"
+    entry.trigger()
+    dialog = window.dialog
+    assert isinstance(dialog, JsonDialog)
+    assert service.servers() == before
+    dialog.buttons.button(dialog.buttons.StandardButton.Save).click()
+    assert [state.config.name for state in service.servers()] == ["files", "weather", "brought"]
+    path.unlink()
+    entry.trigger()
+    assert "claude_desktop_config.json cannot be read" in window.trouble.accessibleName()
