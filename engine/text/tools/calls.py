@@ -367,7 +367,7 @@ class CallReader:
                 open_.append(_PAIRS[char])
             elif char in ")]}" and open_.pop() != char:
                 raise Malformed
-        self._at_once(name, python_arguments(text))
+        self._at_once(name, python_arguments(text, self._sink.parameters(name)))
         yield from self._chars.literal(self._form.call[1])
 
 

@@ -11,11 +11,14 @@ from engine.text.tools.calls import CallReader, Sink
 from engine.text.tools.form import KNOWN, CallForm
 from engine.text.tools.json_text import BLANKS, Chars, JsonReader, Malformed, Reading
 from engine.text.tools.named_tags import NamedTagReader
+from engine.text.tools.values import may_be_arguments
 
-__all__ = ["FIRST_CHARACTERS", "LooseReader"]
+__all__ = ["FIRST_CHARACTERS", "NOT_IN_CODE", "LooseReader"]
 
-FIRST_CHARACTERS = frozenset("{[`<")
+FIRST_CHARACTERS = frozenset("{[`<A")
 """With one of these, such calls begin."""
+NOT_IN_CODE = "A"
+"""Those of them that begin no call within a block of code."""
 _FENCE = "```"
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _CALLING = re.compile(r"tool|function|call|python|action", re.IGNORECASE)
@@ -24,8 +27,10 @@ _MOST_TAGS = 3
 """The most tags around a call."""
 _PYTHON = CallForm("python")
 _GLM = dict(KNOWN)["<arg_key>"]
-_NAMES = ("name", "tool_name")
-_ARGUMENTS = ("arguments", "parameters")
+_ACTION, _INPUT = "Action:", "Action Input:"
+"""Of ReAct (Yao et al. 2022), as LangChain and Qwen-Agent ask for it."""
+_NAMES = ("name", "tool_name", "action")
+_ARGUMENTS = ("arguments", "parameters", "action_input")
 _IDS = ("id", "tool_call_id", "call_id", "index")
 _TYPES = ("function", "tool_call", "tool_use")
 _TAG = re.compile(r"<[^<>]*>|\[[^\[\]]*\]|\S")
@@ -39,12 +44,15 @@ class LooseReader(NamedTagReader):
     in tags, the names may stand before the arguments, which are Python's, JSON or GLM's.
 
     Anything else raises `Malformed` as early as it can be told, so that other JSON is not held back. After a
-    `marker` of the form, the tags that end its calls are read, too.
+    `marker` of the form, the tags that end its calls are read, too. `in_code` says that a block of code has
+    begun before.
     """
 
-    def __init__(self, form: CallForm, chars: Chars, sink: Sink, *, marker: bool = False) -> None:
+    def __init__(
+        self, form: CallForm, chars: Chars, sink: Sink, *, marker: bool = False, in_code: bool = False
+    ) -> None:
         super().__init__(form, chars, sink)
-        self._certain = marker
+        self._certain, self._in_code = marker, in_code
         self._bare = marker or not form.marker  # the arguments may be missing
         ends = form.call[1] + form.section[1] if marker else ""
         self._ends = tuple(dict.fromkeys(_TAG.findall(ends)))
@@ -54,6 +62,7 @@ class LooseReader(NamedTagReader):
         char = yield from self._chars.after_blanks()
         if fenced := char == _FENCE[0]:
             yield from self._language()
+            self._in_code = True
             char = yield from self._chars.after_blanks()
         tags = 0
         while char == "<":
@@ -84,10 +93,42 @@ class LooseReader(NamedTagReader):
             yield from self._list() if char == "{" else self._python_list()
         elif char == "{":
             yield from self._objects()
+        elif char == _ACTION[0] and not (self._certain or self._in_code):
+            yield from self._action()
         elif self._certain:
             yield from self._names(char)
         else:
             raise Malformed
+
+    def _action(self) -> Reading:
+        """ReAct's line with the name, which has begun, and the one with the arguments; or LangChain's object
+        with both.
+        """
+        if (yield from self._chars.beginning(_ACTION[1:])) != _ACTION[1:]:
+            raise Malformed
+        blanks, char = yield from self._past_blanks()
+        if "\n" in blanks:
+            if fenced := char == _FENCE[0]:
+                yield from self._language()
+                char = yield from self._chars.after_blanks()
+            if char != "{":
+                raise Malformed
+            yield from self._json_call()
+        else:
+            self._chars.back(char)
+            name = (yield from self._name()).strip("`")
+            if not self._sink.offers(name):
+                raise Malformed
+            yield from self._chars.literal(_INPUT)
+            char = yield from self._chars.after_blanks()
+            if fenced := char == _FENCE[0]:
+                yield from self._language()
+            else:
+                self._chars.back(char)
+            yield from self._arguments(name)
+            self._sink.end()
+        if fenced:
+            yield from self._end((_FENCE,))
 
     def _names(self, char: str) -> Reading:
         """Calls that begin with their names: of Python, with a JSON object, or with GLM's tags."""
@@ -189,7 +230,7 @@ class LooseReader(NamedTagReader):
         """The members of an object that has begun, in any order; with `inner`, of one under `function`."""
         form, name, held, begun, first = self._form, "", "", False, True
         while (key := (yield from JsonReader(self._chars, _ignored).member(first))) is not None:
-            first = False
+            alone, first = first, False
             if not form.name_key and not begun and self._sink.offers(key):
                 yield from self._arguments(key)
                 begun = True
@@ -204,12 +245,28 @@ class LooseReader(NamedTagReader):
             elif key == "function" and not (name or begun or held or inner):
                 begun = yield from self._nested()
                 name = name if begun else (yield from self._offered())
+            elif alone and not inner and self._sink.offers(key):
+                yield from self._only_member(key)
+                return
             else:
                 yield from self._aside(key)
         if not begun:
             if not name or not (held or self._bare):
                 raise Malformed
             self._at_once(name, held)
+
+    def _only_member(self, name: str) -> Reading:
+        """The value of an object's only member, whose key is the name of a tool, and the object's end."""
+        char = yield from self._chars.after_blanks()
+        self._chars.back(char)
+        if char != "{" or (self._in_code and not self._certain):
+            raise Malformed
+        text = yield from self._value_text()
+        if not self._certain and not may_be_arguments(text, self._sink.parameters(name)):
+            raise Malformed
+        if (yield from self._chars.another("}", first=False)):
+            raise Malformed
+        self._at_once(name, text)
 
     def _offered(self) -> Generator[None, str, str]:
         """The name of a tool."""

@@ -9,11 +9,13 @@ from engine.text.template.reasoning import Tag
 from engine.text.tools.calls import CallReader
 from engine.text.tools.form import CHANNEL_FORMS, CallForm
 from engine.text.tools.json_text import BLANKS, Chars, Malformed, Reading
-from engine.text.tools.loose import FIRST_CHARACTERS, LooseReader
+from engine.text.tools.loose import FIRST_CHARACTERS, NOT_IN_CODE, LooseReader
 from engine.text.tools.sink import CallSink, Piece
 from engine.text.tools.whole import WholeCalls
 
 __all__ = ["ToolParser"]
+
+_FENCE = "```"
 
 
 class ToolParser:
@@ -24,8 +26,8 @@ class ToolParser:
     inside a thought: between `tags` at the beginning of the reply, or up to `opened` where a thought was
     begun before the reply. But what ends a reply whose thought has no end is one.
     A call may lack the first tag of its opening (`CallForm.bare`). One that is written as JSON at the
-    beginning of a line, in a tag, or after a marker instead of the form, counts too (`LooseReader`), but not
-    in channels.
+    beginning of a line, in a tag, or after a marker instead of the form, or in ReAct's lines, counts too
+    (`LooseReader`), but not in channels.
 
     The arguments of a call that the end of the reply cuts off stay incomplete, so that nobody takes them for
     whole; of one that is cut off before its name is certain nothing comes out. Those that turn out not to be
@@ -60,6 +62,7 @@ class ToolParser:
         self._lead: str | None = ""  # the beginning of the reply while it may be a tag
         self._fresh = self._was_fresh = True  # nothing but white space stands in this line
         self._last_char = ""  # of the text
+        self._line, self._in_code = "", False  # the line's beginning, and whether it is in a block of code
         self._held = ""
         self._opening = ""  # what stood before the characters of the call under way
         self._before = 0  # calls before it
@@ -181,7 +184,8 @@ class ToolParser:
             if not core or any(marker.startswith(core) and marker != core for marker in self._starts):
                 return
             tag = core[0] == "<" and not (self._last_char == "`" and not blanks)  # in no code
-            if core[0] in self._loose and (fresh or tag):
+            in_code = core[0] in NOT_IN_CODE and self._in_code
+            if core[0] in self._loose and (fresh or tag) and not in_code:
                 self._begin(core)
                 return
             self._out(self._held[0])
@@ -211,7 +215,7 @@ class ToolParser:
         reader = (
             CallReader(form, self._chars, self._sink)
             if form is not None
-            else LooseReader(self._form, self._chars, self._sink, marker=self._marked)
+            else LooseReader(self._form, self._chars, self._sink, marker=self._marked, in_code=self._in_code)
         )
         self._reading = reader.calls()
         next(self._reading)
@@ -220,6 +224,9 @@ class ToolParser:
         self._last_char = text[-1:] or self._last_char
         _, newline, line = text.rpartition("\n")
         self._fresh = (self._fresh or bool(newline)) and not line.strip()
+        for char in text:
+            self._line = "" if char == "\n" else (self._line + char).lstrip()[: len(_FENCE) + 1]
+            self._in_code ^= self._line == _FENCE
         self._sink.text(text)
 
     def _thought(self, char: str) -> None:

@@ -13,8 +13,8 @@ from engine.core import Tool
 from engine.text.tools.json_text import Malformed
 
 __all__ = [
-    "ANY_TYPE", "STRING", "argument_types", "bare_value", "empty_value", "keyword_of", "parameters_of",
-    "python_arguments", "resolved",
+    "ANY_TYPE", "STRING", "argument_types", "bare_value", "empty_value", "keyword_of", "may_be_arguments",
+    "parameters_of", "python_arguments", "resolved",
 ]  # fmt: skip
 
 ANY_TYPE = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
@@ -144,22 +144,50 @@ def _literal_or_text(text: str) -> Any:
     return value
 
 
-def python_arguments(text: str) -> str:
-    """The JSON text of the keyword arguments of a Python call, `text` with its parentheses.
+def python_arguments(text: str, schema: Mapping[str, Any]) -> str:
+    """The JSON text of the arguments of a Python call, `text` with its parentheses. Those without a name are
+    the first properties of the `schema`, in its order, if their values may be of these types.
 
     Raises `Malformed`.
     """
     text = _SLASH.sub(r"\1/", text)  # JSON's escape of it, which Python does not know
     try:
         call = _parsed(f"f{text}").body
-        if not isinstance(call, ast.Call) or call.args or any(not one.arg for one in call.keywords):
+        if not isinstance(call, ast.Call) or any(not one.arg for one in call.keywords):
             raise Malformed
-        given = {str(one.arg): _literal(one.value) for one in call.keywords}
+        given = _by_place([_literal(one) for one in call.args], schema)
+        if any(one.arg in given for one in call.keywords):
+            raise Malformed
+        given |= {str(one.arg): _literal(one.value) for one in call.keywords}
         written = json.dumps(given, ensure_ascii=False, allow_nan=False)
         # pairs of surrogates, which JSON's escapes have, become characters
         return written.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise Malformed from None
+
+
+def _by_place(values: list[Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Values under the names of the first properties. Raises `Malformed`."""
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, Mapping) else {}
+    if len(values) > len(known):
+        raise Malformed
+    given = dict(zip(known, values, strict=False))
+    if not all(_fits(value, argument_types(known[name], schema)) for name, value in given.items()):
+        raise Malformed
+    return given
+
+
+def may_be_arguments(arguments: str, schema: Mapping[str, Any]) -> bool:
+    """Whether the JSON text of an object has properties of the schema only, and all that are required."""
+    try:
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return False
+    properties, required = schema.get("properties"), schema.get("required")
+    known = properties if isinstance(properties, Mapping) else {}
+    needed = required if isinstance(required, list) else []
+    return isinstance(given, dict) and known.keys() >= given.keys() and all(one in given for one in needed)
 
 
 def _parsed(source: str) -> ast.Expression:

@@ -109,6 +109,8 @@ def test_a_tag_may_name_the_tool(form: CallForm, reply: str, calls: list[tuple[s
         (f"```python\n{PYTHON_OSLO}\nclock()\n```\n", [OSLO, NONE]),
         ("```tool_code\nclock()```", [NONE]),
         ("weather(city='O' 'slo')", [OSLO]),
+        ("weather('Oslo')", [OSLO]),
+        ("[weather('Oslo',), clock()]", [OSLO, NONE]),
     ],
 )
 def test_an_answer_may_be_nothing_but_calls_of_python(
@@ -127,7 +129,13 @@ def test_an_answer_may_be_nothing_but_calls_of_python(
         f"Call {PYTHON_OSLO}",
         "weather",
         "weather(city=",
-        "weather('Oslo')",
+        "weather(7)",
+        "weather('Oslo', 'Bergen')",
+        "weather('Oslo', city='Bergen')",
+        "weather(*['Oslo'])",
+        "weather(Oslo)",
+        "clock('Oslo')",
+        "`weather('Oslo')` tells it.",
         "weather (city='Oslo')",
         "weather(the one of Oslo) is good.",
         "clock();;",
@@ -302,6 +310,7 @@ _PARTS = (
     "<tool_call>", "</tool_call>", "<function=weather>", "</function>", "<parameter=city>", "</parameter>",
     "weather", "clock", "(", ")", "city", "=", '"Oslo"', "'", '"', "{", "}", "[", "]", ",", ";", "\n", " ",
     "```json\n", JSON_NONE, DICT_OSLO, PYTHON_OSLO, '<invoke name="weather">', "</invoke>", "<think>", "`",
+    "Action: ", "weather\nAction Input: ", "```\n", '{"weather": ', '{"city": "Oslo"}', "('Oslo')",
     "</think>", "call:", "<", ">", "Done", "<|python_tag|>", "<arg_key>", "</arg_key>", "<![CDATA[", "\\",
 )  # fmt: skip
 
