@@ -114,6 +114,73 @@ def test_a_borrower_does_not_begin_while_a_job_loads_its_adapters() -> None:
     assert adapters.changes == ["a", ""]
 
 
+def test_a_borrower_loads_nothing_while_a_job_loads_its_adapters() -> None:
+    generator, _ = dynamic(pages=60)
+    adapters = Adapters()
+    job = Job(request(1, 20, 5), setup=adapters.setup("a"))
+    said = {job: Said()}
+    generator.enqueue(job)
+    assert [type(event).__name__ for _job, event, _step in generator.iterate()] == ["Loading"]
+    beside = Beside(generator, adapters.setup("b"))
+    for _ in range(3):
+        beside.step()
+    assert (beside.ready, adapters.changes) == (False, [])
+    while generator.num_remaining_jobs:
+        turn(generator, said, beside)
+    assert outcome(said[job]) == alone(job.request)
+    while not beside.ready:
+        beside.step()
+    assert adapters.changes == ["a", "b"]
+
+
+def test_a_borrower_waits_for_one_that_uses_other_adapters() -> None:
+    generator, _ = dynamic(pages=60)
+    adapters = Adapters()
+    first, second = (Beside(generator, adapters.setup(name)) for name in ("", "b"))
+    first.step()
+    for _ in range(3):
+        second.step()
+    assert (first.ready, second.ready, adapters.changes) == (True, False, [])
+    first.let_go()
+    second.step()
+    second.step()
+    assert (second.ready, adapters.changes) == (True, ["b"])
+
+
+def test_one_that_leaves_does_not_end_the_loading_of_another() -> None:
+    generator, _ = dynamic(pages=60)
+    adapters = Adapters()
+    loading, leaving = (Beside(generator, adapters.setup(name)) for name in ("b", "c"))
+    loading.step()
+    leaving.step()
+    leaving.let_go()
+    job = Job(request(1, 20, 5))
+    said = {job: Said()}
+    generator.enqueue(job)
+    turn(generator, said)
+    assert generator.pending == (job,)
+    loading.step()
+    assert (loading.ready, adapters.changes) == (True, ["b"])
+    while generator.num_remaining_jobs:
+        turn(generator, said)
+    assert outcome(said[job]) == alone(job.request)
+
+
+def test_a_job_is_overtaken_by_borrowers_only_as_often_as_it_allows() -> None:
+    generator, _ = dynamic(pages=60)
+    adapters = Adapters()
+    jobs = [Job(request(1, 20, 5), setup=adapters.setup(name), max_skips=3) for name in ("", "a")]
+    generator.enqueue(jobs)
+    ready = []
+    for _ in range(5):
+        beside = Beside(generator, adapters.setup(""))
+        beside.step()
+        ready.append(beside.ready)
+        beside.let_go()
+    assert ready == [True, True, True, False, False]
+    assert [job.skips for job in jobs] == [0, 3]  # the first needs the model as it is
+
+
 def test_what_the_setup_raises_reaches_the_borrower_and_nobody_else() -> None:
     generator, _ = dynamic(pages=60)
     adapters = Adapters()

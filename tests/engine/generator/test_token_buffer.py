@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from engine.core import TokenInfo
 from engine.generator.token_buffer import TokenBuffer, WrittenToken
 
@@ -73,6 +75,7 @@ def test_the_last_tokens_of_a_cut_reply_are_shortened() -> None:
     assert not buffer.queue
     buffer.add(WrittenToken(TokenInfo(7, "xy", 1.0, 1.0)))
     assert buffer.release("x") == ()  # nothing is left over of the text before
+    assert seen(buffer.release("y")) == [(7, "xy")]
     buffer = holding("ab", "cd")
     assert seen(buffer.cut("ab")) == [(0, "ab")]
     assert not buffer.queue
@@ -84,6 +87,15 @@ def test_all_gives_what_is_left_and_forgets_the_text_that_was_out() -> None:
     assert seen(buffer.all()) == [(0, "ab"), (1, "cd")]
     buffer.add(WrittenToken(TokenInfo(2, "xy", 1.0, 1.0)))
     assert buffer.release("x") == ()
+    assert seen(buffer.release("y")) == [(2, "xy")]
+
+
+def test_a_token_that_is_shortened_keeps_its_own_logits() -> None:
+    buffer = TokenBuffer()
+    rows = [np.full(3, number, np.float32) for number in range(3)]
+    for number, text in enumerate(("ab", "", "cde")):
+        buffer.add(WrittenToken(TokenInfo(number, text, 1.0, 1.0), rows[number]))
+    assert [token.logits is row for token, row in zip(buffer.cut("abc"), rows, strict=True)] == [True] * 3
 
 
 def test_the_newest_tokens_are_dropped() -> None:
