@@ -611,6 +611,20 @@ class Adapters:
         return Setup(lambda: self.now == name, run)
 
 
+def test_a_prompt_is_checked_against_the_vocabulary_that_its_setup_brings() -> None:
+    generator, model = dynamic()
+    size, adapters = model.config.vocab_size, Adapters()
+    with pytest.raises(BadSetting, match=f"ids go from 0 to {size - 1}"):
+        generator.enqueue(Job(GenerationRequest([size])))
+    larger = adapters.setup("a")._replace(vocabulary=size + 1)
+    with pytest.raises(BadSetting, match=f"ids go from 0 to {size}"):
+        generator.enqueue(Job(GenerationRequest([size + 1]), setup=larger))
+    job = Job(GenerationRequest([size]), setup=larger)
+    generator.enqueue(job)
+    assert generator.pending == (job,)
+    generator.cancel(job)
+
+
 def test_prompts_with_adapters_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     generator, _ = dynamic(pages=60)
     applied: list[str] = []
