@@ -17,6 +17,10 @@ from desktop.store.database.database import Database, StoreError, data_folder
 from desktop.store.database.errors import Damaged
 from desktop.store.database.migrations import MIGRATIONS, conversations_and_messages
 from desktop.store.database.open import open_conversations
+from desktop.store.search.indexing import index_step
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "conversations.sql"
+"""The schema of a file of conversations, a statement a line."""
 
 
 def add_a_colour(connection: sqlite3.Connection) -> None:
@@ -59,6 +63,47 @@ def test_migrations_run_once_and_in_order(tmp_path: Path) -> None:
     assert applied(path) == [step.__name__ for step in MIGRATIONS]
     # a fresh file needs no copy
     assert {file.name for file in tmp_path.iterdir()} == {"a.sqlite3", "a.sqlite3.whole"}
+
+
+def schema(path: Path) -> list[str]:
+    """The statements of all tables, indexes and triggers, in the order of their names, a line each; without
+    the tables that FTS5 makes for itself, which differ by its version.
+    """
+    connection = sqlite3.connect(path)
+    try:
+        return [
+            " ".join(sql.split()) + ";"
+            for (sql,) in connection.execute(
+                "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'message\\_words\\__%' "
+                "ESCAPE '\\' OR type = 'trigger' ORDER BY type, name"
+            )
+        ]
+    finally:
+        connection.close()
+
+
+def test_the_steps_make_the_released_schema(tmp_path: Path) -> None:
+    """A step that has been released never changes: files would differ by the version that made them. A new
+    step adds its lines to the golden file.
+    """
+    path = tmp_path / "a.sqlite3"
+    open_conversations(path).close()
+    assert schema(path) == GOLDEN.read_text(encoding="utf-8").splitlines()
+
+
+def test_an_old_file_has_the_schema_of_a_new_one_once_its_search_is_indexed(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite3"
+    database = open_conversations(path, (conversations_and_messages,))
+    database.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('Old', 1, 1)")
+    database.execute(
+        "INSERT INTO messages (conversation_id, role, text, state, created_at) "
+        "VALUES (1, 'user', 'an ancient question', 'complete', 1)"
+    )
+    database.close()
+    database = open_conversations(path)
+    assert any(index_step(database).done for _ in range(100))
+    database.close()
+    assert schema(path) == GOLDEN.read_text(encoding="utf-8").splitlines()
 
 
 def test_an_old_file_is_copied_and_migrated(tmp_path: Path) -> None:
