@@ -87,6 +87,9 @@ def test_text_after_a_prompt_keeps_its_space_and_completes_its_character(
     assert "".join(stream(tokenizer, ids)) == "the fox"
     after = Detokenizer(tokenizer, prompt_ids=tokenizer.encode("see"))
     assert "".join(map(after.add, ids)) == " the fox"
+    silent = [min(tokenizer.silent_ids)]
+    after = Detokenizer(tokenizer, prompt_ids=silent)
+    assert "".join(map(after.add, ids)) == " the fox"  # there is a prompt, though none of it is shown
     for kind in KINDS:
         tokenizer = tokenizers_of[kind]
         prompt, rest = (lambda ids: (ids[:-2], ids[-2:]))(tokenizer.encode("a𒀀"))
