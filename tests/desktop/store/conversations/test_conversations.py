@@ -4,15 +4,18 @@ recovery.
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from desktop.store.conversations import conversations
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.folders import FolderStore
 from desktop.store.conversations.forking import fork
-from desktop.store.conversations.participants import Author
+from desktop.store.conversations.participants import UNNAMED, Author
 from desktop.store.conversations.records import NOTEBOOK, auto_title
 from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.titles import is_untitled, set_model_title
@@ -48,6 +51,30 @@ def test_regenerate_keeps_the_old_reply_and_what_followed(store: ConversationSto
         (0, 1),
     ]
     assert store.variants(ids[1]) == (ids[1], other.id)
+
+
+@pytest.mark.parametrize("write", ["message", "replies", "document"])
+def test_what_is_written_brings_its_chat_to_the_top(
+    store: ConversationStore, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    clock = itertools.count(1_000_000)
+    monkeypatch.setattr(conversations, "time", SimpleNamespace(time=lambda: float(next(clock))))
+    (first, ids), (second, _) = talk(store, "hi"), talk(store, "good day")
+    assert [entry.id for entry in store.list()] == [second, first]
+    if write == "message":
+        store.add_message(first, ids[0], "assistant", "hello")
+    elif write == "replies":
+        store.add_replies(first, ids[0], [UNNAMED, UNNAMED])
+    else:
+        store.set_text(ids[0], "hi there")
+    assert [entry.id for entry in store.list()] == [first, second]
+
+
+def test_a_message_in_an_unknown_state_is_not_added(store: ConversationStore) -> None:
+    conversation, ids = talk(store, "hi")
+    with pytest.raises(ValueError, match="cannot be in state 'half'; it is one of"):
+        store.add_message(conversation, ids[0], "assistant", "hello", "half")
+    assert texts(store, conversation) == ["hi"]
 
 
 def test_edit_makes_a_sibling_at_every_level(store: ConversationStore) -> None:

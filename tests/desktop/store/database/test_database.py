@@ -15,6 +15,7 @@ from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database import database as database_module
 from desktop.store.database.database import Database, StoreError, data_folder
 from desktop.store.database.errors import Damaged
+from desktop.store.database.integrity_marker import known_intact, note_intact
 from desktop.store.database.migrations import MIGRATIONS, conversations_and_messages
 from desktop.store.database.open import open_conversations
 from desktop.store.search.indexing import index_step
@@ -133,6 +134,16 @@ def test_a_large_file_is_copied_before_a_migration_too(tmp_path: Path, monkeypat
     copy = open_conversations(tmp_path / "a.before-add_a_colour.sqlite3")
     assert len(ConversationStore(copy).list()) == 3
     copy.close()
+
+
+def test_an_empty_log_beside_a_file_is_no_part_of_it(tmp_path: Path) -> None:
+    path, log = tmp_path / "a.sqlite3", tmp_path / "a.sqlite3-wal"
+    fill(path, 3)
+    log.touch()
+    note_intact(path)
+    assert known_intact(path)
+    log.write_bytes(b"part")
+    assert not known_intact(path)
 
 
 def test_a_failing_migration_leaves_the_file_as_it_was(tmp_path: Path) -> None:
