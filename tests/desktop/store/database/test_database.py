@@ -75,8 +75,8 @@ def schema(path: Path) -> list[str]:
         return [
             " ".join(sql.split()) + ";"
             for (sql,) in connection.execute(
-                "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'message\\_words\\__%' "
-                "ESCAPE '\\' OR type = 'trigger' ORDER BY type, name"
+                "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND "
+                "(type <> 'table' OR name NOT GLOB 'message_words_*') ORDER BY type, name"
             )
         ]
     finally:
