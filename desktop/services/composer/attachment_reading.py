@@ -4,12 +4,14 @@ end of the program.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
 
+from desktop.services.composer.folder_files import MOST_FILES, files_of
 from desktop.services.composer.pictures import ReadPicture, encoded, is_picture, picture_bytes
 from desktop.store.attachments.files import Unreadable, read_attachment
 from desktop.store.attachments.message_format import Attachment
@@ -26,11 +28,14 @@ _LOOK_S = 0.05
 
 def read_files(paths: Sequence[Path], stop: threading.Event) -> Generator[Read | str | None, None, None]:
     """What is in each file, or a sentence why it cannot be attached; None while one is being read, so that
-    other jobs of the thread have their turn.
+    other jobs of the thread have their turn. Of a folder, its files are read.
     """
-    for path in paths:
+    for path in _files(paths):
         if stop.is_set():
             return
+        if isinstance(path, str):
+            yield path
+            continue
         until = time.monotonic() + LONGEST_S
         reading = _begun(path, stop)
         while not wait([reading], _LOOK_S).done:
@@ -48,6 +53,27 @@ def read_files(paths: Sequence[Path], stop: threading.Event) -> Generator[Read |
                 "“{path}” was not read: its disk or server does not answer. Copy it to another place, then "
                 "attach the copy.",
                 path=one_line(path.name),
+            )
+
+
+def _files(paths: Sequence[Path]) -> Generator[Path | str, None, None]:
+    """The files, and those in the folders; a sentence where a folder cannot be read, or not all of it is."""
+    for path in paths:
+        if not os.path.isdir(path):
+            yield path
+            continue
+        folder = one_line(path.name)
+        try:
+            files = files_of(path)
+        except OSError as error:
+            yield _("“{path}” cannot be read: {strerror}.", path=folder, strerror=error.strerror or error)
+            continue
+        yield from files[:MOST_FILES]
+        if len(files) > MOST_FILES:
+            yield _(
+                "“{folder}” has more than {most} files. Only the first {most} were attached.",
+                folder=folder,
+                most=MOST_FILES,
             )
 
 

@@ -11,6 +11,7 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QWidget
 
 from desktop.services.composer.attachments import AttachmentService, Held
+from desktop.services.composer.folder_files import holds_files
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.pictures import not_sent
 from desktop.store.attachments.files import MOST_BYTES, too_large
@@ -100,11 +101,11 @@ class AttachmentController(QObject):
         return True
 
     def accepts(self, path: Path) -> bool:
-        """Whether a file can be attached now: a notebook is sent as it is, without files."""
-        return os.path.isfile(path) and not self._session.notebook
+        """Whether a file, or all of a folder, can be attached now: a notebook is sent as it is, without."""
+        return (os.path.isfile(path) or holds_files(path)) and not self._session.notebook
 
     def take(self, paths: Sequence[Path]) -> None:
-        """Attach files."""
+        """Attach files, and those in folders."""
         self._service.read(paths, self._session.conversation)
         self._chat.composer.setFocus()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtWidgets import QLabel, QWidget
 
+from desktop.services.composer.folder_files import MODEL_KINDS, holds_files
 from desktop.views.widgets.motion import Fade
 
 __all__ = ["DropOverlay", "dropped_paths", "is_model", "model_path"]
@@ -20,8 +21,10 @@ def dropped_paths(data: QMimeData) -> list[Path]:
 
 
 def is_model(path: Path) -> bool:
-    """Whether this is a model to open: a .gguf or .safetensors file, or a folder."""
-    return path.suffix.lower() in (".gguf", ".safetensors") or os.path.isdir(path)
+    """Whether this is a model to open: a .gguf or .safetensors file, or a folder without other files only."""
+    if os.path.isdir(path):
+        return not holds_files(path)
+    return path.suffix.lower() in MODEL_KINDS
 
 
 def model_path(path: Path) -> Path:

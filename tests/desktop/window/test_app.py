@@ -409,6 +409,26 @@ def test_a_model_dropped_onto_the_window_is_opened(make_hand, tmp_path) -> None:
     hand.wait_for("idle")
 
 
+def test_a_dropped_folder_of_documents_is_attached(hand) -> None:
+    folder = hand.folder / "minutes"
+    folder.mkdir()
+    for name in ("may.txt", "june.txt"):
+        (folder / name).write_text(f"What was said in {name}.")
+    loaded = list(hand.echo.opened)
+    assert hand.window.files.hint([folder]) == "Drop the files here to attach them to your message"
+    assert drop(hand.window, folder)
+    files = hand.desktop.services.composer.attachments
+    hand.qtbot.waitUntil(lambda: len(files.held(hand.session.conversation)) == 2)
+    assert banner(hand) == ""
+    hand.say("Compare them.")
+    hand.qtbot.waitUntil(lambda: len(hand.echo.chat.requests) == 1)  # the message is counted before
+    sent = hand.echo.chat.requests[0].messages[-1].content
+    assert "What was said in june.txt." in sent
+    assert "What was said in may.txt." in sent
+    hand.qtbot.waitUntil(lambda: hand.session.state == "idle" and not hand.session.replying_in)
+    assert hand.echo.opened == loaded
+
+
 def test_a_folder_with_one_gguf_file_means_that_file(make_hand, tmp_path) -> None:
     hand = make_hand()
     (tmp_path / "folder").mkdir()
