@@ -16,14 +16,14 @@ STEP_MESSAGES = 300
 """Messages deleted in one transaction: about 10 ms."""
 
 
-def empty_trash(database: Database, older_than_s: float = 0.0, now: float | None = None) -> Iterator[int]:
+def empty_trash(database: Database, older_than_s: float = 0.0) -> Iterator[int]:
     """Permanently delete what has been in the trash for `older_than_s` seconds; yields the count after each
     step.
 
     Stopped between two steps, it leaves the rest in the trash; the next call finishes a deletion that had
     begun.
     """
-    limit = (time.time() if now is None else now) - older_than_s
+    limit = time.time() - older_than_s
     rows = database.execute(
         "SELECT id FROM conversations WHERE deleted = 1 AND coalesce(deleted_at, updated_at) <= ? OR "
         "deleted = 2 ORDER BY id",

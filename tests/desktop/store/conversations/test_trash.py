@@ -63,7 +63,7 @@ def test_an_interrupted_deletion_is_completed_next_time(store: ConversationStore
     assert store.list(deleted=True) == ()
     with pytest.raises(StoreError, match="deleted permanently"):
         store.restore(talk)
-    list(empty_trash(database, 30 * DAY_S))
+    assert list(empty_trash(database, 30 * DAY_S)) == [0, 0, 1]  # a stop between two steps may come soon
     assert (count(database, "messages"), count(database, "conversations")) == (0, 0)
 
 
