@@ -8,7 +8,7 @@ write stays text.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from datetime import date
 from functools import cached_property
@@ -35,6 +35,8 @@ from engine.text.template.turns import (
     Turn,
     as_turn,
     attempts,
+    carry_system,
+    fold_system,
     in_parts,
     open_end,
     plain_schemas,
@@ -207,8 +209,9 @@ class ChatTemplate:
     def _over(self, source: str) -> ChatTemplate:
         """This template with another source, for another thread."""
         other = copy(self)
-        for kept in ("twin", "for_tools", "shown", "repeats_thoughts", "_takes_parts", "_takes_thoughts"):
-            other.__dict__.pop(kept, None)
+        for name, value in vars(ChatTemplate).items():
+            if isinstance(value, cached_property):  # what was found out about this source
+                other.__dict__.pop(name, None)
         other.source, other._tool_source, other._switch = source, "", None
         other._environment = BoundedEnvironment()
         other._template = other._environment.compile_bounded(source)
@@ -226,11 +229,11 @@ class ChatTemplate:
         """The prompt's text. `continue_last` leaves the last message open and adds no generation prompt.
 
         `tools` are functions as JSON schemas, `variables` further names for the template (such as
-        {"enable_thinking": False}). If the template refuses a system message, its text is put before the
-        first user message; if it refuses consecutive messages of one role, they are joined; if it
-        requires tools, it gets an empty list; if it refuses the schemas of some, it gets `plain_schemas`; if
-        it cannot do without tools as a text, it gets that, and the date. Raises `BadTemplate` with the
-        template's own message or the line that failed.
+        {"enable_thinking": False}). If the template refuses a system message or leaves it out, its text is
+        put before the first user message; later ones become part of the user's message there. If it refuses
+        consecutive messages of one role, they are joined; if it requires tools, it gets an empty list; if it
+        refuses the schemas of some, it gets `plain_schemas`; if it cannot do without tools as a text, it gets
+        that, and the date. Raises `BadTemplate` with the template's own message or the line that failed.
         """
         if not messages:
             raise BadTemplate(_("There is no message to render; write one first."))
@@ -243,6 +246,8 @@ class ChatTemplate:
         if "functions" in self.source:
             ways.append({**_further(tools or ()), **given})
         turns = [as_turn(message) for message in messages]
+        if any(turn.get("role") == "system" for turn in turns) and self._saves_system is not None:
+            turns = self._saves_system(turns) or turns
         if self._takes_parts:
             turns = [in_parts(turn) for turn in turns]
         elif any("reasoning_content" in turn for turn in turns) and self._takes_thoughts:
@@ -294,6 +299,27 @@ class ChatTemplate:
                 return False
 
         return "text" in self.source and not shows(_PROBE) and shows([{"type": "text", "text": _PROBE}])
+
+    @cached_property
+    def _saves_system(self) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]] | None] | None:
+        """What makes of a chat one whose system messages the template does not leave out, where it does."""
+        first, later = {"role": "system", "content": "qfirst"}, {"role": "system", "content": _PROBE}
+        asked, reply = {"role": "user", "content": "qasked"}, {"role": "assistant", "content": "Hello"}
+        given = {"tools": None, "documents": None}
+        alone, between = [first, asked], [first, asked, reply, later, asked]
+        for turns in (alone, between, [first, later, asked], [first, asked, later]):
+            try:
+                text = self._render([{**turn} for turn in turns], True, False, given)
+            except TemplateOverLimit:  # the others would cost as much again
+                return None
+            except BadTemplate:  # a refusal is no loss
+                continue
+            lost = {turn["role"] for turn in turns if turn["content"] not in text}
+            if "user" in lost:  # it shows no chats
+                return None
+            if "system" in lost:
+                return fold_system if turns is alone else carry_system
+        return None
 
     @cached_property
     def _takes_thoughts(self) -> bool:

@@ -10,8 +10,8 @@ from engine.errors import BadTemplate
 from engine.words import _
 
 __all__ = [
-    "REASONING", "Turn", "as_turn", "attempts", "fold_system", "in_parts", "open_end", "plain_schemas",
-    "tagged", "thought_in_parts",
+    "REASONING", "Turn", "as_turn", "attempts", "carry_system", "fold_system", "in_parts", "open_end",
+    "plain_schemas", "tagged", "thought_in_parts",
 ]  # fmt: skip
 
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -78,6 +78,10 @@ def attempts(turns: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
     if any(None in turn.values() for turn in turns):
         turns = [{name: value for name, value in turn.items() if value is not None} for turn in turns]
         yield turns
+    carried = carry_system(turns)
+    if carried is not None:
+        yield carried
+        turns = carried
     folded = fold_system(turns)
     if folded is not None:
         yield folded
@@ -154,6 +158,63 @@ def fold_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | No
         return None
     first["content"] = "\n\n".join([*system, first["content"]])
     return rest
+
+
+def carry_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """The turns with one system message at most, at the beginning: those after it are joined to it, and the
+    text of later ones to the message of the user that follows, or comes before, or is a message of the user.
+    None if there is nothing to move.
+    """
+    found: list[dict[str, Any]] = []
+    held: list[str] = []  # texts of later system messages
+    for turn in turns:
+        text, last = _system_text(turn), found[-1] if found else {}
+        if text is None or not found:
+            if held and turn.get("role") != "tool":  # which belongs to the call before it
+                turn = _place(held, found, turn)
+            found.append(dict(turn))
+        elif last.get("role") == "system":
+            found[-1] = _joined(last, [], [text])
+        else:
+            held.append(text)
+    if held:
+        _place(held, found, {})
+    return found if found != [*turns] else None
+
+
+def _system_text(turn: Mapping[str, Any]) -> str | None:
+    """The text of a system message with nothing else in it, else None."""
+    content = turn.get("content")
+    if turn.get("role") != "system" or set(turn) != {"role", "content"}:
+        return None
+    if isinstance(content, (list, tuple)) and all(isinstance(part, Mapping) for part in content):
+        texts = [part.get("text") for part in content]
+        return "\n".join(map(str, texts)) if None not in texts else None
+    return content if isinstance(content, str) else None
+
+
+def _place(held: list[str], found: list[dict[str, Any]], turn: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Put the `held` texts into the message of the user that follows, which is returned, or add them to those
+    `found` before.
+    """
+    texts = [*held]
+    held.clear()
+    if turn.get("role") == "user":
+        return _joined(turn, texts, [])
+    if found and found[-1].get("role") == "user":
+        found[-1] = _joined(found[-1], [], texts)
+    else:
+        found.append({"role": "user", "content": "\n\n".join(texts)})
+    return turn
+
+
+def _joined(turn: Mapping[str, Any], before: Sequence[str], after: Sequence[str]) -> dict[str, Any]:
+    """A message with texts before and after its own."""
+    content = turn.get("content") or ""
+    if isinstance(content, str):
+        return {**turn, "content": "\n\n".join(text for text in (*before, content, *after) if text)}
+    first, last = ([{"type": "text", "text": text} for text in texts] for texts in (before, after))
+    return {**turn, "content": [*first, *content, *last]}
 
 
 def plain_schemas(value: Any) -> Any:
