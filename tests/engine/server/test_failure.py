@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from engine.errors import (
@@ -13,7 +15,11 @@ from engine.errors import (
     NotEnoughMemory,
     NothingAllowed,
 )
-from engine.server.failure import ENDED, ApiError, Failure, busy, failure_of
+from engine.server.failure import ENDED, ApiError, Failure, bad_request, busy, failure_of
+
+
+GOOGLES = {"error": {"code": 400, "message": "No.", "status": "INVALID_ARGUMENT"}}
+OURS = {"error": {"message": "No.", "type": "own", "param": "n", "code": "c"}}
 
 
 @pytest.mark.parametrize(
@@ -50,5 +56,22 @@ def test_each_endpoint_answers_in_its_own_form(status: int, kind: str) -> None:
     failure = Failure(status, "No.", "own", "n", "c")
     theirs = {"type": "error", "error": {"type": kind, "message": "No."}, "request_id": None}
     assert failure.body_for("/v1/messages") == failure.body_for("/v1/messages/count_tokens") == theirs
-    ours = {"error": {"message": "No.", "type": "own", "param": "n", "code": "c"}}
-    assert failure.body_for("/v1/messages2") == failure.body_for("/v1/chat/completions") == ours
+    assert failure.body_for("/v1/messages2") == failure.body_for("/v1/chat/completions") == OURS
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1beta/models", GOOGLES),
+        ("/v1/models/m:generateContent", GOOGLES),
+        ("/api/chat", {"error": "No."}),
+        ("/api/v1/chat", OURS),
+        ("/api/v0/models", OURS),
+    ],
+)
+def test_other_makers_endpoints_answer_in_their_forms(path: str, body: dict[str, Any]) -> None:
+    assert Failure(400, "No.", "own", "n", "c").body_for(path) == body
+
+
+def test_a_bad_request_names_its_field() -> None:
+    assert bad_request("No.", "stop").failure == Failure(400, "No.", param="stop")

@@ -22,6 +22,14 @@ def split(pieces: list[str], opened: str = "") -> tuple[str, str]:
     return thoughts, "".join(text for inside, text in found if not inside)
 
 
+@pytest.mark.parametrize("tag", [("<a>", ""), ("", "</a>"), ("", "")])
+def test_a_tag_without_its_other_half_divides_nothing(tag: tuple[str, str]) -> None:
+    splitter = ThoughtSplitter((tag,))
+    found = [part for piece in ("<a>", "b", "</a>c") for part in splitter.feed(piece)] + splitter.finish()
+    assert "".join(text for inside, text in found if not inside) == "<a>b</a>c"
+    assert not any(inside for inside, _ in found)
+
+
 @pytest.mark.parametrize(
     ("text", "opened", "thought", "answer"),
     [
@@ -34,6 +42,7 @@ def split(pieces: list[str], opened: str = "") -> tuple[str, str]:
         ("<think>a</think>b", "</think>", "a", "b"),
         ("\n<think>\na <think></think>b", "</think>", "a <think>", "b"),
         ("<thin", "</think>", "<thin", ""),
+        ("<think>", "</think>", "", ""),
         ("<b>a</think>b", "</think>", "<b>a", "b"),
         ("  Hello ", "", "", "  Hello "),
         ("", "", "", ""),

@@ -43,3 +43,15 @@ def test_without_a_bos() -> None:
     assert cut_ids(tokenizer, Cut("", "abcdef"), 8, 4) == [ord(letter) for letter in "cdef"]
     with pytest.raises(BadSetting, match="The prompt is empty"):
         cut_ids(tokenizer, Cut("", ""), 8, 4)
+
+
+def test_a_prompt_that_fits_is_read_as_one_text() -> None:
+    """Tokens may reach from the memory into the text; a prompt that is cut has none of them."""
+
+    class Pairs(Letters):
+        def encode(self, text: str, *, special: bool = False, add_bos: bool = False) -> list[int]:
+            return super().encode(text.replace("ya", "Y"), special=special, add_bos=add_bos)
+
+    tokenizer: Any = Pairs()
+    texts = ["".join(map(chr, cut_ids(tokenizer, Cut("xy", "abc"), size, 4))) for size in (9, 8)]
+    assert texts == ["\0xYbc", "\0xyc"]
