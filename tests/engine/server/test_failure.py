@@ -17,7 +17,6 @@ from engine.errors import (
 )
 from engine.server.failure import ENDED, ApiError, Failure, bad_request, busy, failure_of
 
-
 GOOGLES = {"error": {"code": 400, "message": "No.", "status": "INVALID_ARGUMENT"}}
 OURS = {"error": {"message": "No.", "type": "own", "param": "n", "code": "c"}}
 
