@@ -103,7 +103,11 @@ def test_the_forms_of_other_programs(text: str) -> None:
 def test_bare_servers_get_names() -> None:
     assert parse_servers('{"command": "C:\\\\bin\\\\thing.exe"}')[0].name == "thing"
     assert parse_servers('{"url": "https://mcp.example.org/mcp"}')[0].name == "mcp.example.org"
+    assert parse_servers('{"url": "https://[mcp/"}')[0].name == "server"
+    assert parse_servers('{"url": "https://"}')[0].name == "server"
     assert parse_servers('{"a": {"serverUrl": "http://x", "type": "SSE"}}')[0].transport == "sse"
+    assert parse_servers('{"a": {"serverUrl": "http://x", "type": "http"}}')[0].transport == ""
+    assert parse_servers('{"a": {"command": "x", "type": "sse"}}')[0].transport == ""
     assert parse_servers('{"a": {"command": "x", "env": {"N": 5}}}')[0].environment == (("N", "5"),)
 
 
