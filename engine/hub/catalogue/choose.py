@@ -38,10 +38,6 @@ _NOT_A_MODEL = re.compile(
 """Files that are not the model: vision encoders, importance matrices, adapters, vocabularies, multi-token
 prediction layers.
 """
-_UNSUPPORTED = (
-    "eetq", "higgs", "quip", "spqr", "vptq",
-)  # fmt: skip
-"""Values of `quant_method` whose safetensors this program cannot read."""
 _SMALL = (".json", ".jinja", ".model", ".tiktoken")
 _SMALL_NAMES = (
     "merges.txt", "vocab.txt", "readme.md", "license", "license.txt", "license.md", "notice", "notice.txt",
@@ -306,7 +302,10 @@ def _bits(choice: HubChoice, parameters: int) -> float:
 
 def _unsupported(listing: HubFiles) -> str:
     """The kind of quantised safetensors that this program cannot read, or ""."""
-    return listing.model.quantisation if listing.model.quantisation in _UNSUPPORTED else ""
+    from engine.weights.packed.table import is_readable  # a seventh of a second, for those who ask
+
+    method = listing.model.quantisation
+    return "" if not method or is_readable(method) else method
 
 
 def _nothing(listing: HubFiles) -> str:

@@ -93,6 +93,16 @@ def quantisation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, 
     return None
 
 
+def is_readable(method: str) -> bool:
+    """Whether weights that are quantised by this `quant_method` can be read."""
+    return _short(method) in METHODS
+
+
+def _short(method: str) -> str:
+    """AutoRound's name without its maker's."""
+    return method.removeprefix("intel/")
+
+
 def wrap_quantised(tensors: dict[str, FileTensor], config: Mapping[str, Any]) -> dict[str, RawTensor]:
     """The tensors by the names of the plain model; plain weights are unchanged.
 
@@ -106,7 +116,7 @@ def wrap_quantised(tensors: dict[str, FileTensor], config: Mapping[str, Any]) ->
             else dict(tensors)
         )
     method = settings.get("quant_method")
-    wrap = METHODS.get(method.removeprefix("intel/")) if isinstance(method, str) else None
+    wrap = METHODS.get(_short(method)) if isinstance(method, str) else None
     if wrap is None:
         raise UnsupportedModel(
             _(

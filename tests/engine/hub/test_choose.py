@@ -17,6 +17,7 @@ from engine.hub.catalogue.models import HubChoice, HubFile, HubFiles, HubModel
 from engine.hub.download.disk import free_disk
 from engine.hub.download.partial_dir import check_names, folder_name, local_name
 from engine.settings import LoadSettings
+from engine.weights.packed.table import METHODS
 
 GIB = 1 << 30
 
@@ -205,6 +206,21 @@ def test_weights_with_names_of_quantisers(names: list[str]) -> None:
 @pytest.mark.parametrize("facts", [{"quantisation": "bitsandbytes"}, {"tags": ("mlx", "4-bit")}])
 def test_quantised_weights_of_other_programs(facts: dict[str, object]) -> None:
     assert titles(choices(["config.json", "model.safetensors"], **facts)) == {"Safetensors"}
+
+
+@pytest.mark.parametrize(
+    "method", ["higgs", "spqr", "vptq", "fp_quant", "sinq", "fouroversix", "eetq", "metal"]
+)
+def test_weights_that_no_reader_knows_are_not_offered(method: str) -> None:
+    with pytest.raises(DownloadError, match=f"quantised for {method}, which are not supported"):
+        choices(["config.json", "model.safetensors"], quantisation=method)
+    offered = choices(["config.json", "model.safetensors", "m-Q4_0.gguf"], quantisation=method)
+    assert titles(offered) == {"Q4_0"}
+
+
+@pytest.mark.parametrize("method", ["", "intel/auto-round", *METHODS])
+def test_weights_that_a_reader_knows_are_offered(method: str) -> None:
+    assert titles(choices(["config.json", "model.safetensors"], quantisation=method)) == {"Safetensors"}
 
 
 def test_both_formats_in_one_repository() -> None:
