@@ -17,12 +17,14 @@ from mcp.client.session import ClientSession, IncomingMessage
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
-from desktop.services.tools.events import CallEnded, Event, Fetched, Part, ServerChanged
+from desktop.services.tools.events import CallEnded, Event, Fetched, PageOffered, Part, ServerChanged
 from desktop.services.tools.fetching import fetch_prompt, fetch_resource
+from desktop.services.tools.launching import filled
 from desktop.services.tools.offers import list_prompts, list_resources, list_tools
 from desktop.services.tools.results import result_text
 from desktop.services.tools.server_log import ServerLog
 from desktop.services.tools.servers import OfferedPrompt, OfferedResource, OfferedTool, ServerConfig
+from desktop.services.tools.sign_in import SIGN_IN_S, sign_in_for
 from desktop.services.tools.transports import Opened, open_transport
 from desktop.services.tools.trouble import sentence_for
 from desktop.services.tools.unusable import UnusableConfig
@@ -62,8 +64,16 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
 class Connection:
     """A server that runs or starts; all methods are called in the asyncio loop."""
 
-    def __init__(self, config: ServerConfig, generation: int, report: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        generation: int,
+        report: Callable[[Event], None],
+        asks_sign_in: bool = False,
+    ) -> None:
         self.config = config
+        self._asks_sign_in = asks_sign_in
+        self._gave_up: Exception | None = None
         self._generation = generation
         self._report = report
         self._status = "starting"
@@ -97,7 +107,7 @@ class Connection:
 
     async def run(self) -> None:
         """Connect, list the tools, and follow the server until it ends or `stop` is called."""
-        self._scope.deadline = anyio.current_time() + START_S
+        self._scope.deadline = anyio.current_time() + START_S + (SIGN_IN_S if self._asks_sign_in else 0)
         try:
             with self._scope:
                 async with AsyncExitStack() as stack:
@@ -105,7 +115,9 @@ class Connection:
                     self._scope.deadline = math.inf
                     self._become("ready")
                     await self._follow()
-            if self._scope.cancelled_caught:
+            if self._scope.cancelled_caught and self._gave_up is not None:
+                self._fail(sentence_for(self._gave_up, self.config, self._opened, ""))
+            elif self._scope.cancelled_caught:
                 self._fail(
                     _(
                         "The tool server did not answer within {seconds} seconds. Look at its log, and "
@@ -114,13 +126,16 @@ class Connection:
                     )
                 )
         except Exception as error:  # noqa: BLE001 - libraries raise what they like, often in groups
+            error = self._gave_up or error
             self._fail(sentence_for(error, self.config, self._opened, self._log.last_line))
         finally:
             self._session = None
             self._log.close()
 
     async def _connect(self, stack: AsyncExitStack) -> None:
-        read, write = await open_transport(stack, self.config, self._log, self._opened)
+        config = filled(self.config)
+        sign_in = await sign_in_for(stack, config, self._asks_sign_in, self._offer_page, self._give_up)
+        read, write = await open_transport(stack, config, self._log, self._opened, sign_in)
         if self._stopped:
             self._scope.cancel()
         dispatcher = _Dispatcher(read, write)
@@ -142,6 +157,15 @@ class Connection:
         self._look_at("prompts", "resources")  # later: the tools do not wait for them
         self._session = session
 
+    def _offer_page(self, page: str) -> None:
+        self._become("starting", _("Sign in on the page in your browser, then come back."))
+        self._report(PageOffered(self.config.name, self._generation, page))
+
+    def _give_up(self, error: Exception) -> None:
+        """Signing in has failed. The library may wait for ever for a request that it could not send."""
+        self._gave_up = error
+        self._scope.cancel()
+
     def _look_at(self, *changed: str) -> None:
         self._changed.update(changed)
         self._wake.set()
@@ -152,6 +176,7 @@ class Connection:
             await self._wake.wait()
             self._wake.clear()
             if self._closed:
+                self._opened.refused = 0  # several requests may have found a session forgotten
                 raise ConnectionError
             changed, self._changed = self._changed, set()
             for what in sorted(changed, reverse=True):  # the tools first
@@ -171,7 +196,8 @@ class Connection:
             else:
                 self._resources = await list_resources(session, name)
         except Exception as error:  # noqa: BLE001 - a list that cannot be read is no reason to end
-            self._log.add(f"{what}/list: {error}")
+            if not (isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED):
+                self._log.add(f"{what}/list: {error}")  # else what the server wrote last says why it ended
 
     async def fetch(self, number: int, what: str, name: str, arguments: Mapping[str, str]) -> None:
         """Fetch the "prompt" called `name`, or the "resource" at that address; nothing once cancelled."""
@@ -260,6 +286,10 @@ class Connection:
         self._closed = True
         self._wake.set()
 
+    def _wants_sign_in(self) -> bool:
+        unsigned = self._opened.refused == HTTPStatus.UNAUTHORIZED
+        return bool(self.config.url) and (unsigned or self._gave_up is not None)
+
     def _become(self, status: str, sentence: str = "") -> None:
         self._status, self._sentence = status, sentence
         self._tell()
@@ -280,5 +310,6 @@ class Connection:
                     self._log.text,
                     self._prompts,
                     self._resources,
+                    self._status == "failed" and self._wants_sign_in(),
                 )
             )

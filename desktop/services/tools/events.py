@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from desktop.services.tools.servers import OfferedPrompt, OfferedResource, OfferedTool
 
-__all__ = ["CallEnded", "Event", "Fetched", "Part", "ServerChanged"]
+__all__ = ["CallEnded", "Event", "Fetched", "PageOffered", "Part", "ServerChanged"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class ServerChanged:
     log: str = ""
     prompts: tuple[OfferedPrompt, ...] = ()
     resources: tuple[OfferedResource, ...] = ()
+    wants_sign_in: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,4 +55,13 @@ class Fetched:
     trouble: str = ""
 
 
-Event = ServerChanged | CallEnded | Fetched
+@dataclass(frozen=True)
+class PageOffered:
+    """The address of a page where the user signs in to a server; `generation` as in `ServerChanged`."""
+
+    name: str
+    generation: int
+    page: str
+
+
+Event = ServerChanged | CallEnded | Fetched | PageOffered

@@ -18,7 +18,7 @@ from engine.words import _
 
 __all__ = ["KEYS", "parse_server", "parse_servers", "server_values"]
 
-KEYS = ("command", "args", "env", "cwd", "url", "headers", "type", "disabled", "permissions")
+KEYS = ("command", "args", "env", "cwd", "url", "headers", "type", "disabled", "permissions", "signIn")
 """What this program writes; other keys of a server are kept as they are."""
 _ADDRESSES = ("url", "serverUrl", "httpUrl")
 """The names that programs give to the address; only the first is written."""
@@ -102,6 +102,7 @@ def parse_server(name: str, values: object, trusted: bool = True) -> ServerConfi
         tuple(pair for pair in _pairs(name, values, "permissions") if pair[1] in PERMISSIONS)
         if trusted
         else (),
+        bool(url) and values.get("signIn") is True,
     )
 
 
@@ -151,5 +152,6 @@ def server_values(config: ServerConfig, before: Mapping[str, Any] = {}) -> dict[
         "headers": dict(config.headers),
         "disabled": not config.enabled,
         "permissions": dict(config.permissions),
+        "signIn": config.signs_in,
     }
     return {**{key: its for key, its in own.items() if its}, **kept}

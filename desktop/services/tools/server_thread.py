@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
+from desktop.services.tools import tokens
 from desktop.services.tools.events import CallEnded, Event, Fetched
 from desktop.services.tools.servers import ServerConfig
 from engine.words import _
@@ -44,11 +45,17 @@ class ServerThread:
         self._owners: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, config: ServerConfig) -> int:
-        """Start a server that does not run; returns the number of this start."""
+    def start(self, config: ServerConfig, asks_sign_in: bool = False) -> int:
+        """Start a server that does not run; returns the number of this start. With `asks_sign_in`, the user
+        signs in to it anew: `PageOffered` is reported.
+        """
         self._generation += 1
-        self._soon(self._start, config, self._generation)
+        self._soon(self._start, config, self._generation, asks_sign_in)
         return self._generation
+
+    def forget(self, name: str) -> None:
+        """Delete the tokens of a server."""
+        self._soon(self._forget, name)
 
     def stop(self, name: str) -> None:
         """End a server and its calls."""
@@ -107,10 +114,15 @@ class ServerThread:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _start(self, config: ServerConfig, generation: int) -> None:
+    def _forget(self, name: str) -> None:
+        import asyncio
+
+        self._keep(asyncio.to_thread(tokens.forget, name))
+
+    def _start(self, config: ServerConfig, generation: int, asks_sign_in: bool) -> None:
         from desktop.services.tools.connection import Connection
 
-        connection = Connection(config, generation, self._report)
+        connection = Connection(config, generation, self._report, asks_sign_in)
         self._connections[config.name] = connection
         self._keep(connection.run())
 

@@ -28,7 +28,8 @@ class ServerConfig:
 
     `environment` and `headers` are pairs that may contain secrets; `folder` is where the command runs.
     `transport` is "sse" for addresses of the form before 2025, otherwise empty. `permissions` are pairs of a
-    tool's name and one of `PERMISSIONS`; tools that are not named ask.
+    tool's name and one of `PERMISSIONS`; tools that are not named ask. `signs_in`: the user has signed in to
+    the server in the browser.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ServerConfig:
     transport: str = ""
     enabled: bool = True
     permissions: tuple[tuple[str, str], ...] = ()
+    signs_in: bool = False
 
     def __repr__(self) -> str:
         return f"ServerConfig({self.name!r})"  # Nothing that may be secret.
@@ -108,6 +110,7 @@ class ServerState:
     """A server now: `status` is "off", "starting", "ready" or "failed", `sentence` says why it failed.
 
     `log` holds the last lines that the server wrote. Prompts and resources come a little later than "ready".
+    `wants_sign_in`: it failed because the user is not signed in.
     """
 
     config: ServerConfig
@@ -117,3 +120,4 @@ class ServerState:
     log: str = ""
     prompts: tuple[OfferedPrompt, ...] = ()
     resources: tuple[OfferedResource, ...] = ()
+    wants_sign_in: bool = False

@@ -11,7 +11,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from desktop.services.tools.config_file import FILE_NAME, ConfigFile
-from desktop.services.tools.events import CallEnded, Fetched, ServerChanged
+from desktop.services.tools.events import CallEnded, Fetched, PageOffered, ServerChanged
 from desktop.services.tools.offered_names import names_for
 from desktop.services.tools.server_json import parse_servers
 from desktop.services.tools.server_thread import ServerThread
@@ -36,11 +36,14 @@ class ToolService(QObject):
             `call` has returned, and not for calls that were cancelled.
         fetched(int number, object parts, str trouble): what `fetch_prompt` or `fetch_resource` asked for, a
             tuple of `Part`, or a sentence why it cannot be had; not for what was cancelled.
+        page_offered(str name, str page): the user signs in to this server at this page, https or of this
+            computer; it is to be opened in the browser.
     """
 
     changed = Signal()
     ended = Signal(int, str, bool)
     fetched = Signal(int, object, str)
+    page_offered = Signal(str, str)
     _arrived = Signal(object)
 
     def __init__(self, folder: Path, parent: QObject | None = None) -> None:
@@ -181,20 +184,48 @@ class ToolService(QObject):
         name = config.name
         if name != before:
             self._check_free(name)
+        old = self._states[before].config
+        moved = old.signs_in and (old.name, old.url) != (name, config.url)
+        if moved:
+            config = replace(config, signs_in=False)
         state = ServerState(config)
         states = {(name if each == before else each): its for each, its in self._states.items()}
         if name != before:
             self._file.rename(before, name)
         self._write({**states, name: state})
         self._stop(before)
+        if moved:
+            self._thread.forget(before)
         self._begin(name)
         self.changed.emit()
+
+    def sign_in(self, name: str) -> None:
+        """Start a server anew, to which the user signs in; `page_offered` is emitted, and after that the
+        server runs or has failed. Raises `StoreError`.
+        """
+        state = self._states.get(name)
+        if state is not None:
+            config = replace(state.config, signs_in=True, enabled=True)
+            self._write({**self._states, name: replace(state, config=config)})
+            self._stop(name)
+            self._begin(name, anyway=True, asks_sign_in=True)
+            self.changed.emit()
+
+    def sign_out(self, name: str) -> None:
+        """Delete the tokens of a server, and start it anew without. Raises `StoreError`."""
+        state = self._states.get(name)
+        if state is not None and state.config.signs_in:
+            self.change(name, replace(state.config, signs_in=False))
+            self._thread.forget(name)
 
     def remove(self, name: str) -> None:
         """Stop a server and remove it. Raises `StoreError`."""
         if name in self._states:
+            signs_in = self._states[name].config.signs_in
             self._write({each: its for each, its in self._states.items() if each != name})
             self._stop(name)
+            if signs_in:
+                self._thread.forget(name)
             self.changed.emit()
 
     def set_enabled(self, name: str, on: bool) -> None:
@@ -225,12 +256,12 @@ class ToolService(QObject):
         self._calls.clear()
         return self._thread.close()
 
-    def _begin(self, name: str, anyway: bool = False) -> None:
+    def _begin(self, name: str, anyway: bool = False, asks_sign_in: bool = False) -> None:
         state = self._states[name]
         runs = state.config.enabled and (self._started or anyway)
         self._states[name] = ServerState(state.config, "starting" if runs else "off")
         if runs:
-            self._generations[name] = self._thread.start(state.config)
+            self._generations[name] = self._thread.start(state.config, asks_sign_in)
 
     def _stop(self, name: str) -> None:
         if self._generations.pop(name, None) is not None:
@@ -255,10 +286,12 @@ class ToolService(QObject):
         if isinstance(event, Fetched) and event.number in self._calls:
             self._calls.discard(event.number)
             self.fetched.emit(event.number, event.parts, event.trouble)
+        if isinstance(event, PageOffered) and self._generations.get(event.name) == event.generation:
+            self.page_offered.emit(event.name, event.page)
         if isinstance(event, ServerChanged) and self._generations.get(event.name) == event.generation:
             state = self._states[event.name]
             self._states[event.name] = ServerState(
                 state.config, event.status, event.sentence, event.tools, event.log,
-                event.prompts, event.resources,
+                event.prompts, event.resources, event.wants_sign_in,
             )  # fmt: skip
             self.changed.emit()

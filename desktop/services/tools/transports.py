@@ -15,7 +15,7 @@ from mcp.client import stdio
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from desktop.services.tools.launching import environment_for, filled, find_program
+from desktop.services.tools.launching import environment_for, find_program
 from desktop.services.tools.server_log import ServerLog
 from desktop.services.tools.servers import ServerConfig
 from desktop.services.tools.unusable import UnusableConfig
@@ -48,15 +48,13 @@ class Opened:
 
 
 async def open_transport(
-    stack: AsyncExitStack, config: ServerConfig, log: ServerLog, opened: Opened
+    stack: AsyncExitStack, config: ServerConfig, log: ServerLog, opened: Opened, auth: httpx2.Auth | None
 ) -> tuple[Any, Any]:
-    """Start or reach a server; returns the streams of its messages. Raises `UnusableConfig`, OSError and
-    what the libraries raise.
+    """Start or reach a server, whose configuration is `filled`; returns the streams of its messages. `auth`
+    signs in. Raises `UnusableConfig`, OSError and what the libraries raise.
     """
-    is_local = config.is_local
-    config = filled(config)
     if config.url:
-        return await _open_http(stack, config, opened, is_local)
+        return await _open_http(stack, config, opened, auth)
     program, path = await anyio.to_thread.run_sync(
         find_program, config.command, config.folder, abandon_on_cancel=True
     )
@@ -79,8 +77,10 @@ async def open_transport(
 
 
 async def _open_http(
-    stack: AsyncExitStack, config: ServerConfig, opened: Opened, is_local: bool
+    stack: AsyncExitStack, config: ServerConfig, opened: Opened, auth: httpx2.Auth | None
 ) -> tuple[Any, Any]:
+    is_local = config.is_local
+
     async def answered(response: httpx2.Response) -> None:
         opened.answered = True
         # A server need not have a stream of its own (405), and forgets sessions (404 to DELETE).
@@ -103,7 +103,7 @@ async def _open_http(
     headers = dict(config.headers)
     if config.transport == "sse":
         return await stack.enter_async_context(
-            sse_client(config.url, headers, sse_read_timeout=_IDLE_S, httpx_client_factory=client)
+            sse_client(config.url, headers, sse_read_timeout=_IDLE_S, httpx_client_factory=client, auth=auth)
         )
-    http = await stack.enter_async_context(client(headers))
+    http = await stack.enter_async_context(client(headers, auth=auth))
     return await stack.enter_async_context(streamable_http_client(config.url, http_client=http))

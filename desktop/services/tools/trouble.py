@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import httpx2
+from mcp.client.auth import OAuthFlowError
 from mcp.shared.exceptions import MCPError
 
 from desktop.services.tools.servers import ServerConfig
@@ -18,6 +19,9 @@ __all__ = ["sentence_for"]
 def sentence_for(error: BaseException, config: ServerConfig, opened: Opened, last_line: str) -> str:
     """A sentence about an exception, which may be a group; it quotes neither headers nor environment."""
     causes = tuple(_leaves(error))
+    for cause in causes:
+        if isinstance(cause, OAuthFlowError):
+            return _("Signing in to the tool server failed: {problem}", problem=str(cause)[:300])
     for cause in causes:
         if isinstance(cause, UnusableConfig):
             return str(cause)
@@ -38,8 +42,8 @@ def sentence_for(error: BaseException, config: ServerConfig, opened: Opened, las
 def _of_address(causes: tuple[BaseException, ...], opened: Opened) -> str:
     if opened.refused in (401, 403):
         return _(
-            "The tool server refused the connection ({status}). If it wants a key, add a header such as "
-            "“Authorization: Bearer …”; signing in through a browser is not supported.",
+            "The tool server refused the connection ({status}). Sign in, or if it wants a key, add a header "
+            "such as “Authorization: Bearer …”.",
             status=opened.refused,
         )
     if opened.refused:

@@ -7,8 +7,8 @@ from functools import partial
 from html import escape
 from pathlib import Path
 
-from PySide6.QtCore import QSignalBlocker, Qt
-from PySide6.QtGui import QDragEnterEvent, QDropEvent, QShowEvent, QTextCursor
+from PySide6.QtCore import QSignalBlocker, Qt, QUrl
+from PySide6.QtGui import QDesktopServices, QDragEnterEvent, QDropEvent, QShowEvent, QTextCursor
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
@@ -91,6 +91,9 @@ class ToolsWindow(QDialog):
         self.remove.setAccessibleName(_("Remove the tool server"))
         self.on = WrappingCheckBox(_("Run this server and offer its tools"))
         self.state = text_label(wraps=True, plain=True)
+        self.sign_in, self.sign_out = QPushButton(_("Sign in…")), QPushButton(_("Sign out"))
+        self.sign_in.setAccessibleName(_("Sign in to the tool server"))
+        self.sign_out.setAccessibleName(_("Sign out of the tool server"))
         self.restart = QPushButton(_("Restart"))
         self.restart.setAccessibleName(_("Restart the tool server"))
         self.tools = _table()
@@ -120,10 +123,13 @@ class ToolsWindow(QDialog):
         for button in (self.paste, self.add, self.bring):
             buttons.addWidget(button)
         fill(QVBoxLayout(left), (self.servers, 1), buttons, margins=(0, 0, 0, 0))
+        for button in (self.sign_in, self.sign_out):
+            button.setAutoDefault(False)
+        signing = fill(FlowLayout(gap=6), self.sign_in, self.sign_out)
         allowed = fill(FlowLayout(), self.permission, 1)
         fill(
-            QVBoxLayout(right), self.on, self.state, (self.tools, 3), allowed, self.show_log, (self.log, 2),
-            margins=(0, 0, 0, 0),
+            QVBoxLayout(right), self.on, self.state, signing, (self.tools, 3), allowed, self.show_log,
+            (self.log, 2), margins=(0, 0, 0, 0),
         )  # fmt: skip
         split = TurningSplitter((left, right), (36, 64), _NARROW)
         below = fill(FlowLayout(), self.change, self.restart, self.remove, 1, self.shut)
@@ -138,6 +144,9 @@ class ToolsWindow(QDialog):
         self.change.clicked.connect(self._change)
         self.remove.clicked.connect(self._remove)
         self.restart.clicked.connect(lambda: self._service.restart(self._name()))
+        self.sign_in.clicked.connect(lambda: self._try(lambda: self._service.sign_in(self._name())))
+        self.sign_out.clicked.connect(lambda: self._try(lambda: self._service.sign_out(self._name())))
+        listen(self, self._service.page_offered, self._offer_page)
         self.on.clicked.connect(lambda on: self._try(lambda: self._service.set_enabled(self._name(), on)))
         self.permission.activated.connect(self._allow)
         self.show_log.toggled.connect(self._show_server)
@@ -193,6 +202,8 @@ class ToolsWindow(QDialog):
         self.state.setText(breakable(words))
         self.state.setAccessibleName(words)
         self.state.setVisible(bool(words))
+        self.sign_in.setVisible(state is not None and state.wants_sign_in)
+        self.sign_out.setVisible(state is not None and state.config.signs_in and state.status == "ready")
         set_styled(
             self.state, "tone", "danger" if state is not None and state.status == "failed" else "muted"
         )
@@ -284,6 +295,26 @@ class ToolsWindow(QDialog):
 
     def _forget_dialog(self, _result: int) -> None:
         self.dialog = None
+
+    @flow
+    async def _offer_page(self, name: str, page: str) -> None:
+        """Open the page where the user signs in, if the user agrees."""
+        host = QUrl(page).host()
+        question = _("Open {host} in your browser to sign in to {name}?", host=host, name=one_line(name))
+        box = MessageBox(
+            QMessageBox.Icon.NoIcon, "Inglenook", question, QMessageBox.StandardButton.NoButton, self
+        )
+        box.setObjectName("signIn")
+        box.setTextFormat(Qt.TextFormat.PlainText)
+        box.setInformativeText(_("Enter your password there only if you know this site."))
+        button = box.addButton(_("Open browser"), QMessageBox.ButtonRole.AcceptRole)
+        box.setDefaultButton(button)
+        box.addButton(_("Don't sign in"), QMessageBox.ButtonRole.RejectRole)
+        if await answer(box) is not button:
+            self._service.restart(name)
+        elif not QDesktopServices.openUrl(QUrl(page)):
+            self._say(_("No browser could be opened."))
+            self._service.restart(name)
 
     @flow
     async def _remove(self) -> None:

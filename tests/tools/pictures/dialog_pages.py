@@ -185,6 +185,16 @@ def tools_failed(stage: Stage) -> QWidget:
 
 
 @page
+def tools_sign_in(stage: Stage) -> QWidget:
+    service = stage.window.services.tools
+    failed = service._states["weather"]
+    why = _("The tool server wants you to sign in.")
+    service._states["weather"] = dataclasses.replace(failed, sentence=why, wants_sign_in=True)
+    service.changed.emit()
+    return top(stage)
+
+
+@page
 def tools_menu(stage: Stage) -> QWidget | None:
     stage.shut()
     stage.load()

@@ -78,7 +78,7 @@ def test_a_session_that_the_server_has_forgotten_is_an_end(tools: Tools) -> None
     port = _free_port()
     with serving("http-no-stream", port):
         tools.service.add(ServerConfig("far", url=f"http://127.0.0.1:{port}/mcp"))
-        tools.until("far")
+        tools.wait(lambda: bool(tools.state("far").prompts))  # no request is under way any more
     with serving("http-no-stream", port):
         assert tools.state("far").status == "ready"
         assert tools.result("far", "add", '{"a": 2, "b": 3}')[1]
@@ -102,7 +102,7 @@ class _Answers(BaseHTTPRequestHandler):
 
 @pytest.mark.parametrize("transport", ["", "sse"])
 @pytest.mark.parametrize(
-    ("status", "words"), [(401, "add a header"), (403, "add a header"), (404, "status 404")]
+    ("status", "words"), [(401, "Sign in, or"), (403, "add a header"), (404, "status 404")]
 )
 def test_a_server_that_refuses(
     tools: Tools, monkeypatch: pytest.MonkeyPatch, transport: str, status: int, words: str

@@ -156,3 +156,13 @@ def test_the_file_follows_the_data_to_another_folder(qtbot: QtBot, tmp_path: Pat
     assert '"a"' not in (tmp_path / FILE_NAME).read_text("utf-8")
     assert '"a"' in (other / FILE_NAME).read_text("utf-8")
     assert service.close()
+
+
+def test_that_the_user_has_signed_in_is_kept(tmp_path: Path) -> None:
+    config = ServerConfig("far", url="https://example.org/mcp", signs_in=True)
+    ConfigFile(tmp_path / "mcp.json").write([config])
+    assert ConfigFile(tmp_path / "mcp.json").read() == (config,)
+    file = ConfigFile(tmp_path / "mcp.json")
+    file.read()
+    file.write([ServerConfig("far", url="https://example.org/mcp")])
+    assert not file.read()[0].signs_in

@@ -267,3 +267,69 @@ def test_the_file_of_another_program_is_offered_and_shown_first(
     path.unlink()
     entry.trigger()
     assert "claude_desktop_config.json cannot be read" in window.trouble.accessibleName()
+
+
+def signing(service: Tools, **change: bool) -> None:
+    """Let the weather server be in a state of signing in."""
+    state = service._states["weather"]
+    config = dataclasses.replace(state.config, signs_in=change.get("signs_in", False))
+    service._states["weather"] = dataclasses.replace(
+        state, config=config, wants_sign_in=change.get("wants_sign_in", False)
+    )
+    service.changed.emit()
+
+
+def test_signing_in_and_out_is_offered_where_it_is_possible(
+    service: Tools, window: ToolsWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[str, str]] = []
+    monkeypatch.setattr(service, "sign_in", lambda name: done.append(("in", name)))
+    monkeypatch.setattr(service, "sign_out", lambda name: done.append(("out", name)))
+    window.select("weather")
+    assert not window.sign_in.isVisible()
+    assert not window.sign_out.isVisible()
+    service.show("weather", "failed", "Refused.")
+    signing(service, wants_sign_in=True)
+    assert window.sign_in.isVisible()
+    window.sign_in.click()
+    service.show("weather", "ready")
+    signing(service, signs_in=True)
+    assert not window.sign_in.isVisible()
+    assert window.sign_out.isVisible()
+    window.sign_out.click()
+    assert done == [("in", "weather"), ("out", "weather")]
+
+
+@pytest.mark.parametrize(
+    ("button", "works"), [("Open browser", True), ("Open browser", False), ("Don't", True)]
+)
+def test_the_page_is_opened_only_if_the_user_agrees(
+    service: Tools,
+    window: ToolsWindow,
+    qtbot: QtBot,
+    monkeypatch: pytest.MonkeyPatch,
+    button: str,
+    works: bool,
+) -> None:
+    opened: list[str] = []
+
+    def open_page(url: QUrl) -> bool:
+        opened.append(url.toString())
+        return works
+
+    monkeypatch.setattr("desktop.views.tools.tools_window.QDesktopServices.openUrl", open_page)
+    service.page_offered.emit("weather", "https://login.example.org/authorize?x=1")
+    qtbot.waitUntil(lambda: window.findChild(QMessageBox, "signIn") is not None)
+    box = window.findChild(QMessageBox, "signIn")
+    assert box is not None
+    assert box.text() == "Open login.example.org in your browser to sign in to weather?"
+    assert not opened
+    next(each for each in box.buttons() if each.text().replace("&", "").startswith(button)).click()
+    if button == "Open browser":
+        qtbot.waitUntil(lambda: opened == ["https://login.example.org/authorize?x=1"])
+    else:
+        qtbot.waitUntil(lambda: service.restarted == ["weather"])
+        assert not opened
+    if not works:
+        qtbot.waitUntil(lambda: service.restarted == ["weather"])
+        assert window.trouble.accessibleName() == "No browser could be opened."
