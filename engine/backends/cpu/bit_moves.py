@@ -1,23 +1,27 @@
-"""Packing of the layouts that only move bits: most types of GGUF files, 8-bit floats and plain numbers.
+"""Packing of the layouts that only move bits: types of GGUF files, 8-bit floats and plain numbers.
 
 A layout's `pack` says in NumPy where each number goes. Where every bit of the result is one bit of the file's
 rows, as it is or inverted, or always the same, `bit_moves` finds out which by packing a few patterns. The
-kernel `repack` then does the same for vectors of 16 rows, about twenty times as fast.
+kernel `repack` then does the same for vectors of 16 rows, about twenty times as fast. Where codes are looked
+up, that is done first (`codebook_codes`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.backends.cpu.codebook_codes import LookedUp
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.codegen.simd import LANES
 from engine.backends.cpu.kernels.repack import ARGUMENTS, FIELD_BYTES, TERM_BYTES
+from engine.backends.cpu.layouts.blocks import BlockLayout
 from engine.backends.cpu.layouts.interleave import tile_places
 from engine.backends.cpu.layouts.layout import Bytes, WeightLayout
 from engine.backends.cpu.runtime.memory import aligned
@@ -44,12 +48,22 @@ class BitMoves:
     """(fields, 4) for lanes of 4, 2 and 1 bytes."""
     terms: npt.NDArray[np.int32]
     """(terms, 3), whose addresses `fields` has."""
+    columns: int
+    """Features of a stretch."""
+    before: LookedUp | None = None
+    """What is done to the file's bytes before they are read."""
+
+    def row_bytes(self, columns: int) -> int:
+        """Bytes read of a row of so many features, which `self.columns` divides."""
+        return columns // self.columns * self.read_bytes
 
     def pack(self, raw: Bytes, rows: int, out: Bytes, places: Words, panel_bytes: int) -> None:
-        """Pack `rows` (a multiple of 16) of equally many bytes, which `read_bytes` divides, into `out`.
+        """Pack `rows` (a multiple of 16) of equally many blocks as the file holds them into `out`.
 
         `places` are those of the tiles, as `tile_places` gives them for panels of `panel_bytes` bytes.
         """
+        if self.before is not None:
+            raw = self.before.looked_up(raw)
         row_bytes, scratch = raw.size // rows, aligned(64 * len(self.offsets))
         targets = np.ascontiguousarray(places + np.array([out.ctypes.data, 0, out.ctypes.data]))
         fields = [number for each in self.fields for number in (len(each), each.ctypes.data)]
@@ -64,32 +78,49 @@ class BitMoves:
         assert len(args) == ARGUMENTS
         _kernel()(args.ctypes.data, 0, 0, scratch.ctypes.data)
 
-    def packed(self, raw: Bytes, rows: int) -> Bytes:
+    def packed(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         """The same tiles one after another, in a new array."""
-        tiles, size = rows // LANES, raw.size // rows // self.read_bytes * self.out_bytes
+        tiles, size = rows // LANES, columns // self.columns * self.out_bytes
         out = np.empty(tiles * size, np.uint8)
         self.pack(raw, rows, out, tile_places(0, tiles, tiles, 1, self.out_bytes, size), self.out_bytes)
         return out
 
 
-def bit_moves(weight_layout: WeightLayout, blocks: int) -> BitMoves | None:
-    """How rows of so many blocks are packed; None if more than bits are moved."""
-    together = 1
-    while together * weight_layout.file_bytes < _STRETCH and blocks % (2 * together) == 0:
-        together *= 2
-    return _found(weight_layout, together)
+class Packer(Protocol):
+    """What packs rows, as a `WeightLayout` does."""
+
+    @property
+    def types(self) -> tuple[str, ...]: ...
+    @property
+    def unit(self) -> int: ...
+    @property
+    def file_bytes(self) -> int: ...
+    def __hash__(self) -> int: ...
+    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes: ...
 
 
 @cache
-def _found(weight_layout: WeightLayout, blocks: int) -> BitMoves | None:
+def bit_moves(weight_layout: WeightLayout, blocks: int) -> BitMoves | None:
+    """How rows of so many blocks are packed; None if more than bits are moved and codes looked up."""
+    book = weight_layout.block.codebook if isinstance(weight_layout, BlockLayout) else None
+    looked_up = LookedUp(weight_layout) if isinstance(weight_layout, BlockLayout) and book else None
+    packer: Packer = looked_up or weight_layout
+    together = 1
+    while together * packer.file_bytes < _STRETCH and blocks % (2 * together) == 0:
+        together *= 2
+    found = _found(packer, together)
+    return found and replace(found, before=looked_up)
+
+
+@cache
+def _found(packer: Packer, blocks: int) -> BitMoves | None:
     """For stretches of so many blocks."""
-    size, columns = blocks * weight_layout.file_bytes, blocks * weight_layout.unit
-    type_name = weight_layout.types[0]
+    size, columns = blocks * packer.file_bytes, blocks * packer.unit
 
     def packed(raw: Bytes) -> Bytes:
         rows = len(raw) * LANES
         with np.errstate(all="ignore"):  # patterns may be no numbers
-            return weight_layout.pack(type_name, raw.reshape(-1), rows, columns).reshape(len(raw), -1)
+            return packer.pack(packer.types[0], raw.reshape(-1), rows, columns).reshape(len(raw), -1)
 
     bits = 8 * LANES * size
     numbers = np.arange(1, bits + 1)
@@ -99,15 +130,15 @@ def _found(weight_layout: WeightLayout, blocks: int) -> BitMoves | None:
     flips, sources = made[0], np.zeros(made.shape[1], np.int64)
     for p, bit in enumerate(made[1:] ^ made[0]):
         sources |= bit.astype(np.int64) << p
-    moves = _fields(sources - 1, flips, size)
+    moves = _fields(sources - 1, flips, size, columns)
     if moves is None:
         return None
     proof = np.random.default_rng(1).integers(0, 256, (_PROOFS, LANES * size), np.uint8)
-    same = moves.packed(proof.reshape(-1), _PROOFS * LANES) == packed(proof).reshape(-1)
+    same = moves.packed(proof.reshape(-1), _PROOFS * LANES, columns) == packed(proof).reshape(-1)
     return moves if same.all() else None
 
 
-def _fields(sources: Words, flips: npt.NDArray[np.uint8], size: int) -> BitMoves | None:
+def _fields(sources: Words, flips: npt.NDArray[np.uint8], size: int, columns: int) -> BitMoves | None:
     """From the number of each bit's source, -1 for none, and whether it is inverted or set without one."""
     offsets = [*range(0, size - 3, 4), *([size - 4] if size % 4 else [])]
     fields: dict[int, list[tuple[int, int, int, int]]] = {width: [] for width in _WIDTHS}
@@ -133,7 +164,7 @@ def _fields(sources: Words, flips: npt.NDArray[np.uint8], size: int) -> BitMoves
     arrays = [np.array(fields[width], np.int64).reshape(-1, FIELD_BYTES // 8) for width in _WIDTHS]
     for each in arrays:
         each[:, 2] += table.ctypes.data
-    return BitMoves(size, end, np.array(offsets, np.int32), tuple(arrays), table)
+    return BitMoves(size, end, np.array(offsets, np.int32), tuple(arrays), table, columns)
 
 
 def _terms(sources: list[int], size: int) -> list[tuple[int, int, int]]:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.backends.gguf_blocks.codebooks import Codebook
+
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
@@ -39,7 +41,8 @@ class BlockType:
     a group, and `unit` is a power of two. Types without scales have a d and perhaps an m: value = d * code +
     m. `bits` is the width of a code, `scale_bits` that of a scale and of a min (0: the type has none). `d` is
     "fp16", "fp32", "e8m0" (2^(e - 128)) or "ue4m3" (half of an unsigned E4M3). If `signed`, scales are int8,
-    if `floats` E4M3. `mins` says whether there are mins, or an m if there are no scales.
+    if `floats` E4M3. `mins` says whether there are mins, or an m if there are no scales. `codebook` is that
+    of codes that are looked up.
     """
 
     name: str
@@ -57,6 +60,7 @@ class BlockType:
     floats: bool = False
     mins: bool = False
     unit: float = 1.0
+    codebook: Codebook | None = None
 
     def decode(self, blocks: Bytes) -> Floats:
         """(B, nbytes) to float32 (B, values), rounded in the order of the formula."""

@@ -8,13 +8,28 @@ Source of the layouts: the ggml project's `ggml-common.h` (facts only). Blocks h
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.backends.gguf_blocks.block_type import BlockType, Bytes, Parts
-from engine.backends.gguf_blocks.codebooks import Words, even_signs, grid, signs
+from engine.backends.gguf_blocks.codebooks import (
+    BitFields,
+    Codebook,
+    Words,
+    even_signs,
+    even_signs_in_fours,
+    grid,
+    signs,
+    signs_of_four,
+)
+
+Numbers = tuple[npt.NDArray[np.uint16], Bytes]
+"""d and the scales of blocks, as in `Parts`."""
 
 _IQ3_SIGN = 8
 """The bit of a code that says minus. The other bits are the index of the magnitude."""
@@ -49,105 +64,157 @@ def _digits(packed: npt.NDArray[np.uint32], bits: int, count: int, mask: int) ->
     return packed[:, :, None] >> np.arange(0, bits * count, bits, dtype=np.uint32) & np.uint32(mask)
 
 
-def _parts(
-    magnitudes: Words, sign: npt.NDArray[np.uint64], d: npt.NDArray[np.uint16], scales: npt.NDArray[Any]
-) -> Parts:
-    """Magnitudes and signs of 256 values, in words of any shape; a stored scale s means 2 s + 1."""
-    codes = magnitudes.reshape(len(d), -1).view("<u8") | sign.reshape(len(d), -1)
-    return Parts(codes.view(np.uint8), d, scales=_odd(scales))
-
-
 def _odd(scales: npt.NDArray[Any]) -> Bytes:
+    """A stored scale s means 2 s + 1."""
     return (2 * scales + 1).astype(np.uint8)
 
 
-def _iq2_xxs(blocks: Bytes) -> Parts:
-    """d f16; for each 32 values four indices u8 and a u32: four 7-bit sign patterns, then a 4-bit scale."""
-    tail = _words(blocks, 2, 66, "<u4")[:, 1::2]
-    index = np.ascontiguousarray(blocks[:, 2:66]).reshape(-1, 8, 8)[:, :, :4]
-    sign = even_signs(_IQ2_SIGN)[_digits(tail, 7, 4, 127)]
-    return _parts(grid("IQ2_XXS", _IQ2_CODES)[index], sign, _half(blocks), tail >> 28)
+def _run(groups: int, place: Callable[[int], int], bits: int) -> tuple[tuple[int, ...], int]:
+    """A run of `BitFields`, whose first bit in group g is `place(g)`."""
+    return tuple(map(place, range(groups))), bits
 
 
-def _iq2_xs(blocks: Bytes) -> Parts:
-    """d f16, 32 u16 (a 9-bit index, then a 7-bit sign pattern), 8 bytes of scale nibbles.
+# Each type: its codebook; then its d and scales, which are for 32 values, or for 16.
 
-    A scale is for 16 values.
-    """
-    words = _words(blocks, 2, 66, "<u2")
-    magnitudes, sign = grid("IQ2_XS", _IQ2_CODES)[words & 511], even_signs(_IQ2_SIGN)[words >> 9]
-    return _parts(magnitudes, sign, _half(blocks), _pairs(blocks[:, 66:74]))
-
-
-def _iq2_s(blocks: Bytes) -> Parts:
-    """d f16, 32 indices u8, 32 sign bytes, 8 bytes of pairs of upper index bits, 8 bytes of scale nibbles.
-
-    A scale is for 16 values.
-    """
-    upper = _digits(blocks[:, 66:74].astype(np.uint32), 2, 4, 3).reshape(-1, 32)
-    magnitudes, sign = grid("IQ2_S", _IQ2_CODES)[blocks[:, 2:34] | upper << 8], signs(_IQ2_SIGN)
-    return _parts(magnitudes, sign[blocks[:, 34:66]], _half(blocks), _pairs(blocks[:, 74:82]))
+_IQ2_XXS = Codebook(
+    8,
+    BitFields((_run(32, lambda g: 16 + 64 * (g // 4) + 8 * (g % 4), 8),)),
+    lambda: grid("IQ2_XXS", _IQ2_CODES),
+    BitFields((_run(32, lambda g: 48 + 64 * (g // 4) + 7 * (g % 4), 7),)),
+    lambda: even_signs(_IQ2_SIGN),
+)
+"""d f16; for each 32 values four indices u8 and a u32: four 7-bit sign patterns, then a 4-bit scale."""
 
 
-def _iq3_xxs(blocks: Bytes) -> Parts:
-    """d f16, 64 indices u8 of 4 values each, 8 u32 (four 7-bit sign patterns, then a 4-bit scale)."""
-    tail = _words(blocks, 66, 98, "<u4")
-    sign = even_signs(_IQ3_SIGN)[_digits(tail, 7, 4, 127)]
-    return _parts(grid("IQ3_XXS")[blocks[:, 2:66]], sign, _half(blocks), tail >> 28)
+def _iq2_xxs(blocks: Bytes) -> Numbers:
+    return _half(blocks), _odd(_words(blocks, 2, 66, "<u4")[:, 1::2] >> 28)
 
 
-def _iq3_s(blocks: Bytes) -> Parts:
-    """d f16, 64 indices u8, 8 bytes of ninth index bits, 32 sign bytes, 4 bytes of scale nibbles.
-
-    A scale is for 32 values.
-    """
-    ninth = _digits(blocks[:, 66:74].astype(np.uint32), 1, 8, 1).reshape(-1, 64)
-    magnitudes, sign = grid("IQ3_S")[blocks[:, 2:66] | ninth << 8], signs(_IQ3_SIGN)
-    return _parts(magnitudes, sign[blocks[:, 74:106]], _half(blocks), _pairs(blocks[:, 106:110]))
-
-
-def _shifted(index: npt.NDArray[Any], below: npt.NDArray[Any]) -> Bytes:
-    """Codes of IQ1: indices (B, 32), and, for equal parts of them, whether delta is negative (B, parts)."""
-    minus = np.repeat(below != 0, 32 // below.shape[1], axis=1)
-    plus = grid("IQ1_S", _IQ1_CODES[0])[index]
-    codes: Bytes = np.where(minus, grid("IQ1_S", _IQ1_CODES[1])[index], plus).view(np.uint8)
-    return codes
+_IQ2_XS = Codebook(
+    8,
+    BitFields((_run(32, lambda g: 16 + 16 * g, 9),)),
+    lambda: grid("IQ2_XS", _IQ2_CODES),
+    BitFields((_run(32, lambda g: 25 + 16 * g, 7),)),
+    lambda: even_signs(_IQ2_SIGN),
+)
+"""d f16, 32 u16 (a 9-bit index, then a 7-bit sign pattern), 8 bytes of scale nibbles."""
 
 
-def _iq1_s(blocks: Bytes) -> Parts:
-    """d f16, 32 indices u8, 8 u16 (four triples of upper index bits, a 3-bit scale, the sign of delta)."""
-    words = _words(blocks, 34, 50, "<u2")
-    index = blocks[:, 2:34] | _digits(words, 3, 4, 7).reshape(-1, 32) << 8
-    return Parts(_shifted(index, words & 0x8000), _half(blocks), scales=_odd(words >> 12 & 7))
+def _iq2_xs(blocks: Bytes) -> Numbers:
+    return _half(blocks), _odd(_pairs(blocks[:, 66:74]))
 
 
-def _iq1_m(blocks: Bytes) -> Parts:
-    """32 indices u8, 16 bytes of nibbles (3 upper index bits, the sign of delta), 4 u16 (four 3-bit scales,
-    then 4 of the 16 bits of d).
-    """
+_IQ2_S = Codebook(
+    8,
+    BitFields((_run(32, lambda g: 16 + 8 * g, 8), _run(32, lambda g: 8 * 66 + 2 * g, 2))),
+    lambda: grid("IQ2_S", _IQ2_CODES),
+    BitFields((_run(32, lambda g: 8 * 34 + 8 * g, 8),)),
+    lambda: signs(_IQ2_SIGN),
+)
+"""d f16, 32 indices u8, 32 sign bytes, 8 bytes of pairs of upper index bits, 8 bytes of scale nibbles."""
+
+
+def _iq2_s(blocks: Bytes) -> Numbers:
+    return _half(blocks), _odd(_pairs(blocks[:, 74:82]))
+
+
+_IQ3_XXS = Codebook(
+    4,
+    BitFields((_run(64, lambda g: 16 + 8 * g, 8),)),
+    lambda: grid("IQ3_XXS"),
+    BitFields(
+        (_run(64, lambda g: 8 * 66 + 32 * (g // 8) + 7 * (g // 2 % 4), 7),),
+        tuple(128 * (g % 2) for g in range(64)),
+    ),
+    lambda: even_signs_in_fours(_IQ3_SIGN),
+)
+"""d f16, 64 indices u8 of 4 values each, 8 u32 (four 7-bit sign patterns, then a 4-bit scale)."""
+
+
+def _iq3_xxs(blocks: Bytes) -> Numbers:
+    return _half(blocks), _odd(_words(blocks, 66, 98, "<u4") >> 28)
+
+
+_IQ3_S = Codebook(
+    4,
+    BitFields((_run(64, lambda g: 16 + 8 * g, 8), _run(64, lambda g: 8 * 66 + g, 1))),
+    lambda: grid("IQ3_S"),
+    BitFields((_run(64, lambda g: 8 * 74 + 4 * g, 4),)),
+    lambda: signs_of_four(_IQ3_SIGN),
+)
+"""d f16, 64 indices u8, 8 bytes of ninth index bits, 32 sign bytes, 4 bytes of scale nibbles."""
+
+
+def _iq3_s(blocks: Bytes) -> Numbers:
+    return _half(blocks), _odd(_pairs(blocks[:, 106:110]))
+
+
+@functools.cache
+def _shifted_rows() -> Words:
+    """The codebook of IQ1 with delta added, then with delta subtracted."""
+    return np.concatenate([grid("IQ1_S", codes) for codes in _IQ1_CODES])
+
+
+_IQ1_S = Codebook(
+    8,
+    BitFields(
+        (
+            _run(32, lambda g: 16 + 8 * g, 8),
+            _run(32, lambda g: 8 * 34 + 16 * (g // 4) + 3 * (g % 4), 3),
+            _run(32, lambda g: 8 * 34 + 16 * (g // 4) + 15, 1),
+        )
+    ),
+    _shifted_rows,
+)
+"""d f16, 32 indices u8, 8 u16 (four triples of upper index bits, a 3-bit scale, the sign of delta)."""
+
+
+def _iq1_s(blocks: Bytes) -> Numbers:
+    return _half(blocks), _odd(_words(blocks, 34, 50, "<u2") >> 12 & 7)
+
+
+_IQ1_M = Codebook(
+    8, BitFields((_run(32, lambda g: 8 * g, 8), _run(32, lambda g: 8 * 32 + 4 * g, 4))), _shifted_rows
+)
+"""32 indices u8, 16 bytes of nibbles (3 upper index bits, the sign of delta), 4 u16 (four 3-bit scales, then
+4 of the 16 bits of d).
+"""
+
+
+def _iq1_m(blocks: Bytes) -> Numbers:
     words = _words(blocks, 48, 56, "<u2")
     quarters = words >> 12 << np.array([0, 4, 8, 12], np.uint32)
     d = quarters.sum(axis=1, dtype=np.uint32).astype(np.uint16)[:, None]
-    high = _pairs(blocks[:, 32:48]).astype(np.uint32)
-    codes = _shifted(blocks[:, :32] | (high & 7) << 8, high & 8)
-    return Parts(codes, d, scales=_odd(_digits(words, 3, 4, 7).reshape(-1, 16)))
+    return d, _odd(_digits(words, 3, 4, 7).reshape(-1, 16))
+
+
+def _split(codebook: Codebook, numbers: Callable[[Bytes], Numbers], blocks: Bytes) -> Parts:
+    d, scales = numbers(blocks)
+    return Parts(codebook.codes(blocks), d, scales=scales)
 
 
 def _of(
-    name: str, number: int, nbytes: int, split: Any, levels: tuple[int, ...], groups: int, unit: float
+    name: str,
+    number: int,
+    nbytes: int,
+    codebook: Codebook,
+    numbers: Callable[[Bytes], Numbers],
+    levels: tuple[int, ...],
+    groups: int,
+    unit: float,
 ) -> BlockType:
     return BlockType(
-        name, number, 256, nbytes, 4 if len(levels) == 16 else 3, split,
-        levels=levels, groups=groups, scale_bits=8, signed=True, unit=unit,
+        name, number, 256, nbytes, 4 if len(levels) == 16 else 3, partial(_split, codebook, numbers),
+        levels=levels, groups=groups, scale_bits=8, signed=True, unit=unit, codebook=codebook,
     )  # fmt: skip
 
 
 IQUANTS = (
-    _of("IQ3_S", 21, 110, _iq3_s, _IQ3_S_LEVELS, 8, 1),
-    _of("IQ3_XXS", 18, 98, _iq3_xxs, _IQ3_XXS_LEVELS, 8, 1 / 4),
-    _of("IQ2_S", 22, 82, _iq2_s, _IQ2_LEVELS, 16, 1 / 8),
-    _of("IQ2_XS", 17, 74, _iq2_xs, _IQ2_LEVELS, 16, 1 / 8),
-    _of("IQ2_XXS", 16, 66, _iq2_xxs, _IQ2_LEVELS, 8, 1 / 8),
-    _of("IQ1_M", 29, 56, _iq1_m, _IQ1_LEVELS, 16, 1 / 8),
-    _of("IQ1_S", 19, 50, _iq1_s, _IQ1_LEVELS, 8, 1 / 8),
+    _of("IQ3_S", 21, 110, _IQ3_S, _iq3_s, _IQ3_S_LEVELS, 8, 1),
+    _of("IQ3_XXS", 18, 98, _IQ3_XXS, _iq3_xxs, _IQ3_XXS_LEVELS, 8, 1 / 4),
+    _of("IQ2_S", 22, 82, _IQ2_S, _iq2_s, _IQ2_LEVELS, 16, 1 / 8),
+    _of("IQ2_XS", 17, 74, _IQ2_XS, _iq2_xs, _IQ2_LEVELS, 16, 1 / 8),
+    _of("IQ2_XXS", 16, 66, _IQ2_XXS, _iq2_xxs, _IQ2_LEVELS, 8, 1 / 8),
+    _of("IQ1_M", 29, 56, _IQ1_M, _iq1_m, _IQ1_LEVELS, 16, 1 / 8),
+    _of("IQ1_S", 19, 50, _IQ1_S, _iq1_s, _IQ1_LEVELS, 8, 1 / 8),
 )

@@ -24,6 +24,7 @@ from engine.backends.cpu.codegen.simd import FEATURES
 from engine.backends.cpu.codegen.specialise import Jit
 from engine.backends.cpu.kernels import (
     balance,
+    look_up,
     moe,
     ngrams,
     norm,
@@ -259,6 +260,7 @@ _SIMPLE: dict[str, Any] = {
     "combine": combine.combine,
     "read_memory": read_memory.read_memory,
     "repack": repack.repack,
+    "look_up": look_up.look_up,
 }
 
 

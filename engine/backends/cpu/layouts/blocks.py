@@ -43,7 +43,7 @@ from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, Unpacke
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
-from engine.backends.gguf_blocks.block_type import BlockType
+from engine.backends.gguf_blocks.block_type import BlockType, Parts
 
 _VI8 = ir.VectorType(I8, LANES)
 
@@ -122,8 +122,11 @@ class BlockLayout:
         return self._numbers_bytes + self.groups * self._group_bytes
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+        return self.pack_parts(self.block.split(raw.reshape(-1, self.block.nbytes)), rows, columns)
+
+    def pack_parts(self, parts: Parts, rows: int, columns: int) -> Bytes:
+        """`pack` for blocks that are taken apart."""
         blocks, height = columns // self.unit, rows // LANES
-        parts = self.block.split(raw.reshape(rows * blocks, self.block.nbytes))
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
         groups = out[:, :, self._numbers_bytes :].reshape(height, blocks, self.groups, self._group_bytes)
         shape = (height, LANES, blocks, self.groups)
