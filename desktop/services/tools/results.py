@@ -21,7 +21,7 @@ def result_text(result: Any) -> tuple[str, bool]:
     """
     texts = [_block_text(block) for block in result.content]
     if result.structured_content is not None and not any(
-        isinstance(block, types.TextContent) for block in result.content
+        isinstance(block, types.TextContent) and block.text for block in result.content
     ):
         texts.append(json.dumps(result.structured_content, ensure_ascii=False))
     text = "\n\n".join(each for each in texts if each)
