@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import sys
 from pathlib import Path
@@ -10,11 +11,12 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
+from desktop.services.tools import config_file
 from desktop.services.tools.config_file import FILE_NAME, ConfigFile
 from desktop.services.tools.server_json import parse_servers
 from desktop.services.tools.servers import ServerConfig
 from desktop.services.tools.tool_service import ToolService
-from desktop.store.database.database import StoreError
+from desktop.store.database.database import StoreError, set_aside
 from engine.errors import BadSetting
 
 FULL = ServerConfig(
@@ -76,6 +78,53 @@ def test_a_file_that_cannot_be_read_is_set_aside(tmp_path: Path, text: str) -> N
     (kept,) = [each for each in tmp_path.iterdir() if each != path]
     assert kept.read_bytes() == content
     assert kept.name in file.notices[0]
+
+
+def test_a_file_that_could_not_be_set_aside_is_before_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text("{")
+    file, tries = ConfigFile(path), list[Path]()
+
+    def first_refused(path: Path) -> Path:
+        tries.append(path)
+        if len(tries) == 1:
+            raise PermissionError(13, "Permission denied")
+        return set_aside(path)
+
+    monkeypatch.setattr(config_file, "set_aside", first_refused)
+    assert file.read() == ()
+    assert "kept as mcp.json" in file.notices[0]
+    file.write([FULL])
+    file.write([FULL, REMOTE])
+    assert tries == [path] * 2
+    (kept,) = [each for each in tmp_path.iterdir() if each != path]
+    assert kept.read_text() == "{"
+    assert ConfigFile(path).read() == (FULL, REMOTE)
+
+
+def test_a_file_that_is_read_again_is_known_only_as_it_is_now(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcpServers": {"broken": {"command": 7}, "a": {"command": "x", "timeout": 5}}}')
+    file = ConfigFile(path)
+    file.read()
+    assert len(file.notices) == 1
+    path.write_text('{"mcpServers": {"b": {"command": "y"}}}')
+    assert [each.name for each in file.read()] == ["b"]
+    assert file.notices == ()
+    file.write([ServerConfig("a", "x")])
+    assert json.loads(path.read_text()) == {"mcpServers": {"a": {"command": "x"}}}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pipes among files")
+@pytest.mark.timeout(20)
+def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    os.mkfifo(path)
+    file = ConfigFile(path)
+    assert file.read() == ()
+    assert "cannot be read" in file.notices[0]
 
 
 def test_a_folder_in_its_place_is_a_sentence(tmp_path: Path) -> None:
