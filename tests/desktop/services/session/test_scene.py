@@ -111,6 +111,7 @@ def test_the_order_of_turns() -> None:
     assert next_in_order(participants, [HELLO, OTHER]) is ADA
     named = Cast(turn="named")
     assert next_participant(named, participants, [AuthoredMessage("user", "Bob?")]) is BOB
+    assert next_participant(named, participants, []) is next_in_order(participants, [])
     # not herself
     assert (
         next_participant(

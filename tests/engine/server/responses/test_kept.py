@@ -68,7 +68,8 @@ def test_twenty_items_are_a_page(served: Served) -> None:
 @pytest.mark.parametrize(
     ("query", "param"),
     [("?starting_after=2", "starting_after"), ("?stream=maybe", "stream"),
-     ("?stream=true&starting_after=x", "starting_after"), ("/input_items?order=up", "order"),
+     ("?stream=true&starting_after=x", "starting_after"),
+     ("?stream=true&starting_after=%C2%B2", "starting_after"), ("/input_items?order=up", "order"),
      ("/input_items?limit=0", "limit"), ("/input_items?after=msg_x", "after")],
 )  # fmt: skip
 def test_a_wrong_query_is_refused(served: Served, query: str, param: str) -> None:
