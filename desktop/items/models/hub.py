@@ -21,8 +21,9 @@ T = TypeVar("T")
 
 
 def model_lines(model: HubModel) -> tuple[str, str]:
-    """A model's name, and its size, downloads, licence and age."""
+    """A model's name, and what it drafts for, its size, downloads, licence and age."""
     parts = [
+        _drafter(model),
         _("{count} parameters", count=count_text(model.parameters)) if model.parameters else "",
         " + ".join(model.formats).upper(),
         _("{count} downloads", count=_short(model.downloads)),
@@ -31,6 +32,12 @@ def model_lines(model: HubModel) -> tuple[str, str]:
         _("terms to accept") if model.gated else "",
     ]
     return model.id, dotted(*parts)
+
+
+def _drafter(model: HubModel) -> str:
+    if not model.eagle3:
+        return ""
+    return _("EAGLE-3 drafter for {model}", model=model.base) if model.base else _("EAGLE-3 drafter")
 
 
 def choice_lines(choice: HubChoice) -> tuple[str, str]:

@@ -29,9 +29,13 @@ class HubModel:
     parameters: int = 0
     quantisation: str = ""
     """`quant_method` of its config, such as "gptq"."""
+    base: str = ""
+    """The model that it was made from or for, as the model card states it."""
+    eagle3: bool = False
+    """Whether it is an EAGLE-3 drafter, which drafts for its `base` and writes no text alone."""
 
     def __post_init__(self) -> None:
-        for name in ("id", "author", "updated", "licence", "architecture", "quantisation"):
+        for name in ("id", "author", "updated", "licence", "architecture", "quantisation", "base"):
             object.__setattr__(self, name, one_line(getattr(self, name)))
         object.__setattr__(self, "tags", tuple(map(one_line, self.tags)))
 

@@ -233,7 +233,17 @@ def _model(info: ModelInfo, licence: str) -> HubModel:
         architecture=str(gguf.get("architecture") or config.get("model_type") or ""),
         parameters=int(_number(gguf.get("total") or (stored.total if stored is not None else 0))),
         quantisation=str(_table(config.get("quantization_config")).get("quant_method") or "").lower(),
+        # such as "base_model:author/name" and "base_model:quantized:author/name"
+        base=next((tag.rpartition(":")[2] for tag in tags if tag.startswith("base_model:")), ""),
+        eagle3=is_eagle3([*_list(config.get("architectures")), gguf.get("architecture")]),
     )
+
+
+def is_eagle3(classes: Sequence[Any]) -> bool:
+    """Whether one of the classes of a config.json, or the architecture of a GGUF file, is an EAGLE-3 drafter.
+    What has the class of its decoder alone cannot be told from a model before its tensors are there.
+    """
+    return any(isinstance(name, str) and "eagle3" in name.lower() for name in classes)
 
 
 def _files(data: Any, about: str) -> HubFiles:
@@ -271,6 +281,10 @@ def _number(value: Any) -> float:
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
         else 0.0
     )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _table(value: Any) -> dict[str, Any]:

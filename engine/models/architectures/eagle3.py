@@ -24,10 +24,11 @@ from engine.words import _
 
 NAME = "EAGLE-3"
 """What is shown as the architecture."""
-_CLASSES = (
+CLASSES = (
     "LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "LlamaEagle3ForCausalLM", "LlamaEagle3DraftModel",
     "Eagle3Speculator", "Eagle3DraftModel",
 )  # fmt: skip
+"""Names of drafters in config.json."""
 _DECODERS: Mapping[str, tuple[str, Callable[[Keys], ModelConfig]]] = {
     "llama": ("LlamaForCausalLM", llama.from_hf), "qwen3": ("Qwen3ForCausalLM", qwen.from_hf_3),
 }  # fmt: skip
@@ -104,7 +105,7 @@ def is_eagle3(checkpoint: Checkpoint) -> bool:
     kind, classes = config.get("speculators_model_type"), config.get("architectures")
     if kind is not None:
         return bool(kind == "eagle3")
-    if isinstance(classes, list) and bool(classes) and classes[0] in _CLASSES:
+    if isinstance(classes, list) and bool(classes) and classes[0] in CLASSES:
         return True
     names = names_of(checkpoint)
     norm = names.decoder.at(0) + names.hidden_norm + ".weight"

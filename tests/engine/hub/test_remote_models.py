@@ -17,6 +17,7 @@ from engine.hub.catalogue import search
 from engine.hub.catalogue.models import HubModel
 from engine.hub.catalogue.search import model_id_of
 from engine.hub.client import api
+from engine.models.architectures.eagle3 import CLASSES as DRAFTERS
 from tests.engine.hub.hub_server import Hub, Repo, git_sha1
 
 pytestmark = pytest.mark.loopback
@@ -88,6 +89,29 @@ def test_facts(hub: Hub) -> None:
         "2026-03-04",
     )
     assert (two.architecture, two.parameters, two.quantisation, two.gated) == ("qwen3", 100, "gptq", False)
+
+
+def test_drafters_are_told_from_models(hub: Hub) -> None:
+    text = {"pipeline_tag": "text-generation"}
+    hub.repos["a/model"] = repo(
+        "safetensors", downloads=9, config={"architectures": ["LlamaForCausalLM"]}, **text
+    )
+    tags = "safetensors base_model:org/Llama-8B base_model:finetune:org/Llama-8B"
+    hub.repos["b/drafter"] = repo(tags, downloads=8, config={"architectures": [DRAFTERS[0]]}, **text)
+    hub.repos["c/gguf"] = repo(
+        "gguf base_model:quantized:org/Llama-8B", downloads=7, gguf={"architecture": "eagle3"}
+    )
+    hub.repos["d/odd"] = repo("safetensors", downloads=6, config={"architectures": "Eagle3"}, **text)
+    assert [(model.id, model.eagle3, model.base) for model in search_models("")] == [
+        ("a/model", False, ""), ("b/drafter", True, "org/Llama-8B"), ("c/gguf", True, "org/Llama-8B"),
+        ("d/odd", False, ""),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_every_class_of_drafters_is_known(name: str) -> None:
+    assert search.is_eagle3([name])
+    assert not search.is_eagle3([name.lower().replace("eagle3", ""), None, 3])
 
 
 def test_requests_match_the_hubs_own_library(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
