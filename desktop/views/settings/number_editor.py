@@ -55,6 +55,15 @@ class _NumberBox(QDoubleSpinBox):
         inside = self.minimum() <= float(given.replace(",", ".")) <= self.maximum()
         return (QValidator.State.Acceptable if inside else QValidator.State.Intermediate), text, position
 
+    def fixup(self, text: str) -> str:
+        """The nearest number that is allowed, for one that is not: taking the old one back would say nothing
+        about the bound.
+        """
+        if not re.search(r"\d", text):
+            return text
+        nearest = min(max(self.valueFromText(text), self.minimum()), self.maximum())
+        return self.textFromValue(nearest)
+
 
 class NumberEditor(Editor):
     """A slider and a number box bound both ways; only the box if the range is too long for a slider."""

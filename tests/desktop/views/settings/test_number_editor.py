@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QValidator
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QDoubleSpinBox, QSlider
 from pytestqt.qtbot import QtBot
 
@@ -44,6 +46,28 @@ def slider_of(editor: NumberEditor) -> QSlider:
 def test_what_can_be_typed(qtbot: QtBot, text: str, state: QValidator.State) -> None:
     _editor, box = made(qtbot, **USUAL)
     assert box.validate(text, 0)[:2] == (state, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "value"),
+    [
+        ("99999999999999999999", "5.00", 5.0), ("5.01", "5.00", 5.0), ("-3", "-2.00", -2.0),
+        ("9" * 400, "5.00", 5.0),
+        ("", "1.50", 1.5), ("-", "1.50", 1.5), ("of", "1.50", 1.5),
+    ],
+)  # fmt: skip
+def test_a_number_outside_the_range_becomes_its_bound(
+    qtbot: QtBot, text: str, shown: str, value: float
+) -> None:
+    """What is no number yet is taken back."""
+    editor, box = made(qtbot, **USUAL)
+    editor.set_value(1.5)
+    box.selectAll()
+    QTest.keyClicks(box, text)
+    if not text:
+        QTest.keyClick(box, Qt.Key.Key_Delete)
+    QTest.keyClick(box, Qt.Key.Key_Return)
+    assert (box.text(), editor.value()) == (shown, value)
 
 
 def test_whole_numbers_have_no_fractions(qtbot: QtBot) -> None:
