@@ -125,6 +125,12 @@ def test_a_call_waits_runs_when_it_is_allowed_and_its_result_is_read(
     assert not talking.session.tools.pending_in(talking.session.conversation)
 
 
+def test_tools_are_offered_before_a_model_is_open(harness: Harness) -> None:
+    assert harness.session.state == "no_model"
+    harness.session.tools.use(Source())
+    assert harness.session.tools.offered_here() == (READ, NOW)
+
+
 def test_a_tool_that_is_always_allowed_runs_at_once(talking: Harness, source: Source) -> None:
     talking.chat.calls = [(CALL,), (CALL,)]
     talking.ask("Read it.")
@@ -145,7 +151,7 @@ def test_the_next_reply_waits_for_all_calls(talking: Harness, source: Source) ->
     source.ended.emit(1, "Noon.", False)
     talking.until_idle()
     assert len(talking.chat.requests) == 1
-    talking.session.tools.refuse(first)
+    assert talking.session.tools.refuse(first)
     talking.until_idle()
     assert asked(talking)[-3:] == (
         Message("assistant", "Both.", tool_calls=(CALL, OTHER)),
