@@ -297,13 +297,9 @@ class LocalChat:
         cached = self.generator.cache.found(prompt.ids)
         first = int(request.messages[0].role == "system")  # the system message is never left out
         kept = (*request.messages[:first], *request.messages[first + prompt.dropped :])
-        return Foreseen(
-            len(prompt.ids),
-            cached,
-            self.context_length,
-            prompt.dropped,
-            prompts.shares(kept, len(prompt.ids)),
-        )
+        tools = min(len(prompt.ids), prompts.tool_tokens(request))
+        shares = prompts.shares(kept, len(prompt.ids) - tools)
+        return Foreseen(len(prompt.ids), cached, self.context_length, prompt.dropped, shares, tools=tools)
 
     def close(self) -> None:
         """Release the model's memory and threads; the chat cannot answer afterwards."""

@@ -193,8 +193,9 @@ class Foreseen:
     """Tokens that reading a prompt will take: all of them, those that are cached, and the number of messages
     that would be left out.
 
-    `messages` are the tokens of the messages that would be read, in order; they add up to `prompt_tokens`.
-    The template's own tokens are divided evenly among them. Not `exact`: the counts are estimated.
+    `messages` are the tokens of the messages that would be read, in order, and `tools` those of the
+    definitions of tools; they add up to `prompt_tokens`. The template's own tokens are divided evenly among
+    the messages. Not `exact`: the counts are estimated.
     """
 
     prompt_tokens: int
@@ -203,3 +204,4 @@ class Foreseen:
     dropped_messages: int = 0
     messages: tuple[int, ...] = ()
     exact: bool = True
+    tools: int = 0

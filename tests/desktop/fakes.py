@@ -171,7 +171,8 @@ class EchoChat:
     def foresee(self, request: ChatRequest) -> Foreseen:
         """A word is a token; nothing is ever cached."""
         shares = tuple(len(message.content.split()) for message in request.messages)
-        return Foreseen(sum(shares), 0, self.info.context_length, 0, shares)
+        tools = sum(len(tool.description.split()) for tool in request.tools)
+        return Foreseen(sum(shares) + tools, 0, self.info.context_length, 0, shares, tools=tools)
 
     def described(self, adapters: Sequence[str]) -> ModelInfo:
         """What `adapted` has for these adapters."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.chat import LocalChat, finished, open_chat
-from engine.core import PAGE_TOKENS, ChatRequest, Done, Message, Rendered, Text, TokenInfo
+from engine.core import PAGE_TOKENS, ChatRequest, Done, Message, Rendered, Text, TokenInfo, Tool
 from engine.generator.decode import driven
 from engine.generator.runner import SequenceRunner
 from engine.kv_cache.pages import PageTable
@@ -195,6 +195,27 @@ def test_replays_prompts_and_foresight(chat: LocalChat) -> None:
     special = {id for id, _, control in prompt.vocabulary if control}
     assert special
     assert special <= chat.tokenizer.special_ids
+
+
+def test_foresight_tells_the_definitions_of_tools_from_the_messages(chat: LocalChat) -> None:
+    """Whatever stands beside them: those of the same tools always count as much."""
+    system, question = Message("system", "Be brief."), Message("user", "Who lives here? " * 3)
+    for messages in (
+        (question,),
+        (system, question),
+        (system, question, Message("assistant", "I do."), question),
+    ):
+        plain = ChatRequest(messages)
+        without = chat.foresee(plain)
+        assert without.tools == 0
+        for tools in (
+            (Tool("clock"),),
+            (Tool("clock"), Tool("files", "Lists all files.", '{"type": "object"}')),
+        ):
+            found = chat.foresee(replace(plain, tools=tools))
+            assert found.tools == found.prompt_tokens - without.prompt_tokens > 0
+            assert found.messages == without.messages
+    assert chat.foresee(replace(plain, tools=(Tool("clock"),), tool_choice="none")).tools == 0
 
 
 @pytest.mark.slow_after(1)

@@ -29,10 +29,10 @@ during which the engine does nothing else, and it does not fit anyway.
 
 
 class Measured(NamedTuple):
-    """Tokens: `system`, `messages` and `draft` add up to `used`, of `length`; `cached` of them need not be
-    read, `next_read` are read by the next reply. `starts` has (message id, first token, end) of each message
-    that is read; `rate` is tokens read per second, 0 if not known. `about`: the draft is estimated, because
-    the engine is busy; all are estimates if not `exact`.
+    """Tokens: `system`, `tools`, `messages` and `draft` add up to `used`, of `length`; `cached` of them need
+    not be read, `next_read` are read by the next reply. `starts` has (message id, first token, end) of each
+    message that is read; `rate` is tokens read per second, 0 if not known. `about`: the draft is estimated,
+    because the engine is busy; all are estimates if not `exact`.
     """
 
     length: int = 0
@@ -46,11 +46,12 @@ class Measured(NamedTuple):
     starts: tuple[tuple[int, int, int], ...] = ()
     trouble: str = ""
     exact: bool = True
+    tools: int = 0
 
     @property
     def used(self) -> int:
         """Tokens of the next prompt."""
-        return self.system + self.messages + self.draft
+        return self.system + self.tools + self.messages + self.draft
 
     @property
     def next_read(self) -> int:
@@ -164,7 +165,7 @@ class ContextMeter(QObject):
         if self._session.notebook:
             return
         now = self.measured
-        messages = max(0, stats.context_tokens - now.system)
+        messages = max(0, stats.context_tokens - now.system - now.tools)
         draft = self._about()
         self._emit(
             now._replace(
@@ -226,7 +227,7 @@ class ContextMeter(QObject):
         system = bool(ids and not ids[0])
         kept = [*ids[:system], *ids[system + found.dropped_messages :]]
         *shares, draft = found.messages
-        starts, place = [], 0
+        starts, place = [], found.tools  # definitions stand at the beginning
         for id, share in zip(kept, shares, strict=False):
             if id:
                 starts.append((id, place, place + share))
@@ -238,8 +239,8 @@ class ContextMeter(QObject):
         return Measured(
             found.context_length, prompt, sum(shares) - prompt,
             0 if empty else self._about() if guessed else draft,
-            min(found.cached_tokens, sum(shares) + draft), found.dropped_messages, self._rate,
-            about=guessed, starts=tuple(starts), exact=found.exact,
+            min(found.cached_tokens, found.tools + sum(shares) + draft), found.dropped_messages, self._rate,
+            about=guessed, starts=tuple(starts), exact=found.exact, tools=found.tools,
         )  # fmt: skip
 
     def _emit(self, measured: Measured) -> None:

@@ -35,6 +35,7 @@ def lines(now: Measured) -> list[tuple[str, str]]:
             _("{length:,} tokens", length=now.length) if now.length else _("length not stated by the server"),
         ),
         (_("System prompt"), _count(now.system, now.exact)),
+        *([(_("Tools"), _count(now.tools, now.exact))] if now.tools else []),
         (_("Messages"), _count(now.messages, now.exact)),
         (_("Draft"), _count(now.draft, draft_exact)),
         *([(_("Free"), _count(max(0, now.length - now.used), now.exact))] if now.length else []),

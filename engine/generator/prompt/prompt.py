@@ -51,6 +51,7 @@ class Prompts:
         self._hidden = control if channels is None else channels.format.tags
         if channels is not None:
             self._tags = channels.format.tags
+        self._counted: tuple[object, int] = (None, 0)  # of tools
         self._count = functools.lru_cache(1 << 12)(lambda text: len(tokenizer.encode(text)))
 
     @functools.cached_property
@@ -111,6 +112,21 @@ class Prompts:
         rest = total - ends[-1]
         ends = [end + rest * (place + 1) // len(ends) for place, end in enumerate(ends)]
         return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
+
+    def tool_tokens(self, request: ChatRequest) -> int:
+        """The tokens of the definitions of the request's tools: those by which they make the shortest chat
+        with its system message longer.
+        """
+        if request.plain or not request.tools:
+            return 0
+        messages = (*request.messages[: request.messages[0].role == "system"], Message("user", "?"))
+        counted = messages, request.tools, request.thinking
+        if counted != self._counted[0]:
+            with_tools, without = (
+                len(self._ids(messages, replace(request, tools=tools))) for tools in (request.tools, ())
+            )
+            self._counted = counted, max(0, with_tools - without)
+        return self._counted[1]
 
     def _plain(self, request: ChatRequest) -> Prompt:
         """The prompt of a free completion.

@@ -16,6 +16,7 @@ from desktop.services.session.tool_turns import MOST_ROUNDS
 from desktop.settings import ToolSettings
 from desktop.store.conversations.participants import Cast, Participant
 from desktop.store.conversations.tool_calls import NOT_ALLOWED, UNFINISHED
+from desktop.views.chat.context_meter import lines
 from engine.core import ChatRequest, Foreseen, Message, Tool, ToolCall
 from tests.desktop.services.conftest import Harness
 
@@ -390,6 +391,12 @@ def test_the_context_meter_counts_the_tools(talking: Harness, source: Source) ->
     talking.ask("One.")
     talking.qtbot.waitUntil(lambda: bool(seen))
     assert seen[-1].tools == (READ, NOW)
+    talking.qtbot.waitUntil(lambda: meter.measured.tools > 0)
+    now = meter.measured
+    assert now.tools == len(["Reads", "a", "file.", "Tells", "the", "time."])
+    assert now.used == now.tools + now.messages
+    assert min(start for _id, start, _end in now.starts) == now.tools
+    assert dict(lines(now))["Tools"] == str(now.tools)
     assert meter.close()
 
 
