@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 from markdown_it import MarkdownIt
 
+from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.transfer.exporters.markdown import markdown
 from desktop.store.transfer.exporters.reading import (
     label,
@@ -100,3 +102,11 @@ def test_a_title_in_markdown_is_read_as_it_is(title: str) -> None:
     heading, inline, _ = MarkdownIt("commonmark").enable("strikethrough").parse(text)[:3]
     assert (heading.tag, "".join(child.content for child in inline.children or [])) == ("h1", title)
     assert {child.type for child in inline.children or []} <= {"text", "text_special"}
+
+
+def test_a_notebook_s_markdown_is_its_document_without_the_system_prompt() -> None:
+    page = replace(
+        chat(message("a", None, "assistant", "*Once*\n\nupon")), title="T", system_prompt="Be brief."
+    )
+    assert "".join(markdown([replace(page, kind=NOTEBOOK)])) == "# T\n\n*Once*\n\nupon\n"
+    assert "## System prompt\n\nBe brief." in "".join(markdown([page]))
