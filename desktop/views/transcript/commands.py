@@ -11,11 +11,12 @@ from PySide6.QtWidgets import QMenu
 
 from desktop.items.chats.messages import MessageItem
 from desktop.store.attachments.picture_marks import in_words
+from desktop.views.transcript.call_actions import call_actions
 from desktop.views.transcript.find import Finding
 from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
 from desktop.views.transcript.scrolling import Scrolling
-from engine.words import _
+from engine.words import _, translate
 
 __all__ = ["ALL_ACTIONS", "add_message_actions", "copy_text", "handle_key", "make_menu"]
 
@@ -92,6 +93,9 @@ def add_message_actions(
         add(_("Read aloud"), "speak")
         add(_("Edit message"), "edit")
     else:
+        for name, words in call_actions(item).items():
+            if name != "regenerate":  # said below
+                menu.addAction(translate(words), partial(act or parts.view.act, name, item.id))
         menu.addAction(_("Copy arguments"), partial(copy_text, item.call.arguments))
         menu.addAction(_("Copy result"), partial(copy_text, item.result)).setEnabled(bool(item.result))
         add(_("Let the model continue from here"), "regenerate", item.state not in ("waiting", "running"))

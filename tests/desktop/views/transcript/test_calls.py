@@ -10,12 +10,14 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
 from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.call_words import INSIDE, call_markdown
 from desktop.store.conversations.tool_calls import NOT_ALLOWED, UNFINISHED, StoredCall
 from desktop.views.transcript import TranscriptView
+from desktop.views.transcript.commands import add_message_actions
 from desktop.views.transcript.message_rows import MessageRows
 from desktop.views.transcript.reading.document import write_message
 from desktop.views.transcript.reading.list_lines import message_beginning, message_words
@@ -26,6 +28,7 @@ from desktop.views.transcript.row_widgets.small import HeaderRow, ThoughtRow
 from desktop.views.transcript.rows import RowKind
 from tests.desktop.views.transcript.conftest import Show
 
+NAMED = ("Allow", "Always allow", "Don't allow", "Stop", "Go on without it")
 CALL = StoredCall("call_1", "files_read", '{"path": "/needle"}', "files", "read")
 
 
@@ -191,6 +194,31 @@ def test_the_menu_of_a_call(show: Show, state: str, goes_on: bool) -> None:
     menu.deleteLater()
     assert entries["Let the model continue from here"] is goes_on
     assert not {"Edit message", "Read aloud", "Regenerate the reply"} & set(entries)
+
+
+@pytest.mark.parametrize("in_reading_view", [False, True])
+def test_a_call_is_allowed_refused_and_stopped_in_its_menu(show: Show, in_reading_view: bool) -> None:
+    view, _ = show([called(1, "waiting"), called(2, "running"), called(3, "stopped", UNFINISHED)], height=900)
+    said: list[tuple[str, int]] = []
+    view.action.connect(lambda *values: said.append(values))
+    words = {
+        1: {"Allow": "allow_call", "Always allow": "always_allow", "Don't allow": "refuse_call"},
+        2: {"Stop": "stop_calls"}, 3: {},
+    }  # fmt: skip
+    for number, named in words.items():
+        menu = QMenu()
+        parts, item = view._parts, view.messages.message(number).item
+        if in_reading_view:
+            view.reading.toggle()
+            add_message_actions(menu, parts, item, view.reading._act)
+        else:
+            add_message_actions(menu, parts, item)
+        entries = {action.text(): action for action in menu.actions() if action.text() in NAMED}
+        assert entries.keys() == named.keys()
+        for text, action in entries.items():
+            action.trigger()
+            assert said.pop() == (named[text], number)
+            assert not view.reading.is_open
 
 
 def test_a_huge_result_costs_one_line_until_it_is_unfolded(show: Show) -> None:
