@@ -27,11 +27,13 @@ __all__ = ["KERNELS", "LARGE_VOCABULARY", "check_folders", "compile_kernels"]
 _WEIGHTS = ("q40", "q41", "q4k", "q50", "q5k", "q6k", "q8", "f16", "bf16")
 KERNELS = (
     "add", "attention_fp16_fp16", "column_maxima", "columns", "combine", "gated_gelu_tanh", "gated_silu",
-    "last_rows", "layer_norm", "pack_int16", "read_memory", "repack", "rms_norm", "rope", "sample",
-    "soft_cap", "softmax_lanes", "times", "write_keys_fp16", "write_values_fp16",
+    "last_rows", "layer_norm", "pack_int16", "read_memory", "repack", "repack_words", "rms_norm", "rope",
+    "sample", "soft_cap", "softmax_lanes", "times", "write_keys_fp16", "write_values_fp16",
     *(f"embed_{weights}" for weights in _WEIGHTS), *(f"linear_{weights}" for weights in _WEIGHTS),
 )  # fmt: skip
-"""Kernels of the starter model, and of dense models (Llama, Qwen 3, Gemma 3) in the usual GGUF types."""
+"""Kernels of the starter model, and of dense models (Llama, Qwen 3, Gemma 3) in the usual GGUF types; also
+what packs these types for GPUs.
+"""
 LARGE_VOCABULARY = 1 << 17
 """Tokens of a vocabulary for which all usual passes of the sampler are compiled."""
 

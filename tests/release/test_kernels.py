@@ -126,6 +126,10 @@ def test_every_name_is_that_of_a_kernel() -> None:
         assert callable(kernel_cache._source(name, kernel_cache._plain)), name
 
 
+def test_what_packs_weights_for_gpus_is_brought() -> None:
+    assert "repack_words" in KERNELS
+
+
 def test_all_kernels_of_the_starter_are_brought(starter_path: Path) -> None:
     assert starter_kernels(starter_path) <= set(KERNELS)
 

@@ -8,7 +8,6 @@ up, that is done first (`codebook_codes`).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,15 +24,12 @@ from engine.backends.cpu.layouts.blocks import BlockLayout
 from engine.backends.cpu.layouts.interleave import tile_places
 from engine.backends.cpu.layouts.layout import Bytes, WeightLayout
 from engine.backends.cpu.runtime.memory import aligned
+from engine.backends.packing.bit_sources import Words, bit_sources, same_by_moves, terms, word_offsets
 
 _STRETCH = 64
 """Bytes of a row that are read at once, at least: 16 rows may share a set of the first-level cache."""
 _WIDTHS = (4, 2, 1)
 """Bytes of a lane of a field."""
-_PROOFS = 32
-"""Random tiles that the kernel must pack as the layout does."""
-
-Words = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -52,10 +48,6 @@ class BitMoves:
     """Features of a stretch."""
     before: LookedUp | None = None
     """What is done to the file's bytes before they are read."""
-
-    def row_bytes(self, columns: int) -> int:
-        """Bytes read of a row of so many features, which `self.columns` divides."""
-        return columns // self.columns * self.read_bytes
 
     def pack(self, raw: Bytes, rows: int, out: Bytes, places: Words, panel_bytes: int) -> None:
         """Pack `rows` (a multiple of 16) of equally many blocks as the file holds them into `out`.
@@ -102,8 +94,9 @@ class Packer(Protocol):
 @cache
 def bit_moves(weight_layout: WeightLayout, blocks: int) -> BitMoves | None:
     """How rows of so many blocks are packed; None if more than bits are moved and codes looked up."""
-    book = weight_layout.block.codebook if isinstance(weight_layout, BlockLayout) else None
-    looked_up = LookedUp(weight_layout) if isinstance(weight_layout, BlockLayout) and book else None
+    looked_up = None
+    if isinstance(weight_layout, BlockLayout) and weight_layout.block.codebook:
+        looked_up = LookedUp(weight_layout.block, weight_layout.pack_parts)
     packer: Packer = looked_up or weight_layout
     together = 1
     while together * packer.file_bytes < _STRETCH and blocks % (2 * together) == 0:
@@ -119,30 +112,22 @@ def _found(packer: Packer, blocks: int) -> BitMoves | None:
 
     def packed(raw: Bytes) -> Bytes:
         rows = len(raw) * LANES
-        with np.errstate(all="ignore"):  # patterns may be no numbers
-            return packer.pack(packer.types[0], raw.reshape(-1), rows, columns).reshape(len(raw), -1)
+        return packer.pack(packer.types[0], raw.reshape(-1), rows, columns).reshape(len(raw), -1)
 
     bits = 8 * LANES * size
-    numbers = np.arange(1, bits + 1)
-    patterns = [numbers >> p & 1 for p in range(bits.bit_length())]
-    raw = np.packbits(np.array([0 * numbers, *patterns], np.uint8), axis=1, bitorder="little")
-    made = np.unpackbits(packed(raw), axis=1, bitorder="little")
-    flips, sources = made[0], np.zeros(made.shape[1], np.int64)
-    for p, bit in enumerate(made[1:] ^ made[0]):
-        sources |= bit.astype(np.int64) << p
-    moves = _fields(sources - 1, flips, size, columns)
-    if moves is None:
-        return None
-    proof = np.random.default_rng(1).integers(0, 256, (_PROOFS, LANES * size), np.uint8)
-    same = moves.packed(proof.reshape(-1), _PROOFS * LANES, columns) == packed(proof).reshape(-1)
-    return moves if same.all() else None
+    moves = _moves(*bit_sources(packed, bits), size, columns)
+
+    def moved(raw: Bytes) -> Bytes:
+        assert moves is not None
+        return moves.packed(raw.reshape(-1), len(raw) * LANES, columns)
+
+    return moves if moves and same_by_moves(packed, moved, bits) else None
 
 
-def _fields(sources: Words, flips: npt.NDArray[np.uint8], size: int, columns: int) -> BitMoves | None:
-    """From the number of each bit's source, -1 for none, and whether it is inverted or set without one."""
-    offsets = [*range(0, size - 3, 4), *([size - 4] if size % 4 else [])]
+def _moves(sources: Words, flips: npt.NDArray[np.uint8], size: int, columns: int) -> BitMoves | None:
+    """From what `bit_sources` gives for a tile."""
     fields: dict[int, list[tuple[int, int, int, int]]] = {width: [] for width in _WIDTHS}
-    terms: list[tuple[int, int, int]] = []
+    found: list[tuple[int, int, int]] = []
     at, end, lanes = 0, len(sources) // 8, np.arange(LANES)[:, None]
     while at < end:
         for width in _WIDTHS:
@@ -155,27 +140,24 @@ def _fields(sources: Words, flips: npt.NDArray[np.uint8], size: int, columns: in
                 break
         else:
             return None
-        first = len(terms)
-        terms += _terms(own[0].tolist(), size)
+        first = len(found)
+        found += terms(own[0].tolist(), size)
         inverted = int.from_bytes(np.packbits(flip[0], bitorder="little").tobytes(), "little")
-        fields[width].append((at, inverted, TERM_BYTES * first, len(terms) - first))
+        fields[width].append((at, inverted, TERM_BYTES * first, len(found) - first))
         at += width * LANES
-    table = np.array(terms, np.int64).reshape(-1, 3).astype(np.uint32).view(np.int32)
+    table = term_table(found)
     arrays = [np.array(fields[width], np.int64).reshape(-1, FIELD_BYTES // 8) for width in _WIDTHS]
     for each in arrays:
         each[:, 2] += table.ctypes.data
-    return BitMoves(size, end, np.array(offsets, np.int32), tuple(arrays), table, columns)
+    offsets = np.array(word_offsets(size), np.int32)
+    return BitMoves(size, end, offsets, tuple(arrays), table, columns)
 
 
-def _terms(sources: list[int], size: int) -> list[tuple[int, int, int]]:
-    """The terms of a lane: (offset of the vector of words, rotation to the right, mask)."""
-    masks: defaultdict[tuple[int, int], int] = defaultdict(int)
-    for bit, source in enumerate(sources):
-        if source >= 0:
-            word = source // 32
-            place = source - 32 * word if 4 * word + 4 <= size else source - 8 * (size - 4)
-            masks[64 * word, (place - bit) % 32] |= 1 << bit
-    return [(*key, mask) for key, mask in masks.items()]
+def term_table(found: list[tuple[int, int, int]]) -> npt.NDArray[np.int32]:
+    """Terms as the kernels read them, (terms, 3)."""
+    table = np.array(found, np.int64).reshape(-1, 3)
+    table[:, 0] *= 4 * LANES
+    return table.astype(np.uint32).view(np.int32)
 
 
 @cache

@@ -13,7 +13,7 @@ from engine.tensors import RawTensor
 _VALUES_AT_ONCE = 1 << 19
 """Weights packed at once, but at least a tile; NumPy's temporaries take about ten bytes for each weight."""
 _BYTES_AT_ONCE = 1 << 20
-"""The same in bytes that are read, where only bits are moved. Larger arrays get new pages from the system
+"""The same in bytes of the file, where only bits are moved. Larger arrays get new pages from the system
 each time, which takes as long as reading.
 """
 
@@ -33,7 +33,7 @@ class CpuWeight(WeightSpec):
         self._moves = bit_moves(layout, self.blocks)
         rows = _VALUES_AT_ONCE // max(1, columns)
         if self._moves is not None:
-            rows = _BYTES_AT_ONCE // max(1, self._moves.row_bytes(self.blocks * layout.unit))
+            rows = _BYTES_AT_ONCE // max(1, self.blocks * layout.file_bytes)
         for _ in packed_pieces(tensor, max(1, rows // LANES) * LANES, layout.types, self._pack):
             pass
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.backends.cuda.bit_moves import PAIR, bit_moves
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.layouts.table import weight_layout_for
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _VALUES_AT_ONCE = 1 << 21
 """Weights packed in one go, at least a tile; temporaries take some twenty bytes for each."""
+_BYTES_AT_ONCE = 1 << 20
+"""The same in bytes of the file, where only bits are moved."""
 
 
 class WeightSpec:
@@ -57,7 +60,12 @@ class CudaWeight(WeightSpec):
         tensor = in_blocks(tensor)
         k = tensor.shape[1]
         self._data = device.empty(max(self.nbytes, 16))
-        step = max(1, _VALUES_AT_ONCE // max(1, k) // ROWS) * ROWS
+        self._moves = bit_moves(self.weight_layout, padded(k))
+        rows, self._together = _VALUES_AT_ONCE // max(1, k), ROWS
+        if self._moves is not None:
+            row_bytes = padded(k) // self._moves.columns * self._moves.file_bytes
+            rows, self._together = _BYTES_AT_ONCE // max(1, row_bytes), PAIR
+        step = max(1, rows // self._together) * self._together
         for first, packed in packed_pieces(tensor, step, self.weight_layout.types, self._packed):
             start = first // ROWS * self.tile_bytes
             source = device.upload(packed)
@@ -67,8 +75,11 @@ class CudaWeight(WeightSpec):
     def _packed(self, first: int, rows: int, name: str, raw: Bytes) -> tuple[int, Bytes]:
         """`first`, and tiles of `rows` rows, padded with zero rows and columns to whole tiles and blocks."""
         columns = self.shape[1]
-        full, width = -(-rows // ROWS) * ROWS, padded(columns)
-        return first, self.weight_layout.pack(name, zero_padded(raw, rows, columns, full, width), full, width)
+        full, width = -(-rows // self._together) * self._together, padded(columns)
+        given = zero_padded(raw, rows, columns, full, width)
+        if self._moves is None:
+            return first, self.weight_layout.pack(name, given, full, width)
+        return first, self._moves.pack(given, full, width)[: -(-rows // ROWS) * self.tile_bytes]
 
     @property
     def data(self) -> torch.Tensor:

@@ -24,7 +24,6 @@ from engine.backends.cpu.codegen.simd import FEATURES
 from engine.backends.cpu.codegen.specialise import Jit
 from engine.backends.cpu.kernels import (
     balance,
-    look_up,
     moe,
     ngrams,
     norm,
@@ -44,10 +43,12 @@ from engine.backends.cpu.kernels.kv_write import kv_write
 from engine.backends.cpu.kernels.linear import integer_gemm
 from engine.backends.cpu.kernels.linear.heads import heads_kernel
 from engine.backends.cpu.kernels.linear.linear import linear_kernel
+from engine.backends.cpu.kernels.look_up import look_up_kernel, look_up_name
 from engine.backends.cpu.kernels.selective import selective_kernel
 from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS
 from engine.backends.cpu.runtime.cores import usable_cpus
 from engine.backends.cpu.runtime.work_stealing import pool_functions
+from engine.backends.gguf_blocks.table import PACKED_BLOCKS
 from engine.backends.kv_formats import CacheType
 from engine.core import Loading
 from engine.platform import compiled, levels
@@ -260,7 +261,7 @@ _SIMPLE: dict[str, Any] = {
     "combine": combine.combine,
     "read_memory": read_memory.read_memory,
     "repack": repack.repack,
-    "look_up": look_up.look_up,
+    "repack_words": repack.repack_words,
 }
 
 
@@ -288,6 +289,8 @@ def _source(name: str, jit: Jit) -> Any:
         return sample.sample_kernel(name, jit)
     if name in ("rms_norm", "layer_norm"):
         return norm.norm_kernel(name)
+    if name.startswith("look_up_"):
+        return look_up_kernel(next(each for each in PACKED_BLOCKS if look_up_name(each) == name))
     operation, *kind = name.split("_")
     if operation == "attention" and kind[0] == "latent":
         return attention.attention_kernel(CacheType(kind[1], kind[1]), jit, latent=True)

@@ -1,44 +1,82 @@
-"""A kernel that looks codes of GGUF's IQ types up (`engine.backends.gguf_blocks.codebooks`)."""
+"""Kernels that look the codes of GGUF's IQ types up (`engine.backends.gguf_blocks.codebooks`), one a type.
+
+A block's fields lie where the type says, so their places, shifts and masks are constants of the code.
+"""
 
 from __future__ import annotations
 
-from engine.backends.cpu.codegen.memory_ops import ld_i8, ld_i32, ld_i64, st_i8, st_i32, st_i64
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
-U_BLOCKS, U_COUNT, U_BYTES, U_GROUPS, U_WIDTH, U_OUT, U_TABLES, U_FIRST = range(8)
-"""Address and number of the blocks, and bytes of each; its groups, and bytes of codes of each; address of the
-result; the number of tables, and the first word of these.
+from llvmlite import ir
+from numba.core import types
+
+from engine.backends.cpu.codegen.memory_ops import ld_i64
+from engine.backends.cpu.codegen.simd import I8, I16, I32, I64, intrinsic_function, load, store
+from engine.backends.gguf_blocks.block_type import BlockType
+from engine.backends.gguf_blocks.codebooks import BitFields, Codebook
+
+U_BLOCKS, U_COUNT, U_OUT, U_ROWS, U_SIGNS = range(5)
+"""Address and number of the blocks; address of the result; addresses of the codebook's rows and signs
+(uint64).
 """
-T_FIELDS, T_RUNS, T_ROWS = range(3)
-"""Words of a table: the address of its `BitFields`, their runs, the address of its rows (uint64)."""
-ARGUMENTS = U_FIRST + 6
-"""int32 words of the fields: for each group the bits of `plus`, then for each run these four."""
-RUN_WORDS = R_OFFSET, R_SHIFT, R_MASK, R_UP = range(4)
+ARGUMENTS = 5
 
 
-def look_up(args: int, step: int, tile: int, scratch: int) -> None:
-    """Write the codes of each block, and the block itself after them."""
-    size, groups = ld_i64(args + 8 * U_BYTES), ld_i64(args + 8 * U_GROUPS)
-    width, tables = ld_i64(args + 8 * U_WIDTH), ld_i64(args + 8 * U_TABLES)
-    out = ld_i64(args + 8 * U_OUT)
-    for i in range(ld_i64(args + 8 * U_COUNT)):
-        block = ld_i64(args + 8 * U_BLOCKS) + i * size
-        for g in range(groups):
-            codes = 0
-            for t in range(tables):
-                table = args + 8 * (U_FIRST + 3 * t)
-                runs = ld_i64(table + 8 * T_RUNS)
-                field = ld_i64(table + 8 * T_FIELDS) + 4 * (1 + 4 * runs) * g
-                number = ld_i32(field)
-                for r in range(runs):
-                    run = field + 4 + 16 * r
-                    bits = ld_i32(block + ld_i32(run + 4 * R_OFFSET)) >> ld_i32(run + 4 * R_SHIFT)
-                    number |= (bits & ld_i32(run + 4 * R_MASK)) << ld_i32(run + 4 * R_UP)
-                codes |= ld_i64(ld_i64(table + 8 * T_ROWS) + 8 * number)
-            if width == 8:
-                st_i64(out, codes)
-            else:
-                st_i32(out, codes)
-            out += width
-        for k in range(size):
-            st_i8(out + k, ld_i8(block + k))
-        out += size
+def _emit_number(b: ir.IRBuilder, block: Any, fields: BitFields, group: int, size: int) -> Any:
+    """The number of a group, int64."""
+    number: Any = ir.Constant(I64, fields.plus[group] if fields.plus else 0)
+    done = 0
+    for first, bits in fields.runs:
+        byte = min(first[group] // 8, size - 4)
+        word = b.lshr(load(b, block, I32, byte), ir.Constant(I32, first[group] - 8 * byte))
+        found = b.zext(b.and_(word, ir.Constant(I32, (1 << bits) - 1)), I64)
+        number = b.or_(number, b.shl(found, ir.Constant(I64, done)))
+        done += bits
+    return number
+
+
+def _emit_codes(book: Codebook, size: int) -> Callable[..., None]:
+    def emit(b: ir.IRBuilder, block: Any, rows: Any, signs: Any, out: Any) -> None:
+        """Write the codes of a block, and the block itself after them."""
+        tables = [(rows, book.index)] + ([(signs, book.sign)] if book.sign is not None else [])
+        groups = len(book.index.runs[0][0])
+        for group in range(groups):
+            codes: Any = ir.Constant(I64, 0)
+            for table, fields in tables:
+                number = _emit_number(b, block, fields, group, size)
+                codes = b.or_(codes, load(b, b.add(table, b.shl(number, ir.Constant(I64, 3))), I64))
+            store(b, codes if book.width == 8 else b.trunc(codes, I32), out, group * book.width)
+        at, end = 0, groups * book.width
+        for kind, width in ((I64, 8), (I32, 4), (I16, 2), (I8, 1)):
+            while size - at >= width:
+                store(b, load(b, block, kind, at), out, end + at)
+                at += width
+
+    return emit
+
+
+def look_up_name(block: BlockType) -> str:
+    """The name of a type's kernel."""
+    return "look_up_" + block.name.replace("_", "").lower()
+
+
+@cache
+def look_up_kernel(block: BlockType) -> Callable[[int, int, int, int], None]:
+    """The kernel of a type with a codebook."""
+    assert block.codebook is not None
+    size, result = block.nbytes, block.values + block.nbytes
+    codes_of = intrinsic_function(
+        f"codes_{block.name.lower()}", types.void, (types.int64,) * 4, _emit_codes(block.codebook, size)
+    )
+
+    def look_up(args: int, step: int, tile: int, scratch: int) -> None:
+        source, out = ld_i64(args + 8 * U_BLOCKS), ld_i64(args + 8 * U_OUT)
+        rows, signs = ld_i64(args + 8 * U_ROWS), ld_i64(args + 8 * U_SIGNS)
+        for _ in range(ld_i64(args + 8 * U_COUNT)):
+            codes_of(source, rows, signs, out)
+            source += size
+            out += result
+
+    return look_up

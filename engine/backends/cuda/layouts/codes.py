@@ -104,13 +104,16 @@ class CodeLayout:
     that is added; "zero", fp16, subtracted from the codes; "sub", bytes times the span's dmin, subtracted.
     `zero`: a code n stands for n - `zero`. `table`: the numbers that codes of 4 bits stand for, "fp4" or
     "int8", which are `levels` (8 or 16; `zero` is then 128, that of the table's bytes). `unit`: a power of
-    two by which d of "signed" scales is multiplied.
+    two by which d of "signed" scales is multiplied. What `split` takes has `file_bytes` bytes for every
+    `file_columns` columns of a row.
     """
 
     name: str
     types: tuple[str, ...]
     bits: int
     split: Callable[[Bytes, int, int], CodeParts]
+    file_columns: int
+    file_bytes: int
     group: int = 32
     scales: str = "half"
     mins: str = ""
@@ -205,7 +208,10 @@ class CodeLayout:
         return slot // each, width * starts[slot % each] + 4 * row
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        taken = self.split(raw, rows, columns)
+        return self.pack_parts(self.split(raw, rows, columns), rows, columns)
+
+    def pack_parts(self, taken: CodeParts, rows: int, columns: int) -> Bytes:
+        """`pack` for rows that are taken apart."""
         height, blocks = rows // ROWS, columns // BLOCK
         spans = blocks // self.span
         out = np.empty((height, spans, self.span_bytes), np.uint8)

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.backends.cuda.layouts.codes import CodeLayout, CodeParts
 from engine.backends.cuda.layouts.layout import Bytes
-from engine.backends.gguf_blocks.block_type import BlockType
+from engine.backends.gguf_blocks.block_type import BlockType, Parts
 from engine.backends.gguf_blocks.quants import FP4_LEVELS
 from engine.backends.gguf_blocks.table import PACKED_BLOCKS
 
@@ -16,6 +16,11 @@ from engine.backends.gguf_blocks.table import PACKED_BLOCKS
 def _taken(block: BlockType, raw: Bytes, rows: int, columns: int) -> CodeParts:
     """The `CodeLayout.split` of a block type: `CodeParts` from file bytes."""
     parts = block.split(raw.reshape(rows * (columns // block.values), block.nbytes))
+    return code_parts(block, parts, rows, columns)
+
+
+def code_parts(block: BlockType, parts: Parts, rows: int, columns: int) -> CodeParts:
+    """Blocks of `rows` x `columns` that are taken apart, by rows."""
     codes, d = parts.codes.reshape(rows, columns), parts.d.reshape(rows, -1)
     dmin = None if parts.dmin is None else parts.dmin.reshape(rows, -1)
     if block.floats and parts.scales is not None:
@@ -51,6 +56,8 @@ def _layout(block: BlockType) -> CodeLayout:
         (block.name,),
         4 if table else block.bits,
         partial(_taken, block),
+        block.values,
+        block.nbytes,
         min(64, block.values // block.groups),
         _scales(block),
         ("sub" if block.scale_bits else "half") if block.mins else "",

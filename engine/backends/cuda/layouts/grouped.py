@@ -49,14 +49,16 @@ def _weight_layout(bits: int, unit: int, half: bool) -> CodeLayout:
     end = "" if half else "f32"
     return CodeLayout(
         f"grouped{bits}u{unit}{end}", (f"GROUPED{bits}_{unit}{'' if half else '_F32'}",), bits,
-        _taken(unit, half), unit, "half" if half else "float", "zero", span=max(1, unit // 64),
+        _taken(unit, half), unit, unit + 6, unit, "half" if half else "float", "zero",
+        span=max(1, unit // 64),
     )  # fmt: skip
 
 
 def _affine(bits: int, unit: int, kind: str) -> CodeLayout:
     return CodeLayout(
         f"affine{bits}u{unit}{kind.lower()}", (affine_type(bits, unit, kind),), bits,
-        _taken_affine(unit, kind), unit, _NUMBERS[kind], _NUMBERS[kind], span=max(1, unit // 64),
+        _taken_affine(unit, kind), unit, unit + 8, unit, _NUMBERS[kind], _NUMBERS[kind],
+        span=max(1, unit // 64),
     )  # fmt: skip
 
 
