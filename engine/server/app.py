@@ -6,7 +6,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
 from engine.server import kobold, webui
@@ -19,6 +19,8 @@ from engine.server.llama_cpp import metrics, slots, tokens
 from engine.server.lm_studio import chat as studio_chat
 from engine.server.lm_studio import models as studio_models
 from engine.server.lm_studio import replies as studio_replies
+from engine.server.lm_studio.sockets.connection import StudioSocket
+from engine.server.lm_studio.sockets.namespaces import NAMESPACES
 from engine.server.ollama import models as ollama_models
 from engine.server.ollama import replies as ollama_replies
 from engine.server.openai import chat, models
@@ -39,7 +41,7 @@ GET: tuple[tuple[str, Handler], ...] = (
     ("/api/ps", ollama_models.running), ("/api/version", ollama_models.version),
     ("/metrics", metrics.metrics), ("/slots", slots.slots), ("/lora-adapters", slots.lora_adapters),
     ("/api/v0/models", studio_models.models), ("/api/v0/models/{id:path}", studio_models.model),
-    ("/api/v1/models", studio_models.models_v1),
+    ("/api/v1/models", studio_models.models_v1), ("/lmstudio-greeting", studio_models.greeting),
     ("/api/v1/model", kobold.model), ("/api/v1/info/version", kobold.united_version),
     ("/api/v1/config/max_context_length", kobold.context), ("/api/extra/version", kobold.version),
     ("/api/extra/true_max_context_length", kobold.context),
@@ -101,11 +103,12 @@ METHODS = (("POST", POST), ("POST", GOOGLES), ("GET", GET), ("DELETE", DELETE))
 
 def make_app(service: Service) -> ASGIApp:
     """The whole application."""
-    routes = [
+    routes: list[BaseRoute] = [
         Route(path, Endpoint(service, handler), methods=[method])
         for method, handlers in METHODS
         for path, handler in handlers
     ]
+    routes += [WebSocketRoute(f"/{one.name}", StudioSocket(service, one)) for one in NAMESPACES]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
     app.router.redirect_slashes = False  # `Security` takes them away
     return Security(app, service.options)

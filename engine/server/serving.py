@@ -10,13 +10,14 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from typing import Any, cast
 
 import uvicorn
 
 from engine.errors import BadSetting
 from engine.server.app import make_app
 from engine.server.host import EngineHost
-from engine.server.http.protocol import protocol_for
+from engine.server.http.protocol import protocol_for, socket_protocol_for
 from engine.server.options import ServerOptions
 from engine.server.service import Service
 
@@ -41,7 +42,8 @@ class ApiServer:
         self.port: int = self._sockets[0].getsockname()[1]
         bounds = options.bounds
         config = uvicorn.Config(
-            make_app(self.service), http=protocol_for(bounds), ws="none", lifespan="off", loop="asyncio",
+            make_app(self.service), http=protocol_for(bounds), lifespan="off", loop="asyncio",
+            ws=cast(Any, socket_protocol_for(bounds)), ws_max_size=bounds.body, ws_per_message_deflate=False,
             log_config=None, access_log=False, server_header=False, proxy_headers=False,
             h11_max_incomplete_event_size=bounds.head, timeout_keep_alive=int(bounds.idle_seconds),
             timeout_graceful_shutdown=_GRACE_SECONDS,

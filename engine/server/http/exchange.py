@@ -70,7 +70,7 @@ class Exchange:
         except TimeoutError:
             raise ApiError(Failure(408, "The body of the request did not arrive in time.")) from None
         self.watch()
-        self.memory.take(_BYTES_A_VALUE * values_in(body))
+        self.memory.take(_BYTES_A_VALUE * values_in(body))  # that of its text is taken as it comes
         return {} if optional and not body else parsed(body)
 
     async def _body(self) -> bytes:
@@ -237,6 +237,11 @@ def values_in(body: bytes) -> int:
         structure = _TEXT.sub(b"", body)
         count = sum(map(structure.count, marks))
     return count
+
+
+def memory_of(body: bytes) -> int:
+    """About the bytes of memory that a body takes, parsed and as it came."""
+    return len(body) + _BYTES_A_VALUE * values_in(body)
 
 
 def _no_constant(name: str) -> float:

@@ -1,11 +1,14 @@
-"""BoundedProtocol: HTTP on one connection, with limits to how long a client may take for everything.
+"""BoundedProtocol: HTTP on one connection, with limits to how long a client may take for everything; and
+WebSockets, whose clients must read.
 
-uvicorn itself bounds only the size of headers and the time between two requests.
+uvicorn itself bounds only the size of headers and messages, the time between two requests, and that of a
+WebSocket's pings.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -14,17 +17,39 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from engine.server.options import Bounds
 
 
-class BoundedProtocol(H11Protocol):
+class BoundedWriting(asyncio.Protocol):
+    """The part of a connection that cuts it when the client stops reading."""
+
+    bounds = Bounds()
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    _write_timer: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        """The client reads less than is written."""
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.bounds.write_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        super().resume_writing()
+        self._write_timer = _cancelled(self._write_timer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed."""
+        self._write_timer = _cancelled(self._write_timer)
+        super().connection_lost(exc)
+
+
+class BoundedProtocol(BoundedWriting, H11Protocol):
     """A connection. It is cut when headers do not arrive in time, when the client stops reading, and when
     there are too many connections.
     """
 
-    bounds = Bounds()
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._timer: asyncio.TimerHandle | None = None
-        self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
@@ -42,20 +67,9 @@ class BoundedProtocol(H11Protocol):
         if self.conn.their_state is not h11.IDLE:
             self._timer = _cancelled(self._timer)
 
-    def pause_writing(self) -> None:
-        """The client reads less than is written."""
-        super().pause_writing()
-        if self._write_timer is None:
-            self._write_timer = self.loop.call_later(self.bounds.write_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """The client has caught up."""
-        super().resume_writing()
-        self._write_timer = _cancelled(self._write_timer)
-
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
-        self._timer, self._write_timer = _cancelled(self._timer), _cancelled(self._write_timer)
+        self._timer = _cancelled(self._timer)
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
 
@@ -75,3 +89,18 @@ def _cancelled(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
 def protocol_for(bounds: Bounds) -> type[BoundedProtocol]:
     """The protocol with these bounds, for uvicorn's configuration."""
     return type("BoundedProtocol", (BoundedProtocol,), {"bounds": bounds})
+
+
+def socket_protocol_for(bounds: Bounds) -> Callable[..., asyncio.Protocol]:
+    """Makes the protocol of a WebSocket with these bounds, for uvicorn's configuration. What speaks it is
+    imported when the first client asks for it: most servers are never asked.
+    """
+
+    def make(*args: Any, **kwargs: Any) -> asyncio.Protocol:
+        from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+
+        made = type("BoundedSocket", (BoundedWriting, WSProtocol), {"bounds": bounds})
+        found: asyncio.Protocol = made(*args, **kwargs)
+        return found
+
+    return make

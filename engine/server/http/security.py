@@ -20,8 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from engine.server.failure import Failure, is_googles
 from engine.server.options import ServerOptions
 
-OPEN_PATHS = frozenset({"/", "/health", "/v1/health"})
+OPEN_PATHS = frozenset({"/", "/health", "/v1/health", "/lmstudio-greeting"})
 """What answers without a token: whether the server is there."""
+ADMITTED = "inglenook.admitted"
+"""In the scope of a WebSocket: whether its client needs no token, or sent it with the headers."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
 _SLASHES = re.compile(r"/+")
@@ -47,17 +49,20 @@ class Security:
 
     def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
         self._app = app
-        self._token = options.token.encode()
+        self._token = options.token
         own = () if _is_unspecified(options.host) else (options.host,)
         self._hosts = _LOCAL | {host.lower().rstrip(".") for host in (*options.hosts, *own)}
         self._origins = frozenset(origin.lower() for origin in options.origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request. Its path is the one that clients mean who put a slash too many into the address."""
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             return
         scope = {**scope, "path": "/" + _SLASHES.sub("/", scope["path"]).strip("/")}
         headers = Headers(scope=scope)
+        if scope["type"] == "websocket":
+            await self._connected(scope, headers, receive, send)
+            return
         origin = headers.get("origin", "").lower()
         named = origin in self._origins
         if named:
@@ -69,12 +74,27 @@ class Security:
             answer = None if failure is None else _refused(failure, scope["path"])
         await (self._app if answer is None else answer)(scope, receive, send)
 
-    def _refusal(self, scope: Scope, headers: Headers, named: bool) -> Failure | None:
-        """Why a request is refused; None if it is not."""
+    async def _connected(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        """A WebSocket. Its client may send the token later: `ADMITTED` says whether it has."""
+        failure = self._foreign(scope, headers, headers.get("origin", "").lower() in self._origins)
+        if failure is not None:
+            await _refused(failure, scope["path"])(scope, receive, send)
+            return
+        await self._app({**scope, ADMITTED: self._is_token(headers, ())}, receive, send)
+
+    def _foreign(self, scope: Scope, headers: Headers, named: bool) -> Failure | None:
+        """Why a request from elsewhere is refused; None if it is not. `named`: its origin is."""
         if not self._is_own_host(scope, headers):
             return _FOREIGN_HOST
         if not named and ("origin" in headers or headers.get("sec-fetch-site", "none") not in _OWN_PAGES):
             return _FOREIGN_ORIGIN
+        return None
+
+    def _refusal(self, scope: Scope, headers: Headers, named: bool) -> Failure | None:
+        """Why a request is refused; None if it is not."""
+        failure = self._foreign(scope, headers, named)
+        if failure is not None:
+            return failure
         if scope["path"] not in OPEN_PATHS and not self._is_token(headers, _keys_in(scope)):
             return _NO_TOKEN
         # With a token any type will do: a page would have to ask first before it sends the token. Without
@@ -95,18 +115,13 @@ class Security:
         return host in self._hosts or (server is not None and _same_address(host, str(server[0])))
 
     def _is_token(self, headers: Headers, keys: Sequence[str]) -> bool:
-        """Whether a header, by whatever scheme a client calls it, or one of `keys` is the right token;
-        compared in a time that does not depend on it.
-        """
-        if not self._token:
-            return True
+        """Whether a header, by whatever scheme a client calls it, or one of `keys` is the right token."""
         given = (
             headers.get("authorization", "").rpartition(" ")[2],
             *(headers.get(name, "") for name in _KEYS),
             *keys,
         )
-        found = [hmac.compare_digest(one.encode("utf-8", "replace"), self._token) for one in given]
-        return any(found)
+        return is_token(self._token, given)
 
 
 _KEYS = ("x-api-key", "x-admin-key", "x-goog-api-key")
@@ -122,6 +137,12 @@ def _keys_in(scope: Scope) -> Sequence[str]:
         return ()
     query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
     return query.get("key", [])[:_MOST_KEYS]
+
+
+def is_token(token: str, given: Sequence[str]) -> bool:
+    """Whether one of these is the token, or none is needed; compared in a time that does not depend on it."""
+    found = [hmac.compare_digest(one.encode("utf-8", "replace"), token.encode()) for one in given]
+    return not token or any(found)
 
 
 def _is_unspecified(host: str) -> bool:

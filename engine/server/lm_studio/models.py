@@ -13,6 +13,11 @@ from engine.server.openai.models import asked_for, load_named, unload_named
 from engine.server.service import Service
 
 
+async def greeting(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """What LM Studio's SDKs ask before they connect: whether its WebSocket API is here."""
+    return {"lmstudio": True}
+
+
 async def models(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """All models in the form of /api/v0; the loaded one first."""
     return {"object": "list", "data": [_card(model) for model in service.host.models()]}

@@ -13,7 +13,7 @@ from engine.server.replies import Ended
 from engine.server.service import Service
 from engine.server.texts import completions as texts
 
-_REASONS = {
+STOP_REASONS = {
     "stop_token": "eosFound", "end_filter": "eosFound", "stop_string": "stopStringFound",
     "max_tokens": "maxPredictedTokensReached", "context_full": "contextLengthReached",
 }  # fmt: skip
@@ -57,5 +57,5 @@ def _statistics(ended: Ended) -> dict[str, Any]:
         "tokens_per_second": ended.stats.decode_tokens_per_second,
         "time_to_first_token": ended.stats.first_token_seconds,
         "generation_time": ended.stats.decode_seconds,
-        "stop_reason": _REASONS.get(ended.reason, "userStopped"),
+        "stop_reason": STOP_REASONS.get(ended.reason, "userStopped"),
     }
