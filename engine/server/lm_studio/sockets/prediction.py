@@ -138,12 +138,15 @@ class _Reply:
         called = self._writer.finish_reason == "tool_calls"
         found: dict[str, Any] = {
             "stopReason": "toolCalls" if called else STOP_REASONS.get(ended.reason, "userStopped"),
-            "tokensPerSecond": stats.decode_tokens_per_second,
-            "timeToFirstTokenSec": stats.first_token_seconds,
-            "totalTimeSec": stats.first_token_seconds + stats.decode_seconds,
             "promptTokensCount": stats.prompt_tokens, "predictedTokensCount": stats.new_tokens,
             "totalTokensCount": stats.prompt_tokens + stats.new_tokens,
         }  # fmt: skip
+        times = {
+            "tokensPerSecond": stats.decode_tokens_per_second,
+            "timeToFirstTokenSec": stats.first_token_seconds,
+            "totalTimeSec": stats.first_token_seconds + stats.decode_seconds,
+        }
+        found |= {name: value for name, value in times.items() if value > 0}  # 0 is not known
         return found | ({"stopString": ended.trigger} if ended.reason == "stop_string" else {})
 
 
