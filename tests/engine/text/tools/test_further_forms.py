@@ -13,10 +13,10 @@ from engine.constraint.calls.grammar import CallGrammar, trigger
 from engine.constraint.grammar import GrammarFilter
 from engine.core import CallPiece, Message, Rendered, Tool, ToolCall
 from engine.settings import ConstraintSettings
-from engine.text.template.channels import ID
+from engine.text.template.channels import ID, KIMI
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.detect import tool_style
-from engine.text.tools.form import CallForm
+from engine.text.tools.form import CHANNEL_FORMS, CallForm
 from engine.text.tools.messages import conversation
 from engine.text.tools.parser import ToolParser
 from engine.text.tools.writing import written_calls
@@ -260,6 +260,18 @@ def test_strings_in_quotes_are_read_with_and_without() -> None:
     assert not follows(form, written_calls(form, [("weather", {"city": "x", "days": "3"})]))
     bare = "<call>weather<key>city</key><value>New York</value><key>other</key><value>7</value></call>"
     assert check_cuts(form, bare) == [("weather", {"city": "New York", "other": 7})]
+
+
+@pytest.mark.parametrize(("named", "value"), [("string", '"75"'), ("number", "75")])
+def test_a_value_has_the_type_that_the_call_itself_names(named: str, value: str) -> None:
+    reply = (
+        '<|open|>tools<|sep|><|open|>call tool="look" index="0"<|sep|><|open|>argument key="of" '
+        f'type="{named}"<|sep|>75<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
+    )
+    tool = Tool("look", "", json.dumps({"properties": {"of": {"type": ["string", "integer"]}}}))
+    (call,) = ToolParser(CHANNEL_FORMS[KIMI], (tool,)).feed(reply)
+    assert isinstance(call, CallPiece)
+    assert call.arguments == f'{{"of": {value}}}'
 
 
 # -- names in ids

@@ -245,10 +245,14 @@ def test_what_stands_around_a_name_may_be_missing(form: CallForm, reply: str) ->
 
 
 def test_quotes_around_a_number_are_no_part_of_it() -> None:
-    schema = {"properties": {"days": {"type": "integer"}, "all": {"items": {"type": "number"}}, "s": {}}}
+    deep = {"properties": {"share": {"type": "number"}}}
+    schema = {"properties": {
+        "days": {"type": "integer"}, "all": {"items": {"type": "number"}}, "s": {}, "deep": deep,
+    }}  # fmt: skip
     tools = (Tool("plan", "", json.dumps(schema)),)
     parser = ToolParser(FORMS["<start_function_call>"], tools)
     quoted = "days:<escape>3<escape>,all:[<escape>1.5<escape>,2],s:<escape>7<escape>"
+    quoted += ",deep:{share:<escape>.5<escape>,s:<escape>7<escape>}"
     pieces = parser.feed(f"<start_function_call>call:plan{{{quoted}}}<end_function_call>")
     written = "".join(piece.arguments for piece in pieces if isinstance(piece, CallPiece))
-    assert json.loads(written) == {"days": 3, "all": [1.5, 2], "s": "7"}
+    assert json.loads(written) == {"days": 3, "all": [1.5, 2], "s": "7", "deep": {"share": 0.5, "s": "7"}}

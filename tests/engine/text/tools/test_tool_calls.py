@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.core import CallPiece, Tool
+from engine.text.template.channels import SOLAR
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.detect import named_id, tool_style
-from engine.text.tools.form import CDATA, HERMES, KNOWN, CallForm, known_form
+from engine.text.tools.form import CDATA, CHANNEL_FORMS, HERMES, KNOWN, CallForm, known_form
 from engine.text.tools.parser import ToolParser
 from engine.text.tools.writing import written_calls
 
@@ -363,5 +364,7 @@ def test_null_is_no_arguments_however_the_reply_is_cut() -> None:
     expected = (" Done", [("clock", "{}"), ("weather", "{}")])
     assert read(HERMES, list(reply)) == expected
     assert all(read(HERMES, [reply[:at], reply[at:]]) == expected for at in range(len(reply)))
+    bare = "<|tool_call:begin|>a1<|tool_call:name|>clock<|tool_call:args|>null<|tool_call:end|>"
+    assert read(CHANNEL_FORMS[SOLAR], list(bare)) == ("", [("clock", "{}")])
     wrong = '<tool_call>{"name": "clock", "arguments": nil}</tool_call>'
     assert read(HERMES, [wrong]) == (wrong, [])
