@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from desktop.blocks import Block, BlockSplitter, Kind, split, split_plain
-from desktop.blocks.lines import PIECE, list_marker
+from desktop.blocks.lines import PIECE, list_marker, piece_length
 from desktop.blocks.splitter import LIMIT
 
 LINES = [
@@ -103,10 +103,27 @@ def test_plain_text_is_cut_without_loss(text: str, limit: int) -> None:
         ("```\n<think>\n```", ["code"]),
         ("1. a\n   ```sh\n   ls\n   ```\n   then\n2. b\n", ["list", "code", "prose", "list"]),
         ("1. ```sh\n   ls\n   ```\n2. b\n", ["code", "list"]),
+        ("- a\n\n  ---\n  b\n", ["list"]),
+        ("a | b\nc - d | e", ["prose"]),
+        ("<think>\n[a]: http://x.y\n</think>\nYes", ["thinking", "prose", "prose"]),
     ],
 )
 def test_kinds(text: str, expected: list[str]) -> None:
     assert kinds(text) == expected
+
+
+def test_items_of_another_kind_begin_another_list() -> None:
+    text = "- a\n\n- b\n\n1. c\n\n2. d\n\n* e\n"
+    assert [block.source.split() for block in split(text)] == [
+        ["-", "a", "-", "b"], ["1.", "c", "2.", "d"], ["*", "e"],
+    ]  # fmt: skip
+
+
+def test_a_long_line_is_cut_at_a_space_and_not_before_it_is_long() -> None:
+    assert piece_length("word " * PIECE) == PIECE - PIECE % 5 + 5
+    assert piece_length("x" * (PIECE + 9) + "\nmore") == PIECE + 10
+    assert piece_length("x" * (PIECE + 9)) == 0  # its end may still come
+    assert piece_length("x" * 3 * PIECE) == 2 * PIECE
 
 
 def test_code_body_is_the_code_without_fences_and_list_indentation() -> None:
@@ -123,6 +140,9 @@ def test_a_fence_that_is_still_arriving_does_not_show_in_the_code() -> None:
     [block] = splitter.blocks()
     assert not block.closed
     assert block.body == "let x;"
+    splitter = BlockSplitter()
+    splitter.feed("```py")
+    assert "".join(block.body for block in splitter.blocks()) == ""
 
 
 @pytest.mark.parametrize("half", ["<thi", "-", "##", "``", "1."])
@@ -190,6 +210,16 @@ def test_long_blocks_are_cut_and_marked_as_continued() -> None:
         assert [block.joined for block in blocks] == [False] + [True] * (len(blocks) - 1)
     for block in split(rows):
         assert block.body.startswith("| a | b |\n| --- | --- |\n") or block.body.startswith("| a | b |\n|---")
+
+
+def test_a_long_footnote_is_cut_and_none_of_it_is_lost() -> None:
+    text = "[^1]: " + "a line of a long footnote\n" * 400
+    blocks = split(text)
+    assert "".join(block.source for block in blocks) == text
+    assert [(block.kind, block.joined) for block in blocks[:2]] == [
+        (Kind.FOOTNOTE, False), (Kind.PROSE, True),
+    ]  # fmt: skip
+    assert all(len(block.source) <= 4096 for block in blocks)
 
 
 def test_a_cut_paragraph_does_not_turn_into_a_list() -> None:
@@ -260,3 +290,11 @@ def test_what_follows_code_in_a_list_knows_its_depth() -> None:
         ("prose", "end", 0),
     ]
     assert "".join(block.source for block in blocks) == NESTED
+
+
+def test_code_belongs_to_the_item_whose_text_begins_one_column_later() -> None:
+    for text, depths in (
+        ("- a\n  ```\n  x\n  ```\n", [0, 1]),
+        ("- a\n   1. b\n     ```\n     x\n     ```\n", [0, 2]),
+    ):
+        assert [block.depth for block in split(text)] == depths

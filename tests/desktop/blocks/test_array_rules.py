@@ -40,6 +40,52 @@ def test_a_table_inside_a_table_has_lines_of_its_own() -> None:
     assert math_svg(latex, 20.0, True).count("<rect ") == 2
 
 
+def test_a_line_after_a_table_inside_belongs_to_the_table_around_it() -> None:
+    latex = r"\begin{array}{c} \begin{array}{c} x \\ y \end{array} \\ \hline 3 \end{array}"
+    assert [(set(each.columns), set(each.rows)) for each in marked(latex)[1]] == [(set(), {1})]
+
+
+def test_each_cell_has_a_border_where_a_line_is_asked_for_and_nowhere_else() -> None:
+    found = re.findall(
+        r"<mtd([^>]*)><mi>(.)<", math_ml(r"\begin{array}{|r|c} \hline a & b \\ c & d \end{array}", True)
+    )
+    assert {letter: set(re.findall("border-([a-z]+)", given)) for given, letter in found} == {
+        "a": {"left", "top"}, "b": {"left", "top"}, "c": {"left"}, "d": {"left"},
+    }  # fmt: skip
+    assert ['"right"' in given for given, _ in found] == [True, False, True, False]  # columnalign
+    closed = math_ml(r"\begin{array}{c|} a \\ b \\ \hline \end{array}", True)
+    assert re.findall("border-([a-z]+)", closed) == ["right", "right", "bottom"]
+
+
+def test_lines_stand_around_and_between_the_cells_and_meet_at_the_corners() -> None:
+    svg = fromstring(
+        math_svg(r"\begin{array}{|r|c|} \hline a & b \\ \hline c & d \\ \hline \end{array}", 20.0, True)
+    )
+    boxes = []
+    for path in svg.findall("{*}path"):
+        numbers = [float(each) for each in re.findall(r"-?[\d.]+", path.attrib["d"])]
+        boxes.append((min(numbers[::2]), max(numbers[::2]), min(numbers[1::2]), max(numbers[1::2])))
+    a, b, c, d = boxes  # each as left, right, top, bottom
+    rects = [
+        [float(each.attrib[key]) for key in ("x", "y", "width", "height")] for each in svg.findall("{*}rect")
+    ]
+    down = sorted(each for each in rects if each[2] < each[3])
+    across = sorted((each for each in rects if each[2] > each[3]), key=lambda each: each[1])
+    first, middle, last = (x for x, *_ in down)
+    assert first < min(a[0], c[0]) < max(a[1], c[1]) < middle < min(b[0], d[0]) < max(b[1], d[1]) < last
+    first, middle, last = (y for _, y, *_ in across)
+    assert first < min(a[2], b[2]) < max(a[3], b[3]) < middle < min(c[2], d[2]) < max(c[3], d[3]) < last
+    assert all(each[1:2] == [first] and each[3] == pytest.approx(last - first, abs=0.01) for each in down)
+    begin, wide = down[0][0] + down[0][2] / 2, down[2][0] - down[0][0]
+    assert all(
+        each[0] == pytest.approx(begin, abs=0.01) and each[2] == pytest.approx(wide, abs=0.01)
+        for each in across
+    )
+    x, y, width, height = map(float, svg.attrib["viewBox"].split())
+    assert x <= down[0][0] < down[2][0] + down[2][2] <= x + width
+    assert y <= first < last + across[2][3] <= y + height
+
+
 def test_a_table_without_lines_and_one_that_does_not_end_stay_as_they_are() -> None:
     for latex in (r"\begin{array}{c} a \end{array}", r"\begin{array}{c", r"\begin{array} a"):
         assert marked(latex) == (latex, [])

@@ -80,3 +80,9 @@ def test_each_command_is_read_in_its_own_way() -> None:
     assert math_ml(r"\ang{1;2;3}", True) == math_ml(r"{1^{\circ}2'3''}", True)
     assert math_ml(r"\si{\kilo\metre}", True) == math_ml(r"{\mathrm{km}}", True)
     assert math_ml(r"\num{3e8}", True) == math_ml(r"{3 \times 10^{8}}", True)
+
+
+def test_a_formula_of_its_own_is_a_block_and_an_unknown_one_is_none() -> None:
+    assert 'display="block"' in math_ml("x", True)
+    assert 'display="inline"' in math_ml("x", False)
+    assert math_ml(r"\unknown{x}", False) == ""

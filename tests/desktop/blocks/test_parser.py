@@ -60,10 +60,22 @@ def words(source: str) -> str:
         ("~one~ ~~two~~ 5~6", "<s>one</s> <s>two</s> 5~6"),
         (">" * 60 + " deep", ">" * 60 + " deep"),
         ("[" * 300 + "a](b)", "[" * 300 + "a](b)"),
+        ("a* b* and 5 * 3 * 2", "a* b* and 5 * 3 * 2"),
+        ("*a *b", "*a *b"),
+        ("see *(this)* now", "see <em>(this)</em> now"),
+        ("a<br>**b**", "a\\\n<strong>b</strong>"),
+        ("one\n<details>\ntwo", "one\n\ntwo"),
     ],
 )
 def test_words(source: str, shown: str) -> None:
     assert words(source) == shown
+
+
+def test_only_the_space_after_a_break_changes() -> None:
+    children = parse("a<br>**b**<br>\nc")[1].children or ()
+    assert [child.type for child in children if child.type != "text" or child.content.strip()] == [
+        "text", "hardbreak", "strong_open", "text", "strong_close", "hardbreak", "text",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("tag", sorted(HTML_TAGS - {"summary"}))
@@ -97,6 +109,9 @@ def test_details_are_no_text() -> None:
         block for block in split("<details>\n\nwords\n\n</details>\n") if block.source.strip()
     ]
     assert (first.body, last.body) == ("", "")
+    assert (
+        split("More details follow, as in <details>.\n")[0].body == "More details follow, as in <details>.\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["NOTE", "Tip", "important", "WARNING", "CAUTION"])

@@ -45,6 +45,9 @@ from desktop.blocks.spoken_math import spoken_math
         (r"\mathcal{L}", "script L"),
         (r"p \land \neg q \implies r", "p and not q implies r"),
         (r"\ce{H2O}", "H sub 2 O"),
+        (r"(\frac{a}{b})", "open parenthesis a over b close parenthesis"),
+        (r"\begin{aligned}a&=b\end{aligned}", "a equals b"),
+        (r"\operatorname*{argmax}_x f", "argmax over x of f"),
         (r"f \colon A \to B", "f : A to B"),
         ("\u03d1 + \u03d5", "theta plus phi"),  # which Unicode calls symbols
     ],

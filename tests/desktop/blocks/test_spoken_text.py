@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from desktop.blocks.spoken_text import spoken_message, unmarked
+from desktop.blocks import THINKING_TAGS, BlockSplitter
+from desktop.blocks.spoken_text import spoken_message, spoken_so_far, unmarked
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,15 @@ def test_code_that_was_cut_for_its_size_is_said_once() -> None:
     long = "```\n" + "".join(f"line {number}\n" for number in range(3000)) + "```\n"
     said = spoken_message(f"{long}\n{long}", ())
     assert said == "Code, 3,000 lines.\n" * 2
+
+
+def test_what_may_still_change_is_not_said() -> None:
+    for begun in ("$$\nx^2\n", "```\ncode\n", "| a | b |\n|---|---|\n| 1 | 2 |\n"):
+        splitter = BlockSplitter()
+        splitter.feed(f"So.\n\n{begun}")
+        assert spoken_so_far(splitter, ended=False) == "So.\n"
+    assert spoken_message("So.\n\n$$\nx^2\n$$\n", ()) == "So.\nFormula: x squared.\n"
+
+
+def test_a_thought_that_the_prompt_had_begun_is_not_said() -> None:
+    assert spoken_message("Hm, let me see.\n</think>\nYes.\n", THINKING_TAGS).strip() == "Yes."

@@ -94,6 +94,14 @@ def test_a_closing_tag_without_an_opening_one_is_reported() -> None:
     assert not splitter.orphan, "the line is not whole yet"
     splitter.feed("\nYes")
     assert splitter.orphan == "</think>"
+    splitter.feed("\nand more\n")
+    assert splitter.orphan == "</think>"
+
+
+def test_a_second_closing_tag_says_nothing_of_the_beginning() -> None:
+    splitter = BlockSplitter()
+    splitter.feed("<think>\nhm\n</think>\nYes\n</think>\nNo\n")
+    assert not splitter.orphan
 
 
 def test_a_closing_tag_at_the_very_beginning_is_no_text() -> None:
