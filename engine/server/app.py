@@ -34,6 +34,7 @@ from engine.server.texts import completion, completions, embeddings, fim
 GET: tuple[tuple[str, Handler], ...] = (
     ("/", models.health), ("/health", models.health), ("/v1/health", models.health),
     ("/v1/models", gemini_models.models_v1), ("/v1/models/{id:path}", gemini_models.model_v1),
+    ("/models", gemini_models.models_v1),
     ("/v1beta/models", gemini_models.models), ("/v1beta/models/{id:path}", gemini_models.model),
     ("/tokenizer_info", tokens.tokenizer_info),
     ("/v1/responses/{id}", kept.retrieve), ("/v1/responses/{id}/input_items", kept.input_items),
@@ -56,6 +57,7 @@ GET: tuple[tuple[str, Handler], ...] = (
 )  # fmt: skip
 POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/chat/completions", chat.chat_completions), ("/v1/completions", completions.completions),
+    ("/chat/completions", chat.chat_completions), ("/responses", create.create),
     ("/v1/responses", create.create), ("/v1/responses/input_tokens", create.count_input),
     ("/v1/responses/{id}/cancel", kept.cancel), ("/v1/messages", messages.messages),
     ("/completion", completion.completion), ("/completions", completion.completion),
@@ -89,8 +91,8 @@ POST: tuple[tuple[str, Handler], ...] = (
 )  # fmt: skip
 
 GOOGLES: tuple[tuple[str, Handler], ...] = tuple(
-    (f"/{version}/models/{{model:path}}:{method}", handler)
-    for version in ("v1beta", "v1")
+    (f"{version}/models/{{model:path}}:{method}", handler)
+    for version in ("/v1beta", "/v1", "")  # LiteLLM adds none to an address of its user
     for method, handler in (
         ("generateContent", gemini.generate), ("streamGenerateContent", gemini.stream),
         ("countTokens", gemini.count_tokens), ("embedContent", gemini.embed),

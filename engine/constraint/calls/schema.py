@@ -13,7 +13,7 @@ from engine.errors import BadSetting
 from engine.text.tools.values import parameters_of, resolved
 from engine.words import _
 
-__all__ = ["argument_schema", "in_order"]
+__all__ = ["argument_schema", "closed", "in_order"]
 
 _NOTES = frozenset({
     "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
@@ -24,6 +24,11 @@ and what llguidance would take as its options."""
 _NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 _VERBATIM = ("enum", "const", "required")
 _BRANCHES = ("allOf", "anyOf", "oneOf")
+_OF_OTHERS = frozenset({
+    "patternProperties", "unevaluatedProperties", "propertyNames", "dependentRequired", "dependentSchemas",
+    "if", "not",
+})  # fmt: skip
+"""Keywords that speak of members which `properties` need not name."""
 
 
 @lru_cache(256)
@@ -56,6 +61,16 @@ def argument_schema(tool: Tool, lenient: bool) -> Mapping[str, Any]:
     return schema
 
 
+def closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema whose objects, where they name members and do not say which others there may be, have no
+    others: left free, a small model goes on with members of its own until the reply is cut.
+
+    What it allows, `schema` does, too. Raises `RecursionError` for what is nested too deeply.
+    """
+    found: Mapping[str, Any] = _enforced(schema, schema, frozenset(_joined(schema)), left_out=frozenset())
+    return found
+
+
 def in_order(schema: Any) -> Any:
     """A schema whose `properties`, at any depth, stand in the order of their names, as Jinja's `dictsort` has
     it.
@@ -71,24 +86,32 @@ def in_order(schema: Any) -> Any:
     return found
 
 
-def _enforced(schema: Any, root: Mapping[str, Any], joined: frozenset[str], is_part: bool = False) -> Any:
-    """A schema without notes, closed to members that it does not name unless it `is_part` of another one,
-    which is closed then: what `joined` refers to are such parts, too.
+def _enforced(
+    schema: Any,
+    root: Mapping[str, Any],
+    joined: frozenset[str],
+    is_part: bool = False,
+    left_out: frozenset[str] = _NOTES,
+) -> Any:
+    """A schema without the keywords `left_out`, closed to members that it does not name unless it `is_part`
+    of another one, which is closed then: what `joined` refers to are such parts, too.
     """
     if isinstance(schema, list):
-        return [_enforced(one, root, joined, is_part) for one in schema]
+        return [_enforced(one, root, joined, is_part, left_out) for one in schema]
     if not isinstance(schema, Mapping):
         return schema
     found: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _NAMED and isinstance(value, Mapping):
             found[key] = {
-                name: _enforced(one, root, joined, f"#/{key}/{name}" in joined) for name, one in value.items()
+                name: _enforced(one, root, joined, f"#/{key}/{name}" in joined, left_out)
+                for name, one in value.items()
             }
         elif key in _VERBATIM:
             found[key] = value
-        elif key not in _NOTES:
-            found[key] = _enforced(value, root, joined, key in _BRANCHES and (is_part or _joins(schema, key)))
+        elif key not in left_out:
+            inside = key in _BRANCHES and (is_part or _joins(schema, key))
+            found[key] = _enforced(value, root, joined, inside, left_out)
     if is_part or "additionalProperties" in found:
         return found
     if any(_joins(schema, key) for key in (*_BRANCHES, "$ref")):
@@ -96,9 +119,20 @@ def _enforced(schema: Any, root: Mapping[str, Any], joined: frozenset[str], is_p
         if names:
             own = found.get("properties") or {}
             found |= {"properties": {**{name: {} for name in names}, **own}, "additionalProperties": False}
-    elif found.get("properties") and "patternProperties" not in found:
+    elif found.get("properties") and not _has_others(found):
         found["additionalProperties"] = False
     return found
+
+
+def _has_others(schema: Mapping[str, Any]) -> bool:
+    """Whether an object needs, or speaks of, members that its `properties` do not name."""
+    named, required = schema["properties"], schema.get("required")
+    least = schema.get("minProperties")
+    return (
+        not _OF_OTHERS.isdisjoint(schema)
+        or (isinstance(required, list) and any(name not in named for name in required))
+        or (isinstance(least, int | float) and least > len(named))
+    )
 
 
 def _joins(schema: Mapping[str, Any], key: str) -> bool:

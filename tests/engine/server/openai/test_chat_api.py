@@ -288,6 +288,19 @@ def test_unknown_paths(served: Served) -> None:
     assert ask(served, "/v1/nothing").status == 404
     assert ask(served, "/v1/nothing", {}).error["code"] == "not_found"
     for path, words in (
-        ("/chat/completions", "Add /v1"), ("/models", "Add /v1"), ("/v1/v1/messages", "Remove /v1"),
+        ("/messages", "Add /v1"), ("/fim/completions", "Add /v1"), ("/v1/v1/messages", "Remove /v1"),
     ):  # fmt: skip
         assert words in ask(served, path, {}).error["message"]
+
+
+@pytest.mark.loopback
+def test_an_address_without_a_version_is_answered_as_llama_cpps_server_does(served: Served) -> None:
+    body = {"messages": HELLO, "max_tokens": 4, "temperature": 0}
+    choices = ask(served, "/chat/completions", body).json["choices"]
+    assert choices == ask(served, "/v1/chat/completions", body).json["choices"]
+    assert ask(served, "/models").json == ask(served, "/v1/models").json
+    response = ask(served, "/responses", {"input": "Hello there", "max_output_tokens": 4, "store": False})
+    assert response.json["object"] == "response"
+    contents = {"contents": [{"parts": [{"text": "Hello there"}]}]}
+    googles = ask(served, "/models/tiny:countTokens", contents)
+    assert googles.json == ask(served, "/v1beta/models/tiny:countTokens", contents).json

@@ -54,6 +54,28 @@ def test_formats(body: dict[str, Any], expected: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        lambda schema: {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}},
+        lambda schema: {"structured_outputs": {"json": json.dumps(schema)}},
+        lambda schema: {"guided_json": schema},
+    ],
+)
+def test_members_that_are_not_named_are_not_written_unless_the_schema_says_so(body: Any) -> None:
+    named = {"type": "object", "properties": {"a": NUMBER}}
+    pattern = json.loads(found(**body(named))[1])
+    assert pattern == {**named, "additionalProperties": False}
+    free = {**named, "additionalProperties": True}
+    assert json.loads(found(**body(free))[1]) == free
+
+
+def test_a_text_that_is_no_schema_is_refused_later() -> None:
+    assert found(guided_json="{") == ("json_schema", "{")
+    deep = '{"not":' * 100_000 + "{}" + "}" * 100_000
+    assert found(guided_json=deep) == ("json_schema", deep)
+
+
+@pytest.mark.parametrize(
     ("body", "param"),
     [
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs.choice"),
