@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from typing import Any
 
-from desktop.services.provenance.provenance_text import facts_rows
-from engine.core import Stats
+import pytest
+
+from desktop.services.provenance.provenance import ReplyProvenance
+from desktop.services.provenance.provenance_text import (
+    as_json,
+    facts_rows,
+    prompt_pieces,
+    prompt_words,
+    setting_rows,
+    value_words,
+)
+from engine.core import Rendered, Stats
 from engine.platform.version import version
+from engine.settings import SamplerSettings, StopSettings
 from tests.desktop.services.provenance.test_replay import reply
 
 HEAD = [("Model", "Owl"), ("Adapters", "none"), ("Ran on", "the processor (CPU), 2 threads")]
@@ -34,3 +47,75 @@ def test_what_is_not_known_is_left_out() -> None:
     failed = reply(stats=None, model={"server": "Lab", "server_version": "2"}, error="Lost.")
     server = [("Model", "Owl"), ("Server", "Lab – 2")]
     assert facts_rows(failed, "abc") == [*server, END[0], ("Error", "Lost."), END[1]]
+
+
+@pytest.mark.parametrize(("seed", "words"), [(None, "77, random"), (77, "77, set by you")])
+def test_a_seed_says_who_chose_it(seed: int | None, words: str) -> None:
+    stats = dataclasses.asdict(Stats(prompt_tokens=1, new_tokens=1, seed=77))
+    rows = dict(facts_rows(reply([SamplerSettings(seed=seed)], stats=stats), ""))
+    assert rows["Seed"] == words
+
+
+def test_no_speed_is_told_of_what_took_no_time() -> None:
+    stats = Stats(prompt_tokens=9, prefill_tokens=0, new_tokens=5, prefill_seconds=1.0, decode_seconds=0.0)
+    rows = dict(facts_rows(reply(stats=dataclasses.asdict(stats)), ""))
+    assert not {"Reading the prompt", "Writing", "Time to first token"} & rows.keys()
+
+
+PROMPT = Rendered(
+    (1, 7, 8, 1, 9), given=1, heal=True,
+    vocabulary=((1, b"<s>", True), (7, "é".encode()[:1], False), (8, "é".encode()[1:], False),
+                (9, b"So", False)),
+)  # fmt: skip
+
+
+def test_a_prompt_is_told_by_its_tokens() -> None:
+    assert prompt_words(None) == "The prompt of this reply was not saved."
+    assert (
+        prompt_words(dataclasses.replace(PROMPT, given=0, heal=False))
+        == "5 tokens, 2 of them control tokens."
+    )
+    assert prompt_words(PROMPT) == (
+        "5 tokens, 2 of them control tokens; the last 1 are the start of the reply; "
+        "the last one was sampled again."
+    )
+    assert [*prompt_pieces(PROMPT)] == [("<s>", True), ("é", False), ("<s>", True), ("So", False)]
+    assert [*prompt_pieces(PROMPT, (9, 5))] == [("So", False), ("<5>", True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("seed", None, "random"), ("seed", 12345, "12345"), ("temperature", 0.5, "0.5"),
+        ("mirostat", True, "on"), ("mirostat", False, "off"),
+    ],
+)  # fmt: skip
+def test_values_of_settings_in_words(name: str, value: Any, words: str) -> None:
+    assert value_words(SamplerSettings, name, value) == words
+
+
+def test_a_setting_names_its_usual_value_where_another_was_used() -> None:
+    rows = setting_rows(reply([SamplerSettings(temperature=0.5), StopSettings(stop_strings=("a", "b"))]))
+    found = {row.label: (row.value, row.default) for row in rows}
+    usual = value_words(SamplerSettings, "temperature", SamplerSettings().temperature)
+    assert found["Temperature"] == ("0.5", usual)
+    assert ("a, b", "none") in found.values()
+    assert found["Seed"] == ("random", "")
+
+
+def test_everything_that_is_known_of_a_reply_is_in_its_json() -> None:
+    full = reply(prompt=PROMPT)
+    full.message.text = "Hm"
+    data = json.loads(as_json(full))
+    assert data["reply"] == {"text": "Hm", "token_ids": [5, 6]}
+    assert data["model"] == {**full.model, "sha256": None}
+    assert data["engine"] == version()
+    assert (data["prompt"]["text"], data["prompt"]["token_ids"]) == ("<s>é<s>So", [1, 7, 8, 1, 9])
+    assert (data["prompt"]["control_token_ids"], data["prompt"]["given"], data["prompt"]["healed"]) == (
+        [1],
+        1,
+        True,
+    )
+    bare = ReplyProvenance(full.message, None, full.trace)
+    assert (bare.known, bare.model) == (0, {})
+    assert json.loads(as_json(bare)).keys() == {"reply", "model", "result"}

@@ -88,6 +88,12 @@ def test_a_replay_ends_where_the_reply_was_cut_off(record: dict[str, Any]) -> No
 
 
 def test_why_there_is_no_replay() -> None:
+    growing = reply()
+    growing.message.state = "running"
+    assert why_not(growing, MODEL, False) == "This reply is still being written."
+    bare = ReplyProvenance(reply().message, None, reply().trace)
+    assert "was not saved" in why_not(bare, MODEL, False)
+    assert doubts(bare, MODEL, LOADED, "o") == doubts(reply(), None, LOADED, "o") == []
     assert why_not(reply(), MODEL, False) == ""
     assert why_not(reply(), MODEL, True) == "Wait until the engine is free."
     assert why_not(reply(), None, False) == "Load the model first."
@@ -129,3 +135,47 @@ def test_what_is_written_again_is_compared_token_by_token(written: tuple[int, ..
     assert progress[0] == ("Reading the prompt as it was read originally", 3, 3)
     assert [done for _words, done, _total in progress[1:]] == [*range(1, result.same + 1)]
     assert result.identical is (written == (5, 6))
+
+
+@pytest.mark.parametrize(
+    ("compared", "sentence"),
+    [
+        (Compared(1, 1), "Identical: 1 token."),
+        (Compared(2, 2), "Identical: 2 tokens."),
+        (
+            Compared(1, 2, "a", "b"),
+            "The first token is identical; then the reply has “a”, and the replay writes “b”.",
+        ),
+        (
+            Compared(0, 2, "a"),
+            "The first token already differs; then the reply has “a”, and the replay ends.",
+        ),
+        (
+            Compared(2, 2, "", "b"),
+            "The first 2 tokens are identical; then the reply ends, and the replay writes “b”.",
+        ),
+    ],
+)
+def test_what_a_comparison_says(compared: Compared, sentence: str) -> None:
+    assert compared.sentence == sentence
+
+
+def test_another_version_of_the_program_may_write_another_reply() -> None:
+    old = reply()
+    old.provenance.facts["engine"] = "0.0.1"  # type: ignore[union-attr, index]
+    assert doubts(old, MODEL, LOADED, "o") == [
+        f"The reply was written by version 0.0.1; this is version {version()}."
+    ]
+
+
+def test_the_tokens_of_a_stretch_of_a_document_count_only_where_it_stands_unchanged() -> None:
+    trace = TokenTrace()
+    trace.extend([TokenInfo(id, f"t{id}", 1.0, 1.0) for id in (5, 6, 7, 8)])
+    made = reply()._replace(trace=trace)
+    made.provenance.facts.update(plain=True, known=1)  # type: ignore[union-attr, attr-defined]
+    stretch = [trace.starts[1], trace.end(2)]
+    made.message.stats.update(stretch=stretch, written=2)
+    assert made.expected == (6, 7)
+    for changed in ({"stretch": [stretch[0] + 1, stretch[1] + 1]}, {"written": 9}, {"written": 0}):
+        made.message.stats.update({"stretch": stretch, "written": 2, **changed})
+        assert made.expected == ()
