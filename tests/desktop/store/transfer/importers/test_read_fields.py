@@ -235,6 +235,23 @@ def test_parts_of_chatgpt_that_are_only_text() -> None:
     assert "Thought for 5 seconds" in json.dumps(reply.raw)
 
 
+def test_instructions_that_stand_in_a_chat_and_an_output_of_nothing() -> None:
+    given = {
+        "content_type": "user_editable_context",
+        "user_profile": "I am Ann.",
+        "user_instructions": "Be brief.",
+    }
+    value = chatgpt(
+        node("a", None, ["b"], "user", given),
+        node("b", "a", ["c"], "tool", {"content_type": "execution_output", "text": ""},
+             author={"role": "tool", "name": "python"}),
+        node("c", "b", [], "assistant", "Ho"),
+    )  # fmt: skip
+    user, reply = read(ChatGpt(), value).messages
+    assert user.text == "I am Ann.\n\nBe brief."
+    assert "execution_output" not in reply.text
+
+
 @pytest.mark.parametrize(
     ("given", "block"),
     [
