@@ -11,7 +11,7 @@ import pytest
 from engine.core import CallPiece, Stats, ToolCall
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
-from engine.server.gemini.candidate import Candidate, joined
+from engine.server.gemini.candidate import Candidate, joined, usage
 from engine.server.gemini.request import Asked, asked_of
 from engine.server.gemini.schema import camel, json_schema
 from engine.server.host import ServedModel
@@ -172,6 +172,8 @@ def test_schemas() -> None:
         ({"contents": [{"role": "model", "parts": [{"functionCall": {}}]}]},
          "contents[0].parts[0].functionCall.name"),
         ({"contents": [{"role": "model", "parts": [{"functionCall": {"name": "a"}}]}]}, "contents"),
+        ({"contents": [{"role": "model", "parts": [{"functionCall": {"name": "a", "args": [1]}}]}]},
+         "contents[0].parts[0].functionCall.args"),
         ({"cachedContent": "x"}, "cachedContent"),
         ({"generationConfig": {"responseModalities": ["AUDIO"]}}, "generationConfig.responseModalities"),
         ({"generationConfig": {"responseMimeType": "image/png"}}, "generationConfig.responseMimeType"),
@@ -222,6 +224,21 @@ def test_thoughts_are_shown_where_they_are_asked_for() -> None:
     assert [part["text"] for part in parts if "thought" not in part] == ["So."]
     hidden = [part for chunk in candidate(*events) for part in chunk["content"]["parts"]]
     assert hidden == [{"text": "So."}]
+
+
+def test_tokens_of_thoughts_are_counted_apart() -> None:
+    found = Candidate(0, MODEL, asked().requests[0], None, shown=False)
+    assert usage([found.writer]) == {}
+    stats = Stats(prompt_tokens=9, cached_tokens=4, new_tokens=8)
+    for event in (Written("<think>Hm", 5), Written("</think>So.", 3), Ended("stop_token", "", stats)):
+        found.feed(event)
+    counts = usage([found.writer, found.writer])
+    thoughts = found.writer.reasoning_tokens
+    assert 0 < thoughts < 8
+    assert counts == {
+        "promptTokenCount": 9, "cachedContentTokenCount": 4, "candidatesTokenCount": 16 - 2 * thoughts,
+        "thoughtsTokenCount": 2 * thoughts, "totalTokenCount": 25,
+    }  # fmt: skip
 
 
 def test_texts_of_a_kind_become_one_part() -> None:
