@@ -3,7 +3,7 @@
 A layout's `pack` says in NumPy where each number goes. Where every bit of the result is one bit of the file's
 rows, as it is or inverted, or always the same, `bit_moves` finds out which by packing a few patterns. The
 kernel `repack` then does the same for vectors of 16 rows, about twenty times as fast. Where codes are looked
-up, that is done first (`codebook_codes`).
+up (`codebook_codes`) or numbers become others (`kept_numbers`), that is done first.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.codegen.simd import LANES
 from engine.backends.cpu.kernels.repack import ARGUMENTS, FIELD_BYTES, TERM_BYTES
 from engine.backends.cpu.layouts.blocks import BlockLayout
+from engine.backends.cpu.layouts.grouped import Affine, Grouped
 from engine.backends.cpu.layouts.interleave import tile_places
 from engine.backends.cpu.layouts.layout import Bytes, WeightLayout
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.packing.bit_sources import Words, bit_sources, same_by_moves, terms, word_offsets
+from engine.backends.packing.kept_numbers import KeptNumbers
 
 _STRETCH = 64
 """Bytes of a row that are read at once, at least: 16 rows may share a set of the first-level cache."""
@@ -46,7 +48,7 @@ class BitMoves:
     """(terms, 3), whose addresses `fields` has."""
     columns: int
     """Features of a stretch."""
-    before: LookedUp | None = None
+    before: LookedUp | KeptNumbers | None = None
     """What is done to the file's bytes before they are read."""
 
     def pack(self, raw: Bytes, rows: int, out: Bytes, places: Words, panel_bytes: int) -> None:
@@ -55,7 +57,7 @@ class BitMoves:
         `places` are those of the tiles, as `tile_places` gives them for panels of `panel_bytes` bytes.
         """
         if self.before is not None:
-            raw = self.before.looked_up(raw)
+            raw = self.before.prepared(raw)
         row_bytes, scratch = raw.size // rows, aligned(64 * len(self.offsets))
         targets = np.ascontiguousarray(places + np.array([out.ctypes.data, 0, out.ctypes.data]))
         fields = [number for each in self.fields for number in (len(each), each.ctypes.data)]
@@ -93,16 +95,18 @@ class Packer(Protocol):
 
 @cache
 def bit_moves(weight_layout: WeightLayout, blocks: int) -> BitMoves | None:
-    """How rows of so many blocks are packed; None if more than bits are moved and codes looked up."""
-    looked_up = None
+    """How rows of so many blocks are packed; None if more must be done."""
+    before: LookedUp | KeptNumbers | None = None
     if isinstance(weight_layout, BlockLayout) and weight_layout.block.codebook:
-        looked_up = LookedUp(weight_layout.block, weight_layout.pack_parts)
-    packer: Packer = looked_up or weight_layout
+        before = LookedUp(weight_layout.block, weight_layout.pack_parts)
+    elif isinstance(weight_layout, Grouped | Affine):
+        before = weight_layout.kept
+    packer: Packer = before or weight_layout
     together = 1
     while together * packer.file_bytes < _STRETCH and blocks % (2 * together) == 0:
         together *= 2
     found = _found(packer, together)
-    return found and replace(found, before=looked_up)
+    return found and replace(found, before=before)
 
 
 @cache

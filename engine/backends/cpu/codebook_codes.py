@@ -41,7 +41,7 @@ class LookedUp:
         parts = self.block.split(np.ascontiguousarray(both[:, self.unit :]))
         return self.pack_parts(replace(parts, codes=both[:, : self.unit]), rows, columns)
 
-    def looked_up(self, raw: Bytes) -> Bytes:
+    def prepared(self, raw: Bytes) -> Bytes:
         """The codes of each block, then the block, in a new array."""
         rows, signs = _tables(self.block)
         count = raw.size // self.block.nbytes

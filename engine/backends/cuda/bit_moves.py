@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -23,10 +23,12 @@ from engine.backends.cpu.kernels.repack import TERM_BYTES, W_FIELDS, WORD_FIELD_
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cuda.layouts.codes import BLOCK, CodeLayout
 from engine.backends.cuda.layouts.gguf import code_parts
+from engine.backends.cuda.layouts.grouped import kept_parts
 from engine.backends.cuda.layouts.layout import ROWS, Bytes, WeightLayout
 from engine.backends.gguf_blocks.block_type import BlockType, Parts
 from engine.backends.gguf_blocks.table import PACKED_BLOCKS
 from engine.backends.packing.bit_sources import Words, bit_sources, same_by_moves, terms, word_offsets
+from engine.backends.packing.kept_numbers import KeptNumbers, Numbers
 
 PAIR = 2 * ROWS
 """Rows that are packed at once."""
@@ -50,13 +52,13 @@ class BitMoves:
     """Columns of a stretch."""
     file_bytes: int
     """Bytes of a stretch of one row in the file."""
-    before: LookedUp | None = None
+    before: LookedUp | KeptNumbers | None = None
     """What is done to the file's bytes before they are read."""
 
     def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         """`WeightLayout.pack` for `rows`, a multiple of 32."""
         if self.before is not None:
-            raw = self.before.looked_up(raw)
+            raw = self.before.prepared(raw)
         stretches, row_bytes = columns // self.columns, raw.size // rows
         out = np.empty(rows // ROWS * stretches * self.out_bytes, np.uint8)
         own = np.array(word_offsets(self.read_bytes), np.int64)
@@ -77,7 +79,7 @@ class BitMoves:
 
 @cache
 def bit_moves(weight_layout: WeightLayout, columns: int) -> BitMoves | None:
-    """How rows of so many columns are packed; None if more than bits are moved and codes looked up."""
+    """How rows of so many columns are packed; None if more must be done."""
     if not isinstance(weight_layout, CodeLayout):
         return None
     each, size = weight_layout.file_columns, weight_layout.file_bytes
@@ -92,8 +94,9 @@ def bit_moves(weight_layout: WeightLayout, columns: int) -> BitMoves | None:
 @cache
 def _found(layout: CodeLayout, columns: int) -> BitMoves | None:
     """For stretches of so many columns."""
-    block = _WITH_CODEBOOK.get(layout.types[0])
-    before = LookedUp(block, partial(_pack_parts, layout, block)) if block else None
+    block, before = _WITH_CODEBOOK.get(layout.types[0]), _kept(layout)
+    if block is not None:
+        before = LookedUp(block, partial(_pack_parts, layout, block))
     packer = before or layout
     size = columns // layout.file_columns * packer.file_bytes
 
@@ -118,6 +121,20 @@ _WITH_CODEBOOK = {block.name: block for block in PACKED_BLOCKS if block.codebook
 
 def _pack_parts(layout: CodeLayout, block: BlockType, parts: Parts, rows: int, columns: int) -> Bytes:
     return layout.pack_parts(code_parts(block, parts, rows, columns), rows, columns)
+
+
+def _kept(layout: CodeLayout) -> LookedUp | KeptNumbers | None:
+    if layout.keep is None:
+        return None
+    unit = layout.file_columns
+    pack = partial(_pack_kept, layout)
+    return KeptNumbers(layout.types[0], unit, layout.file_bytes - unit, layout.keep, pack)
+
+
+def _pack_kept(
+    layout: CodeLayout, codes: Bytes, numbers: Sequence[Numbers], rows: int, columns: int
+) -> Bytes:
+    return layout.pack_parts(kept_parts(codes, numbers, rows), rows, columns)
 
 
 def _moves(sources: Words, flips: Bytes, size: int, columns: int) -> BitMoves | None:

@@ -23,7 +23,7 @@ TO_F32 = frozenset({"F64", "I16", "I32", "I64", "U16", "U32", "U64", "F8_E8M0", 
 KINDS = ("F16", "BF16", "F32")
 """The types of numbers beside codes (`affine_type`)."""
 _PACKERS = min(4, os.cpu_count() or 1)
-"""Threads that pack; the calling thread reads the file."""
+"""Threads that read and pack."""
 
 
 def packed_pieces(
@@ -31,19 +31,23 @@ def packed_pieces(
 ) -> Iterator[PieceT]:
     """The results of `pack(first row, rows, type, file bytes)` for pieces of `step` rows, in order.
 
-    Pieces are packed on threads, the only one on the calling thread. `types` are those that `pack` takes.
+    Pieces are read and packed on threads, the only one on the calling thread. `types` are those that `pack`
+    takes.
     Raises `BadCheckpoint` for a number that is too large for F16.
     """
     n = tensor.shape[0]
+
+    def piece(first: int, last: int) -> PieceT:
+        rows = tensor.rows(first, last) if last - first < n else tensor
+        return pack(first, last - first, *_file_bytes(rows, types))
+
     if n <= step:
-        yield pack(0, n, *_file_bytes(tensor, types))
+        yield piece(0, n)
         return
     with ThreadPoolExecutor(_PACKERS) as pool:
         running: deque[Future[PieceT]] = deque()
         for first in range(0, n, step):
-            last = min(first + step, n)
-            name, raw = _file_bytes(tensor.rows(first, last), types)
-            running.append(pool.submit(pack, first, last - first, name, raw))
+            running.append(pool.submit(piece, first, min(first + step, n)))
             if len(running) > _PACKERS:
                 yield running.popleft().result()
         for packing in running:

@@ -7,6 +7,7 @@ code widths.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -58,21 +59,26 @@ class Source(Protocol):
 
 
 class Recent:
-    """Keeps what was last read of one matrix, so that pieces of its rows do not read it again."""
+    """Keeps what was last read of one matrix, so that pieces of its rows do not read it again.
+
+    Thread-safe; what is made may be made from what is kept.
+    """
 
     def __init__(self) -> None:
         self._owner, self._kept = "", dict[str, Any]()
+        self._lock = threading.RLock()
 
     def get(
         self, owner: str, what: str, make: Callable[[], Any], fits: Callable[[Any], bool] = lambda value: True
     ) -> Any:
         """The value kept as `what` of the matrix `owner`; `make` makes it if it is missing or unfit."""
-        if owner != self._owner:
-            self._owner, self._kept = owner, {}
-        if what not in self._kept or not fits(self._kept[what]):
-            self._kept.pop(what, None)
-            self._kept[what] = make()
-        return self._kept[what]
+        with self._lock:
+            if owner != self._owner:
+                self._owner, self._kept = owner, {}
+            if what not in self._kept or not fits(self._kept[what]):
+                self._kept.pop(what, None)
+                self._kept[what] = make()
+            return self._kept[what]
 
 
 @dataclass(frozen=True, slots=True)

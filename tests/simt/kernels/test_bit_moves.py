@@ -19,10 +19,8 @@ from tests.engine.backends.kernel_oracles import Matrix
 from tests.simt.fake import FakeDevice
 
 CODES = [each for each in WEIGHT_LAYOUTS if isinstance(each, CodeLayout)]
-MORE_THAN_BITS = ("grouped", "tq10", "nvfp4")
-"""Scales and zeros that become fp16, five digits to a byte, scales that are multiplied; and `affine` with
-fp16 scales.
-"""
+MORE_THAN_BITS = ("tq10", "nvfp464")
+"""Five digits to a byte, and scales that are multiplied."""
 
 
 def file_rows(layout: CodeLayout, rows: int, columns: int) -> Bytes:
@@ -32,18 +30,15 @@ def file_rows(layout: CodeLayout, rows: int, columns: int) -> Bytes:
 
 @pytest.mark.parametrize("layout", CODES, ids=lambda each: each.name)
 def test_what_moves_only_bits_is_packed_by_moving_them_to_the_last_bit(layout: CodeLayout) -> None:
-    name = layout.name
-    rounded = name.startswith(MORE_THAN_BITS) or (
-        name.startswith("affine") and name.endswith("f16") and not name.endswith("bf16")
-    )
     for rows, columns in ((32, 256), (64, 768), (32, 2048), (96, 1280)):
         moves = bit_moves(layout, columns)
-        assert (moves is None) == rounded
+        assert (moves is None) == (layout.name in MORE_THAN_BITS)
         if moves is not None:
             raw = file_rows(layout, rows, columns)
             with np.errstate(all="ignore"):  # random bytes may be no numbers
                 made = layout.pack(layout.types[0], raw, rows, columns)
-            assert np.array_equal(moves.pack(raw, rows, columns), made)
+                packed = moves.pack(raw, rows, columns)
+            assert np.array_equal(packed, made)
 
 
 @pytest.mark.parametrize("columns", [64, 192, 320])
@@ -92,7 +87,7 @@ def test_layouts_that_do_more_are_not_taken_for_moves() -> None:
     def moved(change: Callable[[Bytes], Bytes]) -> bool:
         layout: WeightLayout = Changed(
             "changed", q8.types, q8.bits, q8.split, q8.file_columns, q8.file_bytes, q8.group, q8.scales,
-            q8.mins, q8.zero, q8.span, q8.table, q8.levels, q8.unit, change,
+            q8.mins, q8.zero, q8.span, q8.table, q8.levels, q8.unit, None, change,
         )  # fmt: skip
         return bit_moves(layout, 128) is not None
 

@@ -6,7 +6,6 @@ A block's fields lie where the type says, so their places, shifts and masks are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -14,6 +13,7 @@ from numba.core import types
 
 from engine.backends.cpu.codegen.memory_ops import ld_i64
 from engine.backends.cpu.codegen.simd import I8, I16, I32, I64, intrinsic_function, load, store
+from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.gguf_blocks.block_type import BlockType
 from engine.backends.gguf_blocks.codebooks import BitFields, Codebook
 
@@ -62,21 +62,24 @@ def look_up_name(block: BlockType) -> str:
     return "look_up_" + block.name.replace("_", "").lower()
 
 
-@cache
-def look_up_kernel(block: BlockType) -> Callable[[int, int, int, int], None]:
+codes_of: Any = None
+SIZE = RESULT = 0
+"""Bytes of a block, and of a block with its codes."""
+
+
+def _look_up_template(args: int, step: int, tile: int, scratch: int) -> None:
+    source, out = ld_i64(args + 8 * U_BLOCKS), ld_i64(args + 8 * U_OUT)
+    rows, signs = ld_i64(args + 8 * U_ROWS), ld_i64(args + 8 * U_SIGNS)
+    for _ in range(ld_i64(args + 8 * U_COUNT)):
+        codes_of(source, rows, signs, out)
+        source += SIZE
+        out += RESULT
+
+
+def look_up_kernel(block: BlockType) -> Any:
     """The kernel of a type with a codebook."""
     assert block.codebook is not None
-    size, result = block.nbytes, block.values + block.nbytes
-    codes_of = intrinsic_function(
-        f"codes_{block.name.lower()}", types.void, (types.int64,) * 4, _emit_codes(block.codebook, size)
-    )
-
-    def look_up(args: int, step: int, tile: int, scratch: int) -> None:
-        source, out = ld_i64(args + 8 * U_BLOCKS), ld_i64(args + 8 * U_OUT)
-        rows, signs = ld_i64(args + 8 * U_ROWS), ld_i64(args + 8 * U_SIGNS)
-        for _ in range(ld_i64(args + 8 * U_COUNT)):
-            codes_of(source, rows, signs, out)
-            source += size
-            out += result
-
-    return look_up
+    name, size = look_up_name(block), block.nbytes
+    emit = _emit_codes(block.codebook, size)
+    codes = intrinsic_function(f"codes_of_{name}", types.void, (types.int64,) * 4, emit)
+    return specialise(_look_up_template, name, codes_of=codes, SIZE=size, RESULT=block.values + size)

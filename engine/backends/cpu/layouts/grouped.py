@@ -38,6 +38,7 @@ from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 from engine.backends.cpu.layouts.q8 import byte_numbers, byte_operand, byte_vector
+from engine.backends.packing.kept_numbers import KeptNumbers, Numbers
 from engine.backends.packing.pieces import KINDS, affine_type, kept_numbers
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
@@ -69,9 +70,9 @@ class _Groups:
     def block_bytes(self) -> int:
         return self._groups_at + self._group_bytes * (self.unit // GROUP)
 
-    def _with_codes(self, values: Bytes) -> Bytes:
-        """Blocks with the codes `values` (tiles, 16, blocks, unit) in place: (tiles, blocks, bytes)."""
-        height, _lanes, blocks, _unit = values.shape
+    def _with_codes(self, values: Bytes, rows: int) -> Bytes:
+        """Blocks with the codes `values` (rows * blocks, unit) in place: (tiles, blocks, bytes)."""
+        height, blocks = rows // LANES, len(values) // rows
         out = np.empty((height, blocks, self.block_bytes), np.uint8)
         groups = out[:, :, self._groups_at :].reshape(height, blocks, -1, self._group_bytes)
         split = values.reshape(height, LANES, blocks, -1, GROUP)
@@ -139,16 +140,26 @@ class Grouped(_Groups):
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """For each row and block, `raw` holds `unit` code bytes, a float32 scale and an int16 zero point."""
-        blocks, height = columns // self.unit, rows // LANES
-        parts = raw.reshape(height, LANES, blocks, self.file_bytes)
-        out = self._with_codes(parts[..., : self.unit])
-        scales = np.ascontiguousarray(parts[..., self.unit : self.unit + 4]).view(np.float32)
-        zeros = np.ascontiguousarray(parts[..., self.unit + 4 :]).view(np.int16) - np.int16(self._offset)
-        for at, end, numbers in (
-            (0, self._zeros_at, scales.astype(np.float16) if self.half else scales),
-            (self._zeros_at, self._groups_at, zeros if self.bits == 8 else zeros.astype(np.int8)),
-        ):
-            out[:, :, at:end] = lanes_of(numbers.reshape(rows, blocks), rows)
+        parts = raw.reshape(-1, self.file_bytes)
+        return self._pack_kept(parts[:, : self.unit], self._kept(parts[:, self.unit :]), rows, columns)
+
+    @property
+    def kept(self) -> KeptNumbers:
+        return KeptNumbers(self.types[0], self.unit, 6, self._kept, self._pack_kept)
+
+    def _kept(self, numbers: Bytes) -> Sequence[Numbers]:
+        """Scales, and zero points minus the middle code."""
+        scales = np.ascontiguousarray(numbers[:, :4]).view(np.float32)[:, 0]
+        zeros = np.ascontiguousarray(numbers[:, 4:]).view(np.int16)[:, 0] - np.int16(self._offset)
+        return (
+            scales.astype(np.float16) if self.half else scales,
+            zeros if self.bits == 8 else zeros.astype(np.int8),
+        )
+
+    def _pack_kept(self, codes: Bytes, numbers: Sequence[Numbers], rows: int, columns: int) -> Bytes:
+        out = self._with_codes(codes, rows)
+        scales, zeros = (lanes_of(each.reshape(rows, -1), rows) for each in numbers)
+        out[:, :, : self._zeros_at], out[:, :, self._zeros_at : self._groups_at] = scales, zeros
         return out.reshape(-1)
 
     def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -242,11 +253,22 @@ class Affine(_Groups):
 
     def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
         """For each row and block, `raw` holds `unit` code bytes, a float32 scale and a float32 bias."""
-        blocks, height = columns // self.unit, rows // LANES
-        parts = raw.reshape(height, LANES, blocks, self.file_bytes)
-        out = self._with_codes(parts[..., : self.unit])
-        both = np.ascontiguousarray(parts[..., self.unit :]).view(np.float32).reshape(rows, blocks, 2)
-        out[:, :, : self._groups_at] = lanes_of(kept_numbers(both, self.kind), rows)
+        parts = raw.reshape(-1, self.file_bytes)
+        return self._pack_kept(parts[:, : self.unit], self._kept(parts[:, self.unit :]), rows, columns)
+
+    @property
+    def kept(self) -> KeptNumbers:
+        return KeptNumbers(self.types[0], self.unit, 8, self._kept, self._pack_kept)
+
+    def _kept(self, numbers: Bytes) -> Sequence[Numbers]:
+        """Scales and biases."""
+        both = kept_numbers(np.ascontiguousarray(numbers).view(np.float32), self.kind)
+        return both[:, 0], both[:, 1]
+
+    def _pack_kept(self, codes: Bytes, numbers: Sequence[Numbers], rows: int, columns: int) -> Bytes:
+        out = self._with_codes(codes, rows)
+        both = np.stack(list(numbers), axis=-1).reshape(rows, -1, 2)
+        out[:, :, : self._groups_at] = lanes_of(both, rows)
         return out.reshape(-1)
 
     def _numbers(self, b: ir.IRBuilder, block: ir.Value) -> tuple[ir.Value, ir.Value]:

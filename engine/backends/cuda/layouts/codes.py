@@ -105,7 +105,8 @@ class CodeLayout:
     `zero`: a code n stands for n - `zero`. `table`: the numbers that codes of 4 bits stand for, "fp4" or
     "int8", which are `levels` (8 or 16; `zero` is then 128, that of the table's bytes). `unit`: a power of
     two by which d of "signed" scales is multiplied. What `split` takes has `file_bytes` bytes for every
-    `file_columns` columns of a row.
+    `file_columns` columns of a row; if those are codes, one to a byte, and then numbers, `keep` maps the
+    bytes of B blocks' numbers to the two that are kept of each.
     """
 
     name: str
@@ -122,6 +123,7 @@ class CodeLayout:
     table: str = ""
     levels: tuple[int, ...] = ()
     unit: float = 1.0
+    keep: Callable[[Bytes], tuple[Numbers, Numbers]] | None = None
 
     @property
     def activations(self) -> str:

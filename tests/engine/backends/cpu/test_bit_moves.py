@@ -19,8 +19,8 @@ from engine.backends.cpu.runtime.weight_memory import WeightMemory
 from engine.backends.cpu.weight import CpuWeight
 from tests.engine.backends.kernel_oracles import Matrix
 
-MORE_THAN_BITS = ("grouped", "tq10")
-"""Scales that become fp16, five digits to a byte; and `affine` with fp16 scales."""
+MORE_THAN_BITS = "tq10"
+"""Five digits to a byte."""
 
 
 def random_rows(weight_layout: WeightLayout, rows: int, blocks: int) -> Bytes:
@@ -31,16 +31,14 @@ def random_rows(weight_layout: WeightLayout, rows: int, blocks: int) -> Bytes:
 
 @pytest.mark.parametrize("weight_layout", WEIGHT_LAYOUTS, ids=lambda each: each.name)
 def test_what_moves_only_bits_is_packed_by_moving_them_to_the_last_bit(weight_layout: WeightLayout) -> None:
-    name = weight_layout.name
-    halves = name.startswith("affine") and name.endswith("f16") and not name.endswith("bf16")
-    rounded = halves or name.startswith(MORE_THAN_BITS)
     for rows, blocks in ((16, 1), (32, 3), (48, 8), (16, 20)):
         moves = bit_moves(weight_layout, blocks)
-        assert (moves is None) == rounded
+        assert (moves is None) == (weight_layout.name == MORE_THAN_BITS)
         if moves is not None:
             raw = random_rows(weight_layout, rows, blocks)
-            made = weight_layout.pack(weight_layout.types[0], raw, rows, blocks * weight_layout.unit)
-            packed = moves.packed(raw, rows, blocks * weight_layout.unit)
+            with np.errstate(all="ignore"):  # random bytes may be no numbers
+                made = weight_layout.pack(weight_layout.types[0], raw, rows, blocks * weight_layout.unit)
+                packed = moves.packed(raw, rows, blocks * weight_layout.unit)
             assert np.array_equal(packed, made)
 
 
