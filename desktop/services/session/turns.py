@@ -153,13 +153,16 @@ class Turns:
         and this message alone. Raises `StoreError`.
         """
         context = self._visible.read(chat or self._visible.id)
-        path = context.path() if context.layers.settings(StopSettings).when_full == "stop" else ()
+        whole = context.path()
+        path = whole if context.layers.settings(StopSettings).when_full == "stop" else ()
         goes_on = bool(opening.strip())
         if context.participants:
-            written = [*authored(path), AuthoredMessage("user", text, context.user)]
+            question = AuthoredMessage("user", text, context.user)
             participant = (
-                next_participant(context.cast, context.participants, written) or context.participants[0]
+                next_participant(context.cast, context.participants, [*authored(whole), question])
+                or context.participants[0]
             )
+            written = [*authored(path), question]
             written += [AuthoredMessage("assistant", opening, participant.author)] if goes_on else []
             return context.scene_request(written, participant, self._runner.adapted, goes_on)[0]
         new = (sent("user", text), *([Message("assistant", opening)] if goes_on else []))

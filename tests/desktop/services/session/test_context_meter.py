@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from desktop.services.session.context_meter import ContextMeter, Measured, cost_words
-from engine.core import ChatRequest, Foreseen
+from engine.core import ChatRequest, Foreseen, Stats
 from tests.desktop.fakes import EchoChat
 from tests.desktop.services.conftest import Harness
 
@@ -77,4 +77,16 @@ def test_a_draft_that_is_far_too_long_is_estimated_and_holds_up_nothing(
     assert max(counted) == 999
     meter.set_draft("")
     talking.qtbot.waitUntil(lambda: (meter.measured.draft, meter.measured.about) == (0, False))
+    assert meter.close()
+
+
+def test_a_running_reply_brings_its_own_figures(talking: Harness) -> None:
+    talking.session.set_system_prompt("Be very brief.")
+    meter = ContextMeter(talking.session)
+    talking.ask("a few words")
+    talking.qtbot.waitUntil(lambda: meter.measured.system == 3)
+    talking.session.running_changed.emit(Stats(context_tokens=50, context_length=99))
+    found = meter.measured
+    assert (found.system, found.messages, found.used, found.cached) == (3, 47, 50, 50)
+    assert (found.length, found.next_read, found.draft, found.about) == (99, 0, 0, False)
     assert meter.close()

@@ -48,3 +48,13 @@ def test_a_participants_reply_is_continued_after_all_that_was_said(cast: Harness
     cast.until_idle()
     assert last(cast)[1:] == [("user", "Cy: Hello"), ("assistant", "Ada: one")]
     assert (cast.chat.requests[-1].continue_last, cast.chat.requests[-1].continue_ids) == (True, ())
+
+
+def test_a_preview_is_of_the_participant_who_speaks_next(cast: Harness) -> None:
+    usual = SamplerSettings().temperature
+    assert cast.session.preview_request("Hello").sampler.temperature == 1.3
+    cast.ask("Hello")
+    begun = cast.session.preview_request("And you?", "Well,")
+    assert (begun.sampler.temperature, begun.continue_last) == (usual, True)
+    assert begun.messages[-1].content == "Bea: Well,"
+    assert cast.session.preview_request("And you?").messages[-1].content == "Bea: "

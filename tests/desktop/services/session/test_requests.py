@@ -52,6 +52,21 @@ def test_the_request_has_all_settings(talking: Harness) -> None:
     assert asked.continue_ids == ()
 
 
+def test_a_preview_has_what_cannot_be_left_out(talking: Harness) -> None:
+    talking.session.set_system_prompt("Be brief.")
+    talking.ask("one")
+
+    def previewed(opening: str = "") -> tuple[list[str], bool]:
+        request = talking.session.preview_request("two", opening)
+        return [message.content for message in request.messages], request.continue_last
+
+    assert previewed() == (["Be brief.", "two"], False)
+    assert previewed(" So") == (["Be brief.", "two", " So"], True)
+    assert previewed("  ") == (["Be brief.", "two"], False)
+    talking.session.set_settings(StopSettings(when_full="stop"))
+    assert previewed()[0] == ["Be brief.", "one", talking.session.messages.items()[-1].text, "two"]
+
+
 def test_a_branch_begins_with_its_text_and_continues(talking: Harness) -> None:
     talking.session.set_settings(ConstraintSettings(heal=True))
     talking.chat.reply = "one two three four"
