@@ -58,3 +58,14 @@ def test_a_preview_is_of_the_participant_who_speaks_next(cast: Harness) -> None:
     assert (begun.sampler.temperature, begun.continue_last) == (usual, True)
     assert begun.messages[-1].content == "Bea: Well,"
     assert cast.session.preview_request("And you?").messages[-1].content == "Bea: "
+
+
+def test_nobody_answers_where_the_user_chooses_who_speaks(cast: Harness) -> None:
+    assert cast.session.set_cast(Cast((Participant("Ada"), Participant("Bea")), ("Cy",), turn="hand"))
+    assert cast.session.submit("Hello")
+    cast.until_idle()
+    assert (len(cast.ids()), cast.chat.requests) == (1, [])
+    assert cast.session.speak("bea")
+    cast.until_idle()
+    assert cast.store.message(cast.ids()[-1]).author.name == "Bea"
+    assert not cast.session.speak("Dan")

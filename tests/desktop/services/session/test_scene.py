@@ -47,6 +47,16 @@ def test_the_one_who_replies_is_the_assistant_and_all_others_are_the_user() -> N
     )
 
 
+def test_of_the_others_one_line_is_told_and_no_more_than_160_characters() -> None:
+    for words, told in (("\n  A  baker.\nOf bread.", "A baker."), ("x" * 160, "x" * 160)):
+        other = SceneParticipant("Bob", words)
+        system = Scene("", (ADA, other), ADA).messages([HELLO])[0].content
+        assert f"\nBob: {told}\n" in system
+    other = SceneParticipant("Bob", "word " * 40)
+    system = Scene("", (ADA, other), ADA).messages([HELLO])[0].content
+    assert f"\nBob: {'word ' * 30}word…\n" in system
+
+
 def test_a_renamed_persona_keeps_its_messages_and_strangers_keep_theirs() -> None:
     renamed = SceneParticipant("Robert", persona=7)
     said = [
