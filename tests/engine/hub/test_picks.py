@@ -93,6 +93,19 @@ def test_an_old_or_damaged_list_is_not_used(tmp_path: Path, kept: str) -> None:
     assert load_picks(tmp_path) == load_picks()
 
 
+def test_a_model_whose_files_have_other_names_now_is_the_one_that_was_shipped(tmp_path: Path) -> None:
+    first, second, *_ = load_picks().models
+    kept = {
+        pick.repo: {"revision": "c" * 40, "files": [{"name": name, "size": 5, "sha256": "d"}]}
+        for pick, name in ((first, "another.gguf"), (second, second.files[0].name))
+    }
+    (tmp_path / module.RENEWED).write_text(json.dumps({"updated": "2999-01-01", "files": kept}))
+    found = load_picks(tmp_path).models
+    assert found[0] == first
+    assert (found[1].revision, found[1].files[0].size) == ("c" * 40, 5)
+    assert found[2:] == load_picks().models[2:]
+
+
 def test_a_failed_renewal_changes_nothing(monkeypatch, tmp_path: Path) -> None:
     def model_files(repo: str, stop=None) -> HubFiles:
         raise DownloadError("There is no network.")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.architectures import mpt
+from engine.models.architectures import cohere, minicpm, mpt
 from engine.models.headers.decoder import gguf_shape
 from engine.models.headers.keys import Keys
 from tests.engine.backends.kernel_oracles import Matrix
@@ -68,3 +68,27 @@ def test_mpt_s_logits_are_scaled_as_the_makers_say(said: dict[str, Any], scale: 
 def test_mpt_s_scale_is_a_number() -> None:
     with pytest.raises(BadCheckpoint, match="logit_scale"):
         mpt.from_hf(Keys({**WIDTH, "logit_scale": "wide"}, "config.json"))
+
+
+@pytest.mark.parametrize("given", [{}, {"logit_scale": 0.0, "embedding_scale": 0.0, "residual_scale": 0.0}])
+def test_a_gguf_file_of_the_first_minicpm_has_its_scales_without_saying_so(given: dict[str, float]) -> None:
+    named = {f"minicpm.{name}": value for name, value in {**SIZES, "block_count": 4, **given}.items()}
+    tensors = {"token_embd.weight": Matrix("F32", (10, 64), 1)}
+    config = minicpm.from_gguf(Keys(named, "the header", "minicpm."), tensors)
+    assert (config.embed_scale, config.residual_scale, config.logit_scale) == (12.0, 0.7, 4.0)
+    named |= {f"minicpm.{name}": 2.0 for name in ("logit_scale", "embedding_scale", "residual_scale")}
+    config = minicpm.from_gguf(Keys(named, "the header", "minicpm."), tensors)
+    assert (config.embed_scale, config.residual_scale, config.logit_scale) == (2.0, 2.0, 0.5)
+
+
+@pytest.mark.parametrize(("architecture", "windows"), [("command-r", ()), ("cohere2", (64, 64, 64, 0))])
+def test_cohere_s_logits_are_not_scaled_where_the_file_says_nothing(
+    architecture: str, windows: tuple[int, ...]
+) -> None:
+    keys = {**SIZES, "block_count": 4, "attention.sliding_window": 64, "attention.layer_norm_epsilon": 1e-5}
+    named = {"general.architecture": architecture}
+    named |= {f"{architecture}.{name}": value for name, value in keys.items()}
+    tensors = {"token_embd.weight": Matrix("F32", (10, 64), 1)}
+    config = cohere.from_gguf(Keys(named, "the header", f"{architecture}."), tensors)
+    assert (config.logit_scale, config.windows) == (1.0, windows)
+    assert config.nope_layers == ({3} if windows else set())
