@@ -75,7 +75,7 @@ _HOMES = {
         "EngineError", "ModelNotFound", "NotEnoughMemory", "NotFinite", "NothingAllowed", "NotSupportedYet",
         "RemoteError", "UnsupportedModel",
     ),
-    "engine.chat": ("LocalChat", "finished", "open_chat"),
+    "engine.chat": ("LocalChat", "finished", "open_chat", "text_vector"),
     "engine.models.paged": ("PagedCache",),
     "engine.generator.dynamic": ("DynamicGenerator", "Job"),
     "engine.generator.dynamic_async": ("AsyncDynamicGenerator",),

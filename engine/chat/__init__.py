@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from engine.chat.embedding import text_vector
 from engine.chat.local import LocalChat
 from engine.chat.opening import finished, open_chat
 
-__all__ = ["LocalChat", "finished", "open_chat"]
+__all__ = ["LocalChat", "finished", "open_chat", "text_vector"]

@@ -70,13 +70,15 @@ class LocalChat:
         load: LoadSettings = LoadSettings(),
         kept: str = "",
         dense: Sequence[Dense] = (),
+        prompts: tuple[str, str] = ("", ""),
     ) -> None:
         """`load` is how to load a draft model. The cache is saved at the end under the name `kept`, unless
-        that is empty. `dense` are the layers behind an embedding model's pooling.
+        that is empty. `dense` are the layers behind an embedding model's pooling; `prompts`
+        are what it has before a query and before a document.
         """
         self.info = info
         self._kept = kept
-        self.dense = tuple(dense)
+        self.dense, self.prompts = tuple(dense), prompts
         self.generator = generator
         self.context_length = generator.cache.context_length
         self._texts = ChatTexts(

@@ -66,6 +66,7 @@ def _load(
     from engine.generator.dynamic import DynamicGenerator
     from engine.models.dense import dense_layers
     from engine.models.describe import describe_checkpoint
+    from engine.models.embedding_prompts import embedding_prompts
     from engine.models.load import read_config
     from engine.models.memory.estimate import chosen_context
     from engine.models.memory.placement import on_a_device
@@ -82,6 +83,7 @@ def _load(
         width = read_config(checkpoint).width  # which refuses an assistant
         tokenizer, template = open_text(checkpoint, load.chat_template)
         dense = dense_layers(checkpoint, width) if info.embedding else ()
+        prompts = embedding_prompts(checkpoint, info.architecture, info.name)
         found = yield from on_a_device(checkpoint, info, load, cache, replaces)
     finally:
         checkpoint.close()
@@ -105,9 +107,8 @@ def _load(
         info = dataclasses.replace(info, resident_bytes=resident, offloaded_bytes=found.on_disk)
     if target.where:
         info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)
-    return LocalChat(
-        info, DynamicGenerator(paged.model, paged, tokenizer), template, settled(load, target), kept, dense
-    )
+    generator = DynamicGenerator(paged.model, paged, tokenizer)
+    return LocalChat(info, generator, template, settled(load, target), kept, dense, prompts)
 
 
 def finished(loading: Generator[Loading, None, LocalChat]) -> LocalChat:

@@ -13,24 +13,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from engine.chat import LocalChat
+from engine.chat.embedding import Vector, checked_pooling, embedded, unit
 from engine.core import Waiting
 from engine.errors import BadSetting
 from engine.generator.decode import check_prompt
 from engine.server.host import Work
 from engine.server.http.exchange import Exchange
 from engine.server.service import Service
-from engine.server.texts.scoring import own_pages, prompt_ids
+from engine.server.texts.scoring import prompt_ids
 from engine.text.tokenizer.aside import encoded_aside
 
-POOLINGS = ("mean", "last", "cls")
 _DIGITS = 9
 """Decimal digits of a number: more than those of float32 in vectors of length 1."""
-
-Vector = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +63,7 @@ def embedding_work(
                 f"dimensions is {dimensions}, but the model's vectors have {width} numbers; ask "
                 "for as many at most."
             )
-        own = pooling or chat.info.pooling or "mean"
-        if own not in POOLINGS:
-            raise BadSetting(
-                f"The model's files ask for the pooling {own!r}, which is not supported; ask for one of "
-                f"{', '.join(POOLINGS)} as pooling, or use another model."
-            )
+        own = checked_pooling(chat, pooling)
         all_ids, most = [], chat.context_length
         for text in texts:
             make = partial(_ids, chat, text, most if cut else None)
@@ -82,7 +72,7 @@ def embedding_work(
             yield Waiting()  # thousands of long texts take seconds
         for ids in all_ids:
             vector = yield from embedded(chat, ids, own)
-            yield Embedded(_json(_unit(vector[: dimensions or None]), as_base64=as_base64), len(ids))
+            yield Embedded(_json(unit(vector[: dimensions or None]), as_base64=as_base64), len(ids))
 
     return work
 
@@ -109,31 +99,6 @@ async def embeddings_of(
     return found
 
 
-def embedded(chat: LocalChat, ids: Sequence[int], pooling: str) -> Generator[Waiting, None, Vector]:
-    """The mean of the last hidden states of all ids, or that of the first ("cls") or the last one; (E,), and
-    what the model's dense layers make of it.
-
-    Yields between steps. An encoder's text is one step.
-    """
-    cache = chat.generator.cache
-    total: Vector = np.zeros(cache.model.config.width)
-    with own_pages(chat, len(ids)) as ready:
-        lease = yield from ready
-        while lease.length < len(ids):
-            at = lease.length
-            states = cache.hidden_states(lease, ids[at : at + cache.rows])
-            if pooling == "mean":
-                total += states.sum(axis=0, dtype=np.float64) / len(ids)
-            elif pooling == "last":
-                total[:] = states[-1]
-            elif not at:
-                total[:] = states[0]
-            yield Waiting()
-    for layer in chat.dense:
-        total = layer(total)
-    return total
-
-
 def _ids(chat: LocalChat, text: str | Sequence[int | str], most: int | None) -> list[int]:
     """The ids of a text, with the token that the model's makers put at the end; ids are as they are. With
     `most` they are the first ones of too many.
@@ -142,12 +107,6 @@ def _ids(chat: LocalChat, text: str | Sequence[int | str], most: int | None) -> 
     if isinstance(text, str) and end is not None:
         return [*ids[: None if most is None else most - 1], end]
     return ids[:most]
-
-
-def _unit(vector: Vector) -> Vector:
-    """The vector with length 1."""
-    length = float(np.sqrt((vector * vector).sum()))
-    return vector / length if length else vector
 
 
 def _json(vector: Vector, *, as_base64: bool) -> bytes:

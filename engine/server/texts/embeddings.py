@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import secrets
 
+from engine.chat.embedding import POOLINGS
 from engine.server.fields import Fields
 from engine.server.http.exchange import Exchange, to_json
 from engine.server.service import Service
 from engine.server.texts.completions import prompts_of
-from engine.server.texts.embedding import POOLINGS, embeddings_of
+from engine.server.texts.embedding import embeddings_of
 
 _LONGEST = 1 << 20
 

@@ -9,10 +9,11 @@ from collections.abc import Generator
 from typing import Any
 
 from engine.chat import LocalChat
+from engine.chat.own_pages import own_pages
 from engine.core import Waiting
 from engine.generator.decode import check_prompt
 from engine.server.host import Work
-from engine.server.texts.scoring import ROWS, own_pages, prompt_ids, row_score
+from engine.server.texts.scoring import ROWS, prompt_ids, row_score
 from engine.text.tokenizer.aside import encoded_aside
 
 

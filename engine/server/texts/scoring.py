@@ -8,19 +8,17 @@ finds them in the cache; else they return at the end.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from engine.chat import LocalChat
+from engine.chat.own_pages import own_pages
 from engine.core import ChatRequest, Stats, Waiting
-from engine.errors import BadSetting, ContextTooLong
+from engine.errors import BadSetting
 from engine.generator.decode import check_prompt
-from engine.kv_cache.lease import Lease
 from engine.kv_cache.readings import Passes
 from engine.server.host import Work
 from engine.server.replies import LEAST_LOGPROB, Begun, Ended, Score, Written, reply_work
@@ -131,50 +129,6 @@ def _scored(
     if keep:
         cache.readings.remember(cache.key, ids[:-1], passes)
     return found
-
-
-@contextmanager
-def own_pages(
-    chat: LocalChat, length: int, *, keep: bool = False
-) -> Iterator[Generator[Waiting, None, Lease]]:
-    """Waits for a lease with pages for a text of `length` tokens, which is read whole, whatever is cached, by
-    the model with its usual adapters. What the lease wrote is forgotten at the end of the context, unless it
-    is to `keep`.
-    """
-    cache, opened = chat.generator.cache, list[Lease]()
-
-    def ready() -> Generator[Waiting, None, Lease]:
-        yield from lent
-        opened.append(cache.table.open((), key=cache.key if keep else f" {uuid4()}"))
-        yield from _reserved(chat, opened[0], length)
-        return opened[0]
-
-    with chat.borrow() as lent:
-        try:
-            yield ready()
-        finally:
-            pages = [page for lease in opened if not keep for page in lease.pages[:1]]
-            for lease in opened:
-                lease.close()
-            for page in pages:
-                cache.table.lose(page)
-
-
-def _reserved(chat: LocalChat, lease: Lease, length: int) -> Generator[Waiting, None, None]:
-    """Reserve all pages for a text of `length` tokens; waits while replies hold them.
-
-    Texts that hold some pages and wait for more could wait for each other.
-    """
-    cache = chat.generator.cache
-    while True:
-        try:
-            cache.reserve(lease, length)
-        except ContextTooLong:
-            if not cache.table.others(lease):
-                raise
-        else:
-            return
-        yield Waiting(queued=True)
 
 
 def row_score(chat: LocalChat, row: Floats, target: int, count: int) -> Score:
