@@ -23,6 +23,7 @@ from desktop.application import FirstPaint, make_application
 from desktop.diagnostics import Diagnostics
 from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.composer.composer_services import make_composer_services
+from desktop.services.composer.meaning import OpenEmbedder, open_embedder
 from desktop.services.conversations.chat_list import ChatList
 from desktop.services.conversations.titles import ChatTitles
 from desktop.services.engine.model_host import Describe, OpenChat, describe, open_chat
@@ -99,13 +100,13 @@ class EngineApi:
     measure: Measure = measure_bandwidth
     hub: HubApi = HUB
     find_devices: FindDevices = find_devices
+    open_embedder: OpenEmbedder = open_embedder
 
 
 class Desktop(QObject):
     """One window with everything that it needs, over the data in `folder`, whose lock the caller may pass.
 
     `painted` is true once the window was seen, `ended` once `close` was called.
-
     Signals: `end_requested()` may be emitted from any thread and closes the window; `closed()` comes when
     everything is saved, before the folder is free for another program. Raises `StoreError` if the folder
     cannot be used, `AlreadyOpen` among them.
@@ -155,8 +156,7 @@ class Desktop(QObject):
     def _make_services(self, folder: Path, preferences: Preferences, api: EngineApi) -> Services:
         models = folder / "models"
         providers = ProviderService(preferences, self)
-        opening, describing = providers.models.opening, providers.models.describing
-        chat, described = opening(api.open_chat), describing(api.describe)
+        chat, described = providers.models.opening(api.open_chat), providers.models.describing(api.describe)
         session = ChatSession(self._stores, preferences, chat, described, api.draft_problem, self)
         local_models = LocalModelsService(api.describe, api.find_models, self)
         local_models.elsewhere = providers.entries
@@ -176,7 +176,7 @@ class Desktop(QObject):
             chat_list=ChatList(session, self),
             transfer=TransferService(self._stores, self),
             backups=BackupService(session, self),
-            composer=make_composer_services(session, self),
+            composer=make_composer_services(session, self, local_models, api.open_embedder),
             memory_forecast=MemoryForecast(session, devices, api.describe, self),
             context_meter=ContextMeter(session, self),
             provenance=ProvenanceService(session, HashService(session, folder, self), self),

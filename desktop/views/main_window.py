@@ -138,6 +138,7 @@ class MainWindow(QMainWindow):
         self.temporary = TemporaryStrip(session, chat, services.composer.move)
         self.local_only = LocalOnlyStrip(session, chat, self.actions_by_name["local_only"])
         self.composer_controller = ComposerController(services.composer, session, chat, self)
+        self.composer_controller.passages.get_models = self.model_controller.open_embedding_models
         self.tools = ToolController(session, services.tools, services.composer.attachments, chat, self)
         self.context = ContextController(
             session,
@@ -360,12 +361,12 @@ class MainWindow(QMainWindow):
     # -- the window itself
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Esc that no other widget used: dismiss the notice, then clear the selection."""
+        """Esc that no other widget used: dismiss the notice, stop reading files, then clear the selection."""
         if event.key() != Qt.Key.Key_Escape:
             super().keyPressEvent(event)
         elif self.chat.banner.isVisible():
             self.chat.banner.hide()
-        else:
+        elif not self.services.composer.attachments.stop_ranking():
             self.chat.transcript.selection.clear()
             self.chat.transcript.selection.show()
 

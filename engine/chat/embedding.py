@@ -15,6 +15,7 @@ from engine.chat.local import LocalChat
 from engine.chat.own_pages import own_pages
 from engine.core import Waiting
 from engine.errors import BadSetting
+from engine.words import _
 
 __all__ = ["POOLINGS", "Vector", "checked_pooling", "embedded", "text_vector", "unit"]
 
@@ -48,8 +49,12 @@ def checked_pooling(chat: LocalChat, asked: str = "") -> str:
     own = asked or chat.info.pooling or "mean"
     if own not in POOLINGS:
         raise BadSetting(
-            f"The model's files ask for the pooling {own!r}, which is not supported; ask for one of "
-            f"{', '.join(POOLINGS)} as pooling, or use another model."
+            _(
+                "The model's files ask for the pooling “{pooling}”, which is not supported; ask for one of "
+                "{poolings} as pooling, or use another model.",
+                pooling=own,
+                poolings=", ".join(POOLINGS),
+            )
         )
     return own
 

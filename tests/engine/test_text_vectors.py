@@ -59,7 +59,7 @@ def test_a_pooling_that_is_not_supported(tmp_path: Path) -> None:
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_max_tokens": True}))
     chat = opened(folder)
     try:
-        with pytest.raises(BadSetting, match="'max_tokens', which is not supported"):
+        with pytest.raises(BadSetting, match="“max_tokens”, which is not supported"):
             drain(text_vector(chat, "Hello", "query"))
     finally:
         chat.close()

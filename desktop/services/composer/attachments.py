@@ -13,6 +13,7 @@ from PySide6.QtGui import QImage
 
 from desktop.services.composer.attachment_reading import read_files
 from desktop.services.composer.fit_to_context import fitted, shortened, size_of
+from desktop.services.composer.meaning import MeaningService
 from desktop.services.composer.pictures import ReadPicture, shrunk
 from desktop.services.engine.background import Background
 from desktop.services.engine.stream_thread import Job
@@ -59,6 +60,7 @@ class AttachmentService(QObject):
         refused(str sentence): a file cannot be attached.
         sized(object size): the `PromptSize` for `check`; None if it is not known.
         fitted(int conversation): its files were shortened to fit.
+        ranking(int percent): how much is read to find passages by meaning; -1 at the end.
         shortened(int conversation, str text): the beginning of a message that fits.
     """
 
@@ -68,10 +70,13 @@ class AttachmentService(QObject):
     sized = Signal(object)
     fitted = Signal(int)
     shortened = Signal(int, str)
+    ranking = Signal(int)
 
-    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
+    def __init__(
+        self, session: ChatSession, parent: QObject | None = None, meaning: MeaningService | None = None
+    ) -> None:
         super().__init__(parent)
-        self._session = session
+        self._session, self.meaning = session, meaning
         self._held: dict[int, list[Held]] = {}
         self._whole: dict[int, tuple[tuple[int, ...], tuple[Attachment, ...]]] = {}
         """The files of a chat before they were shortened, and the keys that they have had since."""
@@ -79,6 +84,8 @@ class AttachmentService(QObject):
         self._reads: dict[Job, int] = {}  # the chat of each
         self._counting: set[tuple[int, int]] = set()
         self._last = 0
+        self.by_meaning = False
+        """Whether the passages that were kept last match by meaning, too."""
         session.model_changed.connect(lambda _model: self._count_again())
         session.state_changed.connect(lambda state: self._count_unknown() if state == "idle" else None)
 
@@ -219,7 +226,8 @@ class AttachmentService(QObject):
     def fit(self, message: str, own: str, opening: str, *, by_match: bool = False) -> None:
         """Shorten the open chat's files so that `message`, made of them and the user's `own` words, fits: to
         their beginnings, or to the passages that match these words; emits `fitted`. Files that were shortened
-        before are shortened anew from what they were.
+        before are shortened anew from what they were. With an embedding model, passages match by words and
+        meaning.
         """
         conversation = self._session.conversation
         held = tuple(self.held(conversation))
@@ -238,7 +246,39 @@ class AttachmentService(QObject):
                 self._whole[conversation] = self._keys(conversation), files
                 self.fitted.emit(conversation)
 
-        self._session.ask(fitted(request, files, own, by_match=by_match), answered)
+        def fit(orders: tuple[tuple[int, ...], ...] = (), sentence: str = "") -> None:
+            self.ranking.emit(-1)
+            self.by_meaning = bool(orders)
+            if sentence:
+                self.refused.emit(
+                    _("{problem} The passages were chosen by their words only.", problem=sentence)
+                )
+            if keys == self._keys(conversation):
+                self._session.ask(fitted(request, files, own, by_match=by_match, meaning=orders), answered)
+
+        meaning = self.meaning
+        if not by_match or meaning is None:
+            fit()
+            return
+
+        def rank() -> None:
+            if (model := meaning.model()) is None:
+                fit()
+            else:
+                keep = not is_temporary(conversation)
+                meaning.rank(model, files, own, keep, self.ranking.emit, fit)
+
+        meaning.when_known(rank)
+        if meaning.running:
+            self.ranking.emit(0)
+
+    def stop_ranking(self) -> bool:
+        """Stop reading files to find passages by meaning, and leave them as they are; False if none were."""
+        if self.meaning is None or not self.meaning.running:
+            return False
+        self.meaning.stop()
+        self.ranking.emit(-1)
+        return True
 
     def _keys(self, conversation: int) -> tuple[int, ...]:
         return tuple(each.key for each in self.held(conversation))

@@ -8,9 +8,11 @@ from PySide6.QtCore import QObject
 
 from desktop.services.composer.attachments import AttachmentService
 from desktop.services.composer.draft_attachments import DraftAttachments
+from desktop.services.composer.meaning import MeaningService, OpenEmbedder, open_embedder
 from desktop.services.composer.queue import MessageQueue
 from desktop.services.composer.saved_prompts import SavedPromptService
 from desktop.services.composer.spelling import SpellingService
+from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.auto_turns import AutomaticTurns
 from desktop.services.session.chat_session import ChatSession
 
@@ -35,9 +37,15 @@ class ComposerServices(NamedTuple):
         return all([self.attachments.close(), self.spelling.close()])
 
 
-def make_composer_services(session: ChatSession, parent: QObject) -> ComposerServices:
-    """Create all of them for one session."""
-    attachments, queue = AttachmentService(session, parent), MessageQueue(session, parent)
+def make_composer_services(
+    session: ChatSession,
+    parent: QObject,
+    models: LocalModelsService | None = None,
+    open_model: OpenEmbedder = open_embedder,
+) -> ComposerServices:
+    """Create all of them for one session; without `models`, passages are found by words only."""
+    meaning = MeaningService(session, models, open_model) if models is not None else None
+    attachments, queue = AttachmentService(session, parent, meaning), MessageQueue(session, parent)
     prompts, turns = (
         SavedPromptService(session.stores.database, parent),
         AutomaticTurns(session, queue, parent),

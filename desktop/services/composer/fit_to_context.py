@@ -50,13 +50,19 @@ def over_text(size: PromptSize) -> str:
 
 
 def fitted(
-    request: ChatRequest, files: tuple[Attachment, ...], text: str, *, by_match: bool = False
+    request: ChatRequest,
+    files: tuple[Attachment, ...],
+    text: str,
+    *,
+    by_match: bool = False,
+    meaning: tuple[tuple[int, ...], ...] = (),
 ) -> Callable[[ChatSource], tuple[Attachment, ...]]:
     """The files, shortened so that `request`, whose last user message contains them, fits; longest first.
 
     Of each the beginning is kept, up to the end of a line, or a part of a single long line; `by_match` keeps
-    the passages that match the user's own `text` best, if any does. If even the shortest form is too long, it
-    is returned.
+    the passages that match the user's own `text` best, if any does; `meaning` has for each file
+    the numbers of its passages, those nearest in meaning first. If even the shortest form is too long, it is
+    returned.
     """
 
     def over(source: ChatSource, found: list[Attachment]) -> int:
@@ -74,7 +80,9 @@ def fitted(
             whole = found[place]
             if len(whole.text) <= most and over(source, found) <= 0:
                 break
-            most_parts, part = _parts(whole, most, text if by_match else "")
+            most_parts, part = _parts(
+                whole, most, text if by_match else "", meaning[place] if meaning else ()
+            )
             low, high = 1, most_parts
             while low < high:
                 middle = (low + high + 1) // 2
@@ -86,10 +94,12 @@ def fitted(
     return answer
 
 
-def _parts(file: Attachment, most: int, question: str) -> tuple[int, Callable[[int], Attachment]]:
+def _parts(
+    file: Attachment, most: int, question: str, meaning: tuple[int, ...]
+) -> tuple[int, Callable[[int], Attachment]]:
     """In how many steps a file can be lengthened up to `most` characters, and what it is after so many."""
     pieces = passages(file.text) if question else []
-    if numbers := matching(pieces, question):
+    if numbers := matching(pieces, question, meaning):
         return min(len(numbers), most // LENGTH + 1), lambda count: kept(file, pieces, numbers[:count])
     if lines_of(file.text) > 1:
         return lines_of(file.text[:most]), lambda count: cut(file, count)

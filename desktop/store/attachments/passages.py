@@ -8,15 +8,29 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from desktop.store.attachments.message_format import Attachment
+from desktop.store.attachments.message_format import Attachment, kind_of
 
-__all__ = ["LENGTH", "kept", "matching", "passages"]
+__all__ = ["LENGTH", "fused", "kept", "matching", "passages"]
 
 LENGTH = 1000
 """The most characters of a passage: about 250 tokens."""
-_ENDS = ("\n\n", "\n", ". ", "。", " ")
-"""Where a passage may end, the best first."""
-_GAP = "\n[…]\n"
+_ENDS = tuple(
+    re.compile(f"(?s:.*){sign}")
+    for sign in (r"\n(?=#{1,6} )", r"\n\n+(?=\S)", r"\n\n", r"\n", r"\. ", "。", " ")
+)
+"""Where a passage may end, the best first: before a heading, or a paragraph or function that begins at the
+margin, or else a smaller part.
+"""
+_HEADING = re.compile(r"^#{1,6} +(\S.*)$", re.MULTILINE)
+_FUNCTION = re.compile(
+    r"^((?:(?:export|public|private|static|async|pub|inline) +)*"
+    r"(?:def|class|function|func|fn|struct|enum|interface|impl|trait|module) +\w.*)$",
+    re.MULTILINE,
+)
+"""The first line of a function or class at the margin."""
+_LONGEST_PLACE = 80
+_CLOSE = 60
+"""Reciprocal ranks are 1 / (this + the rank), so that no single ranking decides by its first places alone."""
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 """Thai, Lao, Japanese and Chinese, whose words have no spaces between them."""
 
@@ -27,22 +41,42 @@ def passages(text: str) -> list[str]:
     while len(text) - at > LENGTH:
         end = at + LENGTH
         for sign in _ENDS:
-            place = text.rfind(sign, at + LENGTH // 2, at + LENGTH)
-            if place >= 0:
-                end = place + len(sign)
+            place = sign.match(text, at + LENGTH // 2, at + LENGTH)
+            if place is not None:
+                end = place.end()
                 break
         found.append(text[at:end])
         at = end
     return [*found, text[at:]]
 
 
-def matching(pieces: Sequence[str], question: str) -> list[int]:
+def matching(pieces: Sequence[str], question: str, meaning: Sequence[int] = ()) -> list[int]:
     """The numbers of the pieces that have words of a question, those that match best first, and after them
-    those beside them.
+    those beside them. With the numbers in the order of their `meaning`, the best in both orders come first.
 
     By Okapi BM25, in which rare words count for more; English words without their endings.
     https://www.sqlite.org/fts5.html#the_bm25_function
     """
+    found = _by_words(pieces, question)
+    if meaning:
+        return fused(found, meaning)
+    known = set(found)
+    beside = dict.fromkeys(number + step for number in found for step in (1, -1))
+    return [*found, *(number for number in beside if number not in known and 0 <= number < len(pieces))]
+
+
+def fused(*orders: Sequence[int]) -> list[int]:
+    """The numbers in several orders in one, the best first, by reciprocal rank fusion (Cormack, Clarke and
+    Büttcher 2009, doi:10.1145/1571941.1572114): the sum of 1 / (60 + rank) over the orders that have it.
+    """
+    scores: dict[int, float] = {}
+    for order in orders:
+        for rank, number in enumerate(order, 1):
+            scores[number] = scores.get(number, 0.0) + 1 / (_CLOSE + rank)
+    return sorted(scores, key=lambda number: (-scores[number], number))
+
+
+def _by_words(pieces: Sequence[str], question: str) -> list[int]:
     words = dict.fromkeys(re.findall(r"\w+", _spaced(question)))
     if not words:
         return []
@@ -51,9 +85,12 @@ def matching(pieces: Sequence[str], question: str) -> list[int]:
         index.executemany("INSERT INTO pieces (rowid, text) VALUES (?, ?)", enumerate(map(_spaced, pieces)))
         asked = " OR ".join(f'"{word}"' for word in words)
         rows = index.execute("SELECT rowid FROM pieces WHERE pieces MATCH ? ORDER BY rank, rowid", (asked,))
-        found = dict.fromkeys(number for (number,) in rows)
-    beside = dict.fromkeys(number + step for number in found for step in (1, -1))
-    return [*found, *(number for number in beside if number not in found and 0 <= number < len(pieces))]
+        return [number for (number,) in rows]
+
+
+def _gap(place: str = "") -> str:
+    """What stands for missing pieces, before one that begins in a place."""
+    return f"\n[… {place[:_LONGEST_PLACE]}]\n" if place else "\n[…]\n"
 
 
 def _spaced(text: str) -> str:
@@ -67,11 +104,17 @@ def _spaced(text: str) -> str:
 
 
 def kept(attachment: Attachment, pieces: Sequence[str], numbers: Sequence[int]) -> Attachment:
-    """Only these of its pieces, in their order, with a note that says so."""
-    text, before = "", -1
-    for number in sorted(numbers):
-        text += (_GAP if number != before + 1 else "") + pieces[number]
-        before = number
-    text += _GAP if before + 1 < len(pieces) else ""
+    """Only these of its pieces, in their order, with a note that says so. Where something is missing, it
+    says under which heading, or in which function, the next piece begins.
+    """
+    text, before, chosen = "", -1, set(numbers)
+    place, places = "", _FUNCTION if kind_of(attachment.name) == "code" else _HEADING
+    for number, piece in enumerate(pieces):
+        if number in chosen:
+            text += (_gap("" if places.match(piece) else place) if number != before + 1 else "") + piece
+            before = number
+        for found in places.finditer(piece):
+            place = found[1].strip()
+    text += _gap() if before + 1 < len(pieces) else ""
     note = f"{len(numbers):,} of {len(pieces):,} passages"
     return replace(attachment, text=text.strip(), note=note)

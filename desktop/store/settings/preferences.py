@@ -243,6 +243,17 @@ class Preferences:
             self._data["offline"] = on
             self._changed()
 
+    @property
+    def passage_model(self) -> str:
+        """The path of the embedding model that finds passages of files; "words" for none, "" for any."""
+        return self._text("passage_model")
+
+    def set_passage_model(self, choice: str) -> None:
+        """Choose the embedding model that finds passages of files."""
+        if choice != self.passage_model:
+            self._data["passage_model"] = choice
+            self._changed()
+
     def kept(self, path: str, cls: type[Settings]) -> dict[str, Any]:
         """The valid values of a settings class that are saved for the model at `path`."""
         models = self._data.get("models")

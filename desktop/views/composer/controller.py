@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
@@ -20,6 +19,7 @@ from desktop.store.attachments.message_format import join, split
 from desktop.views.chat.announcer import REPLYING
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.attachment_controller import PASTED, AttachmentController
+from desktop.views.composer.passage_offers import PassageOffers
 from desktop.views.composer.queue_list import QueueList
 from desktop.views.composer.spell_checker import SpellChecker
 from desktop.views.composer.suggestion_bar import SuggestionBar
@@ -62,6 +62,7 @@ class ComposerController(QObject):
         composer.add_above(self.rows)
         composer.add_above(self.offers)
         self.files = AttachmentController(writing.attachments, session, chat, self.offers, window)
+        self.passages = PassageOffers(self.offers, writing.attachments, lambda by: self._trim(by_match=by))
         self.checker = SpellChecker(composer.box, writing.spelling)
         composer.submitted.connect(self.send)
         composer.box.textChanged.connect(self._text_changed)
@@ -251,7 +252,8 @@ class ComposerController(QObject):
             if not self._cut:
                 self._submit(asked[1], composer.opening())
             else:
-                self._tell_cut()
+                asks = bool(composer.text().strip())
+                self.passages.tell(_TOO_LONG, tuple(self.files.held()), asks)
             return
         over = over_text(size)
         if self._cut:
@@ -278,18 +280,6 @@ class ComposerController(QObject):
         )
         self.offers.offer(_TOO_LONG, words, _("Trim to fit"), self._trim, "warning", self._other_way(size))
 
-    def _tell_cut(self) -> None:
-        """Say what is left of the files, and offer the other way to shorten them."""
-        by_match = any(held.attachment.note.endswith(" passages") for held in self.files.held())
-        if by_match:
-            words = _("The passages that match your words best were kept. Click a file to see them.")
-            button = _("Use the beginnings")
-        else:
-            words = _("The files were trimmed to fit. Click a file to see what is left of it.")
-            button = _("Use matching passages") if self._chat.composer.text().strip() else ""
-        act = partial(self._trim, by_match=not by_match)
-        self.offers.offer(_TOO_LONG, words, button, act if button else None)
-
     def _other_way(self, size: PromptSize) -> tuple[str, Callable[[], object]] | None:
         """The alternative for a message that is too long; one that does not fit at all would only fail."""
         if size.prompt <= size.context:
@@ -315,6 +305,7 @@ class ComposerController(QObject):
         own = unescaped(composer.text())
         message = self.message(composer.text())
         self._writing.attachments.fit(message, own, composer.opening(), by_match=by_match)
+        composer.setFocus()
 
     def _on_fitted(self, conversation: int) -> None:
         composer = self._chat.composer

@@ -36,6 +36,10 @@ def meant_model(path: Path) -> Path:
     return path
 
 
+_EMBEDDING = "nomic-embed-text"
+"""Finds embedding models of about 100 MB, which run on any processor."""
+
+
 class ModelController(QObject):
     """Serves the model picker and the welcome page; `library` is None until its window is first opened.
 
@@ -68,6 +72,8 @@ class ModelController(QObject):
         picker.unload_requested.connect(self.unload)
         welcome.download_requested.connect(self.get_starter)
         welcome.cancel_requested.connect(self._download.cancel)
+        if (meaning := services.composer.attachments.meaning) is not None:
+            meaning.look = self.look_for_models
         self._local_models.changed.connect(picker.show_entries)
         self._local_models.changed.connect(welcome.show_models)
         listen(self, self._local_models.changed, self._session.drafts.set_entries)
@@ -93,6 +99,10 @@ class ModelController(QObject):
     def open_hub(self) -> None:
         """Show the library's page of models to download."""
         self._made_library().open_hub()
+
+    def open_embedding_models(self) -> None:
+        """Show the library's page of models to download, with small embedding models."""
+        self._made_library().find_on_hub(_EMBEDDING)
 
     def open_servers(self, provider: str = "") -> None:
         """Show the library's page of servers, with one of them selected."""

@@ -167,7 +167,11 @@ class LibraryDetails(VerticalScrollArea):
         if info is not None:
             bits = _("{bits_per_weight:.3g} bits", bits_per_weight=info.bits_per_weight)
             given = bool(self._session.settings_for(entry.path, LoadSettings).chat_template.strip())
-            facts = [(_("Use"), _("embedding model, for the local server"))] if info.embedding else []
+            facts = (
+                [(_("Use"), _("embedding model, for passages of files and the local server"))]
+                if info.embedding
+                else []
+            )
             facts = [(_("Use"), _("assistant for drafting"))] if info.assistant else facts
             facts += [
                 (

@@ -119,6 +119,12 @@ class LibraryWindow(QDialog):
         self.hub.show_picks()
         self.open_page()
 
+    def find_on_hub(self, words: str) -> None:
+        """Show the page of models to download, and what the hub has for these words."""
+        self.open_hub()
+        self.hub.query.setText(words)
+        self.hub.search()
+
     def open_servers(self, provider: str) -> None:
         """Show the page of servers, with one of them selected."""
         self.tabs.setCurrentWidget(self.servers)

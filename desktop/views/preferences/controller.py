@@ -16,6 +16,8 @@ from desktop.settings import PREFERENCES, LocalServerSettings
 from desktop.views.commands.actions import COMMANDS
 from desktop.views.models.controller import ModelController
 from desktop.views.preferences.model_folders import WORDS, ModelFolders
+from desktop.views.preferences.passage_model import WORDS as PASSAGE_WORDS
+from desktop.views.preferences.passage_model import PassageModel
 from desktop.views.widgets.listening import listen
 from engine.settings import Settings
 from engine.words import _, translate
@@ -46,9 +48,10 @@ class PreferencesController(QObject):
         self._places, self._window = places, window
         self.preferences: PreferencesWindow | None = None
         self.folders: ModelFolders | None = None
+        self.passages: PassageModel | None = None
         services.session.settings_changed.connect(self.show_settings)
         listen(self, services.local_server.changed, lambda: self.show_settings(LocalServerSettings))
-        listen(self, services.local_models.changed, lambda _entries: self._show_folders())
+        listen(self, services.local_models.changed, lambda _entries: self._show_found())
         listen(self, services.hub.offline_changed, lambda _on: self._show_folders())
 
     def commands(self) -> dict[str, Callable[[], object]]:
@@ -81,6 +84,7 @@ class PreferencesController(QObject):
             window.reset_requested.connect(self._reset)
             window.command_requested.connect(lambda name: self._actions[name].trigger())
             self._add_folders(window)
+            self._add_passages(window)
             for cls in {page.cls for page in PREFERENCES if page.cls is not None}:
                 self.show_settings(cls)
             place = self._places.value(_PLACE)
@@ -104,6 +108,13 @@ class PreferencesController(QObject):
         folders.offline_changed.connect(self._services.hub.set_offline)
         self._show_folders()
 
+    def _add_passages(self, window: PreferencesWindow) -> None:
+        self.passages = passages = PassageModel()
+        section = next(each for each in window.sections if "spelling" in each.page.names)
+        section.add(passages, PASSAGE_WORDS)
+        passages.chosen.connect(self._choose_passage_model)
+        self._show_passages()
+
     # -- what is shown
 
     def show_settings(self, cls: type[Settings]) -> None:
@@ -117,12 +128,24 @@ class PreferencesController(QObject):
         if cls is LocalServerSettings:
             forms[0].show_note("port", self._services.local_server.trouble)
 
+    def _show_found(self) -> None:
+        self._show_folders()
+        self._show_passages()
+
     def _show_folders(self) -> None:
         if self.folders is not None:
             self.folders.show_folders(self._services.session.preferences.model_folders)
             self.folders.show_offline(self._services.hub.offline)
 
+    def _show_passages(self) -> None:
+        meaning = self._services.composer.attachments.meaning
+        if self.passages is not None and meaning is not None:
+            self.passages.show_models(meaning.choices(), meaning.choice)
+
     # -- what the user does
+
+    def _choose_passage_model(self, choice: str) -> None:
+        self._services.session.preferences.set_passage_model(choice)
 
     def _set(self, cls: type[Settings], name: str, value: Any) -> None:
         now = self._services.session.preferences.settings(cls)

@@ -34,6 +34,8 @@ _TEXT_TASKS = (
     "", "text-generation", "text2text-generation", "conversational", "image-text-to-text", "any-to-any",
 )  # fmt: skip
 """Tasks of models that generate text; many GGUF repositories state none."""
+_VECTOR_TASKS = ("sentence-similarity", "feature-extraction")
+"""Tasks of embedding models, which are found by their names only."""
 _EXPANDED = (
     "author", "downloads", "likes", "lastModified", "createdAt", "trendingScore", "gated", "private", "tags",
     "pipeline_tag", "config", "gguf", "safetensors",
@@ -168,7 +170,7 @@ def _listing(web: Web, words: str, limit: int, sort: str, form: str) -> Iterator
         except DownloadError as error:
             trouble = error  # one bad entry does not hide the others
             continue
-        if (info.pipeline_tag or "") in _TEXT_TASKS:
+        if (info.pipeline_tag or "") in (*_TEXT_TASKS, *(_VECTOR_TASKS if words else ())):
             yield key(info), _model(info, "")
             count += 1
             if count == limit:

@@ -159,6 +159,14 @@ def test_other_tasks_are_left_out_and_further_pages_requested(hub: Hub) -> None:
     assert len(hub.asked) == 6  # four pages of GGUF, one of safetensors, one of PyTorch's
 
 
+def test_embedding_models_are_found_by_their_names_only(hub: Hub) -> None:
+    hub.repos["a/embed"] = repo("gguf", pipeline_tag="sentence-similarity")
+    hub.repos["a/m-embed"] = repo("gguf", pipeline_tag="text-to-image")
+    hub.repos["a/m"] = repo("gguf")
+    assert [model.id for model in search_models("")] == ["a/m"]
+    assert [model.id for model in search_models("embed")] == ["a/embed"]
+
+
 def test_no_more_pages_than_needed(hub: Hub) -> None:
     for number in range(50):
         hub.repos[f"a/m{number:02}"] = repo("gguf", downloads=number)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from desktop.store.attachments.message_format import Attachment, join, split
-from desktop.store.attachments.passages import LENGTH, kept, matching, passages
+from desktop.store.attachments.passages import LENGTH, fused, kept, matching, passages
 
 
 @given(st.text(st.sampled_from("ab. \n。漢"), max_size=5000))
@@ -21,6 +21,8 @@ def test_passages_are_the_whole_text(text: str) -> None:
 @pytest.mark.parametrize(
     ("ends", "expected"),
     [
+        ({"\n## ": 550, "\n\n": 700}, 551),
+        ({"\n\ndef": 600, "\n\n ": 900}, 602),  # not inside a function
         ({"\n\n": 600, "\n": 900, ". ": 950}, 602),
         ({"\n": 600, ". ": 900}, 601),
         ({". ": 600, " ": 900}, 602),
@@ -74,3 +76,23 @@ def test_what_is_left_of_a_file_says_where_something_is_missing() -> None:
     assert kept(file, pieces, [3, 2]).text == "[…]\nthree\nfour"
     # it is read back from a message
     assert split(join([kept(file, pieces, [2])], "Why?"))[0][0][1].note == "1 of 4 passages"
+
+
+def test_orders_are_fused_by_their_ranks() -> None:
+    assert fused([7, 8, 9], [9, 7, 6]) == [7, 9, 8, 6]
+    assert fused([1, 2], [2, 1]) == [1, 2]  # the first place counts as much in either
+    pieces = ["a dog", "a cat", "felines", "a ship"]
+    assert matching(pieces, "cat", (2, 1, 0, 3)) == [1, 2, 0, 3]
+    assert matching(pieces, "?", (2, 1)) == [2, 1]
+
+
+def test_where_something_is_missing_the_heading_or_function_of_what_follows_is_named() -> None:
+    pieces = ["# One\n", "text\n", "more\n# Two\n", "end\n", "# Three\nlast"]
+    file = Attachment("a.md", "".join(pieces))
+    assert kept(file, pieces, [1, 3]).text == "[… One]\ntext\n\n[… Two]\nend\n\n[…]"
+    assert kept(file, pieces, [0, 4]).text == "# One\n\n[…]\n# Three\nlast"
+    code = ["# no heading\nasync def run(x):\n", "    y\n", "class B:\n", "    z\n"]
+    assert kept(Attachment("a.py", ""), code, [1, 3]).text == (
+        "[… async def run(x):]\n    y\n\n[… class B:]\n    z"
+    )
+    assert kept(Attachment("a.txt", ""), ["# " + "x" * 200 + "\n", "y"], [1]).text == f"[… {'x' * 80}]\ny"

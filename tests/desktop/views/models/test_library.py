@@ -519,7 +519,7 @@ def test_the_use_of_an_embedding_model(deck: Deck) -> None:
     fit = local.models.fit(deck.path("m1"))
     assert fit is not None
     details.show_entry(dataclasses.replace(entry, info=dataclasses.replace(entry.info, embedding=True)), fit)
-    assert "Use: embedding model, for the local server" in facts(details)
+    assert "Use: embedding model, for passages of files and the local server" in facts(details)
     assert not details.speed.isVisibleTo(details)
 
 

@@ -204,7 +204,7 @@ def test_a_pooling_that_is_not_known_is_refused_and_never_replaced(tmp_path: Pat
         served.record_headless()
         answer = ask(served, "/v1/embeddings", {"input": TEXTS})
         assert answer.status == 400
-        assert "ask for the pooling 'max_tokens', which is not supported" in answer.body.decode()
+        assert "ask for the pooling “max_tokens”, which is not supported" in answer.body.decode()
         assert embedded(served, pooling="mean")
     finally:
         served.close()
