@@ -25,6 +25,8 @@ from engine.words import _
 __all__ = ["ChatList"]
 
 CLOCK_MS = 60_000
+COUNT_S = 0.25
+"""How often a deletion reports how many chats are left: the trash is read and shown again each time."""
 INDEX_CHARACTERS = (2_000, 20_000, 40_000)
 """Characters indexed in one step: least, first and most. After each step, as many as take `INDEX_S` on this
 machine.
@@ -232,9 +234,13 @@ class ChatList(QObject):
         self._sweeping.run(both())
 
     def _counted(self, job: Iterator[object]) -> Iterator[object]:
+        counted = time.perf_counter()
         for step in job:
             yield step
-            self._count_trash()
+            if time.perf_counter() - counted >= COUNT_S:
+                self._count_trash()
+                counted = time.perf_counter()
+        self._count_trash()
 
     def _keep_up(self) -> Iterator[object]:
         days = self.session.settings(Behaviour).trash_days

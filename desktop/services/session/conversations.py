@@ -300,8 +300,9 @@ class Conversations:
             self._visible.open(source)
 
     def _restore_conversations(self, ids: Collection[int]) -> None:
-        for number in ids:
-            self._stores.of(number).restore(number)
+        with self._stores.database.transaction():  # all of them or none, and one commit
+            for number in ids:
+                self._stores.of(number).restore(number)
         self._visible.listed.put_all([self._stores.of(number).summary(number) for number in ids])
         self._visible.open(next(iter(ids)))
 

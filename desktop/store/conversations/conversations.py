@@ -135,13 +135,12 @@ class ConversationStore:
 
     def restore(self, conversation_id: int) -> None:
         """Undo `delete`. Raises `StoreError` once permanent deletion has begun."""
-        if self.get(conversation_id).deleted:
-            changed = self._database.execute(
-                "UPDATE conversations SET deleted = 0, deleted_at = NULL WHERE id = ? AND deleted = 1",
-                (conversation_id,),
-            ).rowcount
-            if not changed:
-                raise StoreError(_("This chat is being deleted permanently and cannot be restored."))
+        changed = self._database.execute(
+            "UPDATE conversations SET deleted = 0, deleted_at = NULL WHERE id = ? AND deleted = 1",
+            (conversation_id,),
+        ).rowcount
+        if not changed and self.get(conversation_id).deleted:
+            raise StoreError(_("This chat is being deleted permanently and cannot be restored."))
 
     def set_settings(self, conversation_id: int, settings: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace the values that this conversation changes."""

@@ -12,8 +12,10 @@ from desktop.store.database.database import Database
 __all__ = ["DAY_S", "delete_for_good", "empty_trash"]
 
 DAY_S = 86_400.0
-STEP_MESSAGES = 300
-"""Messages deleted in one transaction: about 10 ms."""
+STEP_MESSAGES = 50
+"""Messages deleted in one transaction: about 15 ms with their words in the search index. Larger steps are not
+quicker as a whole.
+"""
 
 
 def empty_trash(database: Database, older_than_s: float = 0.0) -> Iterator[int]:

@@ -1,4 +1,6 @@
-"""Undo, cut, copy, paste and select all: they act on the text box or the conversation that has the focus."""
+"""Undo, cut, copy, paste and select all: they act on the text box, the list (select all only) or the
+conversation that has the focus.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from functools import partial
 from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QGuiApplication, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import (
+    QAbstractItemView,
     QAbstractSpinBox,
     QApplication,
     QLineEdit,
@@ -72,6 +75,15 @@ class EditMenu(QObject):
             return widget.findChild(QLineEdit)
         return widget if isinstance(widget, (QLineEdit, QPlainTextEdit, QTextEdit)) else None
 
+    def _list(self) -> QAbstractItemView | None:
+        """The list that has the focus, if several of its rows can be selected."""
+        widget = self._last if self._last is not None and isValid(self._last) else None
+        several = (
+            QAbstractItemView.SelectionMode.ExtendedSelection,
+            QAbstractItemView.SelectionMode.MultiSelection,
+        )
+        return widget if isinstance(widget, QAbstractItemView) and widget.selectionMode() in several else None
+
     def can_undo_text(self) -> bool:
         """Whether typing can be undone in the text box."""
         box = self._box()
@@ -117,7 +129,10 @@ class EditMenu(QObject):
         """Do one of `EDITING`, if it can be done."""
         if self.why_not(name):
             return
-        box = self._box()
+        box, rows = self._box(), self._list()
+        if name == "select_all" and rows is not None:
+            rows.selectAll()
+            return
         if box is None or (name == "copy" and not self._selected(box)):
             target: TranscriptView | TextBox = self._transcript
         else:

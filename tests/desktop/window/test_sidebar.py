@@ -206,3 +206,24 @@ def test_a_new_chat_is_seen_after_a_search(hand) -> None:
         assert sidebar.query.text() == ""
         assert sidebar.list.isVisible()
         assert sidebar.list.chosen() == [hand.session.conversation]
+
+
+def test_ctrl_a_selects_all_chats_of_the_list_and_of_the_trash(hand) -> None:
+    window = hand.window
+    hand.load()
+    for text in ("apples", "pears", "plums"):
+        hand.say(text)
+        hand.press(Key.Key_N, CTRL)
+    window.sidebar.list.setFocus()
+    hand.press(Key.Key_A, CTRL)
+    assert len(window.sidebar.list.chosen()) == len(chats(hand))
+    hand.press(Key.Key_Delete)
+    window.sidebar.show_trash()
+    window.sidebar.trash.list.setFocus()
+    hand.press(Key.Key_A, CTRL)
+    assert len(window.sidebar.trash.chosen()) == window.sidebar.trash.model.rowCount() >= 3
+    window.sidebar.leave_trash()
+    window.chat.composer.box.setFocus()
+    QTest.keyClicks(window.chat.composer.box, "words")
+    hand.press(Key.Key_A, CTRL)
+    assert window.chat.composer.box.textCursor().selectedText() == "words"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from desktop.services.conversations import chat_list as chat_list_module
 from desktop.services.conversations.chat_list import ChatList
 from desktop.settings import Behaviour
 from desktop.store.conversations.records import SearchHit
@@ -112,6 +113,31 @@ def test_one_undo_restores_several_deleted_chats(harness: Harness, chat_list: Ch
     assert harness.said["undo_available"][-1] == (True, "delete 3 chats")
     assert harness.session.undo()
     assert {row.id for row in harness.session.conversations.summaries()} >= set(ids)
+
+
+def test_the_undo_of_several_deletions_restores_all_chats_or_none(
+    harness: Harness, chat_list: ChatList
+) -> None:
+    ids = [chat(harness, f"chat {number}") for number in range(3)]
+    assert harness.session.delete_conversations(ids)
+    harness.database.execute("UPDATE conversations SET deleted = 2 WHERE id = ?", (ids[-1],))
+    harness.session.undo()
+    assert "is being deleted permanently" in harness.notices()[-1]
+    assert {row.id for row in chat_list.trash()} == set(ids[:2])
+    assert not {row.id for row in harness.session.conversations.summaries()} & set(ids)
+
+
+def test_emptying_the_trash_does_not_show_it_again_after_each_chat(
+    harness: Harness, chat_list: ChatList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 2,000 chats in the trash, reading and showing the rest took most of the time."""
+    monkeypatch.setattr(chat_list_module, "COUNT_S", 60.0)
+    assert harness.session.delete_conversations([chat(harness, f"chat {number}") for number in range(8)])
+    counts: list[int] = []
+    chat_list.trash_changed.connect(counts.append)
+    chat_list.empty_trash()
+    harness.qtbot.waitUntil(lambda: not chat_list.trash() and bool(counts))
+    assert counts == [0]
 
 
 @pytest.mark.parametrize(("days", "left"), [(30, 1), (0, 2)])
