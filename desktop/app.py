@@ -47,12 +47,10 @@ from desktop.services.system.data_folder import DataFolder
 from desktop.services.system.garbage_collection import GarbageCollector
 from desktop.services.system.language import apply_language
 from desktop.services.system.single_instance import (
-    AlreadyOpen,
     FirstInstance,
     Request,
     absolute,
     activation_token,
-    hand_over,
     take_lock,
 )
 from desktop.services.system.updates import UpdateService
@@ -67,6 +65,7 @@ from desktop.store.database.database import StoreError, data_folder
 from desktop.store.database.open import open_conversations
 from desktop.store.privacy import close_data
 from desktop.store.settings.preferences import Preferences
+from desktop.views.application.second_start import first_lock
 from desktop.views.layout.bring_forward import bring_forward
 from desktop.views.layout.drop_overlay import is_model
 from desktop.views.layout.input_watch import InputWatch
@@ -318,24 +317,6 @@ class Desktop(QObject):
         self._lock.unlock()
 
 
-def _first_lock(folder: Path, request: Request) -> QLockFile | None:
-    """The folder's lock; None if the program that holds it took the request.
-
-    Raises `StoreError` if that program does not answer.
-    """
-    taken: list[QLockFile] = []
-
-    def free() -> bool:
-        with contextlib.suppress(AlreadyOpen):
-            taken.append(take_lock(folder))
-        return bool(taken)
-
-    try:
-        return take_lock(folder)
-    except AlreadyOpen as found:
-        return None if hand_over(found, request, free=free) else taken[0]
-
-
 def _logging(folder: Path, debug: bool) -> Diagnostics:
     """The log in a folder. Raises `StoreError`."""
     try:
@@ -370,7 +351,7 @@ def run(
     diagnostics: Diagnostics | None = None
     try:
         folder = data_folder()
-        lock = _first_lock(folder, Request(given, starter, activation_token()))
+        lock = first_lock(folder, Request(given, starter, activation_token()))
         if lock is None:
             return 0
         diagnostics = _logging(folder / "logs", debug)

@@ -6,11 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QMessageBox
 
-from desktop.services.system.single_instance import take_lock
+from desktop.services.system.single_instance import Request, take_lock
+from desktop.views.application import second_start
+from desktop.views.application.second_start import first_lock
 
 DRIVER = """
 import sys
@@ -87,3 +93,52 @@ def test_a_start_without_an_answer_says_so(tmp_path, qapp, monkeypatch) -> None:
     assert len(reported) == 1
     assert f"does not respond (process {os.getpid()})" in reported[0]
     assert not (tmp_path / "logs").exists()  # those of the program that is open are left alone
+
+
+def notice() -> QMessageBox | None:
+    found = (box for box in QApplication.topLevelWidgets() if box.objectName() == "stillClosing")
+    return next((box for box in found if isinstance(box, QMessageBox) and box.isVisible()), None)
+
+
+def test_a_start_that_waits_says_so_until_the_folder_is_free(tmp_path, qapp, monkeypatch) -> None:
+    monkeypatch.setattr(second_start, "SAY_AFTER_S", 0.2)
+    lock = take_lock(tmp_path)
+    said: list[str] = []
+
+    def look() -> None:
+        box = notice()
+        if box is not None and not said:
+            said.append(box.text())
+            lock.unlock()
+
+    timer = QTimer()
+    timer.timeout.connect(look)
+    timer.start(10)
+    begun = time.monotonic()
+    taken = first_lock(tmp_path, Request())
+    timer.stop()
+    assert taken is not None
+    taken.unlock()
+    assert time.monotonic() - begun >= 0.2
+    assert said == ["Inglenook is still closing. It opens again as soon as that is done."]
+    assert notice() is None
+
+
+def test_a_start_that_waits_can_be_given_up(tmp_path, qapp, monkeypatch) -> None:
+    monkeypatch.setattr(second_start, "SAY_AFTER_S", 0.0)
+    lock = take_lock(tmp_path)
+
+    def cancel() -> None:
+        box = notice()
+        if box is not None:
+            QTest.keyClick(box, Qt.Key.Key_Escape)
+
+    timer = QTimer()
+    timer.timeout.connect(cancel)
+    timer.start(10)
+    try:
+        assert first_lock(tmp_path, Request()) is None
+    finally:
+        timer.stop()
+        lock.unlock()
+    assert notice() is None
