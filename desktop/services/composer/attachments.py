@@ -87,6 +87,7 @@ class AttachmentService(QObject):
         self.by_meaning = False
         """Whether the passages that were kept last match by meaning, too."""
         session.model_changed.connect(lambda _model: self._count_again())
+        session.conversation_changed.connect(lambda _conversation: self.stop_ranking())
         session.state_changed.connect(lambda state: self._count_unknown() if state == "idle" else None)
 
     def close(self) -> bool:

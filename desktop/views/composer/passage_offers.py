@@ -25,6 +25,7 @@ class PassageOffers:
         self._offers, self._service, self._trim = offers, service, trim
         self.get_models: Callable[[], object] | None = None
         service.ranking.connect(self._show_progress)
+        offers.dismiss.clicked.connect(service.stop_ranking)
 
     def tell(self, about: str, held: tuple[Held, ...], asks: bool) -> None:
         """Say what is left of the files, and offer the other way to shorten them; `asks` whether there are

@@ -95,17 +95,30 @@ def test_with_an_embedding_model_they_are_found_by_meaning_and_sent(case: Case) 
     case.hand.wait_for("idle")
 
 
-def test_reading_is_shown_and_stopped(case: Case) -> None:
+@pytest.mark.parametrize("way", ["Esc", "Stop", "dismissed", "another chat"])
+def test_reading_is_shown_and_stopped(case: Case, way: str) -> None:
     case.trim()
     before = case.held
     case.fake.hold = threading.Event()
     case.hand.click("Use matching passages")
     case.wait_for("Reading the files to find passages by meaning… 0 %")
     case.hand.qtbot.waitUntil(lambda: len(case.fake.read) == 1)
-    case.hand.press(Qt.Key.Key_Escape)
-    case.hand.qtbot.waitUntil(lambda: not case.controller.offers.isVisible())
+    if way == "Esc":
+        case.hand.press(Qt.Key.Key_Escape)
+    elif way == "Stop":
+        case.hand.click("Stop", case.controller.offers)
+    elif way == "dismissed":
+        case.controller.offers.dismiss.click()
+    else:
+        here = case.hand.session.conversation
+        case.hand.session.new_conversation()
+    assert not case.controller.offers.isVisible()
     case.hand.qtbot.waitUntil(lambda: case.fake.closed == 1)
+    if way == "another chat":
+        case.hand.session.open_conversation(here)
     assert case.held == before
+    assert not case.controller.offers.isVisible()
+    case.hand.box.setFocus()
     case.hand.press(Qt.Key.Key_Return)
     case.hand.qtbot.waitUntil(lambda: len(case.hand.items()) == 2)
     case.hand.wait_for("idle")
