@@ -193,6 +193,17 @@ def test_ollama(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("models--org--Owl-1B/snapshots/abc", "Owl-1B"), ("models--owl/snapshots/abc", "owl"),
+        ("models--org--Owl-1B/other/abc", ""), ("mine/snapshots/abc", ""),
+    ],
+)  # fmt: skip
+def test_a_snapshot_has_the_name_of_its_repository(tmp_path: Path, name: str, title: str) -> None:
+    assert known_title(tmp_path / name) == title
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "", "{", "[]", '{"layers": 3}', "[" * 100_000, "\ud800".encode("utf-8", "surrogatepass"),

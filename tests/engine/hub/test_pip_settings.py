@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -137,3 +138,27 @@ def test_links_of_a_page_follow_its_base(tmp_path: Path) -> None:
     )
     found = links(Web(PipSettings(), {}), page.as_uri(), "w.whl")
     assert found == [Link("https://files.example/pool/w.whl", "sha256", "ab")]
+
+
+def test_the_files_of_a_mac_are_in_its_library_where_pip_has_a_folder_there(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mac = SimpleNamespace(platform="darwin", prefix=str(home / "venv"))
+    monkeypatch.setattr("engine.hub.download.pip_settings.sys", mac)
+    write(home / ".config/pip/pip.conf", "[global]\nindex-url = http://config\n")
+    assert read_pip_settings(environ(home)).indexes == ("http://config",)
+    write(home / "Library/Application Support/pip/pip.conf", "[global]\nindex-url = http://library\n")
+    assert read_pip_settings(environ(home)).indexes == ("http://library",)
+
+
+def test_the_files_of_windows(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = SimpleNamespace(platform="win32", prefix=str(home / "venv"))
+    monkeypatch.setattr("engine.hub.download.pip_settings.sys", windows)
+    data = {"PROGRAMDATA": str(home / "data"), "APPDATA": str(home / "roaming")}
+    write(home / "data/pip/pip.ini", "[global]\nindex-url = http://all\ncert = /all.pem\n")
+    assert read_pip_settings(environ(home, **data)).indexes == ("http://all",)
+    write(home / "roaming/pip/pip.ini", "[global]\nindex-url = http://user\n")
+    found = read_pip_settings(environ(home, **data))
+    assert (found.indexes, found.cert) == (("http://user",), "/all.pem")
+    write(home / "venv/pip.ini", "[global]\nindex-url = http://venv\n")
+    assert read_pip_settings(environ(home, **data)).indexes == ("http://venv",)
