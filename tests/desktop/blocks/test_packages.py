@@ -30,6 +30,13 @@ from desktop.blocks.units import angle, number, quantity, unit
         ("AgCl v", r"\mathrm{AgCl}\downarrow "),
         ("C6H5-CHO", r"\mathrm{C}_{6}\mathrm{H}_{5}-\mathrm{CHO}"),
         ("(NaPO3)_x", r"(\mathrm{NaPO}_{3})_{x}"),
+        ("A+ B", r"\mathrm{A}+\mathrm{B}"),
+        ("A B", r"\mathrm{A}\ \mathrm{B}"),
+        ("2 H2 + O2", r"2\,\mathrm{H}_{2} + \mathrm{O}_{2}"),
+        ("$n$ H2O", r" n \mathrm{H}_{2}\mathrm{O}"),
+        (r"\alpha-D", r" \alpha -\mathrm{D}"),
+        ("A <=>[x] B", r"\mathrm{A} \overset{\mathrm{x}}{\rightleftharpoons} \mathrm{B}"),
+        ("A ->[x][y] B", r"\mathrm{A} \xrightarrow[\mathrm{y}]{\mathrm{x}} \mathrm{B}"),
         ("", ""),
     ],
 )

@@ -61,6 +61,8 @@ def words(source: str) -> str:
         (">" * 60 + " deep", ">" * 60 + " deep"),
         ("[" * 300 + "a](b)", "[" * 300 + "a](b)"),
         ("a* b* and 5 * 3 * 2", "a* b* and 5 * 3 * 2"),
+        ("at http://a.bc/x- now", "at <a http://a.bc/x->http://a.bc/x-</a> now"),
+        ("at me@a.bc- now", "at me@a.bc- now"),
         ("*a *b", "*a *b"),
         ("see *(this)* now", "see <em>(this)</em> now"),
         ("a<br>**b**", "a\\\n<strong>b</strong>"),
@@ -69,6 +71,13 @@ def words(source: str) -> str:
 )
 def test_words(source: str, shown: str) -> None:
     assert words(source) == shown
+
+
+def test_the_words_around_an_address_are_text() -> None:
+    children = parse("see http://a.b now")[1].children or ()
+    assert [(child.type, child.content) for child in children] == [
+        ("text", "see "), ("link_open", ""), ("text", "http://a.b"), ("link_close", ""), ("text", " now"),
+    ]  # fmt: skip
 
 
 def test_only_the_space_after_a_break_changes() -> None:

@@ -169,3 +169,20 @@ def test_a_tag_that_stands_twice_is_no_text(text: str, opened: str, thoughts: li
     found = [line for block in shown if block.thought for line in block.body.split("\n") if line]
     assert found == thoughts
     assert "".join(block.body.strip() for block in shown if not block.thought) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<answ", "<answ"),  # no thought is before it
+        ("<think>hm</think>\n<answ", ""),
+        ("<think>hm</think>\n<answer>Yes </ans", "Yes"),
+        ("<think>hm</think>\n<answer>Yes </ans ", "Yes </ans"),
+        ("<think>hm</think>\n<answer>\n```\nx </ans", "x </ans"),
+        ("<think>hm</think><answer>Yes </ans", "Yes"),
+    ],
+)
+def test_no_more_is_held_back_than_may_be_a_tag_around_an_answer(text: str, shown: str) -> None:
+    splitter = BlockSplitter()
+    splitter.feed(text)
+    assert "".join(block.body for block in splitter.blocks() if not block.thought).strip() == shown
