@@ -48,6 +48,7 @@ def test_chemistry(formula: str, latex: str) -> None:
     ("text", "latex"),
     [("3e8", r"3 \times 10^{8}"), ("e3", "10^{3}"), ("-e3", "-10^{3}"),
     ("1.5(2)e-3", r"1.5(2) \times 10^{-3}"), ("1+-2", r"1 \pm 2"),
+     ("1+-2e3", r"(1 \pm 2) \times 10^{3}"), ("2e+3", r"2 \times 10^{3}"),
      ("1,5", "1.5"), ("1,000.5", "1000.5"), ("12 345", "12345"), ("x", "x")],
 )  # fmt: skip
 def test_numbers(text: str, latex: str) -> None:
@@ -60,6 +61,8 @@ def test_numbers(text: str, latex: str) -> None:
     ("m s^{-1}", r"\mathrm{m}\,\mathrm{s}^{-1}"),
      (r"\kilo\gram\metre\per\square\second", r"\mathrm{kg}\,\mathrm{m}\,\mathrm{s}^{-2}"),
      (r"\metre\per\second\squared", r"\mathrm{m}\,\mathrm{s}^{-2}"), (r"\percent", r"\mathrm{\%}"),
+     ("%", r"\mathrm{\%}"), (r"\square\metre\per\kilo\gram", r"\mathrm{m}^{2}\,\mathrm{kg}^{-1}"),
+     (r"\per\cubic\metre\second", r"\mathrm{m}^{-3}\,\mathrm{s}"),
      (r"\micro\metre\tothe{4}", "\\mathrm{\u00b5m}^{4}")],
 )  # fmt: skip
 def test_units(text: str, latex: str) -> None:
@@ -70,6 +73,7 @@ def test_quantities_and_angles() -> None:
     assert quantity("5", r"\metre") == r"5\,\mathrm{m}"
     assert quantity("90", r"\degree") == "90\\mathrm{\u00b0}"
     assert angle("1;2;3") == r"1^{\circ}2'3''"
+    assert (angle("45"), angle(";2"), angle("1;2")) == (r"45^{\circ}", "2'", r"1^{\circ}2'")
 
 
 def test_web_pages_have_them_too() -> None:
