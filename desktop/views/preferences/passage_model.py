@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.items.models.local_models import ModelEntry
 from desktop.services.composer.meaning import WORDS_ONLY
 from desktop.views.layout.fill import fill
+from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.text_label import text_label
 from engine.words import N_, _, translate
 
@@ -31,7 +32,8 @@ class PassageModel(QWidget):
     def __init__(self) -> None:
         super().__init__()
         label = text_label(_("Find passages with"))
-        self.box = QComboBox()
+        self.box = ComboBox()
+        self.box.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.box.setAccessibleName(_("Find passages with"))
         self.box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         label.setBuddy(self.box)
