@@ -93,7 +93,7 @@ def html_page(conversations: Iterable[ConversationRecord], title: str = "") -> I
     pages = itertools.count(1)
     for conversation in conversations:
         if is_first:
-            yield _head(title or conversation.title or _("Chat"))
+            yield _head(title or conversation.title.strip() or _("Chat"))
         yield "" if is_first else "<hr>\n"
         yield from _article(conversation, pages)
         is_first = False

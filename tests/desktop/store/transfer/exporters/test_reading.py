@@ -110,3 +110,11 @@ def test_a_notebook_s_markdown_is_its_document_without_the_system_prompt() -> No
     )
     assert "".join(markdown([replace(page, kind=NOTEBOOK)])) == "# T\n\n*Once*\n\nupon\n"
     assert "## System prompt\n\nBe brief." in "".join(markdown([page]))
+
+
+def test_markdown_has_no_headings_without_words_and_no_dates_that_are_not_known() -> None:
+    page = ConversationRecord("here", "k", "", messages=(MessageRecord("a", None, "user", "Hi"),))
+    text = "".join(markdown([replace(page, system_prompt=" \n")]))
+    assert [line.startswith("#") for line in text.splitlines() if line] == [True, True, False]
+    assert "·" not in text
+    assert text.endswith("\n\nHi\n")

@@ -37,6 +37,7 @@ def test_the_title_of_the_page() -> None:
     assert "<title>Mine</title>" in page(CHAT, title="Mine")
     unnamed = replace(CHAT, title=" ")
     assert '<h1 dir="auto">Chat</h1>' in page(unnamed)
+    assert "<title>Chat</title>" in page(unnamed)
     assert "<title>Chats</title>" in page()
 
 
