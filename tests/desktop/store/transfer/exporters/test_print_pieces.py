@@ -41,7 +41,7 @@ def test_the_head_and_the_system_prompt_come_first() -> None:
         "System prompt",
         "Be &lt;brief&gt;.",
     ]
-    assert [piece.keeps for piece in found[:2]] == [True, True]
+    assert [piece.keeps for piece in found] == [True, True, True, False, True, False]
     assert (found[3].bar, words(found[-1])) == (True, "Yes.")
     notebook = printed("*Once* upon", kind=NOTEBOOK, system_prompt="Be brief.")
     assert [words(piece) for piece in notebook] == ["Title", "*Once* upon"]
@@ -119,3 +119,23 @@ def test_formulas_of_a_piece_are_numbered() -> None:
     assert [words(piece) for piece in found[-2:]] == ["One , two", ""]
     assert [re.findall(r'src="formula:(\d)"', piece.html) for piece in found[-2:]] == [["0", "1"], ["0"]]
     assert [[span.content for span in piece.formulas] for piece in found[-2:]] == [["a", "b"], ["c"]]
+
+
+def test_a_long_list_is_cut_between_its_own_items_and_not_within_a_list_inside() -> None:
+    count = LIST_ITEMS + 2
+    text = "".join(f"{n}. item{n}\n    - inner{n}\n    - more{n}\n" for n in range(1, count + 1))
+    parts = [piece for piece in printed(text) if "<ol" in piece.html]
+    assert [re.findall(r"item(\d+)", part.html)[0] for part in parts] == ["1", str(LIST_ITEMS + 1)]
+    assert f'<ol start="{LIST_ITEMS + 1}"' in parts[1].html
+    assert re.findall(r"(?:item|inner|more)\d+", "".join(part.html for part in parts)) == [
+        f"{word}{n}" for n in range(1, count + 1) for word in ("item", "inner", "more")
+    ]
+    assert all(part.html.count("<ul") == part.html.count("</ul") for part in parts)
+
+
+def test_only_the_first_part_of_a_typed_text_has_space_above_it() -> None:
+    found = [piece for piece in printed("Yes.", system_prompt="a line of the prompt\n" * 400) if piece.bar]
+    assert len(found) > 1
+    assert [piece.before for piece in found] == [8.0] + [0.0] * (len(found) - 1)
+    assert [piece.begins for piece in found] == [True] + [False] * (len(found) - 1)
+    assert [piece.ends for piece in found] == [False] * (len(found) - 1) + [True]
