@@ -28,6 +28,7 @@ def shown(text: str) -> str:
         ("$$x$$ is *it*", "{x} is it"),
         ("$$\nx\n= y$$ then *on*", "{x=y} then on"),
         ("- a\n  $$\n  x\n  $$\n- b", "a{x} b"),
+        ("- a\n  $$\n  x\n\n  = y\n  $$\n- b", "a{x=y} b"),
         ("> $$x$$\n> b", "{x} b"),
         ("\\begin{align*}\na &= b\n\\end{align*}", "{a=b}"),
         ("|a|\n|-|\n|$x$|", "a [x]"),
@@ -40,6 +41,11 @@ def shown(text: str) -> str:
 )
 def test_formulas(text: str, expected: str) -> None:
     assert shown(text) == expected
+
+
+def test_a_formula_that_words_follow_stays_in_their_paragraph() -> None:
+    found = renderer().render("$$x$$ is *it*")
+    assert re.fullmatch(r"<p>\S*<math.*</math>\S* is <em>it</em></p>\n", found)
 
 
 def test_a_formula_cannot_inject_markup() -> None:

@@ -48,10 +48,18 @@ def words(html: str) -> str:
         ("a[^1]\n\n[^1]: one\n\n    more\n\n    ```\n    code\n    ```\n\nend", "a 1 end one more code ↩︎"),
         ("> a[^1]\n>\n> [^1]: one [^2]\n>     [^2]: inner", "a 1 one 2 ↩︎ inner ↩︎"),
         ("a[^none] ^[inline] `[^1]`", "a[^none] ^[inline] [^1]"),
+        ("a[^1]\n\n[^1]:", "a 1 ↩︎"),
     ],
 )
 def test_footnotes(text: str, expected: str) -> None:
     assert words(renderer().render(text)) == expected
+
+
+def test_notes_that_nothing_refers_to_have_places_of_their_own_after_the_others() -> None:
+    html = renderer().render("a[^1]\n\n[^x]: one\n[^1]: two\n[^y]: three\n[^z]: four")
+    assert re.findall(r'id="(note-0-\d+)"\s*>\s*<p>(\w+)', html) == [
+        ("note-0-1", "two"), ("note-0-2", "one"), ("note-0-3", "three"), ("note-0-4", "four"),
+    ]  # fmt: skip
 
 
 def test_footnotes_of_several_replies_are_distinct_and_link_both_ways() -> None:
