@@ -46,6 +46,12 @@ def test_formulas(text: str, expected: str) -> None:
 def test_a_formula_that_words_follow_stays_in_their_paragraph() -> None:
     found = renderer().render("$$x$$ is *it*")
     assert re.fullmatch(r"<p>\S*<math.*</math>\S* is <em>it</em></p>\n", found)
+    assert "<p>then <em>on</em></p>" in renderer().render("$$\nx\n= y$$ then *on*")
+
+
+@pytest.mark.parametrize("text", ["$$ $$", "$$\n\n$$"])
+def test_a_formula_of_nothing_stays_text(text: str) -> None:
+    assert "".join(shown(text).split()) == "".join(text.split())
 
 
 def test_a_formula_cannot_inject_markup() -> None:
