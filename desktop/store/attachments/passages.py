@@ -21,7 +21,8 @@ _ENDS = tuple(
 """Where a passage may end, the best first: before a heading, or a paragraph or function that begins at the
 margin, or else a smaller part.
 """
-_HEADING = re.compile(r"^#{1,6} +(\S.*)$", re.MULTILINE)
+_HEADING = re.compile(r"^(?:#{1,6} +(\S.*)|\[(Page \d+)\])$", re.MULTILINE)
+"""A heading of Markdown, or the mark of a page of a PDF file."""
 _FUNCTION = re.compile(
     r"^((?:(?:export|public|private|static|async|pub|inline) +)*"
     r"(?:def|class|function|func|fn|struct|enum|interface|impl|trait|module) +\w.*)$",
@@ -114,7 +115,7 @@ def kept(attachment: Attachment, pieces: Sequence[str], numbers: Sequence[int]) 
             text += (_gap("" if places.match(piece) else place) if number != before + 1 else "") + piece
             before = number
         for found in places.finditer(piece):
-            place = found[1].strip()
+            place = found[found.lastindex or 0].strip()
     text += _gap() if before + 1 < len(pieces) else ""
     note = f"{len(numbers):,} of {len(pieces):,} passages"
     return replace(attachment, text=text.strip(), note=note)

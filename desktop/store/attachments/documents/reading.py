@@ -50,6 +50,8 @@ def read_document(path: Path, size: int, most_characters: int, stop: threading.E
     if "pages" not in answer:
         raise Unreadable(_sentence(name, str(answer.get("trouble"))))
     pages, total = [str(page) for page in answer["pages"]], int(answer["total"])
+    if total > 1:  # so that the model can name the page
+        pages = [f"[Page {number}]\n{page}" if page else "" for number, page in enumerate(pages, 1)]
     text = "\n\n".join(page for page in pages if page)
     if not text.strip():
         raise Unreadable(

@@ -158,9 +158,13 @@ def test_notes_are_said_in_the_language_of_the_user(note, monkeypatch) -> None:
 def test_a_pdf_is_read_page_by_page_and_its_problems_are_reported(tmp_path, monkeypatch) -> None:
     stop, path = threading.Event(), tmp_path / "paper.pdf"
     path.write_bytes(pdf("First page", "", "Third page"))
-    assert read_attachment(path, stop) == Attachment("paper.pdf", "First page\n\nThird page")
+    assert read_attachment(path, stop) == Attachment(
+        "paper.pdf", "[Page 1]\nFirst page\n\n[Page 3]\nThird page"
+    )
     monkeypatch.setattr("desktop.store.attachments.documents.reading.MOST_PAGES", 1)
-    assert read_attachment(path, stop) == Attachment("paper.pdf", "First page", "first 1 of 3 pages")
+    assert read_attachment(path, stop) == Attachment(
+        "paper.pdf", "[Page 1]\nFirst page", "first 1 of 3 pages"
+    )
     path.write_bytes(pdf("", ""))
     with pytest.raises(Unreadable, match="contains no text"):
         read_attachment(path, stop)

@@ -91,6 +91,9 @@ def test_where_something_is_missing_the_heading_or_function_of_what_follows_is_n
     file = Attachment("a.md", "".join(pieces))
     assert kept(file, pieces, [1, 3]).text == "[… One]\ntext\n\n[… Two]\nend\n\n[…]"
     assert kept(file, pieces, [0, 4]).text == "# One\n\n[…]\n# Three\nlast"
+    paper = ["[Page 1]\nOne\n\n", "[Page 2]\ntwo\n", "more\n"]
+    assert kept(Attachment("a.pdf", ""), paper, [1]).text == "[…]\n[Page 2]\ntwo\n\n[…]"
+    assert kept(Attachment("a.pdf", ""), paper, [2]).text == "[… Page 2]\nmore"
     code = ["# no heading\nasync def run(x):\n", "    y\n", "class B:\n", "    z\n"]
     assert kept(Attachment("a.py", ""), code, [1, 3]).text == (
         "[… async def run(x):]\n    y\n\n[… class B:]\n    z"
