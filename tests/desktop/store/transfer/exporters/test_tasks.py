@@ -19,6 +19,8 @@ from desktop.store.transfer.exporters.html import renderer
             0,
         ),
         ("[x] a paragraph", ["[x] a paragraph"], 0),
+        ("a\n\n[x] b", ["[x] b"], 0),
+        ("- a\n\n  [x] b", ["[x] b"], 0),
     ],
 )
 def test_tasks(text: str, shown: list[str], tasks: int) -> None:
