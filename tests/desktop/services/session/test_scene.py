@@ -194,3 +194,20 @@ def test_a_damaged_cast_is_empty() -> None:
     assert Cast(own=("Cy", "Di"), writing_as="Di").user == "Di"
     assert Cast(own=("Cy",), writing_as="gone").user == "Cy"
     assert name_of(" A: \n b ") == "A b"
+
+
+def test_a_text_is_shown_as_soon_as_no_name_and_no_thought_can_begin_it() -> None:
+    filter = LeadingName(("Ada",), "", (("<think>", "</think>"),))
+    assert [filter.feed(piece) for piece in ("A", "dam", " eats")] == ["", "Adam", " eats"]
+    filter = LeadingName(("Ada",), "", (("<think>", "</think>"),))
+    assert [filter.feed(piece) for piece in ("<th", "e", " end")] == ["", "<the", " end"]
+    filter = LeadingName(("Ada",), "", (("<think>", "</think>"),))
+    shown = [filter.feed(piece) for piece in ("<think>", "a long thought", "</think>", "\n", "Ada: ", "Yes")]
+    assert shown[1].startswith("<think>a long")
+    assert shown[2:4] == ["", ""]  # what follows the thought may be blanks
+    assert shown[5] == "Yes"
+    assert "".join(shown) == "<think>a long thought</think>\nYes"
+
+
+def test_a_name_at_the_end_of_a_thought_that_never_ends_stays() -> None:
+    assert through(["<think>hm Ada: x"])[0] == "<think>hm Ada: x"
