@@ -10,6 +10,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from engine.errors import NotSupportedYet
@@ -65,6 +66,14 @@ def refuse(name: str, given: object, neutral: object, reason: str) -> None:
     """Raise `NotSupportedYet` for an argument or setting `name` unless it has its neutral value."""
     if given != neutral:
         raise NotSupportedYet(f"`{name}` is not supported here: {reason}; leave it at {neutral}.")
+
+
+def check_config(owner: str, given: object) -> None:
+    """Raise TypeError for a folder where `owner` needs the configuration made from it."""
+    if isinstance(given, str | Path):
+        raise TypeError(
+            f"{owner} takes a configuration, but got the path {str(given)!r}; give it ExLlamaV2Config(path)."
+        )
 
 
 def ignores_others(function: F) -> F:

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.compat.absent import refusing
 from engine.compat.exllamav2.absent import LAYERS
-from engine.compat.exllamav2.attributes import Declared, refuse
+from engine.compat.exllamav2.attributes import Declared, check_config, refuse
 from engine.compat.exllamav2.config import ExLlamaV2Config
 from engine.core import Loading
 from engine.drain import mapped
@@ -75,6 +75,7 @@ class ExLlamaV2(Declared):
 
     def __init__(self, config: ExLlamaV2Config, lazy_load: bool = False, archparams: Any = None) -> None:
         """`lazy_load` makes no difference: nothing is loaded before `load`. `archparams` is refused."""
+        check_config("ExLlamaV2", config)
         refuse("archparams", archparams, None, _INSIDE["archparams"])
         self.config = config
         self.loaded = False

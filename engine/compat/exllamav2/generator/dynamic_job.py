@@ -96,6 +96,7 @@ class ExLlamaV2DynamicJob(Declared):
 
     def __post_init__(self) -> None:
         refuse("embeddings", self.embeddings or None, None, "pictures are not supported yet")
+        self.max_new_tokens = _whole("max_new_tokens", self.max_new_tokens)
         self._settings = self.gen_settings if self.gen_settings is not None else Settings()
         check_settings(self._settings)
         scale = self._settings.cfg_scale
@@ -236,6 +237,17 @@ class ExLlamaV2DynamicJob(Declared):
         elif done.reason == "stop_string":
             found |= {"eos_triggering_string": done.trigger, "held": {"text": done.trigger}}
         return found
+
+
+def _whole(name: str, given: Any) -> int:
+    """A number of tokens. Raises TypeError, as for a list: each job has a number of its own."""
+    try:
+        whole = int(given)
+    except (TypeError, ValueError):
+        whole = None
+    if whole is None or whole != given:
+        raise TypeError(f"{name} is {given!r}, but a whole number was expected; it counts for all prompts.")
+    return whole
 
 
 def _prompts(ids: Any, scale: float | None) -> list[list[int]]:

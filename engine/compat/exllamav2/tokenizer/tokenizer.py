@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.compat.exllamav2.attributes import Declared, refuse
+from engine.compat.exllamav2.attributes import Declared, check_config, refuse
 from engine.text.tokenizer.healing import TokenPrefixes
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class ExLlamaV2Tokenizer(Declared):
         from engine.text.template.source import folder_template, gguf_template, read_json
         from engine.weights.checkpoint import open_checkpoint
 
+        check_config("ExLlamaV2Tokenizer", config)
         for name, forced in (("force_json", force_json), ("force_spm", force_spm)):
             refuse(name, forced, False, "the engine chooses between a model's tokenizer files")
         if config.model_dir is None:

@@ -243,3 +243,21 @@ def test_the_table_of_scripts_is_that_of_the_tests():
     assert "15 of the 19 current examples of ExLlamaV2 and all 9 deprecated ones run" in " ".join(
         readme.split()
     )
+
+
+@pytest.mark.parametrize("kind", [exllamav2.ExLlamaV2Tokenizer, exllamav2.ExLlamaV2])
+@pytest.mark.parametrize("path", ["/models/tiny", Path("/models/tiny")])
+def test_a_folder_is_no_configuration(kind, path):
+    with pytest.raises(TypeError, match=rf"{kind.__name__} takes a configuration, but got the path '.models"):
+        kind(path)
+
+
+@pytest.mark.parametrize("count", [[3, 4], "many", None, 2.5])
+def test_a_number_of_tokens_is_one_whole_number(tokenizer, count):
+    with pytest.raises(TypeError, match="a whole number was expected; it counts for all prompts"):
+        generators.ExLlamaV2DynamicJob(tokenizer.encode("abc"), max_new_tokens=count)
+
+
+@pytest.mark.parametrize("count", [3, 3.0, torch.tensor(3)])
+def test_a_whole_number_may_be_of_any_type(tokenizer, count):
+    assert generators.ExLlamaV2DynamicJob(tokenizer.encode("abc"), max_new_tokens=count).max_new_tokens == 3
