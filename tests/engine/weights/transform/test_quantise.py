@@ -16,6 +16,7 @@ from engine.errors import BadCheckpoint
 from engine.weights.packed.grouped import GroupedTensor, Layout, Run
 from engine.weights.tensor import FileTensor
 from engine.weights.transform.quantize import KINDS, QuantisedTensor, quantise
+from tests.engine.weights.transform import quantise_oracle
 
 Array = np.ndarray[Any, Any]
 ERRORS = {"q8": 0.0055, "q6": 0.0195, "q4": 0.075}
@@ -45,6 +46,24 @@ def test_the_error_is_small(kind: str, source: str) -> None:
     error = found.dequantise() - values
     assert float(np.sqrt((error**2).mean() / (values**2).mean())) < ERRORS[kind]
     assert found.nbytes == found.data.size
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiled_code_gives_what_the_formulas_give_to_the_last_bit(kind: str) -> None:
+    """For numbers around 0 and far from it, tiny, equal, whole and of many sizes, in any number of blocks."""
+    rng = np.random.default_rng(4)
+    sets = [
+        rng.standard_normal((1000, 32)), rng.standard_normal((130, 32)) * 1e-7,
+        rng.standard_normal((129, 32)) + 100, np.zeros((1, 32)), np.full((9, 32), -3.5),
+        rng.integers(-3, 4, (128, 32)), rng.standard_normal((127, 32)) ** 2 * np.exp(rng.uniform(-20, 5)),
+    ]  # fmt: skip
+    encode = getattr(quantise_oracle, f"encode_{kind[1:]}")
+    for values in sets:
+        found = quantise(plain(values), kind)
+        expected = np.empty((len(values), found.nbytes // len(values)), np.uint8)
+        with np.errstate(all="ignore"):
+            assert encode(np.ascontiguousarray(values.astype(np.float32).T), expected)
+        assert np.array_equal(found.data.reshape(expected.shape), expected)
 
 
 @pytest.mark.parametrize(("kind", "name"), [("q8", "Q8_0"), ("q4", "Q4_1")])
