@@ -176,8 +176,8 @@ class ModelInfo:
             return assistant_alone(self.name)
         return (
             _(
-                "{name} is an embedding model: it turns texts into vectors for programs that use the local "
-                "server, and cannot write a reply. Choose another model to chat with.",
+                "{name} is an embedding model: it turns texts into vectors, by which passages of files are "
+                "found, and cannot write a reply. Choose another model to chat with.",
                 name=self.name,
             )
             if self.embedding

@@ -109,7 +109,7 @@ def count_text(parameters: int) -> str:
 def template_text(info: ModelInfo, given: bool = False) -> str:
     """The chat template in use: the user's if one is `given`, the model's own, or the fallback."""
     if info.embedding:
-        return _("none; this is an embedding model, for the local server")
+        return _("none; this is an embedding model")
     if info.assistant:
         return _("none; it only drafts for another model")
     if given:
