@@ -22,6 +22,9 @@ class LookedUp:
     pack_parts: Callable[[Parts, int, int], Bytes]
     """Packs blocks taken apart: `rows` x `columns`."""
 
+    def __post_init__(self) -> None:
+        _kernel(self.block)  # compiled here, not by several of the threads that pack
+
     @property
     def types(self) -> tuple[str, ...]:
         return (self.block.name,)

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.bit_moves import bit_moves
+from engine.backends.cpu.codebook_codes import LookedUp
 from engine.backends.cpu.codegen.simd import LANES
+from engine.backends.cpu.layouts.blocks import BlockLayout
 from engine.backends.cpu.layouts.interleave import interleaved_tiles, places, tile_places
 from engine.backends.cpu.layouts.layout import Bytes, WeightLayout
 from engine.backends.cpu.layouts.q8 import Q8
-from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS
+from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS, weight_layout_for
 from engine.backends.cpu.runtime.weight_memory import WeightMemory
 from engine.backends.cpu.weight import CpuWeight
+from engine.backends.gguf_blocks.block_type import BlockType
 from tests.engine.backends.kernel_oracles import Matrix
 
 MORE_THAN_BITS = "tq10"
@@ -40,6 +43,14 @@ def test_what_moves_only_bits_is_packed_by_moving_them_to_the_last_bit(weight_la
                 made = weight_layout.pack(weight_layout.types[0], raw, rows, blocks * weight_layout.unit)
                 packed = moves.packed(raw, rows, blocks * weight_layout.unit)
             assert np.array_equal(packed, made)
+
+
+def test_code_that_looks_up_is_compiled_before_threads_pack(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, compiled = weight_layout_for("IQ2_XXS"), list[BlockType]()
+    monkeypatch.setattr("engine.backends.cpu.codebook_codes._kernel", compiled.append)
+    assert isinstance(layout, BlockLayout)
+    LookedUp(layout.block, layout.pack_parts)
+    assert compiled == [layout.block]
 
 
 @pytest.mark.parametrize(("kind", "columns"), [("Q4_K", 2816), ("Q8_0", 2592), ("F16", 2564), ("Q4_0", 96)])
