@@ -7,6 +7,7 @@ from collections.abc import Callable
 from desktop.services.composer.attachments import AttachmentService, Held
 from desktop.services.composer.meaning import WORDS_ONLY
 from desktop.views.composer.suggestion_bar import SuggestionBar
+from desktop.views.widgets.listening import listen
 from engine.words import _, paragraph
 
 __all__ = ["PassageOffers"]
@@ -24,7 +25,7 @@ class PassageOffers:
     ) -> None:
         self._offers, self._service, self._trim = offers, service, trim
         self.get_models: Callable[[], object] | None = None
-        service.ranking.connect(self._show_progress)
+        listen(offers, service.ranking, self._show_progress)
         offers.dismiss.clicked.connect(service.stop_ranking)
 
     def tell(self, about: str, held: tuple[Held, ...], asks: bool) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.backends.cuda.bit_moves import PAIR, bit_moves
 from engine.backends.cuda.kernels.packed_activations import padded
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.layouts.table import weight_layout_for
@@ -56,6 +55,9 @@ class CudaWeight(WeightSpec):
     """
 
     def __init__(self, device: Device, tensor: RawTensor) -> None:
+        # It imports Numba, which kernels that are kept on disk do without.
+        from engine.backends.cuda.bit_moves import PAIR, bit_moves
+
         super().__init__(tensor, device.capability)
         tensor = in_blocks(tensor)
         k = tensor.shape[1]
