@@ -106,6 +106,7 @@ class Desktop(QObject):
     """One window with everything that it needs, over the data in `folder`, whose lock the caller may pass.
 
     `painted` is true once the window was seen, `ended` once `close` was called.
+
     Signals: `end_requested()` may be emitted from any thread and closes the window; `closed()` comes when
     everything is saved, before the folder is free for another program. Raises `StoreError` if the folder
     cannot be used, `AlreadyOpen` among them.

@@ -73,8 +73,8 @@ class LocalChat:
         prompts: tuple[str, str] = ("", ""),
     ) -> None:
         """`load` is how to load a draft model. The cache is saved at the end under the name `kept`, unless
-        that is empty. `dense` are the layers behind an embedding model's pooling; `prompts`
-        are what it has before a query and before a document.
+        that is empty. `dense` are the layers behind an embedding model's pooling; `prompts` come before the
+        queries and the documents that it reads.
         """
         self.info = info
         self._kept = kept
