@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -52,6 +53,8 @@ def _writing(
     database: Database, choice: Choice, label: str, target: Path, cancel: Callable[[], bool]
 ) -> Iterator[Progress]:
     format = next((found for found in FORMATS if found.label == label), None)
+    if format is not None and format.lossless:
+        choice = dataclasses.replace(choice, thoughts=True)
     if format is not None and not target.is_dir():
         yield from export_conversations(database, choice, target, format, cancel)
         return

@@ -107,6 +107,10 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     trigger(hand, "export_chat")
     export(hand, "Markdown", tmp_path / "b.md", thoughts=False)
     assert "What do they mean?" not in (tmp_path / "b.md").read_text()
+    trigger(hand, "export_chat")
+    hand.window.transfer.export_dialog.thoughts.setChecked(False)  # then another format is chosen
+    export(hand, "JSON, everything", tmp_path / "b.inglenook.json", thoughts=False)
+    assert (tmp_path / "b.inglenook.json").read_bytes() == (tmp_path / "a.inglenook.json").read_bytes()
     trigger(hand, "copy_chat")
     assert QGuiApplication.clipboard().text() == (tmp_path / "a.md").read_text()
 

@@ -24,16 +24,19 @@ __all__ = ["FORMATS", "Choice", "ExportFormat", "export_conversations", "export_
 
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
-    """A file format: its name for the user, its extension, and the function that yields its text."""
+    """A file format: its name for the user, its extension, and the function that yields its text. One that is
+    `lossless` keeps everything, whatever is chosen to be left out.
+    """
 
     label: str
     suffix: str
     write: Callable[[Iterable[ConversationRecord]], Iterator[str]]
+    lossless: bool = False
 
 
 FORMATS = (
     ExportFormat("Markdown", ".md", markdown),
-    ExportFormat("Lossless JSON", ".inglenook.json", own_json),
+    ExportFormat("Lossless JSON", ".inglenook.json", own_json, lossless=True),
     ExportFormat("Web page", ".html", html_page),
 )
 
@@ -42,7 +45,7 @@ FORMATS = (
 class Choice:
     """What to export: the ids of conversations; `given` has those that are not in the file (temporary ones).
 
-    Without `thoughts`, thoughts are left out of replies; JSON keeps everything.
+    Without `thoughts`, thoughts are left out of replies, except in a lossless format.
     """
 
     ids: Sequence[int]

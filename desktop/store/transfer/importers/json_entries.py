@@ -141,6 +141,7 @@ class _Reader:
                 start = end  # a part of what is broken
             except _Bad as other:
                 start = max(other.at, self._at + 1)
+        self._in_array = False  # the end of the list was passed, or is missing: what is reported covers it
 
     def _find(self, pattern: re.Pattern[bytes], start: int) -> Generator[int, None, bool]:
         """Advance to the next match at or after `start`, else to the end of the file."""

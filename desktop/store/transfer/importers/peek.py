@@ -14,7 +14,7 @@ from desktop.store.transfer.importers.formats import format_of, line_format_of
 from desktop.store.transfer.importers.gpt4all import MAGIC
 from desktop.store.transfer.importers.open_webui.database import MAGIC as DATABASE
 from desktop.store.transfer.importers.open_webui.database import has_chats
-from desktop.store.transfer.importers.sources import ENDINGS, chat_files
+from desktop.store.transfer.importers.sources import ENDINGS, UTF_16, chat_files
 from engine.platform.regular_file import regular_file
 
 __all__ = ["is_chats"]
@@ -58,7 +58,7 @@ def is_chats(path: Path) -> bool:
         return data.startswith(DATABASE) and has_chats(path)
     if ending in (".zip", ".chat"):
         return data.startswith(b"PK\x03\x04" if ending == ".zip" else MAGIC)
-    text = data.decode("utf-8-sig", "replace").lstrip()
+    text = data.decode("utf-16" if data.startswith(UTF_16) else "utf-8-sig", "replace").lstrip()
     if not text.startswith(("{", "[")):
         return False
     found = _first(text)

@@ -25,8 +25,10 @@ from desktop.store.transfer.importers.pictures import Encode, PictureImporter
 from desktop.store.transfer.importers.protocol import LineFormat, Note, Unreadable
 from desktop.store.transfer.importers.sources import (
     TROUBLE,
+    UTF_16,
     Assets,
     SourceFile,
+    as_utf_8,
     on_disk,
     opened,
     source_files,
@@ -131,12 +133,15 @@ class _Run:
         try:
             with opened(source) as stream:
                 head = stream.read(_HEAD)
+                read = _after(head, stream)
+                if head.startswith(UTF_16):
+                    head, read = head.decode("utf-16", "replace").encode("utf-8"), as_utf_8(read)
                 if head.startswith(MAGIC):
                     yield from self._chat(head + stream.read(self.most_bytes + 1), name)
                 elif head.startswith(DATABASE):
                     yield from self._database(source, name)
                 elif self.alone or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
-                    yield from self._entries(_after(head, stream), name)
+                    yield from self._entries(read, name)
         except TROUBLE as error:
             yield from self._flaw(
                 Broken(name, _("The file cannot be read completely ({reason}).", reason=_short(error)))

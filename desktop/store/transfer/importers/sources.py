@@ -7,6 +7,7 @@ bounded.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import re
@@ -28,8 +29,8 @@ from engine.units import size_text
 from engine.words import _
 
 __all__ = [
-    "ENDINGS", "TROUBLE", "Assets", "SourceFile", "chat_files", "directory_size", "on_disk", "opened",
-    "source_files",
+    "ENDINGS", "TROUBLE", "UTF_16", "Assets", "SourceFile", "as_utf_8", "chat_files", "directory_size",
+    "on_disk", "opened", "source_files",
 ]  # fmt: skip
 
 ENDINGS = (".json", ".jsonl", ".ndjson", ".zip", ".chat", ".db")
@@ -38,6 +39,9 @@ ENDINGS = (".json", ".jsonl", ".ndjson", ".zip", ".chat", ".db")
 TROUBLE = (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
 """What reading a damaged, encrypted or unknown kind of archive raises: zipfile's errors have no common base.
 """
+
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""How a text in UTF-16 begins, as some programs of Windows write it."""
 
 _ASSET = re.compile(r"file[-_][0-9A-Za-z]+")
 _MOST_ASSET = 64 << 20
@@ -231,6 +235,21 @@ def opened(source: SourceFile) -> Iterator[IO[bytes]]:
         return
     with source.archive.open(source.member) as file:
         yield file
+
+
+def as_utf_8(read: Callable[[int], bytes]) -> Callable[[int], bytes]:
+    """A function that returns in UTF-8 what `read(count)` returns of a text in UTF-16, b"" at its end. What
+    is no UTF-16 becomes U+FFFD.
+    """
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+
+    def recoded(count: int) -> bytes:
+        while data := read(count):
+            if text := decoder.decode(data):
+                return text.encode("utf-8")
+        return decoder.decode(b"", final=True).encode("utf-8")
+
+    return recoded
 
 
 @contextlib.contextmanager

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
-from desktop.store.transfer.importers import import_conversations
+from desktop.store.transfer.importers import import_conversations, json_entries
+from desktop.store.transfer.importers.peek import is_chats
 from desktop.store.transfer.records import Broken, Event, Imported, Progress
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import broken, dump, imported, lines, run, shown, written
@@ -129,6 +130,38 @@ def test_what_precedes_a_cut_is_kept(database: Database, store: ConversationStor
     events = run(database, tmp_path / "b.chat")
     assert len(shown(store, imported(events)[0].conversation_id)) == 3
     assert "message 4 of 4" in broken(events)[0].place
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16(
+    database: Database,
+    store: ConversationStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    encoding: str,
+) -> None:
+    monkeypatch.setattr(json_entries, "CHUNK", 7)  # cuts characters of two and of four bytes
+    chats = [files.chatgpt(1, "Größe \U0001f98a"), files.chatgpt(2)]
+    data = f"\ufeff{json.dumps(chats, ensure_ascii=False)}".encode(encoding)
+    (tmp_path / "a.json").write_bytes(data)
+    assert is_chats(tmp_path / "a.json")
+    events = run(database, tmp_path / "a.json")
+    assert broken(events) == []
+    assert shown(store, imported(events)[0].conversation_id)[0] == ("user", "Größe \U0001f98a")
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr("conversations.json", data[:-1])  # the last character is cut
+    events = run(database, tmp_path / "b.zip")
+    assert [event.outcome for event in imported(events)] == ["known", "known"]
+
+
+def test_an_entry_that_is_not_utf_8_is_reported_once(database: Database, tmp_path: Path) -> None:
+    chats = [files.chatgpt(1), files.chatgpt(2, "Größe")]
+    (tmp_path / "a.json").write_bytes(json.dumps(chats, ensure_ascii=False).encode("latin-1", "replace"))
+    events = run(database, tmp_path / "a.json")
+    assert len(imported(events)) == 1
+    (only,) = broken(events)
+    assert only.place.startswith("a.json, entry 2 ")
+    assert only.reason.startswith("The text is not UTF-8 at byte ")
 
 
 @pytest.mark.parametrize(
