@@ -65,8 +65,11 @@ class TransferController(QObject):
         self.export([self._session.conversation])
 
     def export_all(self) -> None:
-        """Export every chat of the list."""
-        self.export([row.id for row in self._session.stores.kept.list() if row.title])
+        """Export every chat of the list that has a title or a text."""
+        kept = self._session.stores.kept
+        self.export(
+            [row.id for row in kept.list() if row.title or any(one.text for one in kept.path(row.id))]
+        )
 
     def export(self, ids: Sequence[int]) -> None:
         """Ask for a format and a place for these chats."""

@@ -17,6 +17,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog, QMessageBox
 
 from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.database.database import FILE_NAME, Database
 from tests.desktop.hand import Hand
 from tests.desktop.store.database.test_full_disk import full, room
@@ -134,6 +135,17 @@ def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
     assert window.heading.text() == "All of these chats have already been imported"
     hand.click("Close", window)
+
+
+def test_all_chats_are_exported_but_empty_ones(hand: Hand) -> None:
+    kept = hand.session.stores.kept
+    kept.create()
+    kept.create(kind=NOTEBOOK)
+    begun, titled = kept.create().id, kept.create("Plans").id
+    kept.add_message(begun, None, "assistant", "A greeting gives a chat no title.")
+    trigger(hand, "export_all")
+    assert set(hand.window.transfer.export_dialog.ids) == {begun, titled}
+    hand.click("Cancel", hand.window.transfer.export_dialog)
 
 
 def test_an_export_that_cannot_be_written_says_so_and_can_go_elsewhere(hand: Hand, tmp_path: Path) -> None:
