@@ -10,6 +10,7 @@ from dataclasses import replace
 from desktop.blocks import THINKING_TAGS, Tag
 from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.token_trace import TokenTrace
+from desktop.views.transcript.call_groups import place_in
 from desktop.views.transcript.message_rows import MessageRows
 from desktop.views.transcript.row_layout import RowLayout
 from desktop.views.transcript.rows import Row, RowKind
@@ -43,6 +44,8 @@ class MessageList:
     def reset(self, items: Sequence[MessageItem]) -> None:
         """Show other messages."""
         self.all = self._made(items)
+        for position in self._join(0, len(items)):
+            self.all[position].sync()
         self._numbers.clear()
         self._number(0)
         self._find_waiting()
@@ -60,6 +63,26 @@ class MessageList:
         rows = [row for message in made for row in message.rows]
         self.layout.estimate(rows, self.style, self.width)
         self.layout.replace(start, 0, rows)
+        self._rejoin(position, position + len(made))
+
+    def _join(self, first: int, last: int) -> list[int]:
+        """Tell the messages from `first` to before `last` what is beside them; returns the numbers of those
+        whose rows have to be made again.
+        """
+        changed = []
+        for position in range(first, last):
+            message, place = self.all[position], place_in(self.all, position)
+            if place != message.place:
+                message.place = place
+                changed += [] if message.whole else [position]
+        return changed
+
+    def _rejoin(self, first: int, last: int) -> None:
+        """The messages from `first` to before `last` have changed: show what goes on with them as such."""
+        while last < len(self.all) and self.all[last].item.call is not None:
+            last += 1
+        for position in self._join(max(first - 1, 0), min(last + 1, len(self.all))):
+            self.sync(position)
 
     def _made(self, items: Sequence[MessageItem]) -> list[MessageRows]:
         whole = len(items) - _SPLIT_AT_ONCE
@@ -96,6 +119,7 @@ class MessageList:
             self._forget(message.item.id)
         self._number(first)
         self.layout.replace(start, count, [])
+        self._rejoin(first, first)
 
     def update(self, position: int, item: MessageItem) -> None:
         """The message at `position` is now `item`."""
@@ -104,6 +128,7 @@ class MessageList:
         message.update(item)
         self._numbers[item.id] = position
         self.sync(position)
+        self._rejoin(position, position + 1)
 
     def sync_message(self, message_id: int) -> None:
         """Bring the rows of the message with this id up to date. Raises KeyError when it is not here."""

@@ -13,6 +13,7 @@ from desktop.store.attachments.message_format import note_text, split
 from desktop.store.conversations.call_words import call_brief, call_label
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript.call_actions import call_actions
+from desktop.views.transcript.call_groups import Place
 from desktop.views.transcript.intake import PAGE, PAGE_LINES, Intake, lines_end
 from desktop.views.transcript.rows import AFTER_HEADER, Row, RowKind, space_above
 from desktop.views.transcript.thinking import ThoughtTimes
@@ -53,6 +54,7 @@ class MessageRows:
         self.editing = False
         self.trace: TokenTrace | None = None
         self.inspected = False
+        self.place = Place()
         self._folds: dict[int, bool] = {}
         self._frame: dict[tuple[RowKind, int], Row] = {}
         self._changed: set[Row] = set()
@@ -136,7 +138,7 @@ class MessageRows:
     def keep_open(self, row: Row) -> None:
         """Do not fold the thought that `row` is a part of."""
         heads = [head for head in self.rows[: row.index - self.rows[0].index] if head.kind is RowKind.THOUGHT]
-        if _thought(row) and heads:
+        if row.in_thought and heads:
             self._folds.setdefault(heads[-1].ordinal, False)
 
     def sync(self) -> int:
@@ -190,7 +192,9 @@ class MessageRows:
 
     def _make(self) -> list[Row]:
         item = self.item
-        rows = [self._keep(Row(RowKind.HEADER, item, author_label(item), gap=0 if item.call else _FIRST_GAP))]
+        named = item.call is None and not self.place.goes_on
+        name, gap = (author_label(item), _FIRST_GAP) if named else ("", 0.0)
+        rows = [self._keep(Row(RowKind.HEADER, item, name, gap=gap))]
         if self.editing:
             return [
                 *rows,
@@ -212,23 +216,22 @@ class MessageRows:
             else self._intake.hidden(item.text)
         )
         if hidden and not self.waits:
-            rows.append(
-                self._keep(
-                    Row(
-                        RowKind.MORE,
-                        item,
-                        ngettext("Show {n} more character", "Show {n} more characters", hidden),
-                        gap=0.4,
-                    )
-                )
-            )
+            words = ngettext("Show {n} more character", "Show {n} more characters", hidden)
+            rows.append(self._keep(Row(RowKind.MORE, item, words, gap=0.4)))
         if item.notice:
             rows.append(self._keep(Row(RowKind.NOTICE, item, item.notice, gap=0.6)))
-        if item.call is None:
+        if item.call is None and not self._only_calls(rows[1:]):
             rows.append(self._keep(Row(RowKind.FOOTER, item, gap=0.15)))
         elif call_actions(item):
             rows.append(self._keep(Row(RowKind.CALL, item, gap=0.5)))
         return rows
+
+    def _only_calls(self, rows: list[Row]) -> bool:
+        """Whether calls follow at once, perhaps after thoughts: nothing is said that has figures and buttons
+        of its own, and the menu of each row has these.
+        """
+        silent = all(row.kind is RowKind.THOUGHT or row.in_thought for row in rows)
+        return self.place.calls and silent and not self.item.running and self.item.variant_count == 1
 
     def _shown(self) -> int:
         """The number of characters shown of a text without Markdown."""
@@ -365,7 +368,7 @@ class MessageRows:
         folded = False
         for number, row in enumerate(rows):
             if row.kind is RowKind.THOUGHT:
-                if row.until and (number + 1 == len(rows) or not _thought(rows[number + 1])):
+                if row.until and (number + 1 == len(rows) or not rows[number + 1].in_thought):
                     continue  # a thought without a word
                 running = row.open and self.item.running
                 self.thoughts.see(row.ordinal, over=not running)
@@ -373,7 +376,7 @@ class MessageRows:
                 label = self._label(row, running, folded)
                 state = replace(row, item=self.item, text=label, open=not folded)
                 shown.append(self._keep(state, row.ordinal))
-            elif not (folded and _thought(row)):
+            elif not (folded and row.in_thought):
                 shown.append(row)
         return shown
 
@@ -389,8 +392,3 @@ class MessageRows:
             return self.thoughts.label(row.ordinal, running)
         words, brief = call_label(call, self.item.state, self.item.result), call_brief(call)
         return _("{call} · {arguments}", call=words, arguments=brief) if folded and brief else words
-
-
-def _thought(row: Row) -> bool:
-    """Whether the row is part of a thought and not its head."""
-    return row.block is not None and row.block.thought and row.kind is not RowKind.THOUGHT

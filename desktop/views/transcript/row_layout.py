@@ -88,7 +88,7 @@ class RowLayout:
     def _lines(row: Row, per_line: float) -> float:
         fixed = _LINES.get(row.kind)
         if fixed is not None:
-            return fixed
+            return fixed if row.text or row.kind is not RowKind.HEADER else 0.0
         breaks = row.text.count("\n")
         if row.kind is RowKind.WHOLE:
             return (len(row.text) / per_line + breaks * 0.55 + 0.45) * 1.4 + _AROUND

@@ -55,7 +55,8 @@ class Row:
     are known up to the character `covered`. The head of a thought has the character `until` which the thought
     goes, 0 while it grows. Code is `wrapped` when the reader wants that,
     and in calls of tools, so that nothing of what is to be allowed is out of sight. `peek` is the line of a
-    file that was searched for. Links may name one of the `references` of the message.
+    file that was searched for. A header without a text is not seen. Links may name one of the `references`
+    of the message.
     """
 
     kind: RowKind
@@ -79,6 +80,11 @@ class Row:
     wrapped: bool = False
     peek: str = ""
     references: Mapping[str, Any] | None = None
+
+    @property
+    def in_thought(self) -> bool:
+        """Whether the row is part of a thought and not its head."""
+        return self.block is not None and self.block.thought and self.kind is not RowKind.THOUGHT
 
     def take(self, other: Row) -> bool:
         """Show what `other` shows; returns whether that is a change."""

@@ -19,7 +19,9 @@ __all__ = ["HeaderRow", "MoreRow", "NoticeRow", "RuleRow", "ThoughtRow", "Waitin
 
 
 class HeaderRow(RowWidget):
-    """The author: at the right for the user, at the left for all others, with the picture of a persona."""
+    """The author: at the right for the user, at the left for all others, with the picture of a persona. It
+    takes no space where the author is named above already.
+    """
 
     def __init__(self, context: RowContext) -> None:
         super().__init__(context)
@@ -35,8 +37,8 @@ class HeaderRow(RowWidget):
             self.update()
 
     def fit(self, width: int) -> int:
-        if self.row is not None and self.row.item.call is not None:
-            return self.gap  # a call belongs to the reply above
+        if self.row is not None and not self.row.text:
+            return self.gap
         return self.gap + QFontMetrics(self._font()).height() if self.row_style else 0
 
     def _font(self) -> QFont:
@@ -45,7 +47,7 @@ class HeaderRow(RowWidget):
         return font
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if self.row_style is None or self.row is None or self.row.item.call is not None:
+        if self.row_style is None or self.row is None or not self.row.text:
             return
         role, painter = self.row.item.role, QPainter(self)
         painter.setFont(self._font())
