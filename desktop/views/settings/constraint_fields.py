@@ -11,6 +11,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.settings.form import SettingsForm
 from desktop.views.settings.text_editors import TextEditor
 from desktop.views.settings.validated_fields import ValidatedFields
+from engine.settings import ConstraintSettings
 from engine.words import N_, _, translate
 
 __all__ = ["ConstraintFields"]
@@ -33,11 +34,15 @@ _PLACEHOLDERS = {
     "choices": "yes\nno\nperhaps",
 }
 _EMPTY = N_("Enter a pattern or insert an example. Until then, replies are not affected.")
+_EMPTY_AFTER = N_(
+    "Enter a pattern, insert an example, or choose Free text. Until then, replies keep the previous format."
+)
 _MISSING = N_(
     "This format needs a text before replies can be written. Enter one, insert an example, or choose Free "
     "text."
 )
 _UNTIL = N_("Replies are not affected until this is corrected.")
+_UNTIL_AFTER = N_("Replies keep the previous format until this is corrected.")
 _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "json_schema": (
         (N_("A person"), """{
@@ -116,12 +121,19 @@ class ConstraintFields(ValidatedFields):
         if form in _WITHOUT_PATTERN:
             self.accept()
         elif not pattern.strip():
-            self.say(translate(_EMPTY), "muted")
+            self.say(translate(_EMPTY_AFTER if self._applies() else _EMPTY), "muted")
         else:
             super().look(at_once)
 
     def say(self, sentence: str, tone: str = "danger") -> None:
-        super().say(f"{sentence} {translate(_UNTIL)}" if sentence and tone == "danger" else sentence, tone)
+        until = translate(_UNTIL_AFTER if self._applies() else _UNTIL)
+        super().say(f"{sentence} {until}" if sentence and tone == "danger" else sentence, tone)
+
+    def _applies(self) -> bool:
+        """Whether a format applies to replies while another one is not valid yet."""
+        shown = self._form.shown
+        assert isinstance(shown, ConstraintSettings)
+        return shown.format == "json" or (shown.format != "none" and bool(shown.pattern.strip()))
 
     def _on_proposed(self, name: str, value: Any, at_leisure: bool) -> None:
         if name == "format":

@@ -352,7 +352,7 @@ def test_a_format_applies_when_its_pattern_is_valid(hand, qtbot) -> None:
     assert "insert an example" in note(hand, ConstraintSettings, "pattern")
     type_text(box, '{"type": "objekt"}')
     qtbot.waitUntil(lambda: "schema" in note(hand, ConstraintSettings, "pattern"))
-    assert "Replies are not affected" in note(hand, ConstraintSettings, "pattern")
+    assert "Replies keep the previous format" in note(hand, ConstraintSettings, "pattern")
     assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="json")
     type_text(box, '{"type": "object"}')
     qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "json_schema")
@@ -361,6 +361,31 @@ def test_a_format_applies_when_its_pattern_is_valid(hand, qtbot) -> None:
     choose(combo, "Free text")
     assert in_force(hand, ConstraintSettings).format == "none"
     assert not box.isEnabled()
+
+
+def test_what_is_not_valid_says_what_applies_to_replies_meanwhile(hand, qtbot) -> None:
+    unfold(hand, "Constraints")
+    combo, box = (
+        control(hand, QComboBox, "Format"),
+        inspector(hand).forms[ConstraintSettings].editor("pattern").box,
+    )
+    choose(combo, "Free text")
+    assert in_force(hand, ConstraintSettings).format == "none"
+    QTest.keyClicks(combo, "Reg")  # past the others
+    assert note(hand, ConstraintSettings, "pattern").endswith("Until then, replies are not affected.")
+    type_text(box, "(")
+    qtbot.waitUntil(lambda: "unclosed group" in note(hand, ConstraintSettings, "pattern"))
+    assert "Replies are not affected until" in note(hand, ConstraintSettings, "pattern")
+    type_text(box, "[0-9]+")
+    qtbot.waitUntil(lambda: in_force(hand, ConstraintSettings).format == "regex")
+    type_text(box, "(")
+    qtbot.waitUntil(lambda: "unclosed group" in note(hand, ConstraintSettings, "pattern"))
+    assert "Replies keep the previous format until" in note(hand, ConstraintSettings, "pattern")
+    box.replace_text("")
+    assert note(hand, ConstraintSettings, "pattern").endswith("Until then, replies keep the previous format.")
+    assert in_force(hand, ConstraintSettings) == ConstraintSettings(format="regex", pattern="[0-9]+")
+    choose(combo, "Free text")
+    assert in_force(hand, ConstraintSettings) == ConstraintSettings()
 
 
 def test_each_format_keeps_its_own_text(hand, qtbot) -> None:
