@@ -13,6 +13,7 @@ from desktop.services.engine.engine_controller import EngineController
 from desktop.settings import LocalServerSettings
 from desktop.store.settings.preferences import Preferences
 from engine.errors import EngineError
+from engine.words import _
 
 if TYPE_CHECKING:
     from engine.server.service import Visit
@@ -28,9 +29,11 @@ class LocalServer(QObject):
 
     Signals:
         changed(): it was switched on or off, or its address, token or trouble are others.
+        not_restored(str trouble): it was on when the program was closed, and cannot be switched on.
     """
 
     changed = Signal()
+    not_restored = Signal(str)
     _done = Signal(object)
 
     def __init__(
@@ -40,6 +43,7 @@ class LocalServer(QObject):
         self._preferences, self._engine = preferences, engine
         self._server: ApiServer | None = None
         self._changing: _Change | None = None
+        self._restoring = False
         self.trouble = ""
         """Why it could not be switched on; "" if it could."""
         self._done.connect(self._on_done)
@@ -59,10 +63,17 @@ class LocalServer(QObject):
         """Whether it is being switched on or off."""
         return self._changing is not None
 
+    @property
+    def has_model(self) -> bool:
+        """Whether a model is loaded that it can serve: one on this computer."""
+        info = self._engine.host.info
+        return info is not None and not info.host and not self._engine.loads
+
     def restore(self) -> None:
         """Switch it on if it was on when the program was closed."""
         if self.settings.on:
             self._change()
+            self._restoring = True
 
     def change(self, settings: LocalServerSettings) -> None:
         """Apply other settings: replies that it is writing end if the server has to begin anew."""
@@ -100,7 +111,7 @@ class LocalServer(QObject):
 
     def _change(self) -> None:
         """Make it as it is set, on a thread: importing the server, and ending requests, takes a moment."""
-        settings = self.settings
+        settings, self._restoring = self.settings, False
 
         def listen() -> ApiServer:
             # only when the server is switched on
@@ -122,6 +133,9 @@ class LocalServer(QObject):
             self._changing, self._server, self.trouble = None, change.server, change.trouble
             change.join()
             self.changed.emit()
+            if self._restoring and self.trouble:
+                self.not_restored.emit(self.trouble)
+            self._restoring = False
 
 
 class _Change(threading.Thread):
@@ -153,4 +167,9 @@ class _Change(threading.Thread):
                 self.server = self._listen()
             except EngineError as error:
                 self.trouble = str(error)
+            except (OSError, RuntimeError) as error:  # no more files or threads can be opened
+                self.trouble = _(
+                    "The server cannot be started ({reason}). Close other programs, then try again.",
+                    reason=getattr(error, "strerror", None) or str(error),
+                )
         self._done(self)

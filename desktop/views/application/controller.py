@@ -68,6 +68,7 @@ class ApplicationController(QObject):
         self.server_window: LocalServerWindow | None = None
         self.update_dialog: UpdateDialog | None = None
         services.updates.available.connect(self._offer_update)
+        services.local_server.not_restored.connect(self._report_server)
         self.watch = ReplyWatch(services.session, make_notifier, in_front, self)
         self.watch.show_requested.connect(self._show_reply)
         self.watch.unheard.connect(lambda: QApplication.alert(window))
@@ -113,6 +114,15 @@ class ApplicationController(QObject):
             _("Inglenook {version} is available.", version=update.version),
             "info",
             offer=(_("Show…"), lambda: self.show_updates(update)),
+        )
+
+    @Slot(str)
+    def _report_server(self, trouble: str) -> None:
+        """Other programs wait for it: the user has to know, and may not have opened its window for weeks."""
+        self._banner.show_notice(
+            _("The local server did not start. {trouble}", trouble=trouble),
+            "warning",
+            offer=(_("Local server…"), self.show_local_server),
         )
 
     def close(self) -> None:

@@ -43,6 +43,9 @@ _OPEN = N_(
     "Any computer on this network that has the token can use the model: replace 127.0.0.1 with this "
     "computer's name or address. Requests and replies are not encrypted."
 )
+_NO_MODEL = N_(
+    "The server is running. Programs can use it as soon as a model on this computer is loaded in the window."
+)
 _COLUMNS = (N_("Program"), N_("Request"), N_("Since"), N_("Tokens"), N_("Tokens/s"))
 _REQUEST = 1
 _BY_IMPORTANCE = (0, 4, 2, 3)
@@ -160,6 +163,8 @@ class LocalServerWindow(QDialog):
             words, tone = _("Please wait…"), "muted"
         elif not server.url:
             words, tone = _("The server is off."), "muted"
+        elif not visits and not server.has_model:
+            words, tone = translate(_NO_MODEL), "muted"
         elif not visits:
             words, tone = _("The server is running. No program is using it."), "muted"
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import http.client
 import json
 import socket
@@ -18,6 +19,7 @@ from desktop.app import EngineApi
 from desktop.services.local_server.engine_thread import _Ticket
 from desktop.services.local_server.local_server import LocalServer
 from desktop.settings import LocalServerSettings
+from desktop.store.settings.preferences import Preferences
 from tests.conftest import WAIT_MS
 from tests.desktop.hand import Hand
 from tests.desktop.remote_server import CHAT, remote_hand
@@ -112,6 +114,41 @@ def test_without_a_model_and_without_the_right_to_choose_one(hand: Hand) -> None
     assert (status, refused["error"]["code"]) == (503, "model_not_loaded")
     assert "open one in Inglenook's window" in refused["error"]["message"]
     assert answered(hand, Asking(server, {}, "/models"))[1]["data"] == []
+    assert not server.has_model
+
+
+def test_a_server_that_cannot_be_restored_is_reported_once(hand: Hand) -> None:
+    assert change(hand).has_model
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        hand.close()
+        port = taken.getsockname()[1]
+        Preferences(hand.folder / "preferences.json").save_settings(
+            LocalServerSettings(on=True, port=port, token="ink-1")
+        )
+        hand.open_window()
+        banner, server = hand.window.chat.banner, hand.desktop.services.local_server
+        hand.qtbot.waitUntil(lambda: bool(server.trouble), timeout=WAIT_MS)
+        assert banner.text.text() == f"The local server did not start. {server.trouble}"
+        hand.click("Local server…", banner)
+        assert hand.window.application_controller.server_window.state.text() == server.trouble
+        assert not banner.isVisible()
+        server.change(
+            dataclasses.replace(server.settings, network=True)
+        )  # what is said there is not repeated
+        hand.qtbot.waitUntil(lambda: not server.changing, timeout=WAIT_MS)
+        assert server.trouble
+        assert not banner.isVisible()
+
+
+def test_whatever_keeps_it_from_starting_is_a_sentence(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_arguments: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("engine.server.serving.ApiServer", none_left)
+    server = change(hand)
+    assert server.trouble.startswith("The server cannot be started (Too many open files).")
 
 
 def test_a_model_of_another_server_is_not_served(qtbot, qapp, tmp_path: Path) -> None:

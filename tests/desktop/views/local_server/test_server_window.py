@@ -25,6 +25,7 @@ class Server(QObject):
         super().__init__()
         self.settings = LocalServerSettings()
         self.url, self.trouble, self.changing = "", "", False
+        self.has_model = True
         self.who: tuple[Visit, ...] = ()
         self.ended: list[int] = []
         self.renewed = 0
@@ -94,6 +95,12 @@ def test_trouble_and_change_are_said(window: LocalServerWindow, server: Server) 
     server.trouble, server.changing = "", True
     server.changed.emit()
     assert window.state.text() == "Please wait…"
+    server.changing, server.has_model = False, False
+    server.change(LocalServerSettings(on=True))
+    assert "as soon as a model on this computer is loaded" in window.state.text()
+    server.has_model = True
+    window.look()
+    assert window.state.text() == "The server is running. No program is using it."
 
 
 def test_who_uses_it_and_ending_one(window: LocalServerWindow, server: Server) -> None:
