@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPalette, QPen
-from PySide6.QtWidgets import QAbstractButton, QApplication, QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QApplication,
+    QFrame,
+    QLabel,
+    QSizePolicy,
+    QStyle,
+    QVBoxLayout,
+    QWidget,
+)
 
 from desktop.items.text.token_words import percent, visible
 from desktop.store.conversations.token_trace import UNKNOWN
@@ -74,26 +83,32 @@ class AlternativeButton(QAbstractButton):
             if dropped
             else palette.color(QPalette.ColorGroup.Active, QPalette.ColorRole.WindowText)
         )
-        small = QFontMetrics(self._style.small_font)
-        figure = small.horizontalAdvance("100.0 %") + 8
-        inner = area.adjusted(8, 0, -8, 0)
-        text = QRect(inner.left(), inner.top(), round((inner.width() - figure) * 0.42), inner.height())
+        text, bars, figure = self.places()
         painter.setPen(ink)
         painter.setFont(self._font)
         words = ("✓ " if self._written else "") + visible(self.other.text)
         words = QFontMetrics(self._font).elidedText(words, Qt.TextElideMode.ElideMiddle, text.width())
         painter.drawText(text, int(Qt.AlignmentFlag.AlignVCenter), isolated(words))
-        self._bars(
-            painter,
-            QRect(text.right() + 8, inner.top(), inner.width() - text.width() - figure - 8, inner.height()),
-        )
+        self._bars(painter, bars)
         painter.setPen(ink)
         painter.setFont(self._style.small_font)
-        right = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight
+        trailing = Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight  # the painter mirrors it
         painter.drawText(
-            inner, int(right), _("dropped") if dropped else isolated(percent(self.other.probability))
+            figure, int(trailing), _("dropped") if dropped else isolated(percent(self.other.probability))
         )
         painter.end()
+
+    def places(self) -> tuple[QRect, QRect, QRect]:
+        """The places of the text, the bars and the figure, side by side in the direction of the layout."""
+        inner = self.rect().adjusted(8, 0, -8, 0)
+        small = QFontMetrics(self._style.small_font)
+        last = max(small.horizontalAdvance("100.0 %"), small.horizontalAdvance(_("dropped")))
+        first = round((inner.width() - last - 8) * 0.42)
+        between = inner.width() - first - last - 16
+        lefts = ((inner.left(), first), (inner.left() + first + 8, between), (inner.right() + 1 - last, last))
+        found = [QRect(left, inner.top(), width, inner.height()) for left, width in lefts]
+        text, bars, figure = (QStyle.visualRect(self.layoutDirection(), inner, place) for place in found)
+        return text, bars, figure
 
     def _bars(self, painter: QPainter, room: QRect) -> None:
         colours = self._style.colours
@@ -105,9 +120,9 @@ class AlternativeButton(QAbstractButton):
             painter.setBrush(colours.line)
             painter.drawRect(place)
             painter.setBrush(colour)
-            painter.drawRect(
-                QRectF(place.left(), place.top(), max(1.0, place.width() * share) if share else 0.0, high)
-            )
+            long = max(1.0, place.width() * share) if share else 0.0
+            left = place.right() - long if self.isRightToLeft() else place.left()
+            painter.drawRect(QRectF(left, place.top(), long, high))
 
 
 class TokenPopup(QFrame):

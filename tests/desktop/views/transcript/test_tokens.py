@@ -8,8 +8,8 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QColor, QPalette
+from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtGui import QColor, QImage, QPalette
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
@@ -19,9 +19,10 @@ from desktop.views.transcript import TranscriptView
 from desktop.views.transcript.message_rows import MessageRows
 from desktop.views.transcript.rows import RowKind
 from desktop.views.transcript.tokens.colours import ENTROPY, PROBABILITY, strength, tint
+from desktop.views.transcript.tokens.popup import AlternativeButton
 from desktop.views.transcript.tokens.row import TokenRow
 from desktop.views.widgets.theme import palette, tokens
-from engine.core import TokenInfo
+from engine.core import Alternative, TokenInfo
 from tests.desktop.fakes import echo_token
 from tests.desktop.views.contrast import contrast
 from tests.work import calls_in
@@ -313,3 +314,31 @@ def test_in_a_low_view_the_popup_cuts_no_text(show: Show) -> None:
     view.inspection.open(row, 2)
     assert popup.figures.isVisible()
     assert popup.note.isVisible()
+
+
+@pytest.mark.parametrize("direction", [Qt.LayoutDirection.LeftToRight, Qt.LayoutDirection.RightToLeft])
+def test_an_alternative_is_legible_in_both_directions(show: Show, direction: Qt.LayoutDirection) -> None:
+    view, _ = show()
+
+    def painted(text: str, share: float) -> tuple[QImage, tuple[QRect, QRect, QRect]]:
+        other = Alternative(1, text, share, share)
+        button = AlternativeButton(other, False, "", view.messages.style, view, "Continue")
+        button.setLayoutDirection(direction)
+        button.resize(300, 30)
+        return button.grab().toImage(), button.places()
+
+    full, places = painted("m" * 30, 0.25)
+    empty, _unused = painted("", 0.25)
+    text, bars, figure = places
+    assert not text.intersects(bars)
+    assert not bars.intersects(figure)
+    assert text.united(figure).width() == 300 - 16
+    assert full.copy(text) != empty.copy(text)
+    for untouched in (bars, figure):
+        assert full.copy(untouched) == empty.copy(untouched)
+    changed, _unused = painted("", 0.5)
+    half = bars.width() // 2 + 2
+    near, far = bars.adjusted(0, 0, -half, 0), bars.adjusted(half, 0, 0, 0)
+    unchanged = far if direction is Qt.LayoutDirection.LeftToRight else near
+    assert changed.copy(unchanged) == empty.copy(unchanged)  # the bars begin where the text is
+    assert changed.copy(bars) != empty.copy(bars)
