@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from desktop.store.transfer.importers.fields import clean, seconds
-from desktop.store.transfer.importers.left_out import RATINGS, left_out_notes, with_chat
+from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
 from desktop.store.transfer.importers.parts import document, join, thought, tool_call, tool_result, with_files
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import chained, shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
-from engine.words import _, translate
+from engine.words import _
 
 __all__ = ["LABEL", "MAGIC", "read_chat"]
 
@@ -126,7 +126,7 @@ def read_chat(data: bytes, note: Note) -> ConversationRecord:
     return ConversationRecord(
         SOURCE, key or shaped.messages[0].key, name, made, None, with_chat(shaped.messages, kept),
         shaped.shown_root, shaped.system_prompt,
-        left_out=(*left_out_notes(kept), *((translate(RATINGS),) if rated else ())),
+        left_out=left_out_notes({**kept, "ratings": rated}),
     )  # fmt: skip
 
 

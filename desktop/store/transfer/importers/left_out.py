@@ -11,14 +11,14 @@ from typing import Any
 from desktop.store.transfer.records import MessageRecord
 from engine.words import N_, translate
 
-__all__ = ["ARCHIVED", "RATINGS", "left_out_notes", "with_chat"]
+__all__ = ["left_out_notes", "with_chat"]
 
-RATINGS = N_("Ratings of replies are kept with the chat and in its JSON export, but not shown")
-ARCHIVED = N_("Archived chats are listed with the others")
+_ARCHIVED = N_("Archived chats are listed with the others")
 _SENTENCES = {
+    "ratings": N_("Ratings of replies are kept with the chat and in its JSON export, but not shown"),
     "tags": N_("Tags are kept with the chat and in its JSON export, but not shown"),
-    "archived": ARCHIVED,
-    "is_archived": ARCHIVED,
+    "archived": _ARCHIVED,
+    "is_archived": _ARCHIVED,
     "draft": N_("Unsent text is kept with the chat and in its JSON export, but not shown"),
     "notes": N_("Notes are kept with the chat and in its JSON export, but not shown"),
     "folder_id": N_("Folders have no names in the file, so their chats are not in a folder"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from desktop.store.transfer.importers.fields import clean, first_text, items, mapping, rest, seconds, text
-from desktop.store.transfer.importers.left_out import RATINGS, left_out_notes, with_chat
+from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
 from desktop.store.transfer.importers.open_webui.details import without_details
 from desktop.store.transfer.importers.parts import (
     document,
@@ -94,7 +94,7 @@ class OpenWebUi:
         kept = rest(chat, *_INNER) | about | rest(extra)
         numbered = kept.get("folder_id") and not value.get("folder")
         missed = kept | {"parameters": unused, "knowledge": kept.get("files"), "folder_id": numbered}
-        rated = any(mapping(node).get("annotation") for node in nodes.values())
+        missed["ratings"] = any(mapping(node).get("annotation") for node in nodes.values())
         return ConversationRecord(
             self.source, first_text(value.get("id"), chat.get("id")) or shaped.messages[0].key,
             first_text(chat.get("title"), value.get("title")),
@@ -102,7 +102,7 @@ class OpenWebUi:
             seconds(value.get("updated_at")), with_chat(shaped.messages, kept), shaped.shown_root,
             join([prompt, shaped.system_prompt]), settings=settings, pinned=value.get("pinned") in (True, 1),
             folder=_folder(value.get("folder")),
-            left_out=(*left_out_notes(missed), *((RATINGS,) if rated else ())),
+            left_out=left_out_notes(missed),
         )  # fmt: skip
 
 

@@ -18,8 +18,10 @@ from desktop.store.attachments.message_format import split
 from desktop.store.conversations.bulk_insert import read_whole
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
+from desktop.store.transfer.importers.open_webui.export import OpenWebUi
 from desktop.store.transfer.importers.sampling import chat_settings
 from desktop.store.transfer.records import ConversationRecord, LeftOut
+from engine.words import set_language
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import imported, lines, node, run, shown, written
 
@@ -139,6 +141,17 @@ def test_open_webui(database: Database, store: ConversationStore, tmp_path: Path
     attached, place = split(first.text)
     assert [(file.name, file.text) for _, file in attached] == [("a.py", "x = 1")]
     assert first.text[place:] == "[image]\n\nHi"
+
+
+def test_what_is_left_out_is_reported_in_the_users_language() -> None:
+    value = files.open_webui() | {"meta": {"tags": ["work"]}}
+    value["chat"]["history"]["messages"]["2"]["annotation"] = {"rating": 1}
+    set_language("de")
+    try:
+        tags, ratings = OpenWebUi().read(value, lambda *_: None).left_out
+    finally:
+        set_language("en")
+    assert (tags.split()[0], ratings.split()[0]) == ("Schlagwörter", "Bewertungen")
 
 
 def test_what_open_webui_writes_as_html(database: Database, store: ConversationStore, tmp_path: Path) -> None:
