@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 from typing import Any
 
@@ -77,7 +76,7 @@ def _pictures(value: Any) -> dict[str, StoredPicture]:
     for key, about in mapping(value).items():
         try:
             data = base64.b64decode(text(mapping(about).get("data")), validate=True)
-        except (binascii.Error, ValueError):
+        except ValueError:
             continue
         found[key] = StoredPicture("", 0, 0, data)
     return found
@@ -119,7 +118,7 @@ def _message(about: dict[str, Any], parent: str | None) -> MessageRecord | None:
         return None
     try:
         tokens = base64.b64decode(text(about.get("tokens")), validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         tokens = b""
     return MessageRecord(
         key, parent, role, text(about["text"]), seconds(about.get("created_at")),
@@ -149,11 +148,9 @@ def _stats(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"stats": good}
 
 
-def _alike(value: Any, default: Any) -> bool:
-    if isinstance(default, (int, float)) and not isinstance(default, bool):
-        return (
-            isinstance(value, (int, float))
-            and not isinstance(value, bool)
-            and (isinstance(default, float) or isinstance(value, int))
-        )
-    return isinstance(value, type(default)) or default is dataclasses.MISSING
+def _alike(value: Any, default: int | float) -> bool:
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and (isinstance(default, float) or isinstance(value, int))
+    )

@@ -7,7 +7,6 @@ as its address; here each becomes a picture of the store, or a short mark if it 
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
@@ -90,7 +89,7 @@ def _decoded(url: str) -> bytes | None:
     data = url.partition(",")[2].replace("-", "+").replace("_", "/")
     try:
         return base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None
 
 

@@ -24,7 +24,8 @@ from desktop.store.transfer.exporters.html import html_page
 from desktop.store.transfer.exporters.markdown import markdown
 from desktop.store.transfer.exporters.own import own_json
 from desktop.store.transfer.exporters.print import print_pieces
-from desktop.store.transfer.records import LeftOut
+from desktop.store.transfer.importers.pictures import PictureImporter
+from desktop.store.transfer.records import ConversationRecord, LeftOut, MessageRecord
 from tests.desktop.picture_files import PLACE, drawn, jpeg_with_place, saved
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import imported, node, run, written
@@ -106,6 +107,7 @@ def tree(**message: Any) -> dict[str, Any]:
     return {"id": "c", "chat": {"history": {"messages": {"u": about}, "currentId": "u"}}}
 
 
+ROLES = ("assistant", "user")
 PHOTO = "data:image/jpeg;base64," + base64.b64encode(jpeg_with_place(drawn())).decode()
 PART = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": PHOTO}}]
 LLAMA = {
@@ -174,6 +176,19 @@ def test_without_an_encoder_and_with_broken_bytes_there_are_marks(database: Data
     events = run(database, written(tmp_path / "b.json", value))
     record = read_whole(database, imported(events)[0].conversation_id)
     assert record.messages[0].text == "[image: dog.png]\n\nLook"
+
+
+def test_data_in_a_reply_that_is_no_picture_stays_a_part_of_its_text(database: Database, qapp) -> None:
+    words = f"![cat]({PHOTO}) and `![dot](data:image/png;base64,AA=)`"
+    messages = tuple(MessageRecord(role, None, role, words, raw={"n": 1, "u": PHOTO}) for role in ROLES)
+    record = PictureImporter(encoded, lambda _: None).taken(
+        ConversationRecord("s", "k", "T", None, None, messages)
+    )
+    reply, asked = record.messages
+    (cat,) = marks(reply.text)
+    assert reply.text == f"{cat.text} and `![dot](data:image/png;base64,AA=)`"
+    assert asked.text == f"{cat.text}\n\n and `[image: dot]`"
+    assert reply.raw == {"n": 1, "u": cat.text}
 
 
 # -- pictures in the folders of programs

@@ -64,3 +64,29 @@ def test_parts_of_gpt4all_that_are_nested_without_end_are_refused() -> None:
         read_chat(deep, lambda _where, reason: reasons.append(reason))
     assert len(reasons) == 1
     assert "its parts are nested more than 50 levels deep" in reasons[0]
+
+
+def test_items_that_cannot_be_counted_or_named_end_a_chat_of_gpt4all() -> None:
+    whole = files.gpt4all(11, ("Hello", "Hi"))
+    second = whole.index(Qt.text("Response: "))
+    strange = whole[:second] + Qt.text("Whisper: ") + whole[second + len(Qt.text("Response: ")) :]
+    notes: list[tuple[str, str]] = []
+    record = read_chat(strange, lambda *words: notes.append(words))
+    assert [message.text.split()[-1] for message in record.messages] == ["Hello"]
+    assert notes == [(
+        "message 2 of 2",
+        f"the message at byte {second:,} has an unknown type; this message and what follows it are lost",
+    )]  # fmt: skip
+    count = whole.index(Qt.text("Prompt: ")) - 8
+    for claimed in (1 << 30, -1):
+        with pytest.raises(Unreadable, match=f"announces {claimed:,} entries, more than the file can hold"):
+            read_chat(
+                whole[:count] + claimed.to_bytes(4, "big", signed=True) + whole[count + 4 :], lambda *_: None
+            )
+
+
+def test_an_empty_message_of_gpt4all_is_left_out() -> None:
+    record = read_chat(files.gpt4all(9, ("Hello", " ", "Bye", "Ciao")), lambda *_: None)
+    assert [(message.role, message.text) for message in record.messages] == [
+        ("user", "Hello"), ("user", "Bye"), ("assistant", "Ciao"),
+    ]  # fmt: skip

@@ -13,7 +13,7 @@ from desktop.store.transfer.importers.jan import Jan
 from desktop.store.transfer.importers.llama_cpp import LlamaCpp
 from desktop.store.transfer.importers.lm_studio import LmStudio
 from desktop.store.transfer.importers.open_webui.export import OpenWebUi
-from desktop.store.transfer.importers.protocol import Format, Unreadable
+from desktop.store.transfer.importers.protocol import Format, LineFormat, Unreadable
 from desktop.store.transfer.importers.sharegpt import ShareGpt
 from desktop.store.transfer.importers.silly_tavern import SillyTavern
 from desktop.store.transfer.importers.textgen import TextGen
@@ -215,9 +215,21 @@ def test_tools_and_files_of_jan() -> None:
         'Three.\n\n**Tool call: sum**\n\n```\n{"a": 1}\n```\n\n**Tool result: sum**\n\n```\n3\n```'
     )
     assert (user.raw, answer.raw) == (None, None)
+    call = {"tool": {"function": {"name": "sum"}}}
+    (running,) = of_jan(jan("assistant", "", metadata={"tool_calls": [call]})).messages
+    assert running.text == "**Tool call: sum**"
     later = of_jan(jan("user", "Hi", mood="good"), jan("assistant", "Hello")).messages
     assert later[0].raw == {"mood": "good"}
     assert later[1].parent == later[0].key
+
+
+def test_results_and_unknown_parts_of_jan() -> None:
+    asked, result = of_jan(
+        jan("user", "Sum?"),
+        jan("tool", "3", content=[{"type": "text", "text": {"value": "3"}}, {"type": "map"}, {}]),
+    ).messages
+    assert (asked.text, result.parent) == ("Sum?", asked.key)
+    assert result.text == "**Tool result**\n\n```\n3\n\n[map]\n\n[unknown]\n```"
 
 
 def test_pictures_versions_and_unknown_fields_of_textgen() -> None:
@@ -265,10 +277,67 @@ def test_calls_of_tools_in_shared_files() -> None:
     )
 
 
-@pytest.mark.parametrize("messages", [[], [{"id": "a", "role": "robot", "content": "beep"}], ["odd"]])
-def test_a_chat_of_llama_cpp_without_messages_is_refused(messages: list[Any]) -> None:
-    with pytest.raises(Unreadable, match="it has no messages"):
-        read(LlamaCpp(), {"conv": {"id": "c", "name": "Sky"}, "messages": messages})
+@pytest.mark.parametrize(
+    ("format", "value"),
+    [
+        *((LlamaCpp(), {"conv": {"id": "c", "name": "Sky"}, "messages": messages}) for messages in (
+            [], [{"id": "a", "role": "robot", "content": "beep"}], ["odd"])),
+        (OpenWebUi(), {"chat": {"history": {"messages": {"a": {"role": "robot", "content": "beep"}}}}}),
+        (TextGen(), {"internal": [["<|BEGIN-VISIBLE-CHAT|>", ""], [" ", ""]], "visible": []}),
+    ],
+)  # fmt: skip
+def test_a_chat_without_messages_is_refused(format: Format, value: Any) -> None:
+    with pytest.raises(Unreadable, match=r"^it has no messages$"):
+        read(format, value)
+
+
+@pytest.mark.parametrize(
+    ("format", "values"),
+    [
+        (Jan(), [{"object": "thread.message", "id": "a", "role": "robot", "content": []}]),
+        (SillyTavern(), [{"user_name": "Ann", "character_name": "Bo"}, {"name": "Bo", "mes": None}]),
+    ],
+)
+def test_a_chat_in_lines_without_messages_is_refused(format: LineFormat, values: list[Any]) -> None:
+    with pytest.raises(Unreadable, match=r"^it has no messages$"):
+        format.read_lines(values, lambda where, reason: None, {})
+
+
+def test_a_message_of_silly_tavern_without_a_text_leaves_no_gap() -> None:
+    notes: list[tuple[str, str]] = []
+    lines = [{"mes": "a"}, {"mes": None}, {"mes": None, "swipes": [5]}, {"mes": "b", "is_user": True}]
+    record = SillyTavern().read_lines(
+        [{"user_name": "Ann", "character_name": "Bo"}, *lines],
+        lambda where, reason: notes.append((where, reason)), {},
+    )  # fmt: skip
+    first, last = record.messages
+    assert (first.text, last.text, last.parent) == ("a", "b", first.key)
+    assert notes == [("message 2", "it has no text"), ("message 3", "it has no text")]
+
+
+def test_a_message_of_open_webui_that_cannot_be_read_leaves_no_gap() -> None:
+    nodes = {
+        "a": {"id": "a", "parentId": None, "role": "user", "content": "Hi"},
+        "b": {"id": "b", "parentId": "a", "role": "robot", "content": "beep"},
+        "c": {"id": "c", "parentId": "b", "role": "assistant", "content": "Hello"},
+    }
+    record, notes = read(OpenWebUi(), {"chat": {"history": {"messages": nodes, "currentId": "c"}}})
+    assert [(message.key, message.parent) for message in record.messages] == [("a", None), ("c", "a")]
+    assert notes == [("message b", "it has no role or no content")]
+
+
+def test_a_version_of_lm_studio_without_content_is_noted() -> None:
+    good = {"role": "user", "content": "Hi"}
+    record, notes = read(LmStudio(), {"messages": [{"versions": [{"role": "user", "content": 5}, good]}]})
+    assert [message.text for message in record.messages] == ["Hi"]
+    assert notes == [("message 1", "one of its versions has no role or no content")]
+
+
+def test_calls_of_llama_cpp_that_are_damaged_are_shown_as_they_are() -> None:
+    message = {"id": "a", "role": "assistant", "content": "Hm.", "toolCalls": "[{cut"}
+    record, notes = read(LlamaCpp(), {"conv": {"id": "c"}, "messages": [message]})
+    assert record.messages[0].text == "Hm.\n\n**Tool call: tool**\n\n```\n[{cut\n```"
+    assert notes == []
 
 
 @pytest.mark.parametrize("role", [{"name": "user"}, 3, None])

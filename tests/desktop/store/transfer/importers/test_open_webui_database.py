@@ -11,6 +11,7 @@ from typing import Any
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
+from desktop.store.transfer.importers.open_webui.database import MAGIC
 from desktop.store.transfer.importers.peek import is_chats
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import broken, dump, imported, run, shown, written
@@ -80,6 +81,33 @@ def test_a_broken_row_is_reported_and_harms_no_other(database: Database, tmp_pat
     assert reported[3][1] == "It is larger than 2.1 MB."
 
 
+def test_a_chat_that_is_encoded_twice_is_read_and_one_that_is_no_object_is_reported(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
+    path = made(tmp_path / "webui.db", json.dumps(chat()), "[1]", 5)
+    events = run(database, path)
+    (event,) = imported(events)
+    assert [role for role, _ in shown(store, event.conversation_id)] == ["user", "assistant"]
+    assert [found.reason.partition(" (")[2] for found in broken(events)] == [
+        "it is not an object).", "it is a number).",
+    ]  # fmt: skip
+
+
+def test_a_damaged_row_costs_no_other(database: Database, tmp_path: Path) -> None:
+    """A row whose pages are gone lies between two that are whole."""
+    long = json.loads(chat()) | {"note": "w" * 20_000}
+    path = made(tmp_path / "webui.db", chat(), json.dumps(long), chat())
+    data = path.read_bytes()
+    place = data.index(b"w" * 4000)
+    page = place // 4096 * 4096  # its first four bytes number the page that follows
+    path.write_bytes(data[:page] + b"\xff" * 4 + data[page + 4 :])
+    events = run(database, path)
+    assert [event.outcome for event in imported(events)] == ["new", "new"]
+    (found,) = broken(events)
+    assert found.place == "webui.db, chat 2"
+    assert found.reason.startswith("Its row is damaged (")
+
+
 def test_a_foreign_or_damaged_database_is_reported(database: Database, tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with contextlib.closing(sqlite3.connect(path)) as other:
@@ -96,6 +124,8 @@ def test_a_foreign_or_damaged_database_is_reported(database: Database, tmp_path:
     assert not imported(events)
     assert "cannot be read" in broken(events)[0].reason or "damaged" in broken(events)[0].reason
     assert (is_chats(path), is_chats(made(tmp_path / "good.db", chat()))) == (False, True)
+    path.write_bytes(MAGIC + b"\xff" * 4096)
+    assert not is_chats(path)
 
 
 def test_in_an_archive_beside_other_files(database: Database, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from desktop.store.database.database import Database
 from desktop.store.transfer.importers import import_conversations, json_entries
 from desktop.store.transfer.importers.peek import is_chats
 from desktop.store.transfer.records import Broken, Event, Imported, Progress
+from engine.units import size_text
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import broken, dump, imported, lines, run, shown, written
 
@@ -221,6 +222,28 @@ def test_an_entry_that_is_too_large(database: Database, tmp_path: Path) -> None:
     events = run(database, written(tmp_path / "a", entries), most_bytes=1 << 20)
     assert [event.title for event in imported(events)] == ["Sky 1", "Sky 3"]
     assert [event.reason for event in broken(events)] == ["It is larger than 1.05 MB."]
+
+
+def test_a_chat_of_gpt4all_that_is_too_large(database: Database, tmp_path: Path) -> None:
+    data = files.gpt4all()
+    (tmp_path / "a.chat").write_bytes(data)
+    events = run(database, tmp_path / "a.chat", most_bytes=len(data) - 1)
+    assert next((event.place, event.reason) for event in broken(events)) == (
+        "a.chat", f"It is larger than {size_text(len(data) - 1)}.",
+    )  # fmt: skip
+    assert imported(run(database, tmp_path / "a.chat", most_bytes=len(data)))
+
+
+def test_of_many_damaged_messages_a_hundred_are_reported_and_the_others_counted(
+    database: Database, tmp_path: Path
+) -> None:
+    def chat(damaged: int) -> Path:
+        good = {"role": "user", "content": f"Hi {damaged}"}
+        return written(tmp_path / "a", {"messages": [good, *[{"role": "user", "content": 5}] * damaged]})
+
+    reasons = [event.reason for event in broken(run(database, chat(103)))]
+    assert (len(reasons), reasons[-1]) == (101, "3 more of its messages could not be read.")
+    assert len(broken(run(database, chat(100)))) == 100
 
 
 def test_a_chat_in_lines_that_is_too_large_is_skipped_to_its_end(database: Database, tmp_path: Path) -> None:
