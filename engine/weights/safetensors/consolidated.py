@@ -117,7 +117,7 @@ def _latent(params: Mapping[str, Any], moe: Mapping[str, Any] | None, path: Path
     """Latent attention's sizes, and those of the experts; without these, all layers are dense."""
     sizes = {name: read_size(params, name, path) for name in _LATENT if params.get(name) is not None}
     layers = read_size(params, "n_layers", path)
-    dense = {"num_experts": 1, "num_experts_per_tok": 1, "first_k_dense_replace": layers}
+    dense = {"num_experts": 1, "first_k_dense_replace": layers}
     found = moe if moe is not None else {**dense, "expert_hidden_dim": params["hidden_dim"]}
     experts = {there: found[name] for name, there in _EXPERTS.items() if found.get(name) is not None}
     return {**sizes, "norm_topk_prob": True, "num_experts_per_tok": 1, **experts}
@@ -257,6 +257,7 @@ def with_hf_names(tensors: Mapping[str, RawTensor], config: Mapping[str, Any]) -
     Others, as those of a part for pictures, keep their names. `config` is what `read_params` returns.
     """
     heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
+    head_dim = config.get("head_dim", 0)  # latent attention has none: its rope is interleaved there, too
     out: dict[str, RawTensor] = {}
     for name, tensor in tensors.items():
         plain = _plain_name(name)
@@ -265,7 +266,7 @@ def with_hf_names(tensors: Mapping[str, RawTensor], config: Mapping[str, Any]) -
         if found and len(tensor.shape) == 2:
             count = heads[found[1]]
             # Of another size, they are refused when the model is built, which names the tensor.
-            if tensor.shape[0] == count * config["head_dim"] and not config["head_dim"] % 2:
+            if head_dim and not head_dim % 2 and tensor.shape[0] == count * head_dim:
                 order = np.arange(tensor.shape[0]).reshape(count, -1, 2).transpose(0, 2, 1)
                 out[plain] = tensor.take(order.reshape(-1))
     return out

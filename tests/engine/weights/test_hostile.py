@@ -27,6 +27,7 @@ from safetensors.torch import save_file
 from engine.errors import BadCheckpoint, EngineError, ModelNotFound
 from engine.weights import open_checkpoint
 from engine.weights.facts import licence, quantisation_name
+from engine.weights.safetensors.json import read_json_list
 from tests.tiny import TINY, write_folder, write_gguf
 
 MOST_SECONDS = 5
@@ -287,6 +288,18 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     save_file({"t": torch.zeros(2, 2)}, folder / "model.safetensors")
     assert licence(open_checkpoint(folder)) == ""
+    (folder / "generation_config.json").unlink()
+    os.mkfifo(folder / "generation_config.json")  # it need not be there
+    assert open_checkpoint(folder).metadata["generation_config"] == {}
+    os.mkfifo(folder / "modules.json")
+    with pytest.raises(ModelNotFound, match=r"modules\.json is not a plain file"):
+        read_json_list(folder / "modules.json")
+
+
+def test_a_file_that_should_hold_a_list(tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text("{}")
+    with pytest.raises(BadCheckpoint, match=r"modules\.json holds a JSON dict; a list was expected"):
+        read_json_list(tmp_path / "modules.json")
 
 
 def test_numbers_that_are_none_do_not_stop_the_reading(tmp_path: Path) -> None:

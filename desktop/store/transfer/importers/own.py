@@ -148,7 +148,8 @@ def _stats(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"stats": good}
 
 
-def _alike(value: Any, default: int | float) -> bool:
+def _alike(value: Any, default: Any) -> bool:
+    """Whether a value may stand where a number is the default, as of all that is counted."""
     return (
         isinstance(value, (int, float))
         and not isinstance(value, bool)

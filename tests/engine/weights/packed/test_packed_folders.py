@@ -199,6 +199,9 @@ def test_exl2_in_several_files_beside_an_index_of_another_model(tmp_path: Path) 
     (tmp_path / "output-00002-of-00002.safetensors").unlink()
     with pytest.raises(BadCheckpoint, match="1 of 2 files"):
         open_checkpoint(tmp_path)
+    save_file(tensors, tmp_path / "output-00002-of-00002.safetensors")
+    with pytest.raises(BadCheckpoint, match=r"the same tensor in several output\*\.safetensors files"):
+        open_checkpoint(tmp_path)
 
 
 Spoil = Callable[[Tensors], Any]

@@ -57,6 +57,11 @@ def read(tmp_path: Path, **changes: Any) -> dict[str, Any]:
             "rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
             "original_max_position_embeddings": 2048,
         }}),
+        ({"yarn": {name: YARN[name] for name in ("factor", "original_max_position_embeddings")}}, {
+            "max_position_embeddings": 8192, "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0,
+                "original_max_position_embeddings": 2048,
+        }}),
         ({"yarn": YARN | {"apply_scale": False}, "max_seq_len": 900, "max_position_embeddings": 800}, {
             "max_position_embeddings": 800, "rope_parameters": {
                 "rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
@@ -85,13 +90,16 @@ def read(tmp_path: Path, **changes: Any) -> dict[str, Any]:
             "quantization_config": {"quant_method": "compressed-tensors", "bits": 4},
         }),
         ({"vision_encoder": {"a": 1}}, {"vision_config": {}}),
+        ({"multimodal": {"vision_encoder_args": {"a": 1}}}, {"vision_config": {}}),
         ({"multimodal": {"whisper_model_args": {"a": 1}}}, {"audio_config": {}}),
     ],
 )  # fmt: skip
 def test_what_config_json_would_say(
     tmp_path: Path, changes: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    assert read(tmp_path, **changes) == PLAIN | expected
+    found = read(tmp_path, **changes)
+    assert found == PLAIN | expected
+    assert type(found.get("max_position_embeddings", 0)) is int
 
 
 def test_latent_attention_and_its_experts(tmp_path: Path) -> None:
@@ -152,3 +160,13 @@ def test_tensors_get_the_names_of_hugging_face_folders() -> None:
     assert rows["model.layers.11.self_attn.q_proj.weight"] == [0, 2, 1, 3, 4, 6, 5, 7]
     assert rows["model.layers.0.self_attn.k_proj.weight"] == [0, 2, 1, 3]
     assert rows["model.layers.0.self_attn.v_proj.weight"] == list(range(8))
+
+
+@pytest.mark.parametrize("sizes", [{"head_dim": 3}, {"head_dim": 6}, {}])
+def test_rows_that_have_no_halves_stay_in_their_order(sizes: dict[str, int]) -> None:
+    """Latent attention without a low rank has queries of that name, and gives no size of heads."""
+    values = np.arange(6, dtype=np.float32)[:, None]
+    name = "layers.0.attention.wq.weight"
+    tensor = FileTensor(name, "F32", values.shape, values.view(np.uint8).ravel(), 0)
+    found = with_hf_names({name: tensor}, {"num_attention_heads": 2, "num_key_value_heads": 2, **sizes})
+    assert found["model.layers.0.self_attn.q_proj.weight"].dequantise().ravel().tolist() == list(range(6))

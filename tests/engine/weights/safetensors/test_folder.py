@@ -59,6 +59,7 @@ def test_folder_and_file_inside_it(tmp_path: Path, shards: int) -> None:
         checkpoint = open_checkpoint(path)
         assert checkpoint.format == "safetensors"
         assert checkpoint.path == folder
+        assert checkpoint.files == tuple(sorted(folder.glob("*.safetensors")))
         assert checkpoint.metadata["config"]["hidden_size"] == TINY.width
         assert checkpoint.metadata["generation_config"]["eos_token_id"] == [2, 0]
         assert set(checkpoint.tensors) == set(expected)

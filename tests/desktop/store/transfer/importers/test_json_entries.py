@@ -99,6 +99,13 @@ def test_places() -> None:
     assert found[-1].place == "line 1"
 
 
+def test_a_bracket_that_does_not_match_is_named() -> None:
+    found = entries(b'[{"a": [1}, {"messages": 2}]')
+    assert isinstance(found[0], Flaw)
+    assert found[0].reason == "a “}” does not match the open bracket (byte 9)"
+    assert values(found) == [{"messages": 2}]
+
+
 def test_what_is_too_large_or_too_deep() -> None:
     large = json.dumps([{"messages": 1}, {"x": "y" * 3_000_000}, {"messages": 2}]).encode()
     found = entries(large, most_bytes=1 << 20)

@@ -333,6 +333,32 @@ def test_a_version_of_lm_studio_without_content_is_noted() -> None:
     assert notes == [("message 1", "one of its versions has no role or no content")]
 
 
+def test_a_step_of_lm_studio_that_is_not_known_is_kept() -> None:
+    step = {"type": "map", "places": ["Rome"]}
+    version = {"role": "assistant", "steps": [step, {"content": "There."}]}
+    record, _ = read(LmStudio(), {"messages": [{"versions": [version]}], "mood": "good"})
+    assert (record.messages[0].text, record.messages[0].raw) == (
+        "[map]\n\nThere.", {"parts": [step], "chat": {"mood": "good"}},
+    )  # fmt: skip
+
+
+def test_empty_lines_around_a_text_are_kept() -> None:
+    words = "\n\n  a\n"
+    message = {"id": "a", "role": "user", "content": words}
+    assert read(LlamaCpp(), {"conv": {"id": "c"}, "messages": [message]})[0].messages[0].text == words
+    version = {"role": "user", "content": [{"type": "text", "text": words}]}
+    assert read(LmStudio(), {"messages": [{"versions": [version]}]})[0].messages[0].text == words
+
+
+@pytest.mark.parametrize(
+    ("line", "continues"),
+    [({"type": "message"}, True), ({"type": "later"}, True), ({"type": "session"}, False), ({}, False),
+     ({"type": 5}, False), ([], False)],
+)  # fmt: skip
+def test_which_lines_belong_to_a_session_of_llama_cpp(line: Any, continues: bool) -> None:
+    assert LlamaCpp().continues(line) is continues
+
+
 def test_calls_of_llama_cpp_that_are_damaged_are_shown_as_they_are() -> None:
     message = {"id": "a", "role": "assistant", "content": "Hm.", "toolCalls": "[{cut"}
     record, notes = read(LlamaCpp(), {"conv": {"id": "c"}, "messages": [message]})

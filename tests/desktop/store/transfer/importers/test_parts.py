@@ -167,7 +167,7 @@ def test_parts_of_every_kind_are_shown(format: Format, value: Any, place: int, e
         (ShareGpt(), sharegpt({"from": "gpt", "value": 5}), "message 2", "no known role or no text"),
         (ChatGpt(), chatgpt("Hi") | {"mapping": chatgpt("Hi")["mapping"] | {"n": 5}}, "node n",
          "it is not an object"),
-        (LmStudio(), {"messages": [*files.lm_studio()["messages"], {}]}, "message 4", "it has no versions"),
+        (LmStudio(), {"messages": [{}, *files.lm_studio()["messages"]]}, "message 1", "it has no versions"),
         (LmStudio(), {"messages": [*files.lm_studio()["messages"], {"versions": [{"role": "user"}]}]},
          "message 4", "one of its versions has no role or no content"),
     ],
