@@ -180,7 +180,9 @@ def test_without_an_encoder_and_with_broken_bytes_there_are_marks(database: Data
 
 def test_data_in_a_reply_that_is_no_picture_stays_a_part_of_its_text(database: Database, qapp) -> None:
     words = f"![cat]({PHOTO}) and `![dot](data:image/png;base64,AA=)`"
-    messages = tuple(MessageRecord(role, None, role, words, raw={"n": 1, "u": PHOTO}) for role in ROLES)
+    messages = tuple(
+        MessageRecord(role, None, role, words, raw={"n": 1, "t": "x", "u": PHOTO}) for role in ROLES
+    )
     record = PictureImporter(encoded, lambda _: None).taken(
         ConversationRecord("s", "k", "T", None, None, messages)
     )
@@ -188,7 +190,19 @@ def test_data_in_a_reply_that_is_no_picture_stays_a_part_of_its_text(database: D
     (cat,) = marks(reply.text)
     assert reply.text == f"{cat.text} and `![dot](data:image/png;base64,AA=)`"
     assert asked.text == f"{cat.text}\n\n and `[image: dot]`"
-    assert reply.raw == {"n": 1, "u": cat.text}
+    assert reply.raw == {"n": 1, "t": "x", "u": cat.text}
+
+
+def test_pictures_that_no_message_shows_are_not_taken(database: Database, qapp) -> None:
+    picture = encoded(saved(drawn()), "boat.png")
+    lost = mark_of("gone.png", "0" * 32, 3, 4).text
+    for text in ("Hi", lost):
+        record = ConversationRecord(
+            "s", "k", "T", None, None, (MessageRecord("a", None, "assistant", text),),
+            pictures={"1" * 32: picture},
+        )  # fmt: skip
+        found = PictureImporter(encoded, lambda _: None).taken(record)
+        assert (found.pictures, found.messages[0].text) == ({}, text)
 
 
 # -- pictures in the folders of programs

@@ -297,13 +297,15 @@ def test_file_names_do_not_matter(database: Database, tmp_path: Path) -> None:
 
 
 def test_conversations_in_a_wrapper(database: Database, store: ConversationStore, tmp_path: Path) -> None:
+    damaged = files.chatgpt()
+    damaged["mapping"]["n"] = 5
     events = run(
-        database,
-        written(tmp_path / "a", {"account": {}, "conversations": [files.claude(), 5, files.chatgpt()]}),
+        database, written(tmp_path / "a", {"account": {}, "conversations": [files.claude(), 5, damaged]})
     )
     assert [event.source for event in imported(events)] == ["claude", "chatgpt"]
-    assert [event.reason for event in broken(events)] == [
-        "Entries that are not chats of a known program were skipped: 1."
+    assert [(event.place, event.reason) for event in broken(events)] == [
+        ("a, line 1, 3 in it, node n", "It is not an object."),
+        ("a", "Entries that are not chats of a known program were skipped: 1."),
     ]
     rows = [
         [{"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": "a"}]

@@ -186,13 +186,15 @@ def test_replies_of_open_webui_made_of_items(
         {"type": "function_call", "name": "f", "arguments": '{"a": 1}'},
         {"type": "function_call_output", "output": [{"type": "input_text", "text": "one"}]},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]},
+        {"type": "message", "role": "assistant", "content": ["Bye."]},
     ]
     value["chat"]["history"]["messages"]["2"] |= {"content": "", "output": output}
     number = imported(run(database, written(tmp_path / "a.json", [value])))[0].conversation_id
     assert shown(store, number)[1][1] == (
         '<think>\nHm.\n</think>\n\n**Tool call: f**\n\n```\n{"a": 1}\n```\n\n**Tool '
-        "result**\n\n```\none\n```\n\nHello."
+        "result**\n\n```\none\n```\n\nHello.\n\nBye."
     )
+    assert read_whole(database, number).messages[1].raw == {"output": output}
 
 
 def test_chats_of_open_webui_without_a_tree(
@@ -301,6 +303,7 @@ def test_sampling_of_other_programs() -> None:
     assert settings["StopSettings"] == {"max_tokens": 0, "stop_strings": ("x",)}
     assert settings["SamplerSettings"] == {"top_p": 0.5, "mirostat": True}
     assert unused == {"temperature": 5000, "num_gpu": 3}
+    assert chat_settings({"stop": ["a", "", 5, "b"]})[0] == {"StopSettings": {"stop_strings": ("a", "b")}}
     assert chat_settings({"max_tokens": "many", "stop": [1], "temperature": None}) == (
         {},
         {"max_tokens": "many", "stop": [1]},

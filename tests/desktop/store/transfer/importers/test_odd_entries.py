@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from desktop.store.conversations.records import HIDDEN as HIDDEN_ROLE
 from desktop.store.transfer.importers.chatgpt import ChatGpt
 from desktop.store.transfer.importers.claude import Claude
 from desktop.store.transfer.importers.jan import Jan
@@ -132,56 +131,6 @@ def test_what_follows_a_message_of_lm_studio_hangs_below_the_shown_version(selec
     assert texts[last.parent or ""] == shown
 
 
-def tavern(*lines: dict[str, Any], **head: Any) -> ConversationRecord:
-    return SillyTavern().read_lines(
-        [{"user_name": "Ann", "character_name": "Bo", **head}, *lines], lambda where, reason: None, {}
-    )
-
-
-@pytest.mark.parametrize(
-    ("line", "texts", "shown"),
-    [
-        ({"mes": "a"}, ["a"], "a"), ({"mes": "a", "swipes": ["a", "b"], "swipe_id": 0}, ["a", "b"], "a"),
-        ({"mes": "x", "swipes": ["a", "b"], "swipe_id": 1}, ["a", "x"], "x"),
-        ({"mes": "b", "swipes": ["a", "b"], "swipe_id": 2}, ["a", "b"], "b"),
-        ({"mes": "x", "swipes": ["a", "b"], "swipe_id": True}, ["a", "b", "x"], "x"),
-        ({"mes": "x", "swipes": ["a"], "swipe_id": -1}, ["a", "x"], "x"),
-        ({"mes": None, "swipes": ["a", "b"], "swipe_id": 0}, ["a", "b"], "b"),
-        ({"mes": "a", "swipes": ["a", "a", 5], "swipe_id": 0}, ["a"], "a"),
-    ],
-)  # fmt: skip
-def test_swipes_of_silly_tavern(line: dict[str, Any], texts: list[str], shown: str) -> None:
-    record = tavern({"name": "Bo", **line}, {"name": "Ann", "is_user": True, "mes": "next"})
-    assert [message.text for message in record.messages[:-1]] == texts
-    above = {message.key: message.text for message in record.messages}[record.messages[-1].parent or ""]
-    assert above == shown
-
-
-def test_names_of_silly_tavern() -> None:
-    record = tavern(
-        {"name": "Cy", "mes": "{{user}}, <USER>: {{char}}, <BOT>"},
-        {"name": "Ann", "is_user": True, "mes": "{{Char}}?"},
-    )  # fmt: skip
-    assert [message.text for message in record.messages] == ["Ann, Ann: Cy, Cy", "Bo?"]
-    assert record.title == "Bo"
-    unnamed = tavern(
-        {"name": "Di", "is_system": True, "mes": "note"}, {"name": "Cy", "mes": "{{char}}"},
-        {"name": "Eve", "is_user": True, "mes": "{{user}} {{char}}"}, user_name="unused",
-        character_name="unused",
-    )  # fmt: skip
-    assert [message.text for message in unnamed.messages][-2:] == ["Cy", "Eve Cy"]
-    assert unnamed.title == "Di"
-
-
-def test_roles_of_silly_tavern() -> None:
-    record = tavern(
-        {"name": "Ann", "is_user": True, "mes": "a"}, {"name": "Bo", "mes": "b"},
-        {"name": "Narrator", "mes": "c", "is_system": True, "extra": {"type": "narrator"}},
-        {"name": "Bo", "mes": "d", "is_system": True},
-    )  # fmt: skip
-    assert [message.role for message in record.messages] == ["user", "assistant", "system", HIDDEN_ROLE]
-
-
 def jan(role: str, words: str, **more: Any) -> dict[str, Any]:
     content = [{"type": "text", "text": {"value": words}}]
     return {
@@ -263,6 +212,22 @@ def test_pictures_versions_and_unknown_fields_of_textgen() -> None:
     assert yes.created_at is None
 
 
+def test_a_chat_of_textgen_keeps_its_key_while_it_grows_and_its_replies_change() -> None:
+    def key(*rows: list[str], begun: str | None = "May 05, 2026 14:30") -> str:
+        cells = {
+            "user_0": {"timestamp": begun},
+            f"assistant_{len(rows) - 1}": {"timestamp": "May 06, 2026 14:31"},
+        }
+        return read(TextGen(), {"internal": [*rows], "visible": [], "metadata": cells if begun else {}})[
+            0
+        ].key
+
+    assert key(["Hi", "Hello"]) == key(["Hi", "Hey"], ["More", "Yes"])
+    different = [key(["Hi", "Hello"]), key(["Ho", "Hello"]), key(["Hi", "Hello"], begun="May 05, 2026 14:32"),
+                 key(["Hi", "Hello"], begun=None), key(["Hi", "Hey"], begun=None)]  # fmt: skip
+    assert len(set(different)) == len(different)
+
+
 def test_calls_of_tools_in_shared_files() -> None:
     entries = [
         {"from": "human", "value": "2?"}, {"from": "function_call", "value": '{"a": 1}'},
@@ -283,7 +248,8 @@ def test_calls_of_tools_in_shared_files() -> None:
         *((LlamaCpp(), {"conv": {"id": "c", "name": "Sky"}, "messages": messages}) for messages in (
             [], [{"id": "a", "role": "robot", "content": "beep"}], ["odd"])),
         (OpenWebUi(), {"chat": {"history": {"messages": {"a": {"role": "robot", "content": "beep"}}}}}),
-        (TextGen(), {"internal": [["<|BEGIN-VISIBLE-CHAT|>", ""], [" ", ""]], "visible": []}),
+        (OpenWebUi(), {"chat": {"messages": [{"id": "a", "role": "robot", "content": "beep"}]}}),
+        (TextGen(), {"internal": [["<|BEGIN-VISIBLE-CHAT|>", ""], [" ", " "]], "visible": []}),
     ],
 )  # fmt: skip
 def test_a_chat_without_messages_is_refused(format: Format, value: Any) -> None:
@@ -301,18 +267,6 @@ def test_a_chat_without_messages_is_refused(format: Format, value: Any) -> None:
 def test_a_chat_in_lines_without_messages_is_refused(format: LineFormat, values: list[Any]) -> None:
     with pytest.raises(Unreadable, match=r"^it has no messages$"):
         format.read_lines(values, lambda where, reason: None, {})
-
-
-def test_a_message_of_silly_tavern_without_a_text_leaves_no_gap() -> None:
-    notes: list[tuple[str, str]] = []
-    lines = [{"mes": "a"}, {"mes": None}, {"mes": None, "swipes": [5]}, {"mes": "b", "is_user": True}]
-    record = SillyTavern().read_lines(
-        [{"user_name": "Ann", "character_name": "Bo"}, *lines],
-        lambda where, reason: notes.append((where, reason)), {},
-    )  # fmt: skip
-    first, last = record.messages
-    assert (first.text, last.text, last.parent) == ("a", "b", first.key)
-    assert notes == [("message 2", "it has no text"), ("message 3", "it has no text")]
 
 
 def test_a_message_of_open_webui_that_cannot_be_read_leaves_no_gap() -> None:

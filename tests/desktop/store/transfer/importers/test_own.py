@@ -78,3 +78,11 @@ def test_values_of_the_wrong_type_are_left_out() -> None:
 def test_settings_that_are_good_are_not_noted(settings: Any) -> None:
     record, notes = read(settings=settings)
     assert (record.settings, notes) == (settings or {}, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "messages", "expected"),
+    [("notebook", 1, "notebook"), ("notebook", 2, "chat"), ("notebook", 0, "chat"), ("other", 1, "chat")],
+)
+def test_a_notebook_has_one_message(kind: str, messages: int, expected: str) -> None:
+    assert read(kind=kind, messages=[message(str(key), None) for key in range(messages)])[0].kind == expected

@@ -18,6 +18,7 @@ from desktop.store.transfer.importers.parts import (
     document,
     fenced,
     made_file,
+    part_picture,
     tool_call,
     tool_result,
     with_files,
@@ -52,7 +53,12 @@ from tests.desktop.store.transfer.importers.files import broken, imported, run, 
          '**Tool call: t**\n\n```\n{"language": "not a word"}\n```\n\ncode:\n```\na\nb\n```'),
         (tool_call("t", {"language": "rust", "code": "a\nb", "short": "c\n"}),
          '**Tool call: t**\n\n```\n{"language": "rust", "short": "c\\n"}\n```\n\ncode:\n```rust\na\nb\n```'),
-        (with_files([], "w"), "w"),
+        (with_files([], "\nw\n"), "\nw\n"),
+        (part_picture({"type": "image_url", "image_url": {"url": "u"}}), "u"),
+        (part_picture({"type": "input_image", "image_url": "u"}), "u"),
+        (part_picture({"type": "image_url", "image_url": {"url": 5}}), ""),
+        (part_picture({"type": "text", "image_url": "u"}), ""),
+        (part_picture("u"), ""),
         (with_files(["[image]", document("a", "x")], "w"), "Attached file: a\n```\nx\n```\n\n[image]\n\nw"),
         (compact({"k": "é" * 40}), '{"k": "' + "é" * 40 + '"}'),
         (compact({"k": "é" * 100}), '{\n  "k": "' + "é" * 100 + '"\n}'),
@@ -149,8 +155,8 @@ def lm_studio(*steps: Any) -> dict[str, Any]:
         (ShareGpt(), sharegpt({"role": "assistant", "content": None, "tool_calls": [
             {"function": {"name": "t", "arguments": {"a": 1}}}]}), 1,
          '**Tool call: t**\n\n```\n{"a": 1}\n```'),
-        (ShareGpt(), sharegpt({"role": "user", "content": ["a", {"text": "b"}, {"type": "novel"}]}), 1,
-         "a\n\nb\n\n[novel]"),
+        (ShareGpt(), sharegpt({"role": "user", "content": ["a", {"text": "b"}, {"type": "novel"}, {}]}), 1,
+         "a\n\nb\n\n[novel]\n\n[unknown]"),
     ],
 )  # fmt: skip
 def test_parts_of_every_kind_are_shown(format: Format, value: Any, place: int, expected: str) -> None:
@@ -163,6 +169,7 @@ def test_parts_of_every_kind_are_shown(format: Format, value: Any, place: int, e
         (Claude(), {"chat_messages": [*files.claude()["chat_messages"], {"uuid": "m4", "sender": "human"}]},
          "message 4", "it has no sender or no text"),
         (ShareGpt(), sharegpt({"from": "human"}), "message 2", "no known role or no text"),
+        (ShareGpt(), sharegpt("odd"), "message 2", "no known role or no text"),
         (ShareGpt(), sharegpt({"from": "nobody", "value": "x"}), "message 2", "no known role or no text"),
         (ShareGpt(), sharegpt({"from": "gpt", "value": 5}), "message 2", "no known role or no text"),
         (ChatGpt(), chatgpt("Hi") | {"mapping": chatgpt("Hi")["mapping"] | {"n": 5}}, "node n",
@@ -209,20 +216,21 @@ def test_lm_studio(
 
 
 @pytest.mark.parametrize(
-    ("node", "expected", "error"),
+    ("node", "expected", "error", "state"),
     [
-        ({"content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}, "a\n\n[image_url]", None),
-        (
-            {"files": [{"type": "file", "name": "a", "data": {"content": "x"}}]},
-            "Attached file: a\n```\nx\n```\n\nHi",
-            None,
-        ),
-        ({"files": [{"type": "web", "url": "https://a.org"}]}, "[web: https://a.org]\n\nHi", None),
-        ({"error": "No model"}, "Hi", "No model"),
-        ({"error": {"content": "Gone"}}, "Hi", "Gone"),
-        ({"error": True}, "Hi", "The reply failed."),
+        ({"content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}, "a\n\n[image_url]", None,
+         "complete"),
+        ({"files": [{"type": "file", "name": "a", "data": {"content": "x"}}]},
+         "Attached file: a\n```\nx\n```\n\nHi", None, "complete"),
+        ({"files": [{"name": "a"}]}, "[file: a]\n\nHi", None, "complete"),
+        ({"files": [{"type": "web", "url": "https://a.org"}]}, "[web: https://a.org]\n\nHi", None,
+         "complete"),
+        ({"done": False}, "Hi", None, "stopped"), ({"done": True}, "Hi", None, "complete"),
+        ({"error": "No model", "done": False}, "Hi", "No model", "failed"),
+        ({"error": {"content": "Gone"}}, "Hi", "Gone", "failed"),
+        ({"error": True}, "Hi", "The reply failed.", "failed"),
     ],
-)
+)  # fmt: skip
 def test_open_webui(
     database: Database,
     store: ConversationStore,
@@ -230,11 +238,13 @@ def test_open_webui(
     node: dict[str, Any],
     expected: str,
     error: str | None,
+    state: str,
 ) -> None:
     value = files.open_webui()
     value["chat"]["history"]["messages"]["1"] |= node
     assert first(database, store, written(tmp_path / "a.json", value)) == expected
-    assert store.path(store.list()[0].id)[0].stats.get("error") == error
+    message = store.path(store.list()[0].id)[0]
+    assert (message.stats.get("error"), message.state) == (error, state)
 
 
 def test_llama_cpp_skips_what_is_damaged(
