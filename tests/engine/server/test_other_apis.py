@@ -72,7 +72,8 @@ def test_kobold_s_texts_are_aborted_by_their_key(
     served: Served, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check(**body: str) -> str:
-        return str(ask(served, "/api/extra/generate/check", body).json["results"][0]["text"])
+        answer = ask(served, "/api/extra/generate/check", body or b"", method="POST", headers=JSON)
+        return str(answer.json["results"][0]["text"])
 
     sent = {**GREEDY, "max_length": 900, "ignore_eos": True, "genkey": "KCPP1"}
     gate = Gate(served.chat, monkeypatch)
@@ -138,6 +139,9 @@ def test_the_names_of_kobold() -> None:
 
 
 def test_what_kobold_asks_first(served: Served) -> None:
+    other = ask(served, "/api/extra/tts", {})
+    assert other.status == 404
+    assert "KoboldCpp's API is supported to generate" in str(other.json["error"])
     found = ask(served, "/api/extra/tokencount", {"prompt": "The quick"}).json
     ids = ask(served, "/tokenize", {"prompt": "The quick"}).json["tokens"]
     assert found == {"value": len(ids), "ids": ids}

@@ -28,6 +28,15 @@ def test_tokens_and_prompts(served: Served) -> None:
     assert ask(served, "/v1/internal/model/list").json == {"model_names": ["tiny", "other"]}
 
 
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [("encode", "text"), ("token-count", "text"), ("logits", "prompt"), ("model/load", "model_name")],
+)
+def test_a_request_without_what_it_is_about(served: Served, path: str, param: str) -> None:
+    answer = ask(served, f"/v1/internal/{path}", {})
+    assert (answer.status, answer.error["param"]) == (400, param)
+
+
 @pytest.mark.parametrize("prompt", ["The quick", "The quick brown fox jumps. " * 30])
 def test_the_likeliest_tokens(served: Served, prompt: str) -> None:
     found = ask(served, "/v1/internal/logits", {"prompt": prompt, "top_logits": 5}).json["logits"]

@@ -50,6 +50,9 @@ def test_models_are_listed_and_described(served: Served) -> None:
             "code": "generic.noModelMatchingQuery", "query": {"identifier": "none"},
             "loadedModelsSample": ["tiny"], "totalLoadedModels": 1,
         }  # fmt: skip
+        assert wire.call("getBasePredictionConfig", {"specifier": ANY}) == {"fields": []}
+        for wrong, name in ((None, "specifier"), ({"type": "name"}, "specifier.type")):
+            assert name in wire.call("getBasePredictionConfig", {"specifier": wrong})["error"]["title"]
         pictures = {"specifier": {"type": "query", "query": {"vision": True}}, "throwIfNotFound": True}
         assert "pictures" in wire.call("getModelInfo", pictures)["error"]["title"]
 

@@ -81,6 +81,7 @@ def test_a_text_that_is_no_schema_is_refused_later() -> None:
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs.choice"),
         ({"guided_json": NUMBER, "response_format": {"type": "json_object"}}, "guided_json"),
         ({"structured_outputs": {"regex": 5}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"regex": ""}}, "structured_outputs.regex"),
         ({"structured_outputs": {"json": 5}}, "structured_outputs.json"),
         *(
             ({"structured_outputs": {"choice": [text]}}, "structured_outputs.choice")

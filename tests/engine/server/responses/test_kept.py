@@ -57,6 +57,16 @@ def test_what_a_response_answers(served: Served) -> None:
     assert [none[name] for name in ("data", "has_more", "first_id", "last_id")] == [[], False, None, None]
 
 
+def test_what_the_model_said_and_thought_is_an_item_too(served: Served) -> None:
+    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}], "summary": []}
+    made = respond(served, input=[ITEMS[0], thought, {"role": "assistant", "content": "7"}, ITEMS[3]]).json
+    found = ask(served, f"/v1/responses/{made['id']}/input_items?order=asc").json["data"]
+    assert [item["type"] for item in found] == ["message", "reasoning", "message", "message"]
+    assert {name: found[1][name] for name in thought} == thought
+    assert found[2]["role"] == "assistant"
+    assert found[2]["content"] == [{"type": "output_text", "text": "7", "annotations": []}]
+
+
 def test_twenty_items_are_a_page(served: Served) -> None:
     texts = [f"Number {number}" for number in range(22)]
     made = respond(served, input=[{"role": "user", "content": text} for text in texts]).json

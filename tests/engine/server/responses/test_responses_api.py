@@ -324,6 +324,8 @@ def test_a_thought_goes_back_in_what_a_client_keeps_of_it() -> None:
         sent = {**without, "encrypted_content": foreign, "summary": [{"text": "short"}]}
         (found,) = input_of(Fields({"input": [sent, call]}), (), StoredResponses())
         assert found.reasoning == "short"
+        (found,) = input_of(Fields({"input": [{**sent, "summary": []}, call]}), (), StoredResponses())
+        assert found.reasoning == ""
     plain = Output()
     assert [*plain.feed(Delta(reasoning="Hm")), *plain.finish(whole=True)]
     assert plain.items[0]["encrypted_content"] is None
