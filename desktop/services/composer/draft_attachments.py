@@ -17,6 +17,7 @@ from engine.words import _
 __all__ = ["DraftAttachments"]
 
 SAVE_MS = 300
+RETRY_MS = 3000
 
 
 class DraftAttachments(QObject):
@@ -38,6 +39,7 @@ class DraftAttachments(QObject):
         self._dirty: set[int] = set()
         self._failed = False
         self._timer = debounce(self, self.save, SAVE_MS)
+        self._retry = debounce(self, self.save, RETRY_MS)
         attachments.changed.connect(self._on_changed)
         session.conversation_changed.connect(self._restore)
 
@@ -48,20 +50,24 @@ class DraftAttachments(QObject):
 
     @Slot()
     def save(self) -> None:
-        """Write what has changed. A failure is reported once, and the next change tries again."""
+        """Write what has changed. A failure is reported once, and it is tried again after a while."""
         self._timer.stop()
+        self._retry.stop()
         for conversation in tuple(self._dirty):
             now = self._now(conversation)
             try:
                 left_out = self._store.put_files(conversation, now)
             except StoreError as error:
+                self._retry.start()
                 if not self._failed:
                     self._failed = True
                     self._session.notice.emit(
                         _("The attached files are not saved yet: {error}", error=error), "error"
                     )
                 return
-            self._failed = False
+            if self._failed:
+                self._failed = False
+                self._session.report_saved_again()
             self._dirty.discard(conversation)
             self._saved[conversation] = now
             if left_out:

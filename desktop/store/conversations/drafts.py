@@ -44,14 +44,16 @@ class DraftStore:
         return str(row[0]) if row else ""
 
     def put(self, conversation_id: int, text: str, opening: str = "") -> None:
-        """Save both, or delete the draft if both are blank. The conversation keeps its place in the list."""
+        """Save both, or delete the draft if both are blank. The conversation keeps its place in the list; one
+        that does not exist any more gets no draft.
+        """
         if not text.strip() and not opening.strip():
             self._database.execute("DELETE FROM drafts WHERE conversation_id = ?", (conversation_id,))
             return
         self._database.execute(
-            "INSERT INTO drafts (conversation_id, text, updated_at, opening) VALUES (?, ?, ?, ?) ON "
-            "CONFLICT (conversation_id) DO UPDATE SET text = excluded.text, updated_at = "
-            "excluded.updated_at, opening = excluded.opening",
+            "INSERT INTO drafts (conversation_id, text, updated_at, opening) SELECT id, ?2, ?3, ?4 FROM "
+            "conversations WHERE id = ?1 ON CONFLICT (conversation_id) DO UPDATE SET text = excluded.text, "
+            "updated_at = excluded.updated_at, opening = excluded.opening",
             (conversation_id, text[:LONGEST_DRAFT], time.time(), opening[:LONGEST_DRAFT]),
         )
 
@@ -63,7 +65,9 @@ class DraftStore:
         )
 
     def put_files(self, conversation_id: int, files: Sequence[Attachment]) -> tuple[str, ...]:
-        """Replace the files, up to `MOST_FILES` characters; returns the names of those that do not fit."""
+        """Replace the files, up to `MOST_FILES` characters; returns the names of those that do not fit. A
+        conversation that does not exist any more gets none.
+        """
         room, kept, left_out = MOST_FILES, [], []
         for place, file in enumerate(files):
             if len(file.text) > room:
@@ -75,7 +79,10 @@ class DraftStore:
         with self._database.transaction():
             self._database.execute("DELETE FROM draft_files WHERE conversation_id = ?", (conversation_id,))
             for row in kept:
-                self._database.execute("INSERT INTO draft_files VALUES (?, ?, ?, ?, ?, ?)", row)
+                self._database.execute(
+                    "INSERT INTO draft_files SELECT id, ?2, ?3, ?4, ?5, ?6 FROM conversations WHERE id = ?1",
+                    row,
+                )
         return tuple(left_out)
 
     def conversations_with_files(self) -> frozenset[int]:

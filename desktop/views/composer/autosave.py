@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.composer.draft_attachments import DraftAttachments
 from desktop.services.session.chat_session import ChatSession
@@ -16,6 +16,7 @@ from engine.words import _
 __all__ = ["DraftAutosave", "saved_draft"]
 
 SAVE_MS = 500
+RETRY_MS = 3000
 
 
 def saved_draft(session: ChatSession, conversation: int) -> tuple[str, str]:
@@ -29,7 +30,8 @@ def saved_draft(session: ChatSession, conversation: int) -> tuple[str, str]:
 
 
 class DraftAutosave(QObject):
-    """Saves the drafts of `composer`; those of temporary chats are never written.
+    """Saves the drafts of `composer`; those of temporary chats are never written. What cannot be saved is
+    kept and tried again, whatever chat is open by then.
 
     `changed(frozenset)`: the conversations that have a draft.
     """
@@ -43,8 +45,11 @@ class DraftAutosave(QObject):
         self._session, self._composer, self._files = session, composer, files
         self._store = DraftStore(session.stores.database)
         self._known: frozenset[int] = frozenset()
+        self._waiting: dict[int, tuple[str, str]] = {}
         self._dirty = self._failed = False
         self._timer = debounce(self, self.save, SAVE_MS)
+        self._retry = debounce(self, self._write, RETRY_MS)
+        session.file_replaced.connect(self._forget)
         composer.left.connect(self._leave)
         composer.box.textChanged.connect(self._on_text)
         composer.opening_box.textChanged.connect(self._on_text)
@@ -61,11 +66,13 @@ class DraftAutosave(QObject):
             self._session.notice.emit(str(error), "error")
 
     def save(self) -> None:
-        """Save what was typed; an error and its end are reported, and the next key tries again."""
+        """Save what was typed; an error and its end are reported."""
         self._timer.stop()
         self._files.save()
         if self._dirty:
             self._put(self._composer.conversation, self._composer.text(), self._composer.opening())
+        else:
+            self._write()
 
     def _on_text(self) -> None:
         if is_temporary(self._composer.conversation):
@@ -83,25 +90,46 @@ class DraftAutosave(QObject):
             self._put(conversation, text, opening)
 
     def _put(self, conversation: int, text: str, opening: str) -> None:
-        if not conversation or is_temporary(conversation):
-            self._dirty = False
-            return
-        holds = bool(text.strip() or opening.strip())
-        try:
+        self._dirty = False
+        if conversation and not is_temporary(conversation):
+            self._waiting[conversation] = text, opening
+            self._write()
+
+    def _write(self) -> None:
+        """Save all drafts that are not saved."""
+        self._retry.stop()
+        wrote = False
+        for conversation, (text, opening) in tuple(self._waiting.items()):
+            holds = bool(text.strip() or opening.strip())
             if holds or conversation in self._known:
-                self._store.put(conversation, text, opening)
-        except StoreError as error:
-            if not self._failed:
-                self._failed = True
-                self._session.notice.emit(_("Your text is not saved yet: {error}", error=error), "error")
-            return
-        if self._failed:
+                try:
+                    self._store.put(conversation, text, opening)
+                except StoreError as error:
+                    self._retry.start()
+                    if not self._failed:
+                        self._failed = True
+                        words = _("Your text is not saved yet: {error}", error=error)
+                        self._session.notice.emit(words, "error")
+                    return
+                wrote = True
+            del self._waiting[conversation]
+            self._note(conversation, holds)
+        failed, self._failed = self._failed, False
+        if failed and wrote:
             self._session.report_saved_again()
-        self._dirty = self._failed = False
+
+    def _note(self, conversation: int, holds: bool) -> None:
         known = self._known | {conversation} if holds else self._known - {conversation}
         if known != self._known:
             self._known = known
             self._mark()
+
+    @Slot()
+    def _forget(self) -> None:
+        """Drop what is not saved: the chats that it belongs to are gone with their file."""
+        self._retry.stop()
+        self._waiting.clear()
+        self._failed = False
 
     def _mark(self) -> None:
         self.changed.emit(self._known | self._files.holding)

@@ -32,6 +32,10 @@ class Session(QObject):
     def __init__(self, database: Database) -> None:
         super().__init__()
         self.stores = SimpleNamespace(database=database)
+        self.saved_again = 0
+
+    def report_saved_again(self) -> None:
+        self.saved_again += 1
 
 
 class Files(QObject):
@@ -134,6 +138,31 @@ def test_files_of_temporary_chats_are_never_written(desk: Desk, monkeypatch: pyt
         desk.files.put([], chat)
     desk.saver.save()
     assert written == []
+
+
+def test_a_full_disk_is_tried_again_without_another_change(
+    database: Database, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draft_attachments, "RETRY_MS", 1)
+    desk = Desk(database)
+
+    def fail(*_unused: Any) -> None:
+        raise StoreError("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DraftStore, "put_files", fail)
+        desk.files.put([ONE], 1)
+        desk.saver.save()
+        assert desk.session.saved_again == 0
+    qtbot.waitUntil(lambda: desk.store.files(1) == (ONE,))
+    assert desk.session.saved_again == 1
+
+
+def test_a_chat_that_is_gone_gets_no_files(desk: Desk, database: Database) -> None:
+    desk.files.put([ONE], 1)
+    database.execute("DELETE FROM conversations WHERE id = 1")
+    desk.saver.save()
+    assert (desk.told, desk.store.files(1)) == ([], ())
 
 
 def test_a_full_disk_is_told_once_and_tried_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,5 +240,6 @@ def test_drafts_survive(database: Database, store: ConversationStore) -> None:
         frozenset(),
         frozenset(),
     )
-    with pytest.raises(StoreError, match="conflicts with the saved chats"):
-        drafts.put(99, "for nobody")
+    drafts.put(99, "for a chat that is gone")
+    drafts.put_files(99, files[:1])
+    assert (drafts.conversations(), drafts.conversations_with_files()) == (frozenset(), frozenset())

@@ -15,6 +15,7 @@ from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.database.database import Database, StoreError
+from desktop.views.composer import autosave
 from desktop.views.composer.autosave import DraftAutosave, saved_draft
 from desktop.views.composer.composer import Composer
 
@@ -23,6 +24,7 @@ class Session(QObject):
     """What the drafts ask of a session."""
 
     notice = Signal(str, str)
+    file_replaced = Signal()
 
     def __init__(self, database: Database) -> None:
         super().__init__()
@@ -160,6 +162,50 @@ def test_a_full_disk_is_told_once_and_tried_again(desk: Desk, monkeypatch: pytes
     assert (desk.draft(), desk.session.saved_again) == (("one two", ""), 1)
     desk.saver.save()
     assert desk.session.saved_again == 1
+
+
+def test_a_full_disk_is_tried_again_without_a_key_and_for_every_chat(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autosave, "RETRY_MS", 1)
+    desk = Desk(qtbot)
+
+    def fail(*_unused: Any) -> None:
+        raise StoreError("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DraftStore, "put", fail)
+        desk.composer.box.setPlainText("one")
+        desk.composer.switch_conversation(desk.second)  # its empty box is no proof that saving works
+        desk.composer.box.setPlainText("two")
+        desk.composer.box.setPlainText("")
+        desk.saver.save()
+        assert desk.session.saved_again == 0
+    qtbot.waitUntil(lambda: desk.draft() == ("one", ""))
+    assert desk.draft(desk.second) == ("", "")
+    desk.database.close()
+
+
+def test_a_chat_that_is_gone_gets_no_draft(desk: Desk) -> None:
+    desk.composer.box.setPlainText("one")
+    desk.database.execute("DELETE FROM conversations WHERE id = ?", (desk.first,))
+    desk.saver.save()
+    assert (desk.notices, desk.store.conversations()) == ([], frozenset())
+
+
+def test_what_was_not_saved_is_dropped_with_the_file_of_its_chat(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_unused: Any) -> None:
+        raise StoreError("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DraftStore, "put", fail)
+        desk.composer.box.setPlainText("one")
+        desk.saver.save()
+    desk.session.file_replaced.emit()
+    desk.saver.save()
+    assert desk.draft() == ("", "")
 
 
 def test_what_cannot_be_read_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
