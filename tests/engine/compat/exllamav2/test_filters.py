@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -19,7 +20,7 @@ from engine.compat.exllamav2.generator import (
     ExLlamaV2StreamingGenerator,
 )
 from engine.compat.exllamav2.generator.filters.followed import FollowedFilter, engine_filters
-from engine.errors import BadSetting, EngineError
+from engine.errors import BadSetting, EngineError, NotSupportedYet
 
 GREEDY = ExLlamaV2Sampler.Settings.greedy()
 
@@ -191,6 +192,47 @@ def test_a_filter_without_methods_says_what_it_lacks(model, cache, tokenizer):
     with pytest.raises(NotImplementedError, match="ExLlamaV2Filter must define begin"):
         generator.generate_simple("a", GREEDY, 2, filters=[ExLlamaV2Filter(model, tokenizer)])
     generator.close()
+
+
+class Slow(ExLlamaV2Filter):
+    """A filter that counts what is asked of it."""
+
+    asked = 0
+
+    def next(self):
+        self.asked += 1
+        return {self.asked}, []
+
+    def prepare_logit_mask(self):
+        self.asked += 1
+        return True
+
+
+def test_what_a_thread_computes_is_given_once(model, tokenizer):
+    slow = Slow(model, tokenizer)
+    assert not slow.use_background_worker()
+    with ThreadPoolExecutor(1) as pool:
+        slow.background_next(pool)
+        assert slow.get_next() == ({1}, [])
+        slow.background_drop()  # nothing waits
+        assert slow.get_next() == ({2}, [])
+        slow.background_prepare_logit_mask(pool)
+        assert slow.get_next(mask=True) is True
+        assert (slow.get_next(mask=True), slow.asked) == (True, 4)
+        slow.background_next(pool)
+        slow.background_drop()
+        assert (slow.get_next(), slow.background_result) == (({6}, []), None)
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [("feed", (None,)), ("next", ()), ("prepare_logit_mask", ()), ("mask_logits", (None,))],
+)
+def test_a_method_that_is_not_defined_names_itself(model, tokenizer, method, given):
+    bare = ExLlamaV2Filter(model, tokenizer)
+    assert not bare.can_mask_logits()
+    with pytest.raises(NotSupportedYet, match=f"ExLlamaV2Filter must define {method}"):
+        getattr(bare, method)(*given)
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from engine.compat.exllamav2 import ExLlamaV2, ExLlamaV2Cache, ExLlamaV2Config
-from engine.errors import BadSetting, NotSupportedYet
+from engine.compat.exllamav2.config_facts import FileScaling, file_scaling
+from engine.errors import BadCheckpoint, BadSetting, NotSupportedYet
 from engine.models.headers.overrides import Overrides
 from engine.models.layers.positions.rope import rotary_table, yarn_divisors, yarn_magnitude
 from engine.models.load import read_config
@@ -120,6 +121,53 @@ def test_a_loaded_model_computes_with_them(plain, tmp_path):
     assert torch.allclose(folder.forward(ids), model.forward(ids), atol=1e-4)
     for each in (model, folder):
         each.unload()
+
+
+@pytest.mark.parametrize("factor", ["4", True, -2.0])
+def test_a_factor_in_the_files_that_is_none_is_refused(factor):
+    config = {"rope_scaling": {"rope_type": "yarn", "factor": factor}, "max_position_embeddings": 512}
+    with pytest.raises(BadCheckpoint, match=f"scale positions by {factor!r}"):
+        file_scaling(Folder(config))
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, FileScaling()), ({"rope_scaling": {"type": "linear", "factor": 4}}, FileScaling(4.0)),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 4}}, FileScaling()),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4}, "max_position_embeddings": 512},
+         FileScaling(1.0, "yarn", 4.0, 512)),
+        ({"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 256},
+          "max_position_embeddings": 512}, FileScaling(1.0, "yarn", 4.0, 256)),
+        ({"text_config": {"rope_scaling": {"type": "su", "factor": 2}}, "max_position_embeddings": 64},
+         FileScaling(1.0, "su", 2.0, 64)),
+        ({"rope_scaling": {"type": "longrope"}}, FileScaling(method="su")),
+    ],
+)  # fmt: skip
+def test_the_scaling_in_a_configuration(config, expected):
+    assert file_scaling(Folder(config)) == expected
+
+
+class Folder:
+    """A checkpoint of which only the configuration counts."""
+
+    format = "safetensors"
+
+    def __init__(self, config):
+        self.metadata = {"config": config}
+
+
+def test_the_file_s_own_yarn_is_the_attributes(tmp_path):
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    config = ExLlamaV2Config(str(write_folder(tmp_path / "m", TINY.but(rope_scaling=yarn))))
+    assert (config.alt_rope_method, config.scale_pos_emb) == ("yarn", 1.0)
+    assert (config.yarn_rope_factor, config.yarn_rope_original_max_position_embeddings) == (4.0, 64)
+
+
+def test_a_model_is_quantised_by_its_bits(tmp_path):
+    for type_name, quantised in (("F16", False), ("F32", False), ("Q8_0", True), ("Q4_1", True)):
+        file = write_gguf(tmp_path / f"{type_name}.gguf", TINY, type_name)
+        assert ExLlamaV2(ExLlamaV2Config(str(file))).is_quant() is quantised
 
 
 def test_what_cannot_be_is_refused(plain, tmp_path):
