@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from engine.core import Stats
 from engine.server import kobold
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
-from engine.server.kobold import _request
+from engine.server.kobold import _reason, _request
+from engine.server.replies import Ended
 from tests.engine.server.served import HELLO, NUMBERS, Gate, Served, ask, opened, read_until
 
 pytestmark = pytest.mark.loopback
@@ -136,6 +138,15 @@ def test_the_names_of_kobold() -> None:
     usual, most = plain.sampler, plain.stops.max_tokens
     assert (usual.temperature, usual.top_k, usual.top_p, usual.repetition_penalty) == (0.7, 100, 0.92, 1.07)
     assert most == 200
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [("stop_token", "stop"), ("stop_string", "stop"), ("cancelled", "stop"), ("max_tokens", "length"),
+     ("context_full", "length"), ("time_limit", "length"), ("loop", "length")],
+)  # fmt: skip
+def test_why_a_text_of_kobold_ended(reason: str, finish: str) -> None:
+    assert _reason(Ended(reason, "", Stats())) == finish
 
 
 def test_what_kobold_asks_first(served: Served) -> None:

@@ -60,7 +60,9 @@ def test_hosts(served: Served, host: str, status: int) -> None:
         assert answer.error["code"] == "host_not_allowed"
 
 
-@pytest.mark.parametrize("host", ["localhost", "0.0.0.0", "::", "0:0:0:0:0:0:0:0", "192.0.2.1"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "0.0.0.0", "::", "0:0:0:0:0:0:0:0", "192.0.2.1", "Box.Example."]
+)
 def test_the_address_to_listen_on_is_a_host_only_if_it_is_one(host: str) -> None:
     """Browsers send requests of any page to 0.0.0.0, which leads to this machine."""
 
@@ -88,6 +90,7 @@ def test_the_address_to_listen_on_is_a_host_only_if_it_is_one(host: str) -> None
         assert not is_let_in(named, "192.0.2.7")
     assert is_let_in("192.0.2.7:8080", "192.0.2.7")
     assert is_let_in("192.0.2.1", "127.0.0.1") == (host == "192.0.2.1")
+    assert is_let_in("box.example:8080", "127.0.0.1") == (host == "Box.Example.")
 
 
 def test_foreign_hosts_are_refused_everywhere(served: Served) -> None:
@@ -127,6 +130,8 @@ def test_a_named_page_is_let_in(named: Served) -> None:
     preflight = ask(named, "/v1/chat/completions", method="OPTIONS", headers=asked)
     assert preflight.status == 204
     assert preflight.headers["access-control-allow-headers"] == "authorization, x-stainless-os"
+    assert preflight.headers["access-control-allow-methods"] == "GET, POST, DELETE, OPTIONS"
+    assert preflight.headers["access-control-max-age"] == "600"
     assert "access-control-allow-private-network" not in preflight.headers
     private = {
         **asked,

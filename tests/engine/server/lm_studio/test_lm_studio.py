@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from engine.core import Message
+from engine.core import Message, Stats
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
-from engine.server.lm_studio.chat import studio_call
+from engine.server.lm_studio.chat import _Reply, studio_call
+from engine.server.lm_studio.replies import _statistics
+from engine.server.replies import Ended, Written
 from engine.server.responses.stored import StoredResponses
 from tests.engine.server.served import Answer, Served, ask, break_third_pass
 
@@ -50,6 +53,39 @@ def test_a_chat_goes_on_from_reply_to_reply(served: Served) -> None:
     assert ask(served, f"/v1/responses/{first['response_id']}").status == 404  # that is another API
     answer = chat(served, previous_response_id="resp_x")
     assert (answer.status, answer.error["code"]) == (400, "previous_response_not_found")
+
+
+def test_thoughts_are_items_of_their_own() -> None:
+    model = replace(MODEL, thinking=(("<t>", "</t>"),))
+    reply = _Reply(studio_call(Fields({"input": "a"}), model, StoredResponses()))
+    events = (
+        Written("<t>", 1),
+        Written("I think", 2),
+        Written("</t>", 1),
+        Written("\n\nYes", 3),
+        Ended("stop_token", "", Stats()),
+    )
+    found = [one["type"] for event in events for one in reply.feed(event)]
+    assert [*dict.fromkeys(found)] == [
+        "reasoning.start", "reasoning.delta", "reasoning.end",
+        "message.start", "message.delta", "message.end",
+    ]  # fmt: skip
+    result = reply.result()
+    assert result["output"] == [
+        {"type": "reasoning", "content": "I think"}, {"type": "message", "content": "Yes"},
+    ]  # fmt: skip
+    assert result["stats"]["reasoning_output_tokens"] == 3
+    assert reply.message() == Message("assistant", "Yes", reasoning="I think")
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop_reason"),
+    [("stop_token", "eosFound"), ("end_filter", "eosFound"), ("stop_string", "stopStringFound"),
+     ("max_tokens", "maxPredictedTokensReached"), ("context_full", "contextLengthReached"),
+     ("cancelled", "userStopped"), ("time_limit", "userStopped")],
+)  # fmt: skip
+def test_why_a_reply_ended(reason: str, stop_reason: str) -> None:
+    assert _statistics(Ended(reason, "", Stats()))["stop_reason"] == stop_reason
 
 
 @pytest.mark.loopback
@@ -120,6 +156,7 @@ def test_models(served: Served) -> None:
     assert card["quantization"]
     assert loaded["quantization"] == {"name": card["quantization"], "bits_per_weight": None}
     assert other["quantization"] is None
+    assert loaded["capabilities"] == {"vision": False, "trained_for_tool_use": True}
     assert (loaded["key"], other["key"], other["loaded_instances"]) == ("tiny", "other", [])
     assert (loaded["architecture"], loaded["format"]) == ("LlamaForCausalLM", "safetensors")
     assert other["architecture"] is other["format"] is None  # its file was not read

@@ -85,6 +85,13 @@ def test_items_that_cannot_be_counted_or_named_end_a_chat_of_gpt4all() -> None:
             )
 
 
+def test_a_part_of_gpt4all_that_stands_alone_is_the_assistants() -> None:
+    record = read_chat(files.gpt4all(11, ("Hello", "Hm"), ("Prompt: ", "Think: ")), lambda *_: None)
+    assert [(message.role, message.text.split("\n\n")[-1]) for message in record.messages] == [
+        ("user", "Hello"), ("assistant", "<think>\nHm\n</think>"),
+    ]  # fmt: skip
+
+
 def test_an_empty_message_of_gpt4all_is_left_out() -> None:
     record = read_chat(files.gpt4all(9, ("Hello", " ", "Bye", "Ciao")), lambda *_: None)
     assert [(message.role, message.text) for message in record.messages] == [
