@@ -84,12 +84,12 @@ def test_a_broken_row_is_reported_and_harms_no_other(database: Database, tmp_pat
 def test_a_chat_that_is_encoded_twice_is_read_and_one_that_is_no_object_is_reported(
     database: Database, store: ConversationStore, tmp_path: Path
 ) -> None:
-    path = made(tmp_path / "webui.db", json.dumps(chat()), "[1]", 5)
+    path = made(tmp_path / "webui.db", json.dumps(chat()), "[1]", 5, None)
     events = run(database, path)
     (event,) = imported(events)
     assert [role for role, _ in shown(store, event.conversation_id)] == ["user", "assistant"]
     assert [found.reason.partition(" (")[2] for found in broken(events)] == [
-        "it is not an object).", "it is a number).",
+        "it is not an object).", "it is a number).", "it is empty).",
     ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from desktop.store.attachments.pictures import StoredPicture
+from desktop.store.conversations.personas import Persona
 from desktop.store.transfer.exporters.own import plain
 from desktop.store.transfer.importers.own import Own
 from desktop.store.transfer.importers.protocol import Unreadable
@@ -72,6 +73,11 @@ def test_values_of_the_wrong_type_are_left_out() -> None:
     assert notes == [("settings", "they are not JSON objects and were ignored")]
     assert (record.folder, record.persona) == (("a b", "c"), None)
     assert record.pictures == {"l": StoredPicture("", 0, 0, base64.b64decode("AAE="))}
+
+
+def test_a_persona_is_not_one_of_those_here() -> None:
+    given = {"name": " Ada\nB ", "avatar": "🦊", "system_prompt": "Bake.", "preset": "P", "model_path": "/m"}
+    assert read(persona=given)[0].persona == Persona(0, "Ada B", "🦊", "Bake.", "P", "/m")
 
 
 @pytest.mark.parametrize("settings", [None, {}, {"SamplerSettings": {"top_k": 1}}])
