@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetrics, QPalette
 
 __all__ = ["COLUMN_WIDTH", "Style", "TranscriptColours", "make_style"]
@@ -15,13 +16,17 @@ COLUMN_WIDTH = 820
 """The widest column of text in pixels at 100 %; longer lines are hard to read."""
 
 _LIGHT_SYNTAX = ("#8a2d86", "#2f6b2f", "#9a4a00", "#1f5a96", "#716a62", "#1f6b2f", "#a8232b")
-_HIGHEST, _STRONGER = ("#000000", "#ffffff"), 0.4
-"""The text of high contrast, and how much nearer to it the colours of code are then."""
+_HIGHEST, _STRONGER, _CODE_GROUND = ("#000000", "#ffffff"), 0.4, 0.1
+"""The text of high contrast, and how much nearer to it the colours of code are then, and its ground on black,
+than which nothing is darker.
+"""
 _DARK_SYNTAX = ("#d69ad8", "#9cc98a", "#e2a86b", "#8ab8e6", "#988f86", "#86c983", "#f08d86")
 
 
 class TranscriptColours(NamedTuple):
-    """The colours of the transcript; `from_palette` derives all of them."""
+    """The colours of the transcript; `from_palette` derives all of them. Boxes have an `outline` with high
+    contrast, else a transparent one.
+    """
 
     background: QColor
     text: QColor
@@ -34,6 +39,7 @@ class TranscriptColours(NamedTuple):
     notice: QColor
     found: QColor
     on_found: QColor
+    outline: QColor
     keyword: QColor
     string: QColor
     number: QColor
@@ -51,16 +57,22 @@ class TranscriptColours(NamedTuple):
         selection = QColor(palette.color(role.Highlight))
         selection.setAlphaF(0.32 if dark else 0.22)
         syntax = [QColor(name) for name in (_DARK_SYNTAX if dark else _LIGHT_SYNTAX)]
+        outline, code = QColor(Qt.GlobalColor.transparent), _mix(background, text, 0.045)
+        if dark:
+            code = _mix(background, QColor("black"), 0.28)
         if text.name() in _HIGHEST:
             syntax = [_mix(each, text, _STRONGER) for each in syntax]
+            outline = palette.color(role.Mid)
+        if code.name() == background.name():
+            code = _mix(background, text, _CODE_GROUND)
         bubble = palette.color(role.AlternateBase)
         if abs(bubble.lightnessF() - background.lightnessF()) < 0.02:
             bubble = _mix(background, palette.color(role.Highlight), 0.12)
         return cls(
             background, text, palette.color(role.PlaceholderText), palette.color(role.Link),
-            palette.color(role.Mid), bubble,
-            _mix(background, QColor("black"), 0.28) if dark else _mix(background, text, 0.045), selection,
-            QColor("#3d3118") if dark else QColor("#fbeecb"), QColor("#e9c46a"), QColor("#22130b"), *syntax,
+            palette.color(role.Mid), bubble, code, selection,
+            QColor("#3d3118") if dark else QColor("#fbeecb"), QColor("#e9c46a"), QColor("#22130b"), outline,
+            *syntax,
         )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from PySide6.QtCore import QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import (
     QBrush,
     QPainter,
-    QPainterPath,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
@@ -20,6 +19,7 @@ from PySide6.QtGui import (
 
 from desktop.services.system.debounce import debounce
 from desktop.views.transcript.rendering.code_highlight import Span
+from desktop.views.transcript.row_widgets.base import paint_box
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
 from desktop.views.transcript.rows import Row
@@ -225,15 +225,9 @@ class CodeRow(SidewaysRow):
             return
         paint_thought_bar(self, painter)
         left, head, padding = self._metrics()
-        path = QPainterPath()
         radius = style.px(0.45)
-        path.addRoundedRect(
-            self.box().adjusted(0, 0 if row.first else -2 * radius, 0, 0 if row.last else 2 * radius),
-            radius,
-            radius,
-        )
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.fillPath(path, style.colours.code)
+        box = self.box().adjusted(0, 0 if row.first else -2 * radius, 0, 0 if row.last else 2 * radius)
+        paint_box(painter, box, radius, style.colours.code, style.colours.outline)
         if not row.first:
             return
         painter.setFont(style.small_font)

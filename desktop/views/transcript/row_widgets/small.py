@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPointF, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPainterPath, QPaintEvent
+from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QPushButton, QStyle, QToolButton
 
 from desktop.items.chats.messages import author_label
-from desktop.views.transcript.row_widgets.base import DocumentRow, RowWidget
+from desktop.views.transcript.row_widgets.base import DocumentRow, RowWidget, paint_box
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
@@ -189,11 +189,6 @@ class NoticeRow(DocumentRow):
     def paint_ground(self, painter: QPainter, exposed: QRect) -> None:
         if self.row_style is None:
             return
-        path = QPainterPath()
-        path.addRoundedRect(
-            QRectF(0, self.gap, self.width(), self.height() - self.gap),
-            self.row_style.px(0.4),
-            self.row_style.px(0.4),
-        )
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.fillPath(path, self.row_style.colours.notice)
+        box = QRectF(0, self.gap, self.width(), self.height() - self.gap)
+        colours = self.row_style.colours
+        paint_box(painter, box, self.row_style.px(0.4), colours.notice, colours.outline)

@@ -13,7 +13,6 @@ from PySide6.QtGui import (
     QColor,
     QFontMetricsF,
     QPainter,
-    QPainterPath,
     QPen,
     QPolygonF,
     QResizeEvent,
@@ -31,7 +30,7 @@ from desktop.views.transcript.rendering.footnotes import note_style, number_note
 from desktop.views.transcript.rendering.image_loader import ImageKey
 from desktop.views.transcript.rendering.inline_objects import InlineObject, fit_pictures
 from desktop.views.transcript.rendering.markdown import BOXED, DONE, QUOTE_ROOM, QUOTES, set_markdown
-from desktop.views.transcript.row_widgets.base import DocumentRow
+from desktop.views.transcript.row_widgets.base import DocumentRow, paint_box
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
@@ -327,10 +326,8 @@ class BubbleRow(DocumentRow):
         shape = self._bubble().adjusted(
             0, 0 if self.row.first else -2 * radius, 0, 0 if self.row.last else 2 * radius
         )
-        path = QPainterPath()
-        path.addRoundedRect(shape, radius, radius)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.fillPath(path, self.row_style.colours.bubble)
+        colours = self.row_style.colours
+        paint_box(painter, shape, radius, colours.bubble, colours.outline)
 
 
 class SidewaysRow(PictureRow):

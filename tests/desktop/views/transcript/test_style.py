@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from PySide6.QtCore import QPoint
 from PySide6.QtGui import QColor, QFont, QPalette
 from PySide6.QtWidgets import QApplication
 
+from desktop.items.chats.messages import MessageItem
+from desktop.views.transcript.rows import RowKind
 from desktop.views.transcript.style import COLUMN_WIDTH, TranscriptColours, make_style
+from desktop.views.widgets import theme
+from tests.desktop.views.transcript.conftest import Show
 
 
 def palette(window: str, text: str, bubble: str) -> QPalette:
@@ -65,6 +70,25 @@ def test_code_is_stronger_in_high_contrast() -> None:
     usual = TranscriptColours.from_palette(palette("#ffffff", "#010101", "#eeeeee"))
     high = TranscriptColours.from_palette(palette("#ffffff", "#000000", "#eeeeee"))
     assert high.keyword.lightnessF() == pytest.approx(usual.keyword.lightnessF() * 0.6, abs=0.02)
+
+
+@pytest.mark.parametrize("look", theme.LOOKS)
+def test_boxes_have_an_outline_in_high_contrast(show: Show, look: str) -> None:
+    view, _ = show(
+        [MessageItem(1, "user", "Question"), MessageItem(2, "assistant", "```\ncode\n```", notice="Cut.")]
+    )
+    view.setPalette(theme.palette(theme.tokens(look)))
+    view.flush()
+    picture = view.viewport().grab().toImage()
+    colours = TranscriptColours.from_palette(view.palette())
+    for kind, row in ((RowKind.BUBBLE, 1), (RowKind.CODE, 2), (RowKind.NOTICE, 2)):
+        widget = view.pool.widget(next(r for r in view.messages.rows_of(row) if r.kind is kind))
+        assert widget is not None
+        box = widget.box() if kind is not RowKind.NOTICE else widget.rect().adjusted(0, widget.gap, 0, 0)
+        edge = widget.mapTo(view.viewport(), QPoint(int(box.left()), int(box.center().y())))
+        beside = picture.pixelColor(edge + QPoint(3, 0))
+        line = colours.outline if look.endswith("-contrast") else beside
+        assert picture.pixelColor(edge).name() == line.name(), kind
 
 
 def test_alerts_have_colours_of_their_own(qapp: QApplication) -> None:

@@ -124,6 +124,10 @@ def test_the_conversation(look: str) -> None:
     for ground in ("background", "bubble", "notice"):
         for text in ("text", "muted", "link"):
             assert contrast(name[text], name[ground]) >= least(look), f"{text} on {ground}"
+    assert len({name[ground] for ground in ("background", "bubble", "code", "notice")}) == 4
+    for ground in ("background", "bubble", "code", "notice") if look.endswith("-contrast") else ():
+        assert contrast(name["outline"], name[ground]) >= PART, f"the outline on {ground}"
+    assert (shown.outline.alpha() > 0) == look.endswith("-contrast")
     for ground in ("background", "bubble", "code"):
         selected = over(name[ground], shown.selection, shown.selection.alphaF())
         assert contrast(name["text"], selected) >= least(look), f"selected text on {ground}"
