@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from engine.chat import LocalChat, finished, open_chat, text_vector
+from engine.chat.embedding import unit
 from engine.drain import drain
 from engine.errors import BadSetting
 from engine.models.embedding_prompts import embedding_prompts
@@ -51,6 +52,11 @@ def test_the_prompt_of_its_role_comes_before_a_text(tmp_path: Path) -> None:
         assert not drain(text_vector(chat, "", "query")).any()
     finally:
         chat.close()
+
+
+def test_a_vector_of_zeros_has_no_length() -> None:
+    np.testing.assert_array_equal(unit(np.zeros(3)), np.zeros(3))
+    np.testing.assert_array_equal(unit(np.array([3.0, -4.0])), [0.6, -0.8])
 
 
 def test_a_pooling_that_is_not_supported(tmp_path: Path) -> None:

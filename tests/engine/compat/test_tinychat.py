@@ -114,6 +114,22 @@ def test_parameters():
         next(StreamGenerator(generator, tokenizer(), "the", 10000, PARAMS, chunk_prefilling=True))
 
 
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({}, (0.7, 0.95, 40, 1.1, None)), ({"temp": 0.005, "seed": 0}, (0.01, 0.95, 40, 1.1, 0)),
+        ({"temp": 1e-6, "top_p": 0.5}, (0.0, 1.0, 40, 1.1, None)),
+        ({"temp": 1e-5}, (0.01, 0.95, 40, 1.1, None)),
+        ({"top_p": 1e-9}, (0.0, 1.0, 40, 1.1, None)), ({"top_p": 2, "top_k": -3}, (0.7, 1.0, 0, 1.1, None)),
+        ({"repeat_penalty": 0.9, "seed": -5}, (0.7, 0.95, 40, 1.0, None)),
+    ],
+)  # fmt: skip
+def test_parameters_that_are_left_out_or_mean_off(params, expected):
+    found, seed = tinychat._sampler(params.get)
+    assert (found.temperature, found.top_p, found.top_k, found.repetition_penalty, seed) == expected
+    assert (found.min_p, found.order) == (0.0, ("temperature", "repetition", "occurrence", "top_p", "top_k"))
+
+
 def test_an_abandoned_turn_gives_its_pages_back():
     generator, _ = make()
     turn = StreamGenerator(generator, tokenizer(), "the quick brown", 0, PARAMS)

@@ -546,6 +546,30 @@ def test_without_a_model_or_a_message_nothing_begins(harness: Harness) -> None:
     assert "nothing to reply to" in harness.notices()[-1]
 
 
+def test_a_message_for_several_replies_follows_the_last_one(compared: Compared) -> None:
+    harness, columns = compared.harness, [ColumnSettings(), ColumnSettings(seed=1)]
+    assert not compared.service.submit(" \n", columns)
+    before = harness.ids()
+    harness.ask("more")
+    path = harness.ids()
+    assert path[:2] == before
+    assert compared.service.submit("\n  And now?\n \n", columns)
+    compared.until_written()
+    message = harness.store.message(harness.ids()[4])
+    assert (message.text, message.parent_id, message.role) == ("  And now?", path[-1], "user")
+
+
+def test_replies_to_a_message_that_is_not_shown_show_it(compared: Compared) -> None:
+    harness, session = compared.harness, compared.session
+    first = harness.ids()[0]
+    assert session.edit(first, "another")
+    harness.qtbot.waitUntil(lambda: not session.busy)
+    assert harness.ids()[0] != first
+    assert session.several.write(session.conversation, first, [ColumnSettings(), ColumnSettings(seed=1)])
+    harness.qtbot.waitUntil(lambda: not session.busy)
+    assert harness.ids()[0] == first
+
+
 def test_another_file_closes_all(compared: Compared) -> None:
     compared.service.write_several(compared.harness.ids()[0], 2)
     compared.until_written()
