@@ -46,8 +46,8 @@ _SAMPLES = (
 """The text that each column has room for, besides its title."""
 _SHORT_NAME = "Mistral-Small-24B"
 """The least width of the name column, in characters."""
-_WITH_WHOLE_NAMES = 3
-"""If this many other columns fit beside it, the name column has its full width."""
+_WITH_SHORT_NAMES = 3
+"""The name column is narrowed for this many other columns; the others need room beside its full width."""
 _BY_IMPORTANCE = (
     MEMORY,
     SIZE,
@@ -159,18 +159,17 @@ class LibraryTable(QTableView):
 
     def _fit_columns(self) -> None:
         """Show the columns that fit beside the name, which gets the rest: nothing scrolls sideways."""
-        room = self.viewport().width() - self._wide[NAME]
-        if room < sum(self._wide[column] for column in _BY_IMPORTANCE[:_WITH_WHOLE_NAMES]):
-            room += max(0, self._wide[NAME] - self.fontMetrics().horizontalAdvance(_SHORT_NAME) - 2 * _MARGIN)
-        room_at_first = room
+        short = self.fontMetrics().horizontalAdvance(_SHORT_NAME) + 2 * _MARGIN
+        left = self.viewport().width()
         self._fitting = True
-        for column in _BY_IMPORTANCE:
-            fits = self._wide[column] <= room
+        for place, column in enumerate(_BY_IMPORTANCE):
+            name = min(short, self._wide[NAME]) if place < _WITH_SHORT_NAMES else self._wide[NAME]
+            fits = self._wide[column] <= left - name
             self.setColumnHidden(column, not fits)
             if fits:
                 self.setColumnWidth(column, self._wide[column])
-                room -= self._wide[column]
-        self.setColumnWidth(NAME, max(1, self.viewport().width() - room_at_first + room))
+                left -= self._wide[column]
+        self.setColumnWidth(NAME, max(1, left))
         self._fitting = False
 
     def _resized(self, column: int, _before: int, now: int) -> None:
