@@ -144,6 +144,8 @@ def _readable(key: str, value: object) -> str:
             for name, text in value.items()
         )
         return ("; " if _has_lists(value) else ", ").join(parts) or _("nothing")
+    if value is None:
+        return _("none")
     if isinstance(value, bool):
         return _("yes") if value else _("no")
     if key.endswith("bytes") and isinstance(value, int):

@@ -6,13 +6,17 @@ import io
 from contextlib import redirect_stderr
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.cli.bench import BENCH
 from engine.cli.command import Console
+from engine.cli.info import INFO
+from engine.cli.logits import log_softmax
 from engine.cli.profile import show_profile
 from engine.cli.run import RUN, collect
 from engine.core import Done, Loading, Prefill, Stats, Text, Trimmed
+from engine.errors import BadCheckpoint
 
 
 class Terminal(io.StringIO):
@@ -123,3 +127,35 @@ def test_a_profile_is_a_table_for_each_step() -> None:
     assert norm.split() == ["20.0", "%", "1", "500", "500.0", "norm"]
     assert titles.index("operations") == linear.index("linear") == norm.index("norm")
     assert show_profile({"prefill": step})[1].startswith("prefill step: rows 1, depth 64")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("weights_bytes", 3 << 29, "1,610,612,736 (1.50 GiB)"), ("bits_per_weight", 4.516, "4.52"),
+        ("has_chat_template", True, "yes"), ("has_chat_template", False, "no"), ("verdict", "fits", "fits"),
+        ("remarks", ["One.", "Two."], "One. Two."), ("stop_token_ids", [1, 20], "1, 20"),
+        ("gpus", [], "none"), ("advised", {}, "nothing"), ("vocab_size", 49152, "49,152"),
+        ("advised", {"temperature": 0.6, "top_k": 20}, "temperature 0.6, top_k 20"),
+        ("architectures", {"hf": ["A", "B"], "gguf": ["a"]}, "hf A, B; gguf a"),
+        ("licence", "MIT\nand more", "MIT and more"), ("kernel_level", None, "none"),
+        ("gpus", [{"number": 1, "name": "H200", "free_bytes": 1 << 30, "memory_bytes": 3 << 30}],
+         "1: H200 (1.0 of 3.0 GiB free)"),
+    ],
+)  # fmt: skip
+def test_what_info_says_of_a_value(key: str, value: Any, words: str) -> None:
+    assert INFO.show({key: value}).split(maxsplit=len(key.split("_")))[-1] == words
+
+
+def test_info_leaves_out_reasons_and_remarks_that_are_none() -> None:
+    shown = INFO.show({"gpus_reason": "", "remarks": [], "licence": "", "layers": 3})
+    assert [line.split() for line in shown.splitlines()] == [["licence"], ["layers", "3"]]
+
+
+def test_large_scores_do_not_overflow() -> None:
+    scores = np.array([[2000.0, 1999.0], [-3000.0, -3000.0]], np.float32)
+    expected = [[-np.log1p(np.exp(-1.0)), -1 - np.log1p(np.exp(-1.0))], [-np.log(2.0)] * 2]
+    np.testing.assert_allclose(log_softmax(scores), expected)
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(BadCheckpoint, match="not finite numbers"):
+            log_softmax(np.array([[0.0, wrong]], np.float32))
