@@ -197,6 +197,19 @@ def test_replays_prompts_and_foresight(chat: LocalChat) -> None:
     assert special <= chat.tokenizer.special_ids
 
 
+@pytest.mark.parametrize("system", [(), (Message("system", "Be brief."),)])
+def test_foresight_counts_the_messages_that_are_kept(chat: LocalChat, system: tuple[Message, ...]) -> None:
+    long = (Message("user", "Who lives here? " * 30), Message("assistant", "Nobody does. " * 30))
+    messages = (*system, *long * 6, Message("user", "Sure?"))
+    found = chat.foresee(ChatRequest(messages, stops=StopSettings(max_tokens=12)))
+    assert 0 < found.dropped_messages < len(messages)
+    assert len(found.messages) == len(messages) - found.dropped_messages
+    assert sum(found.messages) == found.prompt_tokens
+    largest = max(found.messages)
+    assert found.messages[-1] < largest / 4
+    assert (found.messages[0] < largest / 4) == bool(system), "the system message is never left out"
+
+
 def test_foresight_tells_the_definitions_of_tools_from_the_messages(chat: LocalChat) -> None:
     """Whatever stands beside them: those of the same tools always count as much."""
     system, question = Message("system", "Be brief."), Message("user", "Who lives here? " * 3)
