@@ -112,3 +112,23 @@ def test_tokens_that_cannot_be_read_are_a_notice(talking: Harness, monkeypatch: 
     monkeypatch.setattr(type(talking.session.replies), "tokens", fails)
     assert talking.session.tokens(message) is None
     assert talking.said["notice"][-1] == ("The disk is gone.", "error")
+
+
+def test_figures_and_title_are_those_of_the_open_chat(talking: Harness) -> None:
+    session = talking.session
+    talking.ask("one two three four")
+    assert talking.said["title_changed"][-1] == ("one two three four",)
+    talking.ask("five")
+    first = session.conversation
+    stats = [message.stats["stats"] for message in talking.store.path(first) if message.role == "assistant"]
+    assert stats[0] != stats[1]
+
+    def shown() -> int:
+        found = talking.said["stats_changed"][-1][0]
+        return found.new_tokens if found is not None else 0
+
+    assert shown() == stats[1]["new_tokens"] == 1
+    session.new_conversation()
+    assert (shown(), talking.said["title_changed"][-1]) == (0, ("",))
+    session.open_conversation(first)
+    assert (shown(), talking.said["title_changed"][-1]) == (1, ("one two three four",))
