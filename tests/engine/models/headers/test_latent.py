@@ -96,6 +96,20 @@ def test_sizes_of_a_gguf_file(sizes: dict[str, int], rank: int) -> None:
     ]  # fmt: skip
 
 
+def test_keys_of_a_gguf_file_without_rope() -> None:
+    plain = metadata(
+        **{**GGUF, "rope__dimension_count": 0}, attention__key_length=24, attention__value_length=20
+    )
+    keys, kind = gguf_latent(plain, rotated=False)
+    assert (kind, keys.raw("attention.key_length")) == (LatentAttention(48, 24, 0, 20, 32), 48)
+    with pytest.raises(BadCheckpoint, match=r"rope\.dimension_count is 0, but a whole number from 2"):
+        gguf_latent(plain)
+    least = metadata(
+        rope__dimension_count=2, attention__key_length=3, attention__kv_lora_rank=1, attention__value_length=1
+    )
+    assert gguf_latent(least)[1] == LatentAttention(1, 1, 2, 1)
+
+
 def test_a_length_of_values_that_a_gguf_file_leaves_out() -> None:
     short = metadata(**GGUF, attention__key_length=32)
     assert gguf_latent(short, 20)[1].value_dim == 20

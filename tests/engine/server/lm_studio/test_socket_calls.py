@@ -174,6 +174,25 @@ def test_a_cancelled_prediction_ends_with_what_has_been_written(
     assert served.idle()
 
 
+def test_other_packets_of_a_client_end_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(served.chat, monkeypatch)
+    with Wire(served) as wire:
+        channel = wire.open("predict", asked(*BRIEF))
+        gate.let(4)
+        while wire.packet(channel)["type"] != "fragment":
+            pass
+        for number, sent in (
+            (channel, {"type": "toolCallResult"}), (channel, {}), (channel, None),
+            (channel + 1, {"type": "cancel"}),
+        ):  # fmt: skip
+            wire.send({"type": "channelSend", "channelId": number, "message": sent})
+        gate.open()
+        while (packet := wire.packet(channel))["type"] != "success":
+            pass
+        assert packet["stats"]["stopReason"] == "maxPredictedTokensReached"
+    assert served.idle()
+
+
 def test_a_failure_in_mid_reply_is_an_error_of_its_channel(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
