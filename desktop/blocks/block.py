@@ -67,8 +67,8 @@ class Block:
 
     @property
     def body(self) -> str:
-        """What is shown: code without its fences, a quote without its marks, a table with a complete head,
-        math as LaTeX, a footnote without its marker, else Markdown.
+        """What is shown: code without fences, a quote without its marks, a table with a complete head, math
+        as LaTeX, a footnote without its marker, else Markdown.
         """
         if self.kind is Kind.CODE:
             return self._code()
@@ -111,7 +111,7 @@ class Block:
         first_end = whole.find("\n") + 1
         opening = fence(whole[: first_end or len(whole)])
         if first_end == 0 or opening is None:
-            return "" if opening is not None else dedent(self.source, self.indent)
+            return "" if opening is not None else dedent(self.source, self.indent).removesuffix("\n")
         text = whole[first_end:]
         last_start = text.rstrip("\r\n").rfind("\n") + 1
         last = text[last_start:].strip()

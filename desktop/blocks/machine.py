@@ -44,7 +44,6 @@ _MOST_REFERENCES = 1000
 
 # closing tags of other names may belong to what a reply writes about
 _MUSES = re.compile(r"think|thought", re.IGNORECASE)
-
 _SETEXT = re.compile(r" {0,3}(?:=+|-{2,})\s*$")
 
 
@@ -52,11 +51,12 @@ class Machine:
     """`out` receives closed blocks.
 
     With `opened`, the closing tag of a thought, the text begins inside that thought. `after`: one has just
-    ended; `around` is what ends an answer that stands in tags. `items` are as `with_item` has them.
+    ended; `around` is what ends an answer that stands in tags. `items` are as `with_item` has them. With a
+    `language`, everything but thoughts is code in it, without a fence.
     """
 
-    def __init__(self, tags: Sequence[Tag], opened: str = "") -> None:
-        self.tags = tags
+    def __init__(self, tags: Sequence[Tag], opened: str = "", language: str = "") -> None:
+        self.tags, self.language = tags, language
         self.out: list[Block] = []
         self.open: OpenBlock | None = None
         self.thought = opened
@@ -68,7 +68,7 @@ class Machine:
             self.out.append(Block(Kind.THINKING, "", thought=True))
 
     def fork(self) -> Machine:
-        copy = Machine(self.tags)
+        copy = Machine(self.tags, language=self.language)
         copy.open = replace(self.open, lines=list(self.open.lines)) if self.open else None
         copy.thought, copy.container, copy.thinks = self.thought, self.container, self.thinks
         copy.begun, copy.after, copy.around = self.begun, self.after, self.around
@@ -108,10 +108,8 @@ class Machine:
                 self._after_tag(Kind.MARKUP, line, lead + len(finish), "")
                 return
             if not self.thinks and not self.orphan:
-                alone = (
-                    finish for _, finish in self.tags if line.strip() == finish and _MUSES.search(finish)
-                )
-                self.orphan = next(alone, "")
+                ends = (finish for _, finish in self.tags if _MUSES.search(finish))
+                self.orphan = next((finish for finish in ends if finish == line.strip()), "")
         self._line(line, starts)
 
     def _around(self, line: str, starts: bool) -> bool:
@@ -200,7 +198,7 @@ class Machine:
             if block.size >= CODE_LIMIT or len(block.lines) >= CODE_LINES:
                 block = self._more_code(block)
             block.add(line)
-            if starts and closes_fence(line, block.fence):
+            if starts and block.fence and closes_fence(line, block.fence):
                 self.end()
         elif block is not None and block.kind is Kind.MATH:
             self._more_math(block, line)
@@ -366,6 +364,9 @@ class Machine:
 
     def _fresh(self, line: str) -> None:
         """Start a block with `line`."""
+        if self.language and not self.thought:
+            self._start(Kind.CODE, line).language = self.language
+            return
         in_list = self.open is not None and self.open.kind is Kind.LIST
         lead = indentation(line)
         if not in_list and lead < 2:

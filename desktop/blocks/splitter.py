@@ -26,11 +26,14 @@ class BlockSplitter:
     """Feed text in pieces of any size; `closed` only grows, `tail` may still change.
 
     With `opened`, the closing tag of a thought, the text begins inside that thought, which the prompt has
-    opened. Its first block is then a `THINKING` without source.
+    opened. Its first block is then a `THINKING` without source. With a `language`, the text is no Markdown:
+    all of it, except thoughts, is code in that language.
     """
 
-    def __init__(self, thinking_tags: Sequence[Tag] = THINKING_TAGS, opened: str = "") -> None:
-        self._machine = Machine(tuple(thinking_tags), opened)
+    def __init__(
+        self, thinking_tags: Sequence[Tag] = THINKING_TAGS, opened: str = "", language: str = ""
+    ) -> None:
+        self._machine = Machine(tuple(thinking_tags), opened, language)
         self._rest = ""
         self._starts = True
         self._references: dict[str, Any] = self._machine.references

@@ -31,7 +31,7 @@ class MessageItem:
     that closes it. `author` is its name, empty for an unnamed one, and `persona` the number of
     the persona whose picture is shown, 0 for none. A row with a `call` of a tool has
     its `result`, and in `text` both as Markdown; its `state` is "waiting" (for the user), "running",
-    "complete", "failed" or "stopped".
+    "complete", "failed" or "stopped". A text that is no Markdown but code has its `language`.
     """
 
     id: int
@@ -48,6 +48,7 @@ class MessageItem:
     call: StoredCall | None = None
     state: str = ""
     result: str = ""
+    language: str = ""
 
     @property
     def stored_text(self) -> str:

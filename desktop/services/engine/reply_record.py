@@ -9,7 +9,7 @@ from typing import Any
 
 from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.call_words import INSIDE, call_markdown
-from desktop.store.conversations.records import StoredMessage
+from desktop.store.conversations.records import StoredMessage, code_language
 from engine.core import Done, Stats, ToolCall
 from engine.core.reasons import reason_words
 from engine.units import rate_text
@@ -167,4 +167,5 @@ def message_item(message: StoredMessage) -> MessageItem:
         call=call,
         state="" if call is None else "waiting" if call.waiting else message.state,
         result="" if call is None else message.text,
+        language=code_language(message.role, message.stats) if call is None else "",
     )

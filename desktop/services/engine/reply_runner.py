@@ -24,6 +24,7 @@ from desktop.services.engine.unsaved_replies import Ended, UnsavedReplies
 from desktop.services.session.leading_name import LeadingName
 from desktop.services.session.paths import find_item
 from desktop.store.conversations.conversations import StoredMessage
+from desktop.store.conversations.records import LANGUAGE
 from desktop.store.conversations.stores import ConversationStores
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
 from desktop.store.database.database import StoreError
@@ -168,6 +169,7 @@ class ReplyRunner(QObject):
             footer=dotted(avoided_text(reply.avoided), calling_text(reply.calls)),
             notice=trimmed_text(reply.trimmed, reply.cut_tokens),
             opened=reply.opened,
+            language=reply.language,
         )
 
     def _opened(self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None) -> str:
@@ -317,6 +319,8 @@ class ReplyRunner(QObject):
             saved["opened"] = reply.opened
         if reply.label:
             saved[LABEL] = reply.label
+        if reply.language:
+            saved[LANGUAGE] = reply.language
         if reply.cut_tokens:
             saved["trimmed_tokens"] = reply.cut_tokens
         if reply.is_document:

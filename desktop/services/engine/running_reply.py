@@ -60,6 +60,13 @@ class RunningReply(QObject):
         self._asked_to_save: float | None = None
 
     @property
+    def language(self) -> str:
+        """ "json" for a reply that has to be JSON and nothing else; "" for Markdown."""
+        if self.request is None or self.is_document or self.request.constraint.begin_with:
+            return ""
+        return "json" if self.request.constraint.format in ("json", "json_schema") else ""
+
+    @property
     def text(self) -> str:
         """All text so far."""
         if len(self._parts) > 1:

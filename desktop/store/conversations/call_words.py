@@ -9,7 +9,7 @@ from desktop.store.conversations.tool_calls import NOT_ALLOWED, StoredCall
 from engine.printable import one_line, printable
 from engine.words import N_, translate
 
-__all__ = ["INSIDE", "call_brief", "call_label", "call_markdown"]
+__all__ = ["INSIDE", "call_brief", "call_label", "call_markdown", "fenced"]
 
 INSIDE = "\0"
 """Closes what a call's Markdown is in, which folds like a thought; the Markdown itself never has it."""
@@ -51,9 +51,10 @@ def call_markdown(call: StoredCall, result: str) -> str:
     """The arguments and the result of a call in fences that neither of them ends. Control, direction and
     invisible characters are escapes there.
     """
-    parts = [_fenced(_indented(call.arguments), "json")]
+    # what moves the cursor or turns a line round would show another call
+    parts = [fenced(printable(_indented(call.arguments)), "json")]
     if result:
-        parts.append(_fenced(result))
+        parts.append(fenced(printable(result)))
     return "\n\n".join(parts)
 
 
@@ -64,7 +65,7 @@ def _indented(arguments: str) -> str:
         return arguments
 
 
-def _fenced(text: str, language: str = "") -> str:
-    text = printable(text)  # what moves the cursor or turns a line round would show another call
+def fenced(text: str, language: str = "") -> str:
+    """A block of code in a fence that the text does not end."""
     marks = "`" * max((len(run) + 1 for run in _RUN.findall(text)), default=3)
     return f"{marks}{language}\n{text}\n{marks}"

@@ -14,6 +14,8 @@ from desktop.store.conversations.tool_calls import StoredCall
 __all__ = [
     "CHAT",
     "HIDDEN",
+    "JSON",
+    "LANGUAGE",
     "NOTEBOOK",
     "STATES",
     "Conversation",
@@ -21,6 +23,7 @@ __all__ = [
     "SearchHit",
     "StoredMessage",
     "auto_title",
+    "code_language",
 ]
 
 STATES = ("complete", "running", "stopped", "failed")
@@ -28,6 +31,9 @@ STATES = ("complete", "running", "stopped", "failed")
 TITLE_CHARACTERS = 48
 CHAT, NOTEBOOK = "chat", "notebook"
 """The kinds of conversation. A notebook has a single message with the role "assistant": its document."""
+
+LANGUAGE, JSON = "language", "json"
+"""The key, in the record of a reply, of the language of its code, and its value, if it had to be JSON."""
 
 HIDDEN = "hidden"
 """The role of messages that are shown but never sent to the model; only imports create them."""
@@ -113,6 +119,11 @@ class SearchHit:
     updated_at: float
     spans: tuple[tuple[int, int], ...] = ()
     place: int = 0
+
+
+def code_language(role: str, stats: Mapping[str, Any]) -> str:
+    """The language of a reply that is no Markdown but code as a whole; "" for any other message."""
+    return JSON if role == "assistant" and stats.get(LANGUAGE) == JSON else ""
 
 
 def auto_title(text: str) -> str:

@@ -19,10 +19,10 @@ PAGE_LINES = 20_000
 
 
 class Intake:
-    """`splitter` has the first `taken` characters of a growing text."""
+    """`splitter` has the first `taken` characters of a growing text, which is code if it has a `language`."""
 
-    def __init__(self, tags: Sequence[Tag], opened: str, pages: int = 1) -> None:
-        self.splitter = BlockSplitter(tags, opened)
+    def __init__(self, tags: Sequence[Tag], opened: str, pages: int = 1, language: str = "") -> None:
+        self.splitter = BlockSplitter(tags, opened, language)
         self.taken = 0
         self.pages = pages
 

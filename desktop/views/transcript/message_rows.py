@@ -67,7 +67,7 @@ class MessageRows:
 
     def _restart(self) -> None:
         tags = self._tags if self.item.call is None else ()  # a result is no thought, whatever it contains
-        self._intake = Intake(tags, self._opened, self._pages)
+        self._intake = Intake(tags, self._opened, self._pages, self.item.language)
         self._references: Mapping[str, Any] = {}
         self._settled: list[Row] = []
         self._tail: list[Row] = []
@@ -112,7 +112,8 @@ class MessageRows:
         old = self.item
         # a reply that begins or ends may have other tokens
         self.inspected = self.inspected and item.running == old.running
-        if item.id == old.id and item.role == old.role and item.text.startswith(old.text):
+        same = (item.id, item.role, item.language) == (old.id, old.role, old.language)
+        if same and item.text.startswith(old.text):
             self.append(item, item.text[len(old.text) :])
             return
         self.item = item
@@ -338,7 +339,7 @@ class MessageRows:
         gap = space_above(rows[-1].block if rows else None, block)
         made = Row(
             kind, self.item, text, block.source, block, gap, open=kind is RowKind.THOUGHT, ordinal=ordinal,
-            start=start, wrapped=self.item.call is not None,
+            start=start, wrapped=self.item.call is not None or bool(self.item.language),
         )  # fmt: skip
         if kind is RowKind.CODE and block.joined and rows:
             made.first = False

@@ -54,7 +54,8 @@ class Row:
     counts the changes of what is shown. A row of tokens has the `trace` of the whole message, whose tokens
     are known up to the character `covered`. The head of a thought has the character `until` which the thought
     goes, 0 while it grows. Code is `wrapped` when the reader wants that,
-    and in calls of tools, so that nothing of what is to be allowed is out of sight. `peek` is the line of a
+    and in calls of tools, so that nothing of what is to be allowed is out of sight, and where a whole reply
+    is code. `peek` is the line of a
     file that was searched for. A header without a text is not seen. Links may name one of the `references`
     of the message.
     """

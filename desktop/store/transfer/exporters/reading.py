@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from desktop.blocks import THINKING_TAGS, Block, BlockSplitter, Kind
-from desktop.store.conversations.call_words import call_label, call_markdown
+from desktop.store.conversations.call_words import call_label, call_markdown, fenced
+from desktop.store.conversations.records import code_language
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.words import N_, _, translate
 
@@ -35,7 +36,7 @@ def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
             and not found[-1].text.strip()
         ):
             found.pop()
-        found.append(_with_call(message))
+        found.append(_in_fence(_with_call(message)))
         parent, chosen = message.key, message.shown_child
     return found
 
@@ -46,6 +47,21 @@ def _with_call(message: MessageRecord) -> MessageRecord:
         return message
     label = call_label(call, "waiting" if call.waiting else message.state, message.text)
     return dataclasses.replace(message, text=call_markdown(call, message.text), author=label)
+
+
+def _in_fence(message: MessageRecord) -> MessageRecord:
+    """A reply that is code as a whole, as Markdown; its thoughts stay as they are."""
+    language = code_language(message.role, message.stats)
+    if not language or message.call is not None:
+        return message
+    start = 0
+    for block in _blocks(message.text, opened_in(message), language):
+        if block.kind is Kind.CODE and not block.thought:
+            break
+        start += len(block.source)
+    answer = message.text[start:].strip("\n")
+    text = message.text[:start] + (fenced(answer, language) if answer.strip() else "")
+    return dataclasses.replace(message, text=text)
 
 
 def without_thoughts(conversation: ConversationRecord) -> ConversationRecord:
@@ -103,12 +119,12 @@ def pieces(text: str, opened: str = "") -> list[tuple[bool, str]]:
     return [(thought, piece.strip("\n")) for thought, piece in found if piece.strip()]
 
 
-def _blocks(text: str, opened: str) -> Sequence[Block]:
-    splitter = BlockSplitter(opened=opened)
+def _blocks(text: str, opened: str, language: str = "") -> Sequence[Block]:
+    splitter = BlockSplitter(opened=opened, language=language)
     splitter.feed(text)
     found = splitter.blocks(ended=True)
     # a tag that closes what was never opened shows that the prompt had opened it
-    return found if opened or not splitter.orphan else _blocks(text, splitter.orphan)
+    return found if opened or not splitter.orphan else _blocks(text, splitter.orphan, language)
 
 
 def opened_in(message: MessageRecord) -> str:

@@ -32,6 +32,7 @@ from engine.core import (
     TokenInfo,
     Trimmed,
 )
+from engine.settings import ConstraintSettings
 from tests.desktop.fakes import ECHO_INFO
 
 STATS = Stats(new_tokens=2)
@@ -307,3 +308,26 @@ def test_closing_saves_what_runs(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) 
     saved = desk.store.message(number)
     assert (saved.text, saved.state, saved.stats["stopped_by"]) == ("so far", "stopped", "close")
     desk.stores.database.close()
+
+
+@pytest.mark.parametrize(
+    ("constraint", "language"),
+    [
+        (ConstraintSettings(format="json"), "json"),
+        (ConstraintSettings(format="json_schema", pattern="{}"), "json"),
+        (ConstraintSettings(format="json", begin_with="Sure: "), ""),
+        (ConstraintSettings(format="regex", pattern="a"), ""),
+        (ConstraintSettings(), ""),
+    ],
+)
+def test_a_reply_that_has_to_be_json_is_code(
+    desk: Desk, constraint: ConstraintSettings, language: str
+) -> None:
+    number = desk.begin(request=ChatRequest((), constraint=constraint))
+    assert desk.messages.item(number).language == language
+    desk.send(number, word("[1]"), Done("constraint", "", STATS))
+    saved = desk.end(number)
+    assert saved.stats.get("language", "") == language
+    assert desk.runner.item(saved).language == language
+    other = dataclasses.replace(saved, stats={**saved.stats, "language": "html"})  # of an imported file
+    assert desk.runner.item(other).language == ""

@@ -268,3 +268,16 @@ def test_what_the_reader_folds_stays_so_when_the_thought_is_over(show: Show) -> 
     assert [words for words, _ in kinds(view, 1)] == ["thought", "Hm.", "Yes."]
     view.unfold_thoughts(True)
     assert [words for words, _ in kinds(view, 1)] == ["thought", "Hm.", "Yes."]
+
+
+def test_a_reply_that_has_to_be_json_is_one_wrapped_block_of_code() -> None:
+    text = '{\n  "a": "*b*",\n\n  "c": 1\n}\n'
+    plain = MessageItem(1, "assistant", text)
+    message = MessageRows(replace(plain, language="json"))
+    code = [row for row in message.rows if row.source]
+    assert [(row.kind, row.text, row.source, row.wrapped) for row in code] == [
+        (RowKind.CODE, text.rstrip("\n"), text, True)
+    ]
+    message.update(plain)  # continued without the format
+    message.sync()
+    assert [row.kind for row in message.rows if row.source] == [RowKind.TEXT, RowKind.TEXT]
