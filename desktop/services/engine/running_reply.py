@@ -62,7 +62,7 @@ class RunningReply(QObject):
     @property
     def language(self) -> str:
         """ "json" for a reply that has to be JSON and nothing else; "" for Markdown."""
-        if self.request is None or self.is_document or self.request.constraint.begin_with:
+        if self.request is None or self.is_document:
             return ""
         return "json" if self.request.constraint.format in ("json", "json_schema") else ""
 

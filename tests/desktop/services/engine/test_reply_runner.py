@@ -315,7 +315,7 @@ def test_closing_saves_what_runs(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) 
     [
         (ConstraintSettings(format="json"), "json"),
         (ConstraintSettings(format="json_schema", pattern="{}"), "json"),
-        (ConstraintSettings(format="json", begin_with="Sure: "), ""),
+        (ConstraintSettings(format="json", begin_with='{"a"'), "json"),
         (ConstraintSettings(format="regex", pattern="a"), ""),
         (ConstraintSettings(), ""),
     ],
