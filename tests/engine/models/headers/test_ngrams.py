@@ -26,7 +26,10 @@ def test_primes() -> None:
 def test_the_numbers_are_those_of_transformers() -> None:
     """Of the second layer with default sizes, whose table would not fit here."""
     from transformers import AutoConfig
-    from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpTextNGramEmbedding
+    from transformers.models.qwen4_exp.modeling_qwen4_exp import (
+        Qwen4ExpTextNGramEmbedding,
+        _build_layer_multipliers,
+    )
 
     read = hf_ngrams(Keys(KEYS, "config.json"), 4096, 248_000, LINEAR)
     assert read is not None
@@ -37,6 +40,9 @@ def test_the_numbers_are_those_of_transformers() -> None:
     own = read.hashes[3]
     assert own.counts == tuple(theirs.head_vocab_sizes)
     assert own.offsets == tuple(theirs.head_offsets)
+    for number, layer in enumerate((1, 3)):
+        multipliers = _build_layer_multipliers(248_000, 3, number, theirs.seed)
+        assert read.hashes[layer].multipliers == tuple(multipliers.tolist())
     assert (own.reset, read.width, read.taps, read.multiple) == (7, 4096, 4, 128)
 
 
@@ -52,10 +58,24 @@ def test_a_token_that_ends_texts_begins_anew() -> None:
     assert found[0, 2:].tolist() == [(mixed ^ 21) % 103 + 198, (mixed ^ 21) % 107 + 301]
 
 
-@pytest.mark.parametrize("changes", [{"heads_per_ngram": 3}, {"eos_token_id": None}, {"ple_layer_ids": [5]}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"heads_per_ngram": 3}, {"ple_layer_ids": [5]},
+        *({"eos_token_id": end} for end in (None, [], 100, -1, "7", True)),
+    ],
+)  # fmt: skip
 def test_layers_that_cannot_embed_n_grams(changes: dict[str, Any]) -> None:
     with pytest.raises(BadCheckpoint, match="cannot embed n-grams"):
         hf_ngrams(Keys(KEYS | changes, "config.json"), 64, 100, LINEAR)
+
+
+@pytest.mark.parametrize(("end", "reset"), [(0, 0), (99, 99), ([0, 5], 0)])
+def test_the_token_that_ends_texts_is_one_of_the_vocabulary(end: Any, reset: int) -> None:
+    stated = KEYS | {"eos_token_id": end, "ngram_vocab_size_base": 50}
+    read = hf_ngrams(Keys(stated, "config.json"), 64, 100, LINEAR)
+    assert read is not None
+    assert [own.reset for own in read.hashes.values()] == [reset, reset]
 
 
 def test_tables_of_more_rows_than_numbers_are_refused() -> None:
