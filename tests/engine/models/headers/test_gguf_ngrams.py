@@ -35,6 +35,16 @@ def test_numbers() -> None:
     assert read(**{"ple.layers": []}) is None
 
 
+def test_lists_may_be_longer_and_the_table_no_larger_than_needed() -> None:
+    longer = {
+        "ple.layer_multipliers": [1 << 52, 3, 9], "ple.head_offsets": [0, 11, 24, 90],
+        "ple.head_vocab_sizes": [11, 13, 17, 19],
+    }  # fmt: skip
+    assert read(41, **longer).hashes == read(41).hashes
+    assert read(41).multiple == 41
+    assert read(**{"ple.eos_token_id": 0}).hashes[2].reset == 0
+
+
 @pytest.mark.parametrize(
     "changed",
     [

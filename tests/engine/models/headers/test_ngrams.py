@@ -61,8 +61,8 @@ def test_a_token_that_ends_texts_begins_anew() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"heads_per_ngram": 3}, {"ple_layer_ids": [5]},
-        *({"eos_token_id": end} for end in (None, [], 100, -1, "7", True)),
+        {"heads_per_ngram": 3}, {"ple_layer_ids": [5]}, {"eos_token_id": None}, {"eos_token_id": []},
+        {"eos_token_id": 100}, {"eos_token_id": -1}, {"eos_token_id": "7"}, {"eos_token_id": True},
     ],
 )  # fmt: skip
 def test_layers_that_cannot_embed_n_grams(changes: dict[str, Any]) -> None:
