@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
 from PySide6.QtCore import Qt, Signal, Slot
@@ -201,10 +202,7 @@ class ComparisonPage(QWidget):
         self._ends[message.id] = footer({**stats, LABEL: ""}) or notice(message) or _("Ended")
         item = self._session.replies.item(message)
         # its figures stand below it, and its other versions beside it
-        shown.show_item(type(item)(
-            item.id, item.role, item.text, item.running, notice=item.notice, opened=item.opened,
-            author=item.author, persona=item.persona,
-        ))  # fmt: skip
+        shown.show_item(dataclasses.replace(item, footer="", variant_index=0, variant_count=1))
 
     def _name(self, column: Column, message: StoredMessage | None) -> str:
         models = {each.settings.model for each in self._comparison.columns} if self._comparison else set()

@@ -16,7 +16,8 @@ from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.database import StoreError
 from desktop.views.comparison.dialog import CompareDialog, label_of
 from desktop.views.comparison.page import ComparisonPage
-from engine.settings import SamplerSettings
+from desktop.views.transcript.rows import RowKind
+from engine.settings import ConstraintSettings, SamplerSettings
 from tests.desktop.hand import Hand
 
 Key, Mod = Qt.Key, Qt.KeyboardModifier
@@ -94,6 +95,19 @@ def test_all_replies_are_seen_being_written_and_one_is_kept(hand) -> None:
     assert hand.items()[-1].id == kept
     assert hand.items()[-1].variant_count == 4
     assert len(hand.session.replies.models) == 1, "columns that have gone show nothing any more"
+
+
+def test_replies_that_have_to_be_json_are_code(hand) -> None:
+    hand.say("apples")
+    hand.session.set_settings(ConstraintSettings(format="json"))
+    gate = held(hand, 2)
+    assert [item.language for each in page(hand).columns for item in each.messages.items()] == ["json"] * 2
+    gate.set()
+    until_written(hand)
+    for column in page(hand).columns:
+        (item,) = column.messages.items()
+        (code,) = [row for row in column.transcript.messages.rows_of(item.id) if row.source]
+        assert (code.kind, code.text) == (RowKind.CODE, "apples")
 
 
 def test_each_column_has_its_own_stop_and_esc_stops_all(hand) -> None:
