@@ -36,7 +36,7 @@ def test_numbers() -> None:
 
 
 def test_lists_may_be_longer_and_the_table_no_larger_than_needed() -> None:
-    longer = {
+    longer: dict[str, Any] = {
         "ple.layer_multipliers": [1 << 52, 3, 9], "ple.head_offsets": [0, 11, 24, 90],
         "ple.head_vocab_sizes": [11, 13, 17, 19],
     }  # fmt: skip
