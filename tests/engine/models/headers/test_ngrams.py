@@ -19,7 +19,10 @@ KEYS: dict[str, Any] = {"ple_layer_ids": [4, 2], "eos_token_id": [7, 3]}
 
 def test_primes() -> None:
     assert primes_from(1, 6) == (2, 3, 5, 7, 11, 13)
-    assert primes_from(8, 3) == (11, 13, 17)
+    assert primes_from(8, 3) == primes_from(11, 3) == (11, 13, 17)
+    assert primes_from(0, 2) == primes_from(2, 2) == (2, 3)
+    assert primes_from(90, 3) == (97, 101, 103), "of squares of primes, none is left"
+    assert primes_from(9, 1) == primes_from(10, 1) == (11,)
     assert primes_from(20_000_000, 2) == (20_000_003, 20_000_023)
 
 

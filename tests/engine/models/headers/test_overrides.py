@@ -9,6 +9,7 @@ import pytest
 
 from engine.errors import BadSetting
 from engine.models.headers.overrides import Overrides
+from engine.models.headers.rope import ALPHA, STRETCH
 
 YARN = Overrides(yarn=2.0, yarn_original=64)
 
@@ -43,6 +44,33 @@ def test_yarn_takes_the_place_of_a_folders_scaling_and_keeps_its_base(nested: bo
         "rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64, "rope_theta": 5e5
     }  # fmt: skip
     assert "rope_parameters" in own  # what was read stays as it is
+
+
+@pytest.mark.parametrize("overrides", [Overrides(stretch=2.0, alpha=3.0), Overrides(experts=3)])
+def test_the_scaling_of_a_file_stays_where_yarn_is_not_asked_for(overrides: Overrides) -> None:
+    own = {"general.architecture": "owl", "owl.rope.scale_linear": 4.0, "owl.context_length": 100,
+           "owl.expert_used_count": 2}  # fmt: skip
+    found = changed(overrides, "gguf", own)
+    assert found.items() >= {**own, "owl.expert_used_count": overrides.experts or 2}.items()
+    assert (found["owl." + STRETCH], found["owl." + ALPHA]) == (overrides.stretch, overrides.alpha)
+    assert len(found) == len(own) + 2
+    table = {"rope_type": "linear", "factor": 8.0}
+    config = changed(overrides, "safetensors", {"config": {"rope_scaling": table, "num_experts_per_tok": 2}})
+    assert config["config"]["rope_scaling"] == table
+    assert (config["config"][STRETCH], config["config"][ALPHA]) == (overrides.stretch, overrides.alpha)
+
+
+def test_overrides_without_an_effect_and_out_of_range() -> None:
+    checkpoint: Any = SimpleNamespace(format="gguf", metadata={})
+    assert Overrides().on(checkpoint) is checkpoint
+    for good in ({"stretch": 1e-3}, {"alpha": 1e6}, {"yarn": 1.0, "yarn_original": 1}):
+        assert Overrides(**good) != Overrides()  # type: ignore[arg-type]
+    for wrong in (
+        {"stretch": 9e-4}, {"alpha": 1.1e6}, {"stretch": float("nan")}, {"yarn": 0.9, "yarn_original": 1},
+        {"yarn": 2.0}, {"yarn": 1.1e6, "yarn_original": 1},
+    ):  # fmt: skip
+        with pytest.raises(BadSetting, match="it must be a number from"):
+            Overrides(**wrong)  # type: ignore[arg-type]
 
 
 def test_several_tables_of_positions_are_refused() -> None:
