@@ -396,6 +396,15 @@ def test_every_setting_is_a_flag(run_command):
             assert f"--{name.replace('_', '-')}" in out
 
 
+@pytest.mark.parametrize("command", ["perplexity", "bench"])
+def test_measurements_take_the_settings_of_the_cache_but_its_length(run_command, command):
+    code, out, _ = run_command(command, "--help")
+    assert code == 0
+    for name in {*LoadSettings().to_json(), *CacheSettings().to_json()} - {"backend", "gpus"}:
+        assert (f"--{name.replace('_', '-')} " in out) == (name != "context_length"), name
+    assert "--device " in out
+
+
 # settings
 
 

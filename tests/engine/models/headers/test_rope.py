@@ -106,6 +106,19 @@ def test_linear_and_dynamic() -> None:
         folder({"rope_type": "spiral"})
 
 
+@pytest.mark.parametrize(
+    ("kind", "low", "high"), [("linear", 1e-3, 1e6), ("dynamic", 1.0, 1e6), ("proportional", 1e-3, 1e6)]
+)
+def test_factors_have_a_range(kind: str, low: float, high: float) -> None:
+    def read(factor: Any) -> RopeConfig:
+        return folder({"rope_type": kind, "factor": factor}, max_position_embeddings=64)
+
+    assert read(low) != read(high)
+    for wrong in (0.99 * low, 1.01 * high, math.nan, "2"):
+        with pytest.raises(BadCheckpoint, match="factor is .*, but a number from"):
+            read(wrong)
+
+
 def test_proportional() -> None:
     """The first part of the frequencies rotates, the others stand still (Gemma 4)."""
     kind = {"rope_type": "proportional"}
