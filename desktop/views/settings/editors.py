@@ -69,6 +69,8 @@ class ChoiceEditor(Editor):
         return str(self._combo.currentData())
 
     def set_value(self, value: Any) -> None:
+        if value in dict(self._choices):
+            self.offer(value, True)
         self._combo.setCurrentIndex(self._combo.findData(value))
 
     def offer(self, value: str, offered: bool) -> None:

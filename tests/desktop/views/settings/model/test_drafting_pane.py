@@ -243,3 +243,14 @@ def test_the_models_own_head_is_offered_where_there_is_one(pane) -> None:
     assert offered(pane) == ["none", "ngram", "model"]
     pane.show_model(dataclasses.replace(ECHO_INFO, mtp=True, where="NVIDIA H200"))
     assert offered(pane) == ["none", "ngram", "model", "mtp"]
+
+
+def test_a_method_that_the_model_does_not_have_is_shown_all_the_same(pane) -> None:
+    pane.show_model(ECHO_INFO)
+    show(pane, method="model")
+    show(pane, method="mtp")  # as of a chat that another model began
+    assert pane.method.editor.value() == "mtp"
+    assert "has no head of its own" in pane.method.note.text()
+    show(pane, method="ngram")
+    pane.show_model(ECHO_INFO)
+    assert offered(pane) == ["none", "ngram", "model"]
