@@ -115,7 +115,7 @@ def test_factors_have_a_range(kind: str, low: float, high: float) -> None:
 
     assert read(low) != read(high)
     for wrong in (0.99 * low, 1.01 * high, math.nan, "2"):
-        with pytest.raises(BadCheckpoint, match="factor is .*, but a number from"):
+        with pytest.raises(BadCheckpoint, match=r"factor is .*, but a number from"):
             read(wrong)
 
 
