@@ -244,18 +244,20 @@ def test_a_persona_brings_its_prompt_its_preset_and_its_name(compared: Compared)
 
 def test_participants_take_their_turn_in_every_column(compared: Compared) -> None:
     harness, session = compared.harness, compared.session
-    session.set_cast(Cast((Participant("Bea"), Participant("Cy")), ("Di", "Eve"), writing_as="Eve"))
+    session.set_cast(
+        Cast((Participant("Bea"), Participant("Cy"), Participant("Al")), ("Di", "Eve"), writing_as="Eve")
+    )
     assert compared.service.submit("Hello", [ColumnSettings(), ColumnSettings(seed=1)])
     compared.until_written()
     assert harness.store.message(harness.ids()[2]).author.name == "Eve"
     authors = [harness.store.message(column.message).author.name for column in compared.comparison.columns]
     assert authors == ["Bea", "Bea"]
-    session.speak("Cy")
+    session.speak("Al")
     harness.until_idle()
     assert compared.service.write_several(harness.ids()[-1], 2)
     compared.until_written()
     authors = [harness.store.message(column.message).author.name for column in compared.comparison.columns]
-    assert authors == ["Cy", "Cy"], "other replies of the one who wrote it"
+    assert authors == ["Al", "Al"], "other replies of the one who wrote it"
 
 
 def test_models_are_loaded_one_after_another(compared: Compared) -> None:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from desktop.services.session import visible_chat
 from desktop.services.session.context import is_temporary
 from desktop.store.database.database import StoreError
 
@@ -78,6 +79,23 @@ def test_a_failing_disk_leaves_the_temporary_chat_open(talking, monkeypatch) -> 
     assert talking.texts() == ["Stay", "Stay"]
     monkeypatch.undo()
     assert session.keep_temporary()
+
+
+def test_a_chat_that_is_kept_but_cannot_be_shown_anew_is_the_kept_one(talking, monkeypatch) -> None:
+    session = talking.session
+    session.new_temporary()
+    talking.ask("Stay")
+
+    def fails(*_: object) -> None:
+        raise StoreError("The disk is gone.")
+
+    monkeypatch.setattr(visible_chat, "read_context", fails)
+    assert not session.keep_temporary()
+    monkeypatch.undo()
+    assert not session.temporary
+    assert talking.saved() == ["Stay", "Stay"]
+    talking.ask("More")
+    assert talking.saved()[2:] == ["More", "More"]
 
 
 def test_deleting_a_temporary_chat_forgets_it(talking) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.base import AttentionShape, Step
+from engine.backends.base import AttentionShape, RotaryTable, Step
 from engine.backends.reference.backend import ReferenceBackend, ReferenceOps
 from engine.backends.reference.kv_cache import ReferenceCache
 from engine.models.building.attention import (
@@ -116,6 +116,29 @@ def test_attention_and_what_stands_around_it() -> None:
     ):
         found = result(replace(plain, **changes), x)
         np.testing.assert_allclose(found, expected @ OUTPUT.matrix.T, atol=1e-4)
+
+
+def test_which_table_scales_queries() -> None:
+    x = 0.1 * rows(ROWS, WIDTH)
+    q, k, v = (x @ each.matrix.T for each in (QUERY, KEY, VALUE))
+
+    def table(scale: float) -> RotaryTable:
+        """Of no rotation, which multiplies."""
+        whole = np.ones((ROWS, DIM // 2), np.float32)
+        return RotaryTable(scale * whole, 0 * whole, interleaved=False)
+
+    tables = RopeTables(table(2), table(3), table(5), table(7))
+    for rope, (of_queries, of_keys) in {
+        "main": (5, 2), "local": (3, 3), "scaled": (7, 1), "none": (1, 1)
+    }.items():  # fmt: skip
+        made = Attention(0, SHAPE, SEPARATE, OUTPUT.linear, rope=rope)
+        found: Any = made(ops(), torch.from_numpy(x), tables)
+        expected = attended(of_queries * q, of_keys * k, v) @ OUTPUT.matrix.T
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-3)
+    alone: Any = Attention(0, SHAPE, SEPARATE, OUTPUT.linear)(
+        ops(), torch.from_numpy(x), RopeTables(table(2))
+    )
+    np.testing.assert_allclose(alone.numpy(), attended(2 * q, 2 * k, v) @ OUTPUT.matrix.T, atol=1e-3)
 
 
 def test_values_that_are_shorter_than_keys() -> None:

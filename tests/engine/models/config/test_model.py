@@ -12,6 +12,7 @@ from engine.backends.indexer import IndexerShape
 from engine.backends.states import ConvolutionShape, PoolShape
 from engine.errors import BadCheckpoint
 from engine.models.config import ModelConfig
+from engine.models.config.compressed import CompressedAttention
 from engine.models.config.experts import Experts
 from engine.models.config.indexer import Indexer
 from engine.models.config.latent import LatentAttention
@@ -123,6 +124,18 @@ def test_what_indexers_keep_of_a_sequence(pooling: str, block: int, part: Any) -
     assert [len(made.cache_shapes), len(made.state_shapes)] == [8, len(expected)]
     if part is not None:
         assert [made.further_part(layer) for layer in (1, 4)] == [0, 1]
+
+
+def test_keys_of_blocks_stand_behind_those_of_positions() -> None:
+    kind = CompressedAttention(8, 4, 2, 8, (0, 4, 0, 8, 4, 0))
+    assert kind.layers == (1, 3, 4)
+    parts = kind.parts(16, {3})
+    assert parts == ((1, PoolShape(16, 4, False)), (3, PoolShape(16, 8, True)), (4, PoolShape(16, 4, False)))
+    made = config(compressed=kind, kv_heads=1)
+    assert (made.block_layers, len(made.cache_shapes)) == ((1, 3, 4), 9)
+    assert [shape.latent for shape in made.cache_shapes] == [16] * 9
+    assert [layer for layer, _part in made.further_parts] == [1, 3, 4]
+    assert [made.further_part(layer) for layer in (1, 3, 4)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
