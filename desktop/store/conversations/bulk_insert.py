@@ -15,7 +15,13 @@ from typing import Any
 
 from desktop.store.attachments.picture_marks import marks
 from desktop.store.attachments.pictures import PictureStore, StoredPicture
-from desktop.store.conversations.import_placement import folder_of, folder_path, persona_id, persona_of
+from desktop.store.conversations.import_placement import (
+    folder_contents,
+    folder_of,
+    folder_path,
+    persona_id,
+    persona_of,
+)
 from desktop.store.conversations.participants import Cast, portable, settled
 from desktop.store.conversations.records import NOTEBOOK, STATES, auto_title
 from desktop.store.conversations.tool_calls import read_call
@@ -119,7 +125,7 @@ class RecordWriter:
                 title, record.auto_title or not record.title.strip(), created, self._latest(record, now),
                 _UNFINISHED,
                 json.dumps(dict(record.settings)), record.system_prompt, record.model_path,
-                folder_of(self._database, record.folder),
+                folder_of(self._database, record.folder, record.folder_contents),
                 record.pinned, persona_id(self._database, record.persona), record.inherits_prompt,
                 (record.deleted_at if record.deleted_at is not None else now) if record.deleted else None,
                 settled(self._database, record.cast).text(), record.kind, record.local_only,
@@ -273,7 +279,7 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
         json.loads(settings), model_path, bool(is_auto), bool(deleted), folder_path(database, folder),
         bool(pinned), persona_of(database, persona), bool(head[12]), head[13],
         portable(database, Cast.read(head[14])), head[15], local_only=bool(head[16]),
-        pictures=_pictures(database, messages),
+        pictures=_pictures(database, messages), folder_contents=folder_contents(database, folder),
     )  # fmt: skip
 
 

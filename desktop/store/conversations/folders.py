@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.errors import missing
 from engine.words import N_, _
 
-__all__ = ["DEEPEST", "Folder", "FolderStore", "Removal"]
+__all__ = ["DEEPEST", "Folder", "FolderContents", "FolderStore", "Removal"]
 
 DEEPEST = 32
 """The most folders inside one another; more cannot be shown."""
@@ -31,6 +31,14 @@ class Folder:
     position: int
     settings: Mapping[str, Mapping[str, Any]]
     system_prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class FolderContents:
+    """What a folder gives to the chats in it."""
+
+    system_prompt: str = ""
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Removal(NamedTuple):

@@ -43,7 +43,7 @@ class Author(NamedTuple):
     persona: int = 0
 
 
-UNNAMED = Author()
+UNNAMED: Author = Author()
 """The plain model, or the user without a name."""
 
 
@@ -125,7 +125,7 @@ class Cast:
                    writing_as if writing_as in own else "")  # fmt: skip
 
 
-PLAIN = Cast()
+PLAIN: Cast = Cast()
 """A chat without named participants."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from desktop.store.attachments.pictures import StoredPicture
+from desktop.store.conversations.folders import FolderContents
 from desktop.store.conversations.personas import Persona
 from desktop.store.conversations.records import CHAT
 from desktop.store.conversations.tool_calls import StoredCall
@@ -51,7 +52,8 @@ class ConversationRecord:
     who answers, with the id 0, or None; `deleted_at` is when it was moved to the trash; `cast` is what
     `participants.portable` returns; `kind` is that of `Conversation`. `left_out` lists what the file says
     about the conversation that has no counterpart here, as sentences without full stops, for the import's
-    report. `pictures` are those of the messages, by their keys.
+    report. `pictures` are those of the messages, by their keys. `folder_contents` has what each of `folder`
+    gives, if that is known; a folder that exists already keeps its own.
     """
 
     source: str
@@ -76,6 +78,7 @@ class ConversationRecord:
     left_out: tuple[str, ...] = ()
     local_only: bool = False
     pictures: Mapping[str, StoredPicture] = field(default_factory=dict)
+    folder_contents: tuple[FolderContents, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

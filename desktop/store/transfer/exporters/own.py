@@ -67,7 +67,17 @@ def _head(conversation: ConversationRecord) -> dict[str, Any]:
         "system_prompt": conversation.system_prompt,
         **({"roles": dict(conversation.cast)} if conversation.cast else {}),
         **({"local_only": True} if conversation.local_only else {}),
+        **_folder_contents(conversation),
     }  # fmt: skip
+
+
+def _folder_contents(conversation: ConversationRecord) -> dict[str, Any]:
+    """What each folder gives to its chats, if that is anything."""
+    contents = [
+        {"system_prompt": each.system_prompt, "settings": dict(each.settings)}
+        for each in conversation.folder_contents
+    ]
+    return {"folder_contents": contents} if contents else {}
 
 
 def _message(message: MessageRecord) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from desktop.store.attachments.pictures import StoredPicture
 from desktop.store.conversations.bulk_insert import OWN, chain_key
+from desktop.store.conversations.folders import FolderContents
 from desktop.store.conversations.personas import Persona
 from desktop.store.conversations.records import CHAT, NOTEBOOK, STATES
 from desktop.store.conversations.tool_calls import StoredCall
@@ -67,6 +68,7 @@ class Own:
             mapping(value.get("roles")),
             NOTEBOOK if value.get("kind") == NOTEBOOK and len(messages) == 1 else CHAT,
             local_only=value.get("local_only") is True, pictures=_pictures(value.get("pictures")),
+            folder_contents=_folder_contents(value, note),
         )  # fmt: skip
 
 
@@ -86,6 +88,17 @@ def _folder(value: Any) -> tuple[str, ...]:
     """Valid folder names: on one line and never empty."""
     names = (" ".join(text(name).split()) for name in items(value))
     return tuple(name for name in names if name)
+
+
+def _folder_contents(value: dict[str, Any], note: Note) -> tuple[FolderContents, ...]:
+    """What the folders give, one for each of them; nothing if one of them has no valid name."""
+    found = [mapping(each) for each in items(value.get("folder_contents"))]
+    if len(found) != len(items(value.get("folder"))) or len(found) != len(_folder(value.get("folder"))):
+        return ()
+    return tuple(
+        FolderContents(text(each.get("system_prompt")), _settings(each.get("settings"), note))
+        for each in found
+    )
 
 
 def _persona(value: Any) -> Persona | None:

@@ -9,6 +9,7 @@ import pytest
 
 from desktop.store.conversations.bulk_insert import read_whole
 from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.conversations.folders import FolderStore
 from desktop.store.conversations.participants import Cast, Participant
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.database import Database
@@ -60,3 +61,23 @@ def test_a_plain_chat_stays_one(machines: tuple[Database, Database], tmp_path: P
     ConversationStore(one).add_message(number, None, "user", "Hi")
     found = ConversationStore(two).get(moved(one, number, two, tmp_path / "a.json"))
     assert (found.local_only, found.cast) == (False, Cast())
+
+
+def test_what_folders_give_travels_to_folders_that_are_new(
+    machines: tuple[Database, Database], tmp_path: Path
+) -> None:
+    one, two = machines
+    here, there = FolderStore(one), FolderStore(two)
+    work, mine = here.create("Work"), there.create("Work")
+    inner = here.create("Letters", work.id)
+    there.set_system_prompt(mine.id, "Be brief.")
+    here.set_system_prompt(work.id, "Be formal.")
+    here.set_system_prompt(inner.id, "Write letters.")
+    here.set_settings(inner.id, {"SamplerSettings": {"temperature": 0.5}})
+    number = ConversationStore(one).create("Bread").id
+    ConversationStore(one).move([number], inner.id)
+    moved(one, number, two, tmp_path / "a.json")
+    found = {folder.name: folder for folder in there.all()}
+    assert found["Work"].system_prompt == "Be brief."
+    assert (found["Letters"].system_prompt, found["Letters"].parent_id) == ("Write letters.", mine.id)
+    assert found["Letters"].settings == {"SamplerSettings": {"temperature": 0.5}}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from desktop.store.attachments.pictures import StoredPicture
+from desktop.store.conversations.folders import FolderContents
 from desktop.store.conversations.personas import Persona
 from desktop.store.transfer.exporters.own import plain
 from desktop.store.transfer.importers.own import Own
@@ -73,6 +74,16 @@ def test_values_of_the_wrong_type_are_left_out() -> None:
     assert notes == [("settings", "they are not JSON objects and were ignored")]
     assert (record.folder, record.persona) == (("a b", "c"), None)
     assert record.pictures == {"l": StoredPicture("", 0, 0, base64.b64decode("AAE="))}
+
+
+def test_contents_of_folders_belong_to_names_that_are_valid() -> None:
+    contents = [{"system_prompt": "a", "settings": {"S": {"x": 1}}}, {"system_prompt": 5}]
+    record, notes = read(folder=["one", "two"], folder_contents=contents)
+    assert record.folder_contents == (FolderContents("a", {"S": {"x": 1}}), FolderContents())
+    assert notes == []
+    for names in (["one"], ["one", ""], [], None):
+        assert read(folder=names, folder_contents=contents)[0].folder_contents == ()
+    assert read(folder=["one"], folder_contents=7)[0].folder_contents == ()
 
 
 def test_a_persona_is_not_one_of_those_here() -> None:
