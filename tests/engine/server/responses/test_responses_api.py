@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from engine.core import CallPiece, Message, ToolCall
+from engine.server.failure import Failure
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.openai.chat import scores_json
 from engine.server.replies import Delta, Score
-from engine.server.responses.create import response_call
+from engine.server.responses.create import _Response, response_call
 from engine.server.responses.items import input_of
 from engine.server.responses.output import Output
 from engine.server.responses.stored import StoredResponses
@@ -329,6 +330,23 @@ def test_a_thought_goes_back_in_what_a_client_keeps_of_it() -> None:
     plain = Output()
     assert [*plain.feed(Delta(reasoning="Hm")), *plain.finish(whole=True)]
     assert plain.items[0]["encrypted_content"] is None
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"), [(None, "server_error"), ("model_not_loaded", "model_not_loaded")]
+)
+def test_a_response_that_failed_says_why(code: str | None, shown: str) -> None:
+    asked = response_call(Fields({"input": "a"}), ServedModel("tiny"), StoredResponses())
+    event = _Response(asked).failed(Failure(503, "No model.", code=code))
+    assert event["type"] == "response.failed"
+    assert event["response"]["status"] == "failed"
+    assert event["response"]["error"] == {"code": shown, "message": "No model."}
+
+
+def test_a_call_of_codexs_shell_without_an_action() -> None:
+    call = {"type": "local_shell_call", "call_id": "call_1", "action": None}
+    (found,) = input_of(Fields({"input": [call]}), (), StoredResponses())
+    assert found.tool_calls == (ToolCall("call_1", "local_shell", "{}"),)
 
 
 def test_calls_of_codexs_shell_stay_with_their_results() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.core import Message
+from engine.core import Message, ToolCall
 from engine.server.failure import ApiError
 from engine.server.responses.stored import StoredResponses
 
@@ -31,10 +31,17 @@ def test_the_least_recently_used_are_forgotten() -> None:
     assert stored.item("msg_1") is None
 
 
-def test_what_is_too_large_is_not_kept() -> None:
+@pytest.mark.parametrize(
+    "large",
+    [
+        Message("user", "x" * 10_000), Message("assistant", "", reasoning="x" * 10_000),
+        Message("assistant", "", (ToolCall("c", "f", "x" * 10_000),)),
+    ],
+)  # fmt: skip
+def test_what_is_too_large_is_not_kept(large: Message) -> None:
     stored = StoredResponses(most_bytes=20_000)
     stored.keep(response(0), MESSAGES)
-    stored.keep(response(1), (Message("user", "x" * 10_000),))
+    stored.keep(response(1), (large,))
     assert stored.get("resp_0")
     with pytest.raises(ApiError):
         stored.get("resp_1")
