@@ -9,6 +9,7 @@
     ├── NotFinite                the model computed infinities or NaN
     ├── BadSetting               the value of a setting is out of range or of a wrong type
     ├── BadTemplate              the chat template cannot be compiled or refuses the messages
+    ├── BadPicture               a picture file cannot be read
     ├── ContextTooLong           the prompt does not fit into the context
     ├── NothingAllowed           filters, bans and allowed tokens leave no token to generate
     ├── NotSupportedYet          an argument that is known but not implemented
@@ -82,6 +83,10 @@ class BadSetting(EngineError, ValueError):
 
 class BadTemplate(EngineError):
     """The chat template cannot be compiled or refuses the messages."""
+
+
+class BadPicture(EngineError):
+    """A picture file cannot be read."""
 
 
 class ContextTooLong(EngineError):

@@ -1,0 +1,106 @@
+"""What a prompt needs of a vision encoder: how many tokens a picture takes, and the rows in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.core import Waiting
+from engine.tensors import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Multi-section rotary positions of a model (M-RoPE, arXiv 2409.12191, section 2.1): each pair of
+    dimensions turns by the time, the row or the column of its token.
+
+    `sections` are the pairs of time, rows and columns, in this order. Of text, all three are the same. If
+    `interleaved` (Qwen3-VL's technical report), pairs take turns as time, row, column, time and so on, as
+    long as the sections of rows and columns last.
+    """
+
+    sections: tuple[int, int, int]
+    interleaved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Consecutive tokens of a picture, `rows` * `columns` of them, from left to right and from top to
+    bottom.
+    """
+
+    rows: int
+    columns: int
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it has."""
+        return self.rows * self.columns
+
+
+Piece = str | Span
+"""Of a picture's layout: a text, whose control tokens count, or tokens of the picture itself."""
+
+
+def tokens_in(layout: Sequence[Piece]) -> int:
+    """The tokens of the spans of a layout, without its texts."""
+    return sum(piece.tokens for piece in layout if isinstance(piece, Span))
+
+
+@dataclass(frozen=True, slots=True)
+class PictureRows:
+    """What stands in place of the embeddings of one span's tokens: `states` (tokens, E) float32.
+
+    `deep` are added to the hidden states after the first layer, the second and so on, each (tokens, E)
+    float32 (DeepStack, arXiv 2406.04334).
+    """
+
+    states: Floats
+    deep: tuple[Floats, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VisionSpec:
+    """What is known of a vision encoder from headers alone.
+
+    Attributes:
+        family: its name, such as "siglip".
+        placeholder: what the model's chat template writes for a picture, such as "<image>"; a layout takes
+            its place.
+        token: the text of the token that stands for one token of a picture, such as "<image_soft_token>".
+        bidirectional: the tokens of a span attend to each other in both directions.
+        positions: the sections of the language model's rotary positions; None if a picture's tokens have
+            positions as those of texts.
+        deep: how many layers get further rows (`PictureRows.deep`).
+        nbytes: of its weights in memory.
+    """
+
+    family: str
+    placeholder: str
+    token: str
+    bidirectional: bool = False
+    positions: Positions | None = None
+    deep: int = 0
+    nbytes: int = 0
+
+
+class VisionEncoder(Protocol):
+    """A vision encoder with the projector of one language model. Used by one thread."""
+
+    spec: VisionSpec
+
+    def layout(self, width: int, height: int) -> tuple[Piece, ...]:
+        """What a picture of so many pixels becomes in a prompt; nothing is run."""
+        ...
+
+    def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
+        """The rows of each span of the layout, from the bytes of a picture file; yields between short steps.
+
+        Raises `BadPicture` for a file that is no readable picture.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release its memory; it cannot be used afterwards."""
+        ...
