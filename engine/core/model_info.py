@@ -144,6 +144,18 @@ class ModelInfo:
     """The host that text goes to, for a remote model."""
     server_version: str = ""
     """What that server says it is."""
+    reads_pictures: bool = False
+    """Whether a local model reads pictures."""
+    vision_encoder: str = ""
+    """The family of its vision encoder, such as "siglip"."""
+    vision_bytes: int = 0
+    """The weights of the vision encoder in memory, once a picture was read."""
+    vision_file: str = ""
+    """The file (mmproj) beside a GGUF model that holds its vision encoder."""
+    vision_file_bytes: int = 0
+    """The size of that file."""
+    lacks_vision_file: bool = False
+    """Whether models of its architecture read pictures, but the GGUF file has no such file beside it."""
     lacks: tuple[tuple[str, str], ...] = ()
     """(what, a sentence why not) for what a remote model cannot do: "continue" a reply, write "plain"
     text, tell "probabilities", switch "thinking", take "pictures", call "tools".
@@ -163,9 +175,17 @@ class ModelInfo:
         """Why the model takes no pictures; "" if it does."""
         if self.host:
             return self.why_not("pictures")
+        if self.reads_pictures:
+            return ""
+        if self.lacks_vision_file:
+            return _(
+                "{name} reads pictures only with its vision encoder, a file whose name begins with “mmproj”. "
+                "Download it from the model's page into the model's folder, then load the model again.",
+                name=self.name,
+            )
         return _(
-            "{name} runs on this computer, where models read text only. Models on servers can accept "
-            "pictures.",
+            "{name} reads text only. For pictures, choose a model with a vision encoder, such as SmolVLM, "
+            "Gemma 3 or Qwen3-VL.",
             name=self.name,
         )
 
