@@ -56,9 +56,7 @@ def test_a_turn_after_the_pixels_of_a_png_file_counts() -> None:
     [b"", b"no picture", file_of("PNG")[:20], b"\x89PNG\r\n\x1a\n" + b"\0" * 100, b"II*\0" + b"\0" * 64],
 )
 def test_what_is_no_picture(data: bytes) -> None:
-    with pytest.raises(
-        BadPicture, match=r"“a\.png” is not a picture that can be read, or is damaged; use"
-    ):
+    with pytest.raises(BadPicture, match=r"“a\.png” is not a picture that can be read, or is damaged; use"):
         picture_from(data, "a.png")
 
 
