@@ -45,8 +45,8 @@ class AttentionShape:
     then added to its scores. With `rounded_slopes` r, r * bf16(m * bf16(key's position)) is, bf16() being the
     nearest bfloat16: as Falcon counts.
     If `bidirectional`, as in encoders (arXiv 1810.04805), a token attends to the later ones of its pass, too:
-    to all, or with a window to those fewer than `window` positions away. Slopes then multiply minus the
-    distance.
+    to all, or with a window to those fewer than `window` positions away, or if `chunked` to those before the
+    next multiple of `window`. Slopes then multiply minus the distance.
     """
 
     heads: int

@@ -192,7 +192,9 @@ class ReferenceOps(RecurrentOps, ExpertOps):
         seen_keys, seen_values = self._seen(keys), self._seen(values)  # (S, G, D)
         places = torch.arange(length, device=on)[None, :]
         unseen = places > positions[:, None]  # (T, S)
-        if shape.bidirectional:
+        if shape.bidirectional and shape.chunked:
+            unseen = places // shape.window != positions[:, None] // shape.window
+        elif shape.bidirectional:
             unseen = (places - positions[:, None]).abs() >= (shape.window or length)
         elif shape.chunked:
             unseen = unseen | (places < (positions - positions % shape.window)[:, None])

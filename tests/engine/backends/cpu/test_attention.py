@@ -40,7 +40,9 @@ def exact_attention(
     if shape.bidirectional:
         ends = np.repeat(np.cumsum(STEPS), STEPS)
         seen = places[None, :] < ends[:, None]
-        if shape.window:
+        if shape.chunked:
+            seen &= places[None, :] // shape.window == places[:, None] // shape.window
+        elif shape.window:
             seen &= np.abs(places[None, :] - places[:, None]) < shape.window
     elif shape.chunked:
         seen &= places[None, :] // shape.window == places[:, None] // shape.window
@@ -221,6 +223,17 @@ def test_bidirectional(dtype: str, heads: int, groups: int, dim: int, window: in
     layers = Layers([shape], [None], dtype)
     found = layers.run()
     q = layers.tables[0].values[IDS].reshape(-1, heads, dim)
+    expected = exact_attention(q, *kept(layers, 0, shape), shape, None).reshape(len(IDS), -1)
+    assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("dtype", "chunk"), [("fp32", 64), ("fp16", 17), ("q8", 300), ("fp32", 1)])
+def test_bidirectional_in_chunks(dtype: str, chunk: int) -> None:
+    """Each token sees the later ones of its step up to the end of its chunk, across pages and tiles."""
+    shape = AttentionShape(4, 2, 24, 0.2, chunk, chunked=True, bidirectional=True)
+    layers = Layers([shape], [None], dtype)
+    found = layers.run()
+    q = layers.tables[0].values[IDS].reshape(-1, 4, 24)
     expected = exact_attention(q, *kept(layers, 0, shape), shape, None).reshape(len(IDS), -1)
     assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
 

@@ -82,8 +82,10 @@ def _weigh_all_template(
     spare = scores + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
     for i in range(queries):
         own, head = ld_i32(positions + 4 * (i // ratio)), g * ratio + i % ratio
-        valid = min(own + beyond, last) - start + 1
-        low = 0 if beside else seen_from(own, window) - start
+        seen = seen_from(own, window)
+        until = seen + beyond if beyond and window < 0 else own + beyond
+        valid = min(until, last) - start + 1
+        low = 0 if beside else seen - start
         row = scores + 4 * PAGE_TOKENS * i
         if changed:
             change_scores(args, row, vectors, head, start, own - start)
