@@ -1,0 +1,80 @@
+"""Patches of a picture as a grid: their orders, and what encoders add for their places.
+
+A grid has `rows` * `columns` patches; they are numbered from left to right and from top to bottom.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.tensors import Floats
+
+Order = npt.NDArray[np.int64]
+
+
+def block_order(rows: int, columns: int, size: int) -> Order:
+    """The numbers of all patches, block by block of `size` * `size`, from left to right and from top to
+    bottom in a block, too. Rows and columns are multiples of `size`.
+    """
+    numbers = np.arange(rows * columns).reshape(rows // size, size, columns // size, size)
+    return np.ascontiguousarray(numbers.transpose(0, 2, 1, 3).reshape(-1))
+
+
+class Windows(NamedTuple):
+    """The `order` that puts the patches of each window together: those of whole windows come first. `lengths`
+    are the patches of one after the other.
+    """
+
+    order: Order
+    lengths: tuple[int, ...]
+
+
+def windows(rows: int, columns: int, size: int) -> Windows:
+    """Windows of `size` * `size` patches, smaller ones at the right and at the bottom edge."""
+    numbers = np.arange(rows * columns).reshape(rows, columns)
+    found = [
+        numbers[top : top + size, left : left + size].reshape(-1)
+        for top in range(0, rows, size)
+        for left in range(0, columns, size)
+    ]
+    found.sort(key=len, reverse=True)
+    return Windows(np.concatenate(found), tuple(len(each) for each in found))
+
+
+def resampled(table: Floats, rows: int, columns: int) -> Floats:
+    """A square table of positions (S * S, E) for a grid of another shape: (rows * columns, E).
+
+    Linear in both directions; corners stay corners.
+    """
+    side = round(len(table) ** 0.5)
+    down, across = _weights(rows, side), _weights(columns, side)
+    square = table.reshape(side, side, -1)
+    out = np.einsum("rs,ste->rte", down, square, optimize=True)
+    return np.ascontiguousarray(
+        np.einsum("ct,rte->rce", across, out, optimize=True).reshape(rows * columns, -1)
+    )
+
+
+def _weights(count: int, side: int) -> Floats:
+    """How much each of `count` places from one end to the other takes of each of `side` places: (count, side)
+    float32.
+    """
+    places = np.arange(count, dtype=np.float32) * np.float32(side - 1) / np.float32(max(count - 1, 1))
+    away = np.abs(places[:, None] - np.arange(side, dtype=np.float32))
+    return np.maximum(np.float32(0), np.float32(1) - away)
+
+
+def axial_angles(places: Order, columns: int, down: Floats, across: Floats) -> Floats:
+    """The angles of rotary positions in two dimensions (arXiv 2403.13298, section 3.2) of the patches with
+    these numbers: row * `down`, then column * `across`, (T, len(down) + len(across)) float32.
+    """
+    row, column = (part.astype(np.float32)[:, None] for part in np.divmod(places, columns))
+    return np.concatenate([row * down, column * across], axis=1)
+
+
+def frequencies(count: int, dim: int, base: float) -> Floats:
+    """base^(-2 i / dim) of i = 0 .. count - 1 (RoPE, arXiv 2104.09864), float32."""
+    return (1.0 / base ** (np.arange(0, 2 * count, 2, dtype=np.float32) / np.float32(dim))).astype(np.float32)
