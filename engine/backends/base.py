@@ -77,11 +77,14 @@ class RotaryTable:
 
     If `interleaved`, dimension 2 i is paired with 2 i + 1, as in GGUF's Llama files; otherwise i is paired
     with i + rotary_dim / 2, as in Hugging Face's files. Source: RoFormer, arXiv 2104.09864.
+    If `given`, its numbers may change between two steps, each of which reads them as they are when it runs;
+    they lie row after row, without gaps.
     """
 
     cos: Floats
     sin: Floats
     interleaved: bool
+    given: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,10 @@ class Step:
     """
     kept: int = 0
     """The row of `Ops.keep` that the first row goes to."""
+    rope_positions: Ints | None = None
+    """(T,) int32: the rows of rotary tables that `Ops.rope` takes; None: those of `positions`. They are below
+    these after a picture, whose tokens count as fewer there (M-RoPE, arXiv 2409.12191).
+    """
 
 
 class KVCache(Protocol):
@@ -193,7 +200,9 @@ class Ops(IndexerOps, NGramOps, StateOps, Protocol):
         ...
 
     def rope(self, x: Array, table: RotaryTable, heads: int) -> Array:
-        """x (T, heads * D), each head rotated by the step's positions; dimensions past the table are kept."""
+        """x (T, heads * D), each head rotated by the step's rope positions; dimensions past the table
+        are kept.
+        """
         ...
 
     def attention(

@@ -71,11 +71,13 @@ class DecodeLoop(Protocol):
         pages: Ints,
         uniform: Callable[[int], float],
         states: tuple[int, int] | None = None,
+        shift: int = 0,
     ) -> None:
         """Begin a step with the last of `ids`, the whole text; the cache holds the others.
 
         May be called again. `pages` is the block table; `uniform(place)` is the random number in [0, 1) for
-        the token at a place; `states` are those of the step, as in `Step.states`.
+        the token at a place; `states` are those of the step, as in `Step.states`. Rope positions are `shift`
+        less than positions.
         """
         ...
 

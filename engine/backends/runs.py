@@ -30,6 +30,7 @@ def single_steps(step: Step) -> Iterator[Step]:
             max(1, logits),
             states=step.states[i : i + 1],
             kept=step.kept + row,
+            rope_positions=None if step.rope_positions is None else step.rope_positions[row : row + rows],
         )
         row, page = row + rows, page + pages
 

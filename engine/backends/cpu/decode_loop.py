@@ -27,13 +27,15 @@ class RowRunner(Protocol):
         """Use this block table from now on."""
         ...
 
-    def run_row(self, token: int, place: int) -> Floats:
-        """Logits (V,) float32 after a token at a place; the next pass may overwrite them."""
+    def run_row(self, token: int, place: int, shift: int = 0) -> Floats:
+        """Logits (V,) float32 after a token at a place, whose rope position is `shift` less; the next pass
+        may overwrite them.
+        """
         ...
 
-    def decode(self, token: int, place: int, steps: int, vocabulary: int) -> None:
+    def decode(self, token: int, place: int, steps: int, vocabulary: int, shift: int = 0) -> None:
         """Run the steps that the program's sampling block asks for, at most `steps`, from a token at a place
-        on; tokens are sampled from the first `vocabulary` ids.
+        on; tokens are sampled from the first `vocabulary` ids. `shift` is as in `run_row`.
         """
         ...
 
@@ -52,7 +54,7 @@ class CpuDecodeLoop:
         self._begun = 0  # steps that may run, and have not; at most one where no token waits
         self._drawn: deque[PickedToken] = deque()  # of steps that have run
         self._text: list[int] = []  # from the place `_first` on; the next step runs its last token
-        self._first = 0
+        self._first = self._shift = 0
         self._most = 1  # steps in a row that take no longer than `_LONGEST_S`
 
     def start(
@@ -61,12 +63,13 @@ class CpuDecodeLoop:
         pages: Ints,
         uniform: Callable[[int], float],
         states: tuple[int, int] | None = None,
+        shift: int = 0,
     ) -> None:
         """As in the protocol."""
         assert states is None, "a recurrent model has no decode loop on a CPU"
         self._drawn.clear()
         self._text, self._first, self._begun = [ids[-1]], len(ids) - 1, 1
-        self._uniform = uniform
+        self._uniform, self._shift = uniform, shift
         plan = self._plan
         self._sampling.plan(self._head, None if plan.greedy else plan.steps, plan.alternatives, plan.ends)
         self._rows.set_pages(pages)
@@ -110,7 +113,7 @@ class CpuDecodeLoop:
         self._sampling.begin(
             [0.0] * count if plan.greedy else [*map(self._uniform, range(place + 1, place + 1 + count))]
         )
-        self._rows.decode(text[-1], place, count, plan.vocabulary)
+        self._rows.decode(text[-1], place, count, plan.vocabulary, self._shift)
         drawn = self._sampling.drawn()
         self._drawn += drawn
         text += map(_TOKEN, drawn)
@@ -125,7 +128,7 @@ class CpuDecodeLoop:
         """
         if not self._first < place < self._first + len(self._text):
             raise ValueError(f"the logits at {place} are not among those since the loop was started")
-        return self._rows.run_row(self._text[place - 1 - self._first], place - 1).copy()
+        return self._rows.run_row(self._text[place - 1 - self._first], place - 1, self._shift).copy()
 
     def close(self) -> None:
         """As in the protocol."""

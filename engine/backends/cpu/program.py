@@ -24,6 +24,7 @@ from engine.backends.cpu.runtime.step_block import (
     KEPT,
     LOGIT_ROWS,
     POSITIONS,
+    ROPE_POSITIONS,
     ROWS,
     RUN_FIRST,
     RUN_FROM,
@@ -47,6 +48,7 @@ from engine.backends.graph.memory_plan import assign_places
 from engine.backends.runs import run_singly
 from engine.tensors import Floats, Ints
 
+_PAST_THE_END = "a position past the end of a table"
 ARGUMENTS = 32
 """int64 words of an argument block: four cache lines."""
 
@@ -58,10 +60,11 @@ class CpuProgram:
         self, forward: Forward, cache: CpuCache, max_rows: int, threads: int, prompt_bits: int = 16
     ) -> None:
         lowered = LoweredPass(forward, cache, prompt_bits, threads=threads)
-        self._first_rows_apart = prompt_bits == 8
+        # the rest of a step would read the given rows of its beginning
+        self._first_rows_apart = prompt_bits == 8 and not lowered.takes_rows
         self.max_rows, self.batch_rows = max_rows, SMALL_BATCH
         self._logits, self._operations = lowered.logits, lowered.operations
-        self._positions = lowered.positions
+        self._positions, self._rope_positions = lowered.positions, lowered.rope_positions
         for _ in KERNELS.compile(lowered.kernels):
             pass
         places = assign_places(self._operations, self._logits)
@@ -71,8 +74,9 @@ class CpuProgram:
         self._step: Words = aligned(8 * WORDS).view(np.int64)
         self._captured = CapturedProgram(self._assemble(), self._stages, self._step, threads)
         # A step's arrays are copied, because getting an array's address takes longer.
-        self._tokens, self._places = (aligned(4 * max_rows).view(np.int32) for _ in range(2))
+        self._tokens, self._places, self._ropes = (aligned(4 * max_rows).view(np.int32) for _ in range(3))
         self._step[[TOKENS, POSITIONS]] = self._tokens.ctypes.data, self._places.ctypes.data
+        self._rope_addresses = int(self._places.ctypes.data), int(self._ropes.ctypes.data)
         self._pages = self._room_for_pages(16)
         self._values: Floats = (
             self._arena[self._logits.place].view(np.float32).reshape(max_rows, -1)[:, : self._logits.width]
@@ -129,10 +133,11 @@ class CpuProgram:
         assert rows <= count
         self.set_pages(pages)
         self._tokens[:count], self._places[:count] = tokens, places
+        self._set_ropes(step.rope_positions)
         if step.runs:
             self._divide(step)
         else:
-            assert places[-1] < self._positions, "a position past the end of a table"
+            self._check(places[-1], step.rope_positions)
             self._words[RUNS], self._words[RUN_TABLE + RUN_ROWS] = 1, count
         for i, (before, after) in enumerate(step.states):
             word = RUN_TABLE + RUN_WORDS * i
@@ -156,27 +161,32 @@ class CpuProgram:
             self._pages = self._room_for_pages(2 * len(pages))
         self._pages[: len(pages)] = pages
 
-    def run_row(self, token: int, place: int) -> Floats:
+    def run_row(self, token: int, place: int, shift: int = 0) -> Floats:
         """As in `RowRunner`."""
-        self._set_row(token, place, 1)
+        self._set_row(token, place, 1, shift)
         self._pool.replay(self._captured, self.stamps)
         return self._row
 
-    def decode(self, token: int, place: int, steps: int, vocabulary: int) -> None:
+    def decode(self, token: int, place: int, steps: int, vocabulary: int, shift: int = 0) -> None:
         """As in `RowRunner`."""
         assert self._sampling is not None
-        self._set_row(token, place, steps)
+        self._set_row(token, place, steps, shift)
         self._words[SAMPLED] = vocabulary
         try:
             self._pool.replay(self._captured, self.stamps, self._sampling.address)
         finally:
             self._words[SAMPLED], self._serial = 0, self._words[SERIAL]
 
-    def _set_row(self, token: int, place: int, steps: int) -> None:
+    def _set_row(self, token: int, place: int, steps: int, shift: int) -> None:
         """Write a step of one row to the step block, which so many steps in a row begin with."""
-        assert place + steps <= self._positions, "a position past the end of a table"
+        last = place + steps - 1
+        assert last < self._positions, _PAST_THE_END
+        assert 0 <= place - shift <= last - shift < self._rope_positions, _PAST_THE_END
         self._tokens[0], self._places[0] = token, place
         words = self._words
+        words[ROPE_POSITIONS] = self._rope_addresses[shift != 0]
+        if shift:
+            self._ropes[0] = place - shift
         self._serial += 1
         words[ROWS] = words[LOGIT_ROWS] = words[RUNS] = words[RUN_TABLE + RUN_ROWS] = 1
         words[SERIAL], words[KEPT] = self._serial, 0
@@ -187,6 +197,18 @@ class CpuProgram:
         self._serial += 1
         words[ROWS], words[LOGIT_ROWS], words[SERIAL], words[KEPT] = rows, logit_rows, self._serial, kept
 
+    def _set_ropes(self, ropes: Ints | None) -> None:
+        """Write a step's rope positions to the step block."""
+        if ropes is not None:
+            self._ropes[: len(ropes)] = ropes
+        self._words[ROPE_POSITIONS] = self._rope_addresses[ropes is not None]
+
+    def _check(self, last: int, ropes: Ints | None) -> None:
+        """Assert that the tables of positions have those of a step."""
+        most = last if ropes is None else ropes.max()
+        assert last < self._positions, _PAST_THE_END
+        assert most < self._rope_positions, _PAST_THE_END
+
     def _divide(self, step: Step) -> None:
         """Write the runs of a step over several sequences to the step block."""
         assert len(step.token_ids) <= self.batch_rows
@@ -196,7 +218,7 @@ class CpuProgram:
             self._words[word + RUN_FIRST], self._words[word + RUN_ROWS] = first, rows
             self._words[word + RUN_PAGES] = address
             first, address = first + rows, address + 4 * pages
-            assert step.positions[first - 1] < self._positions, "a position past the end of a table"
+            self._check(step.positions[first - 1], step.rope_positions)
         assert first == len(step.token_ids)
         self._words[RUNS] = len(step.runs)
 
@@ -214,16 +236,17 @@ class CpuProgram:
         )
         head, tail = (slice(SMALL_BATCH), slice(SMALL_BATCH, None))
         between = [(after, after) for _, after in step.states]
+        ropes = step.rope_positions
         first = self.run(
             Step(
                 tokens[head], places[head], step.pages, max(1, logits - rest), states=step.states,
-                kept=step.kept,
+                kept=step.kept, rope_positions=None if ropes is None else ropes[head],
             )
         ).copy()  # fmt: skip
         last = self.run(
             Step(
                 tokens[tail], places[tail], step.pages, min(logits, rest), states=between,
-                kept=step.kept + SMALL_BATCH,
+                kept=step.kept + SMALL_BATCH, rope_positions=None if ropes is None else ropes[tail],
             )
         )  # fmt: skip
         return np.concatenate([first, last]) if logits > rest else last

@@ -86,11 +86,16 @@ class CudaProgram:
         assert not self._closed, "the program is closed"
         key = _Key(len(step.token_ids), step.logit_rows, len(step.runs) > 1)
         assert 0 < key.logit_rows <= key.rows <= (self.batch_rows if key.several else self.max_rows)
-        assert step.positions.max() < self._lowered.positions, "a position past the end of a table"
+        most = step.positions.max()
+        assert most < self._lowered.positions, "a position past the end of a table"
+        most = most if step.rope_positions is None else step.rope_positions.max()
+        assert most < self._lowered.rope_positions, "a rope position past the end of a table"
         for state in self._states:
             state.write(step)
         for given in self._lowered.gives:
             given.pinned[: key.rows] = given.rows[: key.rows]
+        for table in self._lowered.given_tables:
+            self._devices[table.device].copy(*table.filled(key.rows))
         logits = self._run_small(key) if key.rows <= SMALL_BATCH else self._run_large(step)
         for kept in self._lowered.keeps:
             kept.rows[step.kept : step.kept + key.rows] = kept.pinned[: key.rows]
@@ -159,14 +164,14 @@ class CudaProgram:
         leave rows to the host, or read some, at each step.
         """
         assert not self._closed, "the program is closed"
-        if len(self._devices) > 1 or self._lowered.keeps or self._lowered.gives:
+        lowered = self._lowered
+        if len(self._devices) > 1 or lowered.keeps or lowered.gives or lowered.given_tables:
             return None
         if self._decode_loops is None:
-            position, tokens, pages, states = self._states[0].parts
-            logits = self._small[0].memory(self._lowered.logits)[: 4 * self._lowered.logits.width]
-            calls = [call for _, call in self._lowered.small if isinstance(call, Call)]
+            logits = self._small[0].memory(lowered.logits)[: 4 * lowered.logits.width]
+            calls = [call for _, call in lowered.small if isinstance(call, Call)]
             launch = partial(_launch_one, self._devices[0], self._small[0], self._states[0], calls)
-            row = OneRow(launch, tokens[:4], position, pages, states, logits, self._lowered.positions)
+            row = OneRow(launch, *self._states[0].one_row, logits, lowered.positions)
             self._decode_loops = DecodeLoops(self._devices[0], row)
         return self._decode_loops.decode_loop(plan)
 
@@ -225,7 +230,7 @@ class CudaProgram:
         finally:
             self._replays, self._small, self._large, self._scratch, self._states = {}, [], [], {}, []
             self._lowered.small, self._lowered.large, self._lowered.kept = [], [], []
-            self._lowered.keeps, self._lowered.gives = [], []
+            self._lowered.keeps, self._lowered.gives, self._lowered.given_tables = [], [], []
 
 
 def _runtime_arguments(state: State, rows: int, first_row: int, several: bool = False) -> dict[Runtime, int]:
@@ -234,6 +239,7 @@ def _runtime_arguments(state: State, rows: int, first_row: int, several: bool = 
         Runtime.ROWS: rows,
         Runtime.FIRST_ROW: first_row,
         Runtime.POSITIONS: state.positions,
+        Runtime.ROPE_POSITIONS: state.rope_positions,
         Runtime.TOKENS: state.tokens,
         Runtime.PAGES: state.pages,
         Runtime.RUNS: state.runs if several else 0,

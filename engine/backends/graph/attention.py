@@ -15,8 +15,8 @@ from engine.tensors import Floats
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rope(Value):
-    """y = x from column `first` on, rotated by the step's positions, each head normed before where there is a
-    norm.
+    """y = x from column `first` on, rotated by the step's rope positions, each head normed before where there
+    is a norm.
     """
 
     x: Buffer
@@ -99,7 +99,10 @@ class AttentionOps(Recording):
 
     def rope(self, x: Buffer, table: RotaryTable, heads: int) -> Buffer:
         assert not x.on_logit_rows
-        self._table(table.cos)
+        assert table.cos.shape == table.sin.shape
+        if not table.given:
+            self._table(table.cos)
+        self.rope_positions = min(self.rope_positions, len(table.cos))
         return self._add(Rope(x=x, table=table, heads=heads, y=x.like()))
 
     def attention(

@@ -78,7 +78,9 @@ class Recording:
     ) -> None:
         self.nodes: list[Node] = []
         self.positions = 1 << 31
-        """The length of the shortest table of positions."""
+        """The length of the shortest table of positions, apart from `given` ones of rope."""
+        self.rope_positions = 1 << 31
+        """The length of the shortest rotary table."""
         self._layer_devices, self._part_devices, self._device_of = layer_devices, part_devices, device_of
         self._shared: dict[tuple[object, ...], Buffer] = {}
 

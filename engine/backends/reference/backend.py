@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 
 from engine.backends.base import Array, AttentionShape, Forward, KVCache, RotaryTable, Step, Weight
@@ -25,7 +26,7 @@ from engine.backends.runs import run_singly
 from engine.backends.states import NO_STATES, States
 from engine.backends.trim import give_memory_back
 from engine.core import PAGE_TOKENS, Loading
-from engine.tensors import Floats, RawTensor
+from engine.tensors import Floats, Ints, RawTensor
 
 
 class ReferenceBackend:
@@ -116,6 +117,8 @@ class ReferenceOps(RecurrentOps, ExpertOps):
         self._tokens, self._positions, self._pages = (
             torch.tensor(each, dtype=torch.long) for each in (step.token_ids, step.positions, step.pages)
         )
+        ropes = step.positions if step.rope_positions is None else step.rope_positions
+        self._rope_positions: Ints = np.array(ropes, np.int64)
         self._logit_rows, self._kept = step.logit_rows, step.kept
         self._states = step.states[0] if step.states else (-1, -1)
 
@@ -161,7 +164,7 @@ class ReferenceOps(RecurrentOps, ExpertOps):
         return torch.cat(parts, dim=2).reshape(len(x), -1)
 
     def rope(self, x: Array, table: RotaryTable, heads: int) -> Array:
-        rows = self._positions.numpy()
+        rows = self._rope_positions
         # (T, 1, R / 2)
         cos, sin = (torch.from_numpy(part[rows])[:, None, :].to(x.device) for part in (table.cos, table.sin))
         half = table.cos.shape[1]

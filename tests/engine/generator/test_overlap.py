@@ -94,9 +94,10 @@ class _Watched:
         pages: Ints,
         uniform: Callable[[int], float],
         states: tuple[int, int] | None = None,
+        shift: int = 0,
     ) -> None:
         self._program.starts.append(len(ids))
-        self._decode_loop.start(ids, pages, uniform, states)
+        self._decode_loop.start(ids, pages, uniform, states, shift)
 
     def next(self, further: int) -> Sampled | None:
         drawn: Sampled | None = self._decode_loop.next(further)
@@ -130,7 +131,7 @@ class Running(HostSampling, FakeProgram):
         self.set_pages(step.pages)
         return super().run(step)
 
-    def run_row(self, token: int, place: int) -> Floats:
+    def run_row(self, token: int, place: int, shift: int = 0) -> Floats:
         self.places.append(place)
         return self.run(Step(np.array([token], np.int32), np.array([place], np.int32), self._pages))[0]
 

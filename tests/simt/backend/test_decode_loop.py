@@ -54,6 +54,16 @@ def test_the_host_is_one_step_behind() -> None:
         decode_loop.next(1)
 
 
+def test_rope_positions_go_along() -> None:
+    toy, decode_loop = begun([3, 4, 5])
+    for shift in (0, 2):
+        decode_loop.start([3, 4, 5], PAGES, lambda place: 0.5, shift=shift)
+        for _ in range(3):
+            decode_loop.next(1)
+        places = [place for _, place, _ in toy.seen]
+        assert [place - rope for place, rope in zip(places, toy.ropes, strict=True)][-3:] == [shift] * 3
+
+
 def test_going_back_and_on() -> None:
     """A step in flight is forgotten, and what it changed does no harm."""
     toy, decode_loop = begun([3, 4], replace(GREEDY, repetition=1.5, reach=4))

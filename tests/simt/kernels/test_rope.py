@@ -38,7 +38,7 @@ def rotated(
     arrays: dict[Any, Any] = {
         TABLES[0]: rotary.cos,
         TABLES[1]: rotary.sin,
-        Runtime.POSITIONS: np.arange(FIRST, FIRST + rows, dtype=np.int32),
+        Runtime.ROPE_POSITIONS: np.arange(FIRST, FIRST + rows, dtype=np.int32),
     }
     arrays |= {TABLES[2 + i]: weight for i, weight in enumerate(weights)}
     arrays |= {part.x: laid_out(x) for part, x in zip(parts, inputs, strict=True)}

@@ -152,10 +152,10 @@ def test_draw(plan: SamplingPlan) -> None:
     uniforms = np.random.default_rng(3).random(16).astype(np.float32)
     arrays = [
         listed, listed, logits, words, np.array([18], np.int32), partials, uniforms,
-        np.zeros(16 * lay.RESULT_WORDS, np.int32), np.zeros(1, np.int32), np.array([11], np.int32), amounts,
-        latest, history,
+        np.zeros(16 * lay.RESULT_WORDS, np.int32), np.zeros(1, np.int32), np.array([11], np.int32),
+        np.array([4], np.int32), amounts, latest, history,
     ]  # fmt: skip
-    places = [At(i) for i in range(13)]
+    places = [At(i) for i in range(14)]
     found, expected = both(
         draw_kernel(), (1, 1, 1), [*places[:6], 2, *places[6:]], arrays, twice=plan is PLANS[0]
     )
@@ -171,7 +171,7 @@ def test_draw(plan: SamplingPlan) -> None:
         np.testing.assert_allclose(
             result.view(np.float32)[real], expected_result.view(np.float32)[real], rtol=2e-5, atol=1e-7
         )
-    for i in (4, 8, 9, 10, 11, 12):
+    for i in (4, 8, 9, 10, 11, 12, 13):
         assert found[i].tolist() == expected[i].tolist()
 
 

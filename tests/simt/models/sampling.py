@@ -152,7 +152,7 @@ class _Candidates:
 def draw(
     memory: Memory, blocks: Any, constants: Any, ordered: int, raw_ordered: int, logits: int, plan: int,
     state: int, partials: int, parts: int, uniforms: int, results: int, tokens: int, position: int,
-    amounts: int, latest: int, history: int,
+    rope_position: int, amounts: int, latest: int, history: int,
 ) -> None:  # fmt: skip
     whole, real = memory.view(plan, i32, lay.PLAN_WORDS), memory.view(plan, f32, lay.PLAN_WORDS)
     partial = (
@@ -230,6 +230,7 @@ def draw(
     if whole[lay.PENALISES]:
         _remember(memory, token, place, int(whole[lay.REACH]), int(whole[lay.FADE]), amounts, latest, history)
     where[0] = place
+    memory.view(rope_position, i32, 1)[0] += 1
 
 
 def _remember(

@@ -21,7 +21,7 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.kernels.rows import copy_vectors
 from engine.backends.cpu.lowering.call import Calls, Table
-from engine.backends.cpu.runtime.step_block import POSITIONS
+from engine.backends.cpu.runtime.step_block import ROPE_POSITIONS
 from engine.backends.graph.attention import Rope
 
 (R_X, R_STRIDE, R_Y, R_COS, R_SIN, R_HALF, R_HEADS, R_HEAD_DIM, R_INTERLEAVED) = range(9)
@@ -69,12 +69,12 @@ rotate_pairs = intrinsic_function("rotate_pairs", types.void, (types.int64,) * 5
 
 
 def rope(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile for each row: rotate the pairs (a, b) of every head by the angles of the row's position.
+    """One tile for each row: rotate the pairs (a, b) of every head by the angles of the row's rope position.
 
     a' = a cos - b sin, b' = a sin + b cos. Dimensions from 2 `R_HALF` on are copied.
     """
     half, head_dim = ld_i64(args + 8 * R_HALF), ld_i64(args + 8 * R_HEAD_DIM)
-    position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * tile)
+    position = ld_i32(ld_i64(step + 8 * ROPE_POSITIONS) + 4 * tile)
     cos = ld_i64(args + 8 * R_COS) + 4 * half * position
     sin = ld_i64(args + 8 * R_SIN) + 4 * half * position
     stride = ld_i64(args + 8 * R_STRIDE)
@@ -106,7 +106,8 @@ def rope(args: int, step: int, tile: int, scratch: int) -> None:
 
 def _rope(calls: Calls, node: Rope) -> None:
     x, y, table = node.x, node.y, node.table
-    cos, sin = calls.constants.table(table.cos), calls.constants.table(table.sin)
+    address = calls.constants.shared if table.given else calls.constants.table
+    cos, sin = address(table.cos), address(table.sin)
     sizes = table.cos.shape[1], node.heads, x.width // node.heads, int(table.interleaved)
     calls.each_row("rope", [x, x.stride, y, cos, sin, *sizes], [x], y)
 

@@ -26,6 +26,7 @@ from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.fusion import columns_kv_write, fuse, group_linears
 from engine.backends.graph.packing import pack_inputs
 from engine.backends.graph.recorder import Recorder
+from engine.backends.graph.rows import Given
 
 PATTERNS = (columns_kv_write,)
 """The fusions that the CPU has kernels for."""
@@ -63,7 +64,9 @@ class LoweredPass:
     ) -> None:
         recorder = Recorder()
         self.logits: Buffer = forward(recorder)
-        self.positions = recorder.positions
+        self.positions, self.rope_positions = recorder.positions, recorder.rope_positions
+        self.takes_rows = any(isinstance(node, Given) for node in recorder.nodes)
+        """Whether steps read rows of the host (`Ops.given`)."""
         graph = fuse(recorder.nodes, self.logits, PATTERNS)
         graph = group_linears(
             pack_inputs(graph, linear.form_of(prompt_bits), keep_floats=True), any_layout=True

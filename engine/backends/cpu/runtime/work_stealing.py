@@ -42,7 +42,15 @@ from engine.backends.cpu.runtime.clock import clock_functions, ticks
 from engine.backends.cpu.runtime.contention import ACTIVE, GRAIN, SHORTEST_STALL, contention_functions
 from engine.backends.cpu.runtime.contention import WORDS as CONTENTION_WORDS
 from engine.backends.cpu.runtime.sampling_block import DONE, END, ENDS, RESULT, RESULTS, STEPS
-from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, POSITIONS, ROWS, SERIAL, SMALL_BATCH, TOKENS
+from engine.backends.cpu.runtime.step_block import (
+    LOGIT_ROWS,
+    POSITIONS,
+    ROPE_POSITIONS,
+    ROWS,
+    SERIAL,
+    SMALL_BATCH,
+    TOKENS,
+)
 
 LINE = 8
 """int64 words of a cache line; words that different threads write are on different lines."""
@@ -281,6 +289,7 @@ def _replay(
     goes on.
     """
     tokens, places = ld_i64(step + 8 * TOKENS), ld_i64(step + 8 * POSITIONS)
+    ropes = ld_i64(step + 8 * ROPE_POSITIONS)
     while not block or ld_i64(block + 8 * DONE) < ld_i64(block + 8 * STEPS):
         if not published:
             asleep: int = publish(control, program, stages, stage_count, step, counters, helpers)
@@ -300,6 +309,8 @@ def _replay(
                 return 0
         st_i32(tokens, token)
         st_i32(places, ld_i32(places) + 1)
+        if ropes != places:
+            st_i32(ropes, ld_i32(ropes) + 1)
         st_i64(step + 8 * SERIAL, ld_i64(step + 8 * SERIAL) + 1)
     return 0
 

@@ -153,8 +153,8 @@ def _rope(
 
     Each input (0: queries, 1: keys): x and y with strides in bytes, norm weight and bias (0 for none),
     `first` column in x, number of heads, `step` bytes from a head's weights to the next head's, epsilon.
-    Shared: cos, sin float32 (positions, half), address of the rows' positions, `half`, `width` columns per
-    head, `inverse` = 1 / width. Grid (row, chunk of WARPS heads).
+    Shared: cos, sin float32 (positions, half), address of the rows' rope positions, `half`, `width` columns
+    per head, `inverse` = 1 / width. Grid (row, chunk of WARPS heads).
     """
     row, lane = int64(block_x()), int32(int32(thread()) & 31)
     head = int32(block_y() * WARPS + (int32(thread()) >> 5))
@@ -244,7 +244,7 @@ def rope_call(
         arguments += [part.first, part.heads, 0 if norm.shared else 4 * width, norm.eps]
     if len(parts) == 1:
         arguments += [0] * 9 + [0.0]
-    arguments += [cos, sin, Runtime.POSITIONS, half, width, 1.0 / width]
+    arguments += [cos, sin, Runtime.ROPE_POSITIONS, half, width, 1.0 / width]
     blocks = rows_first(-(-sum(part.heads for part in parts) // WARPS))
     kernel = rope_kernel(half, width, table.interleaved, kind)
     return Call(
@@ -266,7 +266,8 @@ def _rope_calls(context: Context, node: RopeGroup) -> Calls:
     parts = [
         Rotated(part.x, part.y, part.heads, _head_norm(context, part), part.first) for part in node.parts
     ]
-    cos, sin = (context.constants.table(each, node.device) for each in (table.cos, table.sin))
+    address = context.constants.given_table if table.given else context.constants.table
+    cos, sin = (address(each, node.device) for each in (table.cos, table.sin))
     return (rope_call(parts, table, cos, sin),)
 
 

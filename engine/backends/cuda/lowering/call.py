@@ -30,6 +30,8 @@ class Runtime(Enum):
     """int32: the step's first row that needs logits."""
     POSITIONS = auto()
     """Address of int32 positions, one a row."""
+    ROPE_POSITIONS = auto()
+    """Address of int32 rows of rotary tables, one a row (`Step.rope_positions`)."""
     TOKENS = auto()
     """Address of int32 token ids, one a row."""
     PAGES = auto()

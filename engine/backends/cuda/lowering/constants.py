@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.linear import HeadLinear
 from engine.backends.graph.moe import ExpertLinear
 from engine.tensors import Floats
+
+if TYPE_CHECKING:
+    import torch
 
 USUAL_CAPABILITY, USUAL_SM_COUNT = 80, 64
 """Used when no GPU is chosen. The number of multiprocessors hardly changes the memory of a pass."""
@@ -29,6 +32,24 @@ class HostRows:
     pinned: Floats
 
 
+@dataclass(frozen=True)
+class GivenTable:
+    """A rotary table (rows, width) float32 that may change between two steps, pinned memory of its shape, and
+    where kernels find it on the device of this number.
+    """
+
+    rows: Floats
+    pinned: torch.Tensor
+    memory: torch.Tensor
+    device: int
+
+    def filled(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first `count` rows as they are now, in pinned memory, and their place on the device."""
+        size = count * self.rows.nbytes // len(self.rows)
+        self.pinned[:size].numpy()[:] = self.rows[:count].reshape(-1).view(np.uint8)
+        return self.pinned[:size], self.memory[:size]
+
+
 class Constants:
     """Arrays are uploaded once to each device; `kept` must live as long as the pass."""
 
@@ -38,6 +59,8 @@ class Constants:
         """What passes leave to the host, to be copied after each step."""
         self.gives: list[HostRows] = []
         """What they read of it, to be copied before."""
+        self.given_tables: list[GivenTable] = []
+        """The rotary tables among it."""
         self._devices = devices
         self._addresses: dict[tuple[int, int], tuple[Any, int]] = {}
         self._expert_tables: dict[tuple[Buffer, str], ExpertTable] = {}
@@ -53,6 +76,17 @@ class Constants:
     def table(self, table: Floats, device: int) -> int:
         """The device address of a table with a row for each position."""
         return self.array(table, device)
+
+    def given_table(self, table: Floats, device: int) -> int:
+        """The address of a rotary table that may change between two steps."""
+        for each in self.given_tables:
+            if each.rows is table and each.device == device:
+                return int(each.memory.data_ptr())
+        here = self._devices[device]
+        made = GivenTable(table, here.pinned(table.nbytes), here.zeros(table.nbytes), device)
+        self.given_tables.append(made)
+        self.kept.append(made)
+        return int(made.memory.data_ptr())
 
     def kept_rows(self, rows: Floats, device: int) -> int:
         """The address where a pass leaves the rows of a step."""
@@ -113,6 +147,9 @@ class CountedConstants(Constants):
         self.nbytes = 0
 
     def table(self, table: Floats, device: int) -> int:
+        return 256
+
+    def given_table(self, table: Floats, device: int) -> int:
         return 256
 
     def sm_count(self, device: int) -> int:

@@ -46,9 +46,9 @@ Step = tuple[int, Call | TorchCall | PeerCopy]
 class LoweredPass:
     """A whole pass as calls, for `small` batches and for `large` ones.
 
-    `positions` is the length of its shortest table, or that of the cache; `kept` holds the arrays and
-    weights whose addresses calls take; `keeps` and `gives` are the rows that steps leave to the host and read
-    of it.
+    `positions` is the length of its shortest table, or that of the cache, `rope_positions` that of the
+    shortest rotary table; `kept` holds the arrays and weights whose addresses calls take; `keeps` and `gives`
+    are the rows that steps leave to the host and read of it, `given_tables` the rotary tables that they read.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class LoweredPass:
         recorder = Recorder(layer_devices, device_of, part_devices)
         self.logits: Buffer = forward(recorder)
         self.positions = min(recorder.positions, positions)
+        self.rope_positions = recorder.rope_positions
         context, graph = (
             Context(cache, constants, self.positions),
             fuse(recorder.nodes, self.logits, PATTERNS),
@@ -72,7 +73,7 @@ class LoweredPass:
         self.small = _steps(context, group_ropes(group_linears(packed, MOST_PARTS)), SMALL)
         self.large = _steps(context, group_ropes(group_linears(graph, any_layout=True)), LARGE)
         self.kept: list[Any] = [constants.kept, recorder.nodes]
-        self.keeps, self.gives = constants.keeps, constants.gives
+        self.keeps, self.gives, self.given_tables = constants.keeps, constants.gives, constants.given_tables
 
     def kernels(self, device: int) -> list[Kernel]:
         """All kernels that may run on a device, each once."""

@@ -119,8 +119,9 @@ class Trial:
         padded[:size] = logits
         memory, state = device.upload(padded), device.zeros(1024)
         row = OneRow(
-            lambda: None, state[:4], state[256:260], state[512:516], state[768:800], memory[: 4 * size], 64
-        )
+            lambda: None, state[:4], state[256:260], state[384:388], state[512:516], state[768:800],
+            memory[: 4 * size], 64,
+        )  # fmt: skip
         decode_loops = DecodeLoops(device, row)
         try:
             return max(self._one(decode_loops, plan, logits) for plan in _plans(size, int(logits.argmax())))

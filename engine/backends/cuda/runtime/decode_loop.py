@@ -34,14 +34,15 @@ class OneRow:
     """A program's step of one row, which a decode loop extends.
 
     The tensors are uint8 on the device. `launch` launches the step's kernels (inside `Device.record`): the
-    token in `tokens` (int32) at `position` (one int32), with the block table `pages` (int32, for the whole
-    context) and the `states` (`Runtime.STATES` of one row), into `logits` (V,) float32. `kernels` are those
-    that it launches, for `Device.prepare`.
+    token in `tokens` (int32) at `position` and `rope_position` (one int32 each), with the block table `pages`
+    (int32, for the whole context) and the `states` (`Runtime.STATES` of one row), into `logits` (V,) float32.
+    `kernels` are those that it launches, for `Device.prepare`.
     """
 
     launch: Callable[[], None]
     tokens: torch.Tensor
     position: torch.Tensor
+    rope_position: torch.Tensor
     pages: torch.Tensor
     states: torch.Tensor
     logits: torch.Tensor
@@ -149,6 +150,7 @@ class DeviceDecodeLoop:
         pages: Ints,
         uniform: Callable[[int], float],
         states: tuple[int, int] | None = None,
+        shift: int = 0,
     ) -> None:
         """As in the protocol."""
         self.settle()
@@ -156,6 +158,7 @@ class DeviceDecodeLoop:
             self._send_history(ids)
         self._uploads.send(np.array([ids[-1]], np.int32), self._row.tokens)
         self._uploads.send(np.array([len(ids) - 1], np.int32), self._row.position)
+        self._uploads.send(np.array([len(ids) - 1 - shift], np.int32), self._row.rope_position)
         self.set_pages(pages)
         if states is not None:
             set_states(self._states, len(ids) - 1, 1, states)
@@ -258,7 +261,8 @@ class DeviceDecodeLoop:
         addresses = sampling.Addresses(
             logits=row.logits.data_ptr(), kept=self._kept.data_ptr(), plan=self._plan_words.data_ptr(),
             state=self._state.data_ptr(), tokens=row.tokens.data_ptr(), position=row.position.data_ptr(),
-            uniforms=self._uniforms.data_ptr(), results=self._results.data_ptr(), work=self._work.addresses,
+            rope_position=row.rope_position.data_ptr(), uniforms=self._uniforms.data_ptr(),
+            results=self._results.data_ptr(), work=self._work.addresses,
         )  # fmt: skip
         if edits:
             more = self._more()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,23 +11,38 @@ from engine.backends.base import Step
 from engine.backends.cuda.lowering.call import SMALL_BATCH
 from engine.backends.cuda.runtime.device import Device
 
+if TYPE_CHECKING:
+    import torch
+
 _ALIGNMENT = 64
 _RUN_WORDS, _STATE_WORDS = 4, 8
 """int32 numbers for each row of a small batch (`Runtime.RUNS`, `Runtime.STATES`)."""
 
 
+class RowMemory(NamedTuple):
+    """The device memory (uint8) of what a step of one row reads: its token, position and rope position (int32
+    each), the block table, with room for all pages, and the states.
+    """
+
+    token: torch.Tensor
+    position: torch.Tensor
+    rope_position: torch.Tensor
+    pages: torch.Tensor
+    states: torch.Tensor
+
+
 class State:
-    """The runs of a step's rows, their states, positions, token ids and block tables, on one device.
+    """The runs of a step's rows, their states, positions, rope positions, token ids and block tables, on one
+    device.
 
     `staging` is the same in the host's memory, and `send` copies it to the device. `runs`, `states`,
-    `positions`, `tokens` and `pages` are addresses on the device; `parts` are the device memory of row 0's
-    position, of the tokens, of the block table of one sequence, which has room for `pages` pages, and of its
-    states. A step over several sequences has room for that many pages for each row of a small batch.
+    `positions`, `rope_positions`, `tokens` and `pages` are addresses on the device. There is room for `pages`
+    pages of one sequence; a step over several has room for that many for each row of a small batch.
     """
 
     def __init__(self, device: Device, rows: int, pages: int) -> None:
         self._device = device
-        sizes = _RUN_WORDS * SMALL_BATCH, _STATE_WORDS * SMALL_BATCH, rows, rows
+        sizes = _RUN_WORDS * SMALL_BATCH, _STATE_WORDS * SMALL_BATCH, rows, rows, rows
         starts = [0]
         for size in sizes:
             starts.append(starts[-1] + -(-4 * size // _ALIGNMENT) * _ALIGNMENT)
@@ -34,18 +51,20 @@ class State:
         size = starts[-1] + 4 * pages * SMALL_BATCH
         self.memory, self.staging = device.zeros(size), device.pinned(size)
         address = int(self.memory.data_ptr())
-        self.runs, self.states, self.positions, self.tokens, self.pages = (
+        self.runs, self.states, self.positions, self.rope_positions, self.tokens, self.pages = (
             address + start for start in starts
         )
-        _, states, positions, tokens, table = starts
-        self.parts = (
-            self.memory[positions : positions + 4],
-            self.memory[tokens:table],
+        _, states, positions, ropes, tokens, table = starts
+        number = slice(0, 4)
+        self.one_row = RowMemory(
+            self.memory[tokens:][number],
+            self.memory[positions:][number],
+            self.memory[ropes:][number],
             self.memory[table : self._one],
             self.memory[states : states + 4 * _STATE_WORDS],
         )
         words: npt.NDArray[np.int32] = self.staging.numpy().view(np.int32)
-        runs, places, self._positions, self._tokens, self._pages = np.split(
+        runs, places, self._positions, self._ropes, self._tokens, self._pages = np.split(
             words, [each // 4 for each in starts[1:]]
         )
         self._runs = runs.reshape(SMALL_BATCH, _RUN_WORDS)
@@ -56,6 +75,7 @@ class State:
         count, pages = len(step.token_ids), len(step.pages)
         assert pages <= len(self._pages)
         self._positions[:count] = step.positions
+        self._ropes[:count] = step.positions if step.rope_positions is None else step.rope_positions
         self._tokens[:count] = step.token_ids
         self._pages[:pages] = step.pages
         row = page = 0

@@ -30,11 +30,11 @@ class HostSampling:
         self._block = _Block()
         self.sampling = cast("SamplingBlock", self._block)
 
-    def decode(self, token: int, place: int, steps: int, vocabulary: int) -> None:
+    def decode(self, token: int, place: int, steps: int, vocabulary: int, shift: int = 0) -> None:
         block, rows = self._block, cast("Any", self)
         assert len(block.uniforms) == steps
         for number in block.uniforms:
-            found = block.pick(rows.run_row(token, place)[:vocabulary], number, block.alternatives)
+            found = block.pick(rows.run_row(token, place, shift)[:vocabulary], number, block.alternatives)
             block.found.append(found)
             token, place = found[0], place + 1
             if token < 0 or token in block.ends:

@@ -41,14 +41,16 @@ class Rows(HostSampling):
     def __init__(self) -> None:
         super().__init__()
         self.ran: list[tuple[int, int]] = []
+        self.shifts = set[int]()
         self.now, self.seconds, self.broken = 0.0, 0.001, -1
         self.pages: Any = None
 
     def set_pages(self, pages: Ints) -> None:
         self.pages = pages
 
-    def run_row(self, token: int, place: int) -> Floats:
+    def run_row(self, token: int, place: int, shift: int = 0) -> Floats:
         self.ran.append((token, place))
+        self.shifts.add(shift)
         self.now += self.seconds
         logits = np.random.default_rng([token, place]).normal(0, 3, SIZE).astype(np.float32)
         if place == self.broken:
@@ -163,11 +165,15 @@ def test_what_was_drawn_is_forgotten_with_a_new_start(rows: Rows) -> None:
     loop = begun(rows)
     take(loop, 4)
     pages = np.array([7], np.int32)
-    loop.start([9, 8, 7], pages, lambda place: 0.0)
+    assert rows.shifts == {0}
+    loop.start([9, 8, 7], pages, lambda place: 0.0, shift=2)
     assert rows.pages is pages
     assert loop.under_way == 1
+    rows.shifts.clear()
     take(loop, 1)
     assert rows.ran[9:11] == [(7, 2), (rows.ran[10][0], 3)]
+    loop.logits(4)
+    assert rows.shifts == {2}
     loop.close()
     assert loop.under_way == 0
 

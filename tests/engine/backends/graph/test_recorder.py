@@ -64,7 +64,10 @@ def test_the_shortest_table_limits_the_positions() -> None:
     for length in (70, 40, 90):
         angles: Any = np.zeros((length, 8), np.float32)
         x = recorder.rope(x, RotaryTable(angles, angles, False), 2)
-    assert recorder.positions == 40
+    assert (recorder.positions, recorder.rope_positions) == (40, 40)
+    angles = np.zeros((20, 8), np.float32)
+    x = recorder.rope(x, RotaryTable(angles, angles, False, given=True), 2)
+    assert (recorder.positions, recorder.rope_positions) == (40, 20)
     recorder.add_positions(x, np.zeros((30, 32), np.float32))
     assert recorder.positions == 30
 

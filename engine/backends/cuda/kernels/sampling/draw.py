@@ -215,13 +215,14 @@ def _kept(plan: int, room: int, score: float, top: float, count: int, known: flo
 
 def _draw(
     ordered: int, raw_ordered: int, logits: int, plan: int, state: int, partials: int, parts: int,
-    uniforms: int, results: int, tokens: int, position: int, amounts: int, latest: int, history: int,
+    uniforms: int, results: int, tokens: int, position: int, rope_position: int, amounts: int, latest: int,
+    history: int,
 ) -> None:  # fmt: skip
     """Draw a token and write its result. One block; `layout` describes the words.
 
     Inputs: the sorted lists of scores and raw logits, logits float32 (V,), plan, the scan's `parts` partials,
-    uniforms float32 (SLOTS,). Updated: state, token and position of the next step. Output: `results`.
-    amounts, latest and history are used only with penalties.
+    uniforms float32 (SLOTS,). Updated: state, token, position and rope position of the next step. Output:
+    `results`. amounts, latest and history are used only with penalties.
     """
     wait_for_others()
     room, me = shared(ROOM), thread()
@@ -275,6 +276,7 @@ def _draw(
     barrier()
     if me == 0:
         st_i32(position, place)
+        st_i32(rope_position, int32(ld_i32(rope_position) + 1))
 
 
 def _place(weight: float, token: int, count: int, standing: int, uniform: float, room: int) -> Any:
@@ -351,4 +353,4 @@ def _remember(token: int, place: int, plan: int, amounts: int, latest: int, hist
 
 @cache
 def draw_kernel() -> Kernel:
-    return Kernel("sample_draw", _draw, "lllllli" + 7 * "l", THREADS, 60, {})
+    return Kernel("sample_draw", _draw, "lllllli" + 8 * "l", THREADS, 60, {})

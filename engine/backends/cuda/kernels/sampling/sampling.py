@@ -101,6 +101,7 @@ class Addresses:
     state: int
     tokens: int
     position: int
+    rope_position: int
     uniforms: int
     results: int
     work: tuple[int, int, int, int, int]
@@ -144,7 +145,7 @@ def launches(shape: Shape, at: Addresses, *, separate: bool) -> list[Launch]:
         )
     last = (
         ordered, raw_ordered if separate else ordered, at.logits, at.plan, at.state, partials, shape.parts,
-        at.uniforms, at.results, at.tokens, at.position, at.amounts, at.latest, at.history,
+        at.uniforms, at.results, at.tokens, at.position, at.rope_position, at.amounts, at.latest, at.history,
     )  # fmt: skip
     return [*out, (draw_kernel(), one, last)]
 
