@@ -28,7 +28,8 @@ from engine.words import N_, _, translate
 class View:
     """How a matrix is stored in a tensor: `part` of a stack of `parts`, transposed, then the rows `order`; or
     one row as a `vector`. With `flipped` those rows of the tensor are the matrix's columns. `factors`
-    multiply the rows of a small matrix. With `taps` the columns are so many for each input, over time.
+    multiply the rows of a small matrix. With `taps` the columns are so many for each input, over time. With
+    `kernel` the columns have these dimensions, as those of a convolution over patches.
     """
 
     part: int = 0
@@ -40,6 +41,7 @@ class View:
     flipped: bool = False
     factors: Floats | None = None
     taps: int = 0
+    kernel: tuple[int, ...] = ()
 
     def shape(self, rows: int, columns: int) -> tuple[int, ...]:
         """The shape of the tensor of which this view is (rows, columns)."""
@@ -51,6 +53,8 @@ class View:
         matrix = (columns, stored) if self.transposed else (stored, columns)
         if self.taps:
             return stored, columns // self.taps, self.taps
+        if self.kernel:
+            return stored, *self.kernel
         return (self.parts, *matrix) if self.parts else matrix
 
     def of(self, tensor: RawTensor) -> RawTensor:
@@ -61,7 +65,7 @@ class View:
         matrix = tensor.part(self.part) if self.parts else tensor
         matrix = transposed(matrix) if self.transposed else matrix
         matrix = matrix if self.order is None else matrix.take(self.order)
-        if self.factors is not None or self.taps:
+        if self.factors is not None or self.taps or self.kernel:
             values = matrix.dequantise().reshape(matrix.shape[0], -1)
             values = values if self.factors is None else values * self.factors[:, None]
             return FileTensor(tensor.name, "F32", values.shape, values.reshape(-1).view(np.uint8))
@@ -199,6 +203,12 @@ class Survey:
         self.bytes += 4 * size
         return np.broadcast_to(np.float32(1), shape)
 
+    def zeros(self, rows: int, columns: int) -> Weight:
+        """As `Loader.zeros`."""
+        seen = self._backend.weight_spec(_zeros(rows, columns))
+        self.bytes += seen.nbytes
+        return seen
+
     def check(self, file_name: str) -> None:
         """Raise `BadCheckpoint` when tensors are missing."""
         if self.missing:
@@ -281,6 +291,16 @@ class Loader:
         values = without_padding(self._tensors[name], shape).dequantise().reshape(shape)
         self.bytes += values.nbytes
         return values
+
+    def zeros(self, rows: int, columns: int) -> Weight:
+        """A matrix of zeros (rows, columns), which is in no file."""
+        weight = self._backend.load_weight(_zeros(rows, columns))
+        self.bytes += weight.nbytes
+        return weight
+
+
+def _zeros(rows: int, columns: int) -> RawTensor:
+    return FileTensor("zeros", "F32", (rows, columns), np.zeros(4 * rows * columns, np.uint8))
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,0 +1,189 @@
+"""Finds and opens a model's vision encoder: in the model's own folder, or in an mmproj GGUF beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.backends.cpu.backend import CpuBackend
+from engine.core import Loading
+from engine.drain import drain, mapped
+from engine.errors import BadCheckpoint, EngineError, ModelNotFound, UnsupportedModel
+from engine.models.building.source import Loader, Survey
+from engine.models.headers.keys import Keys
+from engine.models.load import check_memory
+from engine.vision.base import VisionEncoder, VisionSpec
+from engine.vision.design import Design
+from engine.vision.families import FAMILIES
+from engine.weights.checkpoint import Checkpoint
+from engine.weights.gguf.file import GgufFile
+from engine.weights.safetensors.json import read_json_object
+from engine.words import _
+
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+"""Where folders have the settings of the image processor; the second has them inside an object."""
+_CLIP = "clip"
+"""general.architecture of mmproj files, and the prefix of their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A design, and the file or folder with its tensors."""
+
+    design: Design
+    checkpoint: Checkpoint
+    survey: Survey
+
+    @property
+    def spec(self) -> VisionSpec:
+        return replace(self.design.spec, nbytes=self.survey.bytes)
+
+
+def vision_spec(checkpoint: Checkpoint) -> VisionSpec | None:
+    """What the model's vision encoder is, by headers alone; None if it has none, or one that cannot be run.
+
+    Raises `BadCheckpoint` if the model has one whose files are damaged.
+    """
+    with _found(checkpoint) as found:
+        return None if found is None else found.spec
+
+
+def open_vision(checkpoint: Checkpoint, threads: int = 0) -> Generator[Loading, None, VisionEncoder]:
+    """Load the model's vision encoder: `encoder = yield from open_vision(checkpoint)`. It runs on the
+    processor, with as many threads (0: one for each core).
+
+    Raises `UnsupportedModel` if there is none, `BadCheckpoint` and `NotEnoughMemory`.
+    """
+    with _found(checkpoint) as found:
+        if found is None:
+            raise UnsupportedModel(
+                _(
+                    "{path} has no vision encoder that can be run; choose a model that reads pictures, or "
+                    "put its mmproj file beside it.",
+                    path=checkpoint.path.name,
+                )
+            )
+        backend, design = CpuBackend(threads), found.design
+        check_memory(found.checkpoint.path.name, found.survey.bytes, backend.free_memory())
+        words = _("Loading the vision encoder")
+        yield Loading(words, 0, design.layers)
+        parts = yield from mapped(
+            design.build(Loader(found.checkpoint.tensors, backend)),
+            lambda done: Loading(words, done, design.layers),
+        )
+        encoder = design.encoder(found.spec, parts, backend)
+    yield from encoder.prepare()
+    return encoder
+
+
+@contextmanager
+def _found(checkpoint: Checkpoint) -> Iterator[_Found | None]:
+    """The encoder of a model; a file beside it is open as long as this is."""
+    if checkpoint.format != "gguf":
+        design = _of_folder(checkpoint)
+        yield None if design is None else _surveyed(design, checkpoint)
+        return
+    beside = _beside(checkpoint)
+    try:
+        yield beside
+    finally:
+        if beside is not None:
+            beside.checkpoint.close()
+
+
+def _surveyed(design: Design, checkpoint: Checkpoint) -> _Found:
+    """Checks the names and shapes of all tensors. Raises `BadCheckpoint`."""
+    survey = Survey(checkpoint.tensors, CpuBackend(1))
+    drain(design.build(survey))
+    survey.check(checkpoint.path.name)
+    return _Found(design, checkpoint, survey)
+
+
+# -- folders
+
+
+def _of_folder(checkpoint: Checkpoint) -> Design | None:
+    config: Any = checkpoint.metadata["config"]
+    classes = config.get("architectures")
+    name = classes[0] if isinstance(classes, list) and classes else None
+    family = next((each for each in FAMILIES if name in each.hf), None)
+    if family is None or family.from_hf is None or not isinstance(config.get("vision_config"), dict):
+        return None
+    keys = Keys(config, "config.json")
+    return family.from_hf(keys, processor_keys(checkpoint.path), checkpoint.tensors)
+
+
+def processor_keys(folder: Path) -> Keys:
+    """The settings of a folder's image processor; none if there are no such files. Raises `BadCheckpoint`."""
+    first, second = (folder / name for name in PROCESSOR_FILES)
+    if second.is_file():
+        whole = Keys(read_json_object(second), second.name)
+        inner = whole.table("image_processor")
+        if inner is not None:
+            return inner
+    return Keys(read_json_object(first) if first.is_file() else dict[str, Any](), first.name)
+
+
+# -- mmproj files
+
+
+def _beside(checkpoint: Checkpoint) -> _Found | None:
+    """The mmproj file in the model's folder that fits it; of several the one whose name begins most like the
+    model's.
+    """
+    name = checkpoint.path.name
+    files = [file for file in checkpoint.path.parent.glob("*.gguf") if is_mmproj(file.name)]
+    width = _width(checkpoint)
+    damaged: EngineError | None = None
+    for file in sorted(files, key=lambda file: (-_likeness(file.name, name), file.name)):
+        try:
+            found = _opened(file)
+        except (BadCheckpoint, ModelNotFound) as error:
+            damaged = damaged or error
+            continue
+        if found is not None and found.design.width == width:
+            return found
+        if found is not None:
+            found.checkpoint.close()
+    if damaged is not None:
+        raise damaged
+    return None
+
+
+def is_mmproj(name: str) -> bool:
+    """Whether a GGUF file of this name holds a vision encoder, as those of llama.cpp's users do."""
+    return "mmproj" in name.lower() and name.lower().endswith(".gguf")
+
+
+def _likeness(file: str, model: str) -> int:
+    """How many characters the names share at their beginnings, the word "mmproj" apart."""
+    own = file.lower().replace("mmproj", "").strip("-_.")
+    pairs = enumerate(zip(own, model.lower(), strict=False))
+    return next((at for at, (mine, other) in pairs if mine != other), min(len(own), len(model)))
+
+
+def _width(checkpoint: Checkpoint) -> int:
+    """The width of a GGUF model's rows; 0 if it does not say."""
+    name = checkpoint.metadata.get("general.architecture")
+    width = checkpoint.metadata.get(f"{name}.embedding_length")
+    return width if isinstance(width, int) else 0
+
+
+def _opened(file: Path) -> _Found | None:
+    """The encoder in an mmproj file; None if its family cannot be run. Raises `BadCheckpoint`."""
+    checkpoint = GgufFile(file)
+    metadata = checkpoint.metadata
+    kind = metadata.get("clip.projector_type", metadata.get("clip.vision.projector_type"))
+    family = next((each for each in FAMILIES if kind in each.gguf), None)
+    if metadata.get("general.architecture") != _CLIP or family is None or family.from_gguf is None:
+        checkpoint.close()
+        return None
+    keys = Keys(metadata, file.name, "clip.vision.")
+    try:
+        return _surveyed(family.from_gguf(keys, checkpoint.tensors), checkpoint)
+    except UnsupportedModel:
+        checkpoint.close()
+        return None

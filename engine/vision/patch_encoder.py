@@ -1,0 +1,205 @@
+"""Encoders that cut a picture into crops, run a tower over the patches of each, merge and project.
+
+That is all of a family whose pictures have learned positions; see `engine.vision.families`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from engine.backends.base import Array, Backend, Ops
+from engine.core import Loading, Waiting
+from engine.models.building.source import norm
+from engine.tensors import Bytes, Floats
+from engine.vision.base import PictureRows, Piece, VisionSpec
+from engine.vision.images import Normalisation, patches, read_picture
+from engine.vision.passes import Pass
+from engine.vision.projector import Projector, ProjectorNames, ProjectorShape, projector
+from engine.vision.tower import Tower, TowerNames, TowerShape, TowerSource, patch_linear, tower_layers
+
+
+class Cutter(Protocol):
+    """What a picture becomes before its patches are cut. `most_patches` is of one crop at most."""
+
+    @property
+    def most_patches(self) -> int: ...
+
+    def layout(self, width: int, height: int) -> tuple[Piece, ...]:
+        """As `VisionEncoder.layout`."""
+        ...
+
+    def crops(self, picture: Bytes) -> tuple[Bytes, ...]:
+        """The crops of a picture (H, W, 3), one for each span of its layout, of whole patches."""
+        ...
+
+
+PlacePatches = Callable[[Floats, int, int], Floats]
+"""A table of positions (P, E) and a grid's rows and columns -> positions (rows * columns, E)."""
+
+
+def as_stored(table: Floats, rows: int, columns: int) -> Floats:
+    """The table's rows as they are, for grids of one size."""
+    assert len(table) == rows * columns
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class PatchNames:
+    """The names of an encoder's tensors, without ".weight" and ".bias": `first` is the convolution over
+    patches; `positions` and `class_row` (empty: none) are whole names.
+    """
+
+    tower: TowerNames
+    first: str
+    positions: str
+    projector: ProjectorNames
+    after: str = ""
+    before: str = ""
+    class_row: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchDesign:
+    """A `Design`. `patch` is the side of a patch in pixels; `table` counts the positions of patches that are
+    stored, and with a class row there is one more before them. `used_layers` are run of the tower's.
+
+    If `flat`, the patches' layer is stored as a matrix, and of each pixel all colours stand together.
+    """
+
+    spec: VisionSpec
+    tower: TowerShape
+    names: PatchNames
+    patch: int
+    table: int
+    normalisation: Normalisation
+    cutter: Cutter
+    projector: ProjectorShape
+    used_layers: int
+    place: PlacePatches = as_stored
+    flat: bool = False
+
+    @property
+    def width(self) -> int:
+        return self.projector.outputs
+
+    @property
+    def layers(self) -> int:
+        return self.used_layers
+
+    def build(self, source: TowerSource) -> Generator[int, None, PatchParts]:
+        """As `Design.build`."""
+        names, shape = self.names, self.tower
+        first = patch_linear(source, names.first, shape.width, self.patch, None, flat=self.flat)
+        before, after = (
+            norm(source, name, shape.width, shape.eps, layer_norm=shape.layer_norm, bias=None)
+            if name
+            else None
+            for name in (names.before, names.after)
+        )
+        more = 1 if names.class_row else 0
+        table = source.vector(names.positions, self.table + more, shape.width)
+        row = source.vector(names.class_row, shape.width) if more else None
+        blocks = yield from tower_layers(source, shape, names.tower, self.used_layers)
+        return PatchParts(
+            Tower(first, blocks, before, after),
+            table,
+            row,
+            projector(source, self.projector, names.projector),
+        )
+
+    def encoder(self, spec: VisionSpec, parts: PatchParts, backend: Backend) -> PatchEncoder:
+        """As `Design.encoder`."""
+        return PatchEncoder(self, spec, parts, backend)
+
+
+@dataclass(frozen=True, slots=True)
+class PatchParts:
+    """What `PatchDesign.build` makes. The positions' table begins with that of the class row, if there is
+    one.
+    """
+
+    tower: Tower
+    positions: Floats
+    class_row: Floats | None
+    projector: Projector
+
+
+class PatchEncoder:
+    """A `VisionEncoder` of one design, with its weights. Two passes: the tower's, and after merging, the
+    projector's.
+    """
+
+    def __init__(self, design: PatchDesign, spec: VisionSpec, parts: PatchParts, backend: Backend) -> None:
+        self.spec = spec
+        self._design, self._parts = design, parts
+        shape, more = design.tower, 0 if parts.class_row is None else 1
+        most, factor = design.cutter.most_patches, design.projector.factor
+        self._patches = np.zeros((more + most, 3 * design.patch**2), np.float32)
+        self._positions = np.zeros((more + most, shape.width), np.float32)
+        self._merged = np.zeros((most // factor**2, design.projector.inputs), np.float32)
+        self._first = more
+        self._grid = (0, 0)
+        if parts.class_row is not None:
+            # Its row of patches is zeros, so the patches' layer makes its bias of it.
+            bias = parts.tower.first.bias
+            own = parts.class_row + parts.positions[0]
+            self._positions[0] = own if bias is None else own - bias
+        self._tower = Pass(
+            backend,
+            partial(_tower, parts.tower, self._patches, self._positions),
+            more + most,
+            shape.attention,
+        )
+        self._projector = Pass(backend, partial(_projector, parts.projector, self._merged), len(self._merged))
+
+    def prepare(self) -> Generator[Loading, None, None]:
+        """As `OpenedEncoder.prepare`."""
+        yield from self._tower.prepare()
+        yield from self._projector.prepare()
+
+    def layout(self, width: int, height: int) -> tuple[Piece, ...]:
+        """As `VisionEncoder.layout`."""
+        return self._design.cutter.layout(width, height)
+
+    def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
+        """As `VisionEncoder.encode`."""
+        found = list[PictureRows]()
+        for crop in self._design.cutter.crops(read_picture(data)):
+            found.append(PictureRows(self._encode(crop)))
+            yield Waiting()
+        return tuple(found)
+
+    def _encode(self, crop: Bytes) -> Floats:
+        """The rows of one crop (h, w, 3)."""
+        design, first = self._design, self._first
+        rows, columns = crop.shape[0] // design.patch, crop.shape[1] // design.patch
+        count = rows * columns
+        self._patches[first : first + count] = patches(
+            crop, design.patch, design.normalisation, colours_last=design.flat
+        )
+        if self._grid != (rows, columns):
+            table = self._parts.positions[first:]
+            self._positions[first : first + count] = design.place(table, rows, columns)
+            self._grid = rows, columns
+        states = self._tower.run(first + count)[first:]
+        merged = design.projector.merge(states, rows, columns, design.projector.factor)
+        self._merged[: len(merged)] = merged
+        return self._projector.run(len(merged)).copy()
+
+    def close(self) -> None:
+        """As `VisionEncoder.close`."""
+        self._tower.close()
+        self._projector.close()
+
+
+def _tower(tower: Tower, patches: Floats, positions: Floats, ops: Ops) -> Array:
+    return ops.last_rows(tower(ops, ops.given(patches), ops.given(positions)))
+
+
+def _projector(projector: Projector, merged: Floats, ops: Ops) -> Array:
+    return ops.last_rows(projector(ops, ops.given(merged)))

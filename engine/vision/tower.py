@@ -1,0 +1,240 @@
+"""The layers of a vision transformer (ViT, arXiv 2010.11929), built of the same parts as decoders.
+
+A picture is cut into patches; each becomes a row (a linear layer over its pixels, plus its position), and all
+rows attend to each other. Shape letters: T patches, E width, H heads, D head dimension, F feed-forward width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from engine.backends.base import Array, AttentionShape, Ops, Weight
+from engine.models.building.attention import Attention, FusedQkv, Inputs, SeparateQkv
+from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
+from engine.models.layers.parts import (
+    Block,
+    Changes,
+    FeedForward,
+    GatedMlp,
+    Linear,
+    Norm,
+    PlainMlp,
+    RopeTables,
+    scaled,
+)
+from engine.models.layers.whole import Blocks, Observe, unobserved
+
+QUICK = "quick_gelu"
+"""x sigmoid(1.702 x), as in CLIP (arXiv 2103.00020)."""
+ACTIVATIONS = {
+    "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "quick_gelu": QUICK,
+    "silu": "silu", "swish": "silu", "relu": "relu",
+}  # fmt: skip
+"""The names of config.json -> those of `Ops`, or `QUICK`."""
+
+
+NO_ROPE = RopeTables()
+
+
+@dataclass(frozen=True, slots=True)
+class TowerShape:
+    """Of a tower: E, the number of layers, H, F and D (0: E / H); `activation` is a value of `ACTIVATIONS`.
+
+    `gated`: the feed-forward part has a gate. `layer_norm`: norms are layer norms, else RMS norms.
+    `qk_norm` is "none", "row" or "head". If `rotated`, queries and keys are rotated by the main rotary table.
+    """
+
+    width: int
+    layers: int
+    heads: int
+    mlp_width: int
+    eps: float
+    activation: str
+    head_dim: int = 0
+    gated: bool = False
+    layer_norm: bool = True
+    qk_norm: str = "none"
+    rotated: bool = False
+
+    @property
+    def attention(self) -> AttentionShape:
+        """The attention of each layer: in both directions."""
+        dim = self.head_dim or self.width // self.heads
+        return AttentionShape(self.heads, self.heads, dim, dim**-0.5, bidirectional=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TowerNames:
+    """The names of a tower's tensors, without ".weight" and ".bias". Those of a layer follow `layer`, in
+    which {} is its number. `query_key_value` counts where it is not empty. `scales` multiply what attention and
+    the feed-forward part add (layer scale, arXiv 2103.17239); their names have no end.
+    """
+
+    layer: str
+    attention_norm: str
+    query: str
+    key: str
+    value: str
+    output: str
+    mlp_norm: str
+    up: str
+    down: str
+    gate: str = ""
+    query_key_value: str = ""
+    query_norm: str = ""
+    key_norm: str = ""
+    scales: tuple[str, str] | None = None
+
+    def under(self, prefix: str) -> TowerNames:
+        """The same with `prefix` before all names."""
+        return replace(self, layer=prefix + self.layer)
+
+
+GGUF = TowerNames(
+    "v.blk.{}.", "ln1", "attn_q", "attn_k", "attn_v", "attn_out", "ln2", "ffn_up", "ffn_down", "ffn_gate",
+    query_norm="attn_q_norm", key_norm="attn_k_norm", scales=("ls1.weight", "ls2.weight"),
+)  # fmt: skip
+"""The names in llama.cpp's mmproj files (tools/mtmd/clip-impl.h)."""
+
+
+class TowerSource(WeightSource, Protocol):
+    """Gives the weights of a tower."""
+
+    def zeros(self, rows: int, columns: int) -> Weight:
+        """A matrix of zeros (rows, columns), which is in no file."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QuickMlp:
+    """down(quick_gelu(up(x)))."""
+
+    up: Linear
+    down: Linear
+
+    def __call__(self, ops: Ops, x: Array, residual: Array | None = None) -> Array:
+        y = self.up(ops, x)
+        return self.down(ops, ops.gated(scaled(ops, y, 1.702), y, "sigmoid"), residual)
+
+
+def patch_linear(
+    source: WeightSource, name: str, width: int, size: int, bias: bool | None, *, flat: bool = False
+) -> Linear:
+    """The convolution over patches of `size` pixels square as a linear layer: kernels (E, 3, size, size), or
+    a matrix if it is stored `flat`.
+    """
+    return linear(source, name, width, 3 * size * size, bias, WHOLE if flat else View(kernel=(3, size, size)))
+
+
+def tower_layers(
+    source: TowerSource, shape: TowerShape, names: TowerNames, layers: int
+) -> Generator[int, None, Blocks]:
+    """Build the first so many layers; yields the number of finished ones after each.
+
+    All use the cache's layer 0: what a pass writes there it reads before the next layer writes.
+    """
+    blocks, zeros = list[Block](), None
+    if names.scales and source.has(names.layer.format(0) + names.scales[0]):
+        zeros = source.zeros(shape.width, 1)
+    for number in range(layers):
+        at = names.layer.format(number)
+        builder = _Layer(source, shape, names, at, zeros)
+        blocks.append(
+            Block(
+                builder.attention(),
+                builder.feed_forward(),
+                builder.norm(names.attention_norm, shape.width),
+                builder.norm(names.mlp_norm, shape.width),
+            )
+        )
+        yield number + 1
+    return Blocks(tuple(blocks))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Builds the parts of one layer, whose names begin with `at`. With `zeros` (E, 1) it has layer scales."""
+
+    source: TowerSource
+    shape: TowerShape
+    names: TowerNames
+    at: str
+    zeros: Weight | None
+
+    def norm(self, name: str, size: int) -> Norm:
+        kind = self.shape.layer_norm
+        bias = None if kind else False
+        return norm(self.source, self.at + name, size, self.shape.eps, layer_norm=kind, bias=bias)
+
+    def linear(self, name: str, rows: int, columns: int) -> Linear:
+        return linear(self.source, self.at + name, rows, columns, None)
+
+    def attention(self) -> Attention:
+        width, shape, names = self.shape.width, self.shape.attention, self.names
+        inner = shape.heads * shape.head_dim
+        inputs: Inputs
+        if names.query_key_value:
+            fused = self.linear(names.query_key_value, 3 * inner, width)
+            inputs = FusedQkv(fused, (inner, inner, inner))
+        else:
+            inputs = SeparateQkv(
+                *(self.linear(name, inner, width) for name in (names.query, names.key, names.value))
+            )
+        query_norm = key_norm = None
+        if self.shape.qk_norm != "none":
+            query_norm, key_norm = self._head_norm(names.query_norm), self._head_norm(names.key_norm)
+        output = self._scaled(self.linear(names.output, width, inner), 0)
+        rope = "main" if self.shape.rotated else "none"
+        return Attention(0, shape, inputs, output, rope, query_norm, key_norm)
+
+    def _head_norm(self, name: str) -> Norm:
+        shape = self.shape.attention
+        if self.shape.qk_norm == "row":
+            return self.norm(name, shape.heads * shape.head_dim)
+        return replace(self.norm(name, shape.head_dim), heads=shape.heads)
+
+    def feed_forward(self) -> FeedForward:
+        width, inner, names = self.shape.width, self.shape.mlp_width, self.names
+        up = self.linear(names.up, inner, width)
+        down = self._scaled(self.linear(names.down, width, inner), 1)
+        if self.shape.gated:
+            gate = self.linear(names.gate, inner, width)
+            return GatedMlp(gate, up, down, inner, self.shape.activation)
+        return activated(up, down, self.shape.activation)
+
+    def _scaled(self, output: Linear, half: int) -> Linear:
+        """`output` with its layer scale, if there is one."""
+        if self.zeros is None or self.names.scales is None:
+            return output
+        factors = self.source.vector(self.at + self.names.scales[half], self.shape.width)
+        bias = None if output.bias is None else output.bias * factors
+        return Linear(output.weight, bias, Changes(factors=(self.zeros, factors)))
+
+
+def activated(up: Linear, down: Linear, activation: str) -> FeedForward:
+    """down(activation(up(x))); `activation` is a value of `ACTIVATIONS`."""
+    return QuickMlp(up, down) if activation == QUICK else PlainMlp(up, down, activation)
+
+
+@dataclass(frozen=True, slots=True)
+class Tower:
+    """patches (T, K) and the rows of their positions (T, E) -> (T, E).
+
+    `first` makes rows of patches, `before` and `after` stand before and after all layers.
+    """
+
+    first: Linear
+    blocks: Blocks
+    before: Norm | None = None
+    after: Norm | None = None
+
+    def __call__(
+        self, ops: Ops, patches: Array, positions: Array | None, tables: RopeTables = NO_ROPE,
+        observe: Observe = unobserved,
+    ) -> Array:  # fmt: skip
+        x = self.first(ops, patches, positions)
+        x = self.before(ops, x) if self.before else x
+        x = self.blocks.observed(ops, x, tables, observe)
+        return self.after(ops, x) if self.after else x

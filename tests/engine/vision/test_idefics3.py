@@ -1,0 +1,93 @@
+"""Idefics3, SmolVLM and Granite Docling against transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    Idefics3Config,
+    Idefics3ForConditionalGeneration,
+    SmolVLMConfig,
+    SmolVLMForConditionalGeneration,
+)
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
+
+from tests.engine.vision.encoding import SIZES, Encoded, assert_close, picture, randomise, save
+
+PATCH = 7
+TEXT = {
+    "hidden_size": 40, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "vocab_size": 64,
+}  # fmt: skip
+CASES: dict[str, Any] = {
+    "idefics3": (Idefics3Config, Idefics3ForConditionalGeneration, Idefics3ImageProcessorPil, "llama", 26, 2),
+    "smolvlm": (SmolVLMConfig, SmolVLMForConditionalGeneration, SmolVLMImageProcessorPil, "llama", 24, 4),
+    "docling": (Idefics3Config, Idefics3ForConditionalGeneration, Idefics3ImageProcessorPil, "granite", 12, 4),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=CASES)
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Any, Any, Encoded, int]]:
+    """A model, its image processor, the engine's encoder, and how many tokens a tile has."""
+    config, model_class, processor_class, text, side, factor = CASES[request.param]
+    vision = {
+        "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "image_size": side * PATCH, "patch_size": PATCH,
+    }  # fmt: skip
+    whole = config(
+        vision_config=vision, text_config={"model_type": text, **TEXT}, scale_factor=factor, image_token_id=3
+    )
+    model = randomise(model_class(whole))
+    processor = processor_class(
+        size={"longest_edge": 3 * side * PATCH}, max_image_size={"longest_edge": side * PATCH}
+    )
+    encoded = Encoded(save(model, processor, tmp_path_factory.mktemp("idefics3")))
+    yield model, processor, encoded, (side // factor) ** 2
+    encoded.close()
+
+
+def processed(processor: Any, width: int, height: int, **settings: Any) -> Any:
+    return processor([picture(width, height)], return_tensors="pt", return_row_col_info=True, **settings)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_rows_and_layout_are_those_of_transformers(pair: Any, width: int, height: int) -> None:
+    model, processor, encoded, tokens = pair
+    inputs = processed(processor, width, height)
+    with torch.no_grad():
+        found = model.model.get_image_features(inputs["pixel_values"], inputs["pixel_attention_mask"])
+    expected = torch.cat(list(found.pooler_output)).flatten(0, -2).numpy()
+    assert_close(encoded.states(picture(width, height)), expected)
+    words = SimpleNamespace(
+        fake_image_token="<fake_token_around_image>", global_image_tag="<global-img>", image_token="<image>",
+        image_seq_len=tokens,
+    )  # fmt: skip
+    assert encoded.text(width, height) == Idefics3Processor.replace_image_token(words, inputs, 0)
+
+
+def test_a_smaller_grid_takes_the_positions_of_its_shares() -> None:
+    from transformers.models.idefics3.modeling_idefics3 import Idefics3VisionEmbeddings
+
+    from engine.vision.families.idefics3 import placed
+
+    config = Idefics3Config(
+        vision_config={"hidden_size": 8, "image_size": 26 * 4, "patch_size": 4}
+    ).vision_config
+    embeddings = Idefics3VisionEmbeddings(config)
+    torch.nn.init.zeros_(embeddings.patch_embedding.weight)
+    torch.nn.init.zeros_(embeddings.patch_embedding.bias)
+    table = embeddings.position_embedding.weight.detach().numpy()
+    for rows, columns in ((26, 26), (13, 26), (5, 7), (1, 25), (27, 3)):
+        mask = torch.ones(1, rows, columns, dtype=torch.bool)
+        with torch.no_grad():
+            expected = embeddings(torch.zeros(1, 3, rows * 4, columns * 4), mask)[0].numpy()
+        assert np.array_equal(placed(table, rows, columns), expected)
