@@ -68,8 +68,8 @@ class TowerShape:
 @dataclass(frozen=True, slots=True)
 class TowerNames:
     """The names of a tower's tensors, without ".weight" and ".bias". Those of a layer follow `layer`, in
-    which {} is its number. `query_key_value` counts where it is not empty. `scales` multiply what attention and
-    the feed-forward part add (layer scale, arXiv 2103.17239); their names have no end.
+    which {} is its number. `query_key_value` counts where it is not empty. `scales` multiply what both halves
+    of a layer add (layer scale, arXiv 2103.17239); their names have no end.
     """
 
     layer: str

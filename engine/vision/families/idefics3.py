@@ -1,4 +1,4 @@
-"""Idefics3 (arXiv 2408.12637), SmolVLM and SmolVLM2 (arXiv 2504.05299), Granite Docling 258M (its model card).
+"""Idefics3 (arXiv 2408.12637), SmolVLM and SmolVLM2 (arXiv 2504.05299), Granite Docling 258M.
 
 A SigLIP tower. A picture is enlarged or made smaller to a longest side and cut into square tiles; all of it
 follows as one more tile. Squares of patches are joined to one token of the language model.

@@ -29,7 +29,9 @@ TEXT = {
 CASES: dict[str, Any] = {
     "idefics3": (Idefics3Config, Idefics3ForConditionalGeneration, Idefics3ImageProcessorPil, "llama", 26, 2),
     "smolvlm": (SmolVLMConfig, SmolVLMForConditionalGeneration, SmolVLMImageProcessorPil, "llama", 24, 4),
-    "docling": (Idefics3Config, Idefics3ForConditionalGeneration, Idefics3ImageProcessorPil, "granite", 12, 4),
+    "docling": (
+        Idefics3Config, Idefics3ForConditionalGeneration, Idefics3ImageProcessorPil, "granite", 12, 4,
+    ),
 }  # fmt: skip
 
 
