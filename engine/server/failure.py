@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import (
+    BadPicture,
     BadSetting,
     BadTemplate,
     Cancelled,
@@ -118,6 +119,9 @@ TOO_SLOW = Failure(
 )
 
 
+_OF_THE_REQUEST = (BadPicture, BadSetting, BadTemplate, NothingAllowed, NotSupportedYet, UnsupportedModel)
+
+
 def failure_of(error: BaseException) -> Failure:
     """What a client is told of an error of the engine, in English. What was not expected is logged; the
     client learns its kind only.
@@ -126,7 +130,7 @@ def failure_of(error: BaseException) -> Failure:
         return error.failure
     if isinstance(error, ContextTooLong):
         return Failure(400, error.english, code="context_length_exceeded")
-    if isinstance(error, BadSetting | BadTemplate | NothingAllowed | NotSupportedYet | UnsupportedModel):
+    if isinstance(error, _OF_THE_REQUEST):
         return Failure(400, error.english)
     if isinstance(error, Cancelled):
         return ENDED

@@ -26,7 +26,8 @@ class ServedModel:
     """A model that clients may name. `context_length` is 0 unless it is `loaded`; `created` is in seconds
     since 1970. `thinking` is as in `ModelInfo`; `defaults` are the sampler settings of requests that do not
     say otherwise, `adapters` the (path, strength) of the LoRA adapters of all of them.
-    `architecture`, `format` and `quantisation` are as in `ModelInfo`, and empty until it is loaded.
+    `architecture`, `format`, `quantisation` and `reads_pictures` are as in `ModelInfo`, and empty until it is
+    loaded.
     """
 
     id: str
@@ -39,6 +40,7 @@ class ServedModel:
     architecture: str = ""
     format: str = ""
     quantisation: str = ""
+    reads_pictures: bool = False
 
 
 class Outlet(Protocol):

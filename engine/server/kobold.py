@@ -141,8 +141,9 @@ async def context(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 
 async def version(service: Service, exchange: Exchange) -> Mapping[str, Any]:
-    """Which version of KoboldCpp's API is spoken."""
-    return {"result": "KoboldCpp", "version": VERSION}
+    """Which version of KoboldCpp's API is spoken, and whether the loaded model reads pictures."""
+    sees = any(model.reads_pictures for model in service.host.models())
+    return {"result": "KoboldCpp", "version": VERSION, "vision": sees}
 
 
 async def united_version(service: Service, exchange: Exchange) -> Mapping[str, Any]:

@@ -166,7 +166,7 @@ class ModelThread:
         info = chat.info
         self._loaded = ServedModel(
             model, True, chat.context_length, self._created, chat.thinking, info.defaults,
-            chat.adapters.usual, info.architecture, info.format, info.quantisation,
+            chat.adapters.usual, info.architecture, info.format, info.quantisation, info.reads_pictures,
         )  # fmt: skip
 
     def _release(self) -> Generator[Loading, None, None]:

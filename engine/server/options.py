@@ -12,9 +12,9 @@ from engine.errors import BadSetting
 class Bounds:
     """What one client, and all of them together, may take. Times are seconds, sizes bytes."""
 
-    body: int = 16 << 20
-    """The body of a request."""
-    memory: int = 256 << 20
+    body: int = 64 << 20
+    """The body of a request: a dozen photos."""
+    memory: int = 512 << 20
     """The bodies of all requests, and what is collected for answers, together."""
     head: int = 32 << 10
     """The request line and the headers."""

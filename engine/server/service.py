@@ -19,6 +19,7 @@ from engine.server.host import EngineHost, Outlet, ServedModel, Work
 from engine.server.http.channel import ClientGone, weight_of
 from engine.server.http.exchange import Exchange
 from engine.server.http.memory import Memory
+from engine.server.kept_files import KeptFiles
 from engine.server.options import ServerOptions
 from engine.server.replies import Begun, Ended, Reading, ReplyEvent, Written, joined
 from engine.server.responses.stored import StoredResponses
@@ -108,6 +109,7 @@ class Service:
         self.responses = StoredResponses()
         self.conversations = StoredResponses()
         """Those of LM Studio's API."""
+        self.files = KeptFiles()
         self.kobold: list[KoboldText] = []
         """Texts that are written for KoboldCpp's clients."""
         self.memory = Memory(options.bounds.memory)

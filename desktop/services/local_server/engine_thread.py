@@ -60,7 +60,7 @@ class EngineThread:
         return (
             ServedModel(
                 info.name, True, source.context_length, self._created, info.thinking, info.defaults, (),
-                info.architecture, info.format, info.quantisation,
+                info.architecture, info.format, info.quantisation, info.reads_pictures,
             ),
         )  # fmt: skip
 

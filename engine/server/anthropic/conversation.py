@@ -6,11 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.core import Message, Tool, ToolCall
+from engine.core import Message, Picture, Tool, ToolCall
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.openai.conversation import left_out
 from engine.server.openai.tools import Offer, checked_offer, checked_tool
+from engine.server.pictures import at_address, checked_number, decoded, message_of, parts_of, unreadable
 
 _BETWEEN = "\n\n"
 """What stands between the texts of one message."""
@@ -22,8 +23,10 @@ _LEFT_OUT = (
 """Blocks of tools that only Anthropic's servers run, and thoughts that nobody else can read."""
 
 
-def messages_of(fields: Fields) -> tuple[Message, ...]:
-    """The system prompt and the messages; neighbours of one role become one. Raises `ApiError`."""
+def messages_of(fields: Fields, *, pictures: bool = False) -> tuple[Message, ...]:
+    """The system prompt and the messages; neighbours of one role become one. `pictures` as in OpenAI's
+    conversations. Raises `ApiError`.
+    """
     found: list[Message] = []
     if system := _text(fields, "system"):
         found.append(Message("system", system))
@@ -33,13 +36,14 @@ def messages_of(fields: Fields) -> tuple[Message, ...]:
     for item in items:
         role = item.text("role")
         if role == "user":
-            _add_user(found, item)
+            _add_user(found, item, pictures=pictures)
         elif role == "assistant":
             _add(found, _assistant(item))
         elif role == "system":
             _add(found, Message("system", _text(item, "content")))
         else:
             raise item.wrong("role", '"user" or "assistant"')
+    checked_number(found, "messages")
     return tuple(found)
 
 
@@ -49,6 +53,9 @@ def _add(found: list[Message], message: Message) -> None:
     if last is None or last.role != message.role or message.role == "tool":
         found.append(message)
         return
+    if last.pictures or message.pictures:
+        found[-1] = message_of([*parts_of(last, _BETWEEN), *parts_of(message, _BETWEEN)], _BETWEEN)
+        return
     found[-1] = replace(
         last,
         content=_joined((last.content, message.content)),
@@ -57,8 +64,8 @@ def _add(found: list[Message], message: Message) -> None:
     )
 
 
-def _add_user(found: list[Message], item: Fields) -> None:
-    """Texts are the user's, results the tools'."""
+def _add_user(found: list[Message], item: Fields, *, pictures: bool) -> None:
+    """Texts and pictures are the user's, results the tools'."""
     if not isinstance(item.get("content"), list):
         _add(found, Message("user", _text(item, "content")))
         return
@@ -68,7 +75,22 @@ def _add_user(found: list[Message], item: Fields) -> None:
             content = _text(block, "content", result=True)
             found.append(Message("tool", content, tool_call_id=block.text("tool_use_id")))
         elif kind not in _LEFT_OUT:
-            _add(found, Message("user", _block_text(block)))
+            picture = _picture(block) if pictures else None
+            _add(found, message_of([picture or _block_text(block, pictures=pictures)]))
+
+
+def _picture(block: Fields) -> Picture | None:
+    """The picture of a block; None for a block of another type."""
+    if block.text("type") != "image":
+        return None
+    source = block.part("source")
+    if source is None:
+        raise block.wrong("source", "an object with the data of a picture")
+    if source.text("type") == "url":
+        return at_address(source.text("url"), source.place("url"))
+    if source.text("type") != "base64":
+        raise source.wrong("type", '"base64"')
+    return decoded(source.text("data"), source.place("data"))
 
 
 def _assistant(item: Fields) -> Message:
@@ -100,8 +122,10 @@ def _text(fields: Fields, name: str, *, result: bool = False) -> str:
     return _joined([_block_text(block, result=result) for block in fields.parts(name)])
 
 
-def _block_text(block: Fields, *, result: bool = False) -> str:
-    """The text of a block; of documents only plain ones and those made of blocks have any."""
+def _block_text(block: Fields, *, result: bool = False, pictures: bool | None = None) -> str:
+    """The text of a block; of documents only plain ones and those made of blocks have any. `pictures` as in
+    `unreadable`.
+    """
     kind = block.text("type")
     if kind == "text":
         return block.text("text")
@@ -116,11 +140,7 @@ def _block_text(block: Fields, *, result: bool = False) -> str:
         return block.text("tool_name")
     if result and kind in ("image", "document"):
         return left_out(kind)
-    raise bad_request(
-        f"{block.place('type')} is {kind[:40]!r}, but this model reads text only; send blocks of type "
-        '"text".',
-        block.place("type"),
-    )
+    raise unreadable(block, "blocks", "image", pictures=pictures)
 
 
 def _joined(texts: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ _THINKING = {"enabled": True, "adaptive": True, "disabled": False}
 
 def message_request(fields: Fields, model: ServedModel) -> ChatRequest:
     """What a body asks for. A last message of the assistant is continued. Raises `ApiError`."""
-    messages, offer = messages_of(fields), offer_of(fields)
+    messages, offer = messages_of(fields, pictures=model.reads_pictures), offer_of(fields)
     continued = messages[-1].role == "assistant"
     if continued and messages[-1].tool_calls:
         raise bad_request("The last message calls tools; send their results after it.", "messages")

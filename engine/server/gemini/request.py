@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.core import ChatRequest, Message, Tool, ToolCall
+from engine.core import ChatRequest, Message, Picture, Tool, ToolCall
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.gemini.schema import camel, json_schema
@@ -19,6 +19,7 @@ from engine.server.openai import parameters
 from engine.server.openai.conversation import left_out
 from engine.server.openai.formats import is_choice
 from engine.server.openai.tools import Offer, checked_offer, checked_tool
+from engine.server.pictures import checked_number, decoded, message_of
 from engine.settings import ConstraintSettings, ThinkingSettings
 
 _NAMES = {
@@ -75,7 +76,7 @@ def asked_of(body: Fields, model: ServedModel, most_choices: int) -> Asked:
     modalities = config.texts("responseModalities", 8)
     if modalities and "TEXT" not in [one.upper() for one in modalities]:
         raise config.wrong("responseModalities", "TEXT, which is all that this model writes,")
-    messages, offer = messages_of(fields), _offer(fields)
+    messages, offer = messages_of(fields, pictures=model.reads_pictures), _offer(fields)
     continued = messages[-1].role == "assistant"
     if continued and messages[-1].tool_calls:
         raise bad_request("The last content calls functions; send their responses after it.", "contents")
@@ -134,8 +135,10 @@ def _constraint(config: Fields) -> ConstraintSettings:
 # -- messages
 
 
-def messages_of(fields: Fields) -> tuple[Message, ...]:
-    """The system instruction and the contents. Raises `ApiError`."""
+def messages_of(fields: Fields, *, pictures: bool = False) -> tuple[Message, ...]:
+    """The system instruction and the contents; those of the user may have `pictures` if the model reads them.
+    Raises `ApiError`.
+    """
     found: list[Message] = []
     if isinstance(fields.get("systemInstruction"), str):
         found.append(Message("system", fields.text("systemInstruction")))
@@ -150,9 +153,10 @@ def messages_of(fields: Fields) -> tuple[Message, ...]:
         if role == "model":
             found.append(_model(item, ids))
         elif role in ("user", "function"):
-            _add_user(found, item, ids)
+            _add_user(found, item, ids, pictures=pictures)
         else:
             raise item.wrong("role", '"user" or "model"')
+    checked_number(found, "contents")
     return tuple(found)
 
 
@@ -179,12 +183,12 @@ class _Ids:
         return id or (waiting.pop(0) if waiting else "")
 
 
-def _add_user(found: list[Message], item: Fields, ids: _Ids) -> None:
-    """Texts are the user's, responses the tools'. A content without either is an empty text."""
-    texts, before = list[str](), len(found)
+def _add_user(found: list[Message], item: Fields, ids: _Ids, *, pictures: bool) -> None:
+    """Texts and pictures are the user's, responses the tools'. A content without any is an empty text."""
+    own, before = list[str | Picture](), len(found)
     for part in parts_of(item, "parts"):
         if (answer := part_of(part, "functionResponse")) is None:
-            texts.append(_part_text(part))
+            own.append((_picture(part) if pictures else None) or _part_text(part, pictures=pictures))
             continue
         name = answer.text("name")
         answer.part("response")
@@ -192,9 +196,17 @@ def _add_user(found: list[Message], item: Fields, ids: _Ids) -> None:
         more = [left_out(kind) for one in parts_of(answer, "parts") for kind in _OTHER if one.get(kind)]
         id = ids.response(name, answer.text("id"))
         found.append(Message("tool", "\n".join((content, *more)), tool_call_id=id, name=name))
-    text = "".join(texts)
-    if text or len(found) == before:
-        found.append(Message("user", text))
+    message = message_of(own)
+    if message.content or len(found) == before:
+        found.append(message)
+
+
+def _picture(part: Fields) -> Picture | None:
+    """The picture of a part; None for a part without one."""
+    blob = part_of(part, "inlineData")
+    if blob is None or not blob.text("mimeType").startswith("image/"):
+        return None
+    return decoded(blob.text("data"), blob.place("data"))
 
 
 def _model(item: Fields, ids: _Ids) -> Message:
@@ -219,8 +231,14 @@ def text_of(content: Fields) -> str:
     return "".join(_part_text(part) for part in parts_of(content, "parts"))
 
 
-def _part_text(part: Fields) -> str:
+def _part_text(part: Fields, *, pictures: bool = False) -> str:
     kind = next((kind for kind in _OTHER if part.get(kind) is not None), "")
+    if kind and pictures:
+        raise bad_request(
+            f"{part.place(kind)} is not supported: this model reads text and pictures only; send "
+            "parts with text, or with inlineData of a picture, whose mimeType begins with image/.",
+            part.place(kind),
+        )
     if kind:
         raise bad_request(
             f"{part.place(kind)} is not supported: this model reads text only; send parts with text.",

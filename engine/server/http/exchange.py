@@ -70,13 +70,13 @@ class Exchange:
         except TimeoutError:
             raise ApiError(Failure(408, "The body of the request did not arrive in time.")) from None
         self.watch()
-        self.memory.take(_BYTES_A_VALUE * values_in(body))  # that of its text is taken as it comes
+        self.memory.take(memory_of(body) - len(body))  # that of its text is taken as it comes
         return {} if optional and not body else parsed(body)
 
     async def _body(self) -> bytes:
         body, more = bytearray(), True
         too_large = ApiError(
-            Failure(413, f"The body is larger than the {self._bounds.body} bytes that are accepted.")
+            Failure(413, f"The body is larger than the {self._bounds.body:,} bytes that are accepted.")
         )
         headers = dict(self.scope["headers"])
         coding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip()
@@ -224,6 +224,8 @@ MOST_VALUES = 1 << 19
 """JSON values in a body. All requests wait while one is parsed, which takes up to a microsecond a value."""
 _BYTES_A_VALUE = 64
 """About the memory that a parsed value takes besides its text."""
+_WITH_PICTURES = 1 << 14
+"""From this size on, a body may be pictures for the most part: base64, beside which their bytes are kept."""
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """Texts cannot have half surrogate pairs in another way: UTF-8 has none."""
@@ -240,8 +242,9 @@ def values_in(body: bytes) -> int:
 
 
 def memory_of(body: bytes) -> int:
-    """About the bytes of memory that a body takes, parsed and as it came."""
-    return len(body) + _BYTES_A_VALUE * values_in(body)
+    """About the bytes of memory that a body takes, parsed and as it came, with the pictures in it."""
+    pictures = 0 if len(body) < _WITH_PICTURES else len(body) * 3 // 4
+    return len(body) + pictures + _BYTES_A_VALUE * values_in(body)
 
 
 def _no_constant(name: str) -> float:

@@ -12,6 +12,7 @@ from engine.chat import LocalChat
 from engine.core import ChatRequest
 from engine.generator.decode import check_prompt
 from engine.server.fields import Fields
+from engine.server.host import ServedModel
 from engine.server.http.exchange import Exchange
 from engine.server.openai.conversation import messages_of
 from engine.server.openai.parameters import chat_thinking, template_variables
@@ -24,9 +25,9 @@ from engine.text.tokenizer.aside import elsewhere, encoded_aside, made_aside
 async def tokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """The token ids of a text (`prompt`) or of `messages`."""
     fields = Fields(await exchange.read())
-    service.model(fields)
+    model = service.model(fields)
     if fields.get("messages") is not None:
-        render = _rendering(fields)
+        render = _rendering(fields, model)
         return await asked(service, exchange, lambda chat: _counted(chat, render(chat)[1], fields))
     text, special = fields.text("prompt"), fields.flag("add_special_tokens", True)
     if fields.get("content") is not None:  # llama.cpp's form
@@ -78,16 +79,15 @@ async def tokenizer_info(service: Service, exchange: Exchange) -> Mapping[str, A
 async def apply_template(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """The prompt that `messages` become."""
     fields = Fields(await exchange.read())
-    service.model(fields)
-    render = _rendering(fields)
+    render = _rendering(fields, service.model(fields))
     return await asked(service, exchange, lambda chat: {"prompt": render(chat)[0]})
 
 
-def _rendering(fields: Fields) -> Callable[[LocalChat], tuple[str, list[int]]]:
+def _rendering(fields: Fields, model: ServedModel) -> Callable[[LocalChat], tuple[str, list[int]]]:
     """Makes the prompt's text and ids of a request with `messages`. Raises `ApiError`."""
     continued, offer = fields.flag("continue_final_message"), offer_of(fields)
     request = ChatRequest(
-        messages_of(fields),
+        messages_of(fields, pictures=model.reads_pictures),
         continue_last=continued,
         tools=offer.tools,
         tool_choice=offer.choice,

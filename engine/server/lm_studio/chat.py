@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.core import ChatRequest, Message
+from engine.core import ChatRequest, Message, Picture
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.http.exchange import Exchange
 from engine.server.openai import parameters
+from engine.server.pictures import at_address, checked_number, message_of, unreadable
 from engine.server.replies import Begun, Ended, Reading, Writer, chat_work
 from engine.server.responses.stored import StoredResponses
 from engine.server.service import Service
@@ -41,8 +42,10 @@ def studio_call(fields: Fields, model: ServedModel, stored: StoredResponses) -> 
     before = stored.get(previous, "previous_response_id").messages if previous else ()
     if system:
         before = (Message("system", system), *(one for one in before if one.role != "system"))
+    messages = (*before, _input(fields, pictures=model.reads_pictures))
+    checked_number(messages, "input")
     request = ChatRequest(
-        (*before, Message("user", _input(fields))),
+        messages,
         sampler=parameters.sampler(fields, dict(model.defaults)),
         stops=parameters.stops(fields, parameters.most_tokens(fields, "max_output_tokens")),
         report_prompt=True,
@@ -51,21 +54,22 @@ def studio_call(fields: Fields, model: ServedModel, stored: StoredResponses) -> 
     return StudioCall(model, request, fields.flag("store", True))
 
 
-def _input(fields: Fields) -> str:
-    """The text of `input`, which may be a list of parts."""
+def _input(fields: Fields, *, pictures: bool) -> Message:
+    """The message of `input`, which may be a list of parts."""
     value = fields.get("input")
     if isinstance(value, str) and value:
-        return value
+        return Message("user", value)
     if not isinstance(value, list) or not value:
         raise fields.wrong("input", "a text or a list of parts")
-    texts = []
+    found = list[str | Picture]()
     for part in fields.parts("input"):
-        if part.text("type") not in ("text", "message"):
-            raise bad_request(
-                f'{part.place("type")} must be "text": this model reads text only.', part.place("type")
-            )
-        texts.append(part.text("content") or part.text("text"))
-    return "\n".join(texts)
+        if pictures and part.text("type") == "image":
+            found.append(at_address(part.text("data_url"), part.place("data_url")))
+        elif part.text("type") not in ("text", "message"):
+            raise unreadable(part, "parts", "image", pictures=pictures)
+        else:
+            found.append(part.text("content") or part.text("text"))
+    return message_of(found, "\n")
 
 
 def _thinking(fields: Fields) -> ThinkingSettings:

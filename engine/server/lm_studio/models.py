@@ -30,7 +30,8 @@ async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 def _card(model: ServedModel) -> dict[str, Any]:
     card: dict[str, Any] = {
-        "id": model.id, "object": "model", "type": "llm", "publisher": "", "arch": model.architecture,
+        "id": model.id, "object": "model", "type": "vlm" if model.reads_pictures else "llm", "publisher": "",
+        "arch": model.architecture,
         "compatibility_type": model.format, "quantization": model.quantisation,
         "state": "loaded" if model.loaded else "not-loaded",
     }  # fmt: skip
@@ -52,7 +53,7 @@ def _card_v1(model: ServedModel) -> dict[str, Any]:
         "architecture": model.architecture or None, "quantization": quantisation, "size_bytes": 0,
         "params_string": None, "format": model.format or None, "description": None,
         "loaded_instances": [instance] if model.loaded else [], "max_context_length": model.context_length,
-        "capabilities": {"vision": False, "trained_for_tool_use": True},
+        "capabilities": {"vision": model.reads_pictures, "trained_for_tool_use": True},
     }  # fmt: skip
 
 

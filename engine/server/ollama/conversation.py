@@ -9,6 +9,7 @@ from engine.server.host import ServedModel
 from engine.server.openai import parameters
 from engine.server.openai.conversation import messages_of
 from engine.server.openai.tools import offer_of
+from engine.server.pictures import checked_number, decoded, message_of
 from engine.settings import ThinkingSettings
 
 _DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.9}
@@ -19,16 +20,17 @@ _FILL = -2
 
 def chat_request(fields: Fields, model: ServedModel) -> ChatRequest | None:
     """What a body of /api/chat asks for; None without messages. Raises `ApiError`."""
-    for item in fields.parts("messages") if fields.get("messages") else ():
-        _refuse(item, "images", "this model reads text only")
     if not fields.get("messages"):
         return None
-    return _request(fields, model, messages_of(fields))
+    items, messages = fields.parts("messages"), messages_of(fields)
+    pairs = zip(items, messages, strict=True)
+    found = tuple(_with_pictures(item, message, model) for item, message in pairs)
+    checked_number(found, "messages")
+    return _request(fields, model, found)
 
 
 def text_request(fields: Fields, model: ServedModel) -> ChatRequest | None:
     """What a body of /api/generate asks for; None without a prompt. Raises `ApiError`."""
-    _refuse(fields, "images", "this model reads text only")
     _refuse(fields, "template", "the model's own template is used; send the whole prompt with raw: true")
     _refuse(fields, "context", "send the conversation as messages to /api/chat")
     prompt, system = fields.text("prompt"), fields.text("system")
@@ -36,7 +38,26 @@ def text_request(fields: Fields, model: ServedModel) -> ChatRequest | None:
         return None
     messages = (Message("system", system),) if system else ()
     plain = fields.flag("raw") or bool(fields.text("suffix"))
-    return _request(fields, model, (*messages, Message("user", prompt)), plain=plain)
+    asked = _with_pictures(fields, Message("user", prompt), model)
+    if plain:
+        _refuse(fields, "images", "pictures need the model's own template; leave out raw and suffix")
+    checked_number((asked,), "images")
+    return _request(fields, model, (*messages, asked), plain=plain)
+
+
+def _with_pictures(fields: Fields, message: Message, model: ServedModel) -> Message:
+    """A message after its `images`. Raises `ApiError`."""
+    images = fields.get("images")
+    if not images:
+        return message
+    if not model.reads_pictures:
+        _refuse(fields, "images", "this model reads text only")
+    if message.role != "user":
+        _refuse(fields, "images", "only messages of the user can have pictures")
+    if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
+        raise fields.wrong("images", "a list of pictures in base64")
+    pictures = [decoded(image, fields.place(f"images[{at}]")) for at, image in enumerate(images)]
+    return message_of([*pictures, message.content], "\n")
 
 
 def _refuse(fields: Fields, name: str, reason: str) -> None:

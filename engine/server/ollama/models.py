@@ -63,6 +63,7 @@ async def show(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     def answer(chat: LocalChat) -> Mapping[str, Any]:
         info, config = chat.info, chat.generator.cache.model.config
         able = ["embedding"] if info.why_no_text else ["completion", "tools"]
+        able += ["vision"] if info.reads_pictures else []
         name = info.architecture
         return {
             "license": info.licence,

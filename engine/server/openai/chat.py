@@ -50,7 +50,7 @@ class ChatCall:
 def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall:
     """What a body asks for. Raises `ApiError`."""
     fields = by_our_names(fields)
-    messages = messages_of(fields)
+    messages = messages_of(fields, pictures=model.reads_pictures)
     # the second is Mistral's and DeepSeek's way to say it
     continued = fields.flag("continue_final_message") or fields.parts("messages")[-1].flag("prefix")
     if continued and fields.flag("add_generation_prompt"):

@@ -103,7 +103,12 @@ def _card(model: ServedModel, exchange: Exchange) -> dict[str, Any]:
     }
     if model.loaded:
         card["max_model_len"] = card["max_input_tokens"] = model.context_length
+        # in the forms of OpenRouter and llama.cpp
+        inputs = ["text", "image"] if model.reads_pictures else ["text"]
+        card["architecture"] = {"input_modalities": inputs, "output_modalities": ["text"]}
+        able = ["completion", "multimodal"] if model.reads_pictures else ["completion"]
+        card["capabilities"] = able
     if exchange.program.startswith(MISTRALS):
-        able = {"completion_chat": True, "function_calling": True, "completion_fim": True}
-        card |= {"type": "base", "capabilities": able}
+        known = {"completion_chat": True, "function_calling": True, "completion_fim": True}
+        card |= {"type": "base", "capabilities": {**known, "vision": model.reads_pictures}}
     return card

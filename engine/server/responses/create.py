@@ -60,7 +60,8 @@ def response_call(fields: Fields, model: ServedModel, stored: StoredResponses) -
             raise bad_request(sentence, name)
     previous = fields.text("previous_response_id")
     before = stored.get(previous, "previous_response_id") if previous else None
-    messages = input_of(fields, () if before is None else before.messages, stored)
+    known = () if before is None else before.messages
+    messages = input_of(fields, known, stored, pictures=model.reads_pictures)
     instructions = fields.text("instructions")
     whole = instructed(instructions, messages)
     offer = flat_offer_of(fields)

@@ -9,17 +9,19 @@ from dataclasses import replace
 
 from engine.core import Message, ToolCall
 from engine.server.fields import Fields
-from engine.server.openai.conversation import content_of
+from engine.server.openai.conversation import content_of, user_message
 from engine.server.openai.custom import INPUT, input_json
+from engine.server.pictures import checked_number
 from engine.server.responses.stored import StoredResponses
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
-def input_of(fields: Fields, before: Sequence[Message], stored: StoredResponses) -> tuple[Message, ...]:
+def input_of(
+    fields: Fields, before: Sequence[Message], stored: StoredResponses, *, pictures: bool = False
+) -> tuple[Message, ...]:
     """The messages `before`, and those that the `input` of a request adds: a text of the user, or items.
-
-    Raises `ApiError`.
+    `pictures` as in the conversations of chats. Raises `ApiError`.
     """
     value = fields.get("input")
     conversation = _Conversation(before)
@@ -28,7 +30,8 @@ def input_of(fields: Fields, before: Sequence[Message], stored: StoredResponses)
             conversation.add(Message("user", value))
     elif value is not None:
         for item in fields.parts("input"):
-            _add(conversation, item, stored)
+            _add(conversation, item, stored, pictures=pictures)
+    checked_number(conversation.messages, "input")
     return tuple(conversation.messages)
 
 
@@ -71,7 +74,7 @@ class _Conversation:
         self.messages[-1] = replace(self.messages[-1], tool_calls=(*self.messages[-1].tool_calls, call))
 
 
-def _add(conversation: _Conversation, item: Fields, stored: StoredResponses) -> None:
+def _add(conversation: _Conversation, item: Fields, stored: StoredResponses, *, pictures: bool) -> None:
     """Add one item. Items of tools that the server does not run are left out."""
     kind = item.text("type", "message")
     if kind == "item_reference":
@@ -84,7 +87,10 @@ def _add(conversation: _Conversation, item: Fields, stored: StoredResponses) -> 
         role = item.text("role")
         if role not in _ROLES:
             raise item.wrong("role", "one of " + ", ".join(_ROLES))
-        conversation.add(Message(_ROLES[role], content_of(item)))
+        is_user = role == "user"
+        conversation.add(
+            user_message(item, pictures=pictures) if is_user else Message(_ROLES[role], content_of(item))
+        )
     elif kind == "reasoning":
         conversation.think(_thought(item))
     elif kind == "function_call":

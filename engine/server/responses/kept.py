@@ -12,6 +12,7 @@ from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.http.exchange import Exchange
 from engine.server.openai.custom import INPUT, InputText
+from engine.server.pictures import data_address, parts_of
 from engine.server.responses.output import Event
 from engine.server.responses.stored import Stored
 from engine.server.service import Service
@@ -128,10 +129,7 @@ def _items_of(message: Message, custom: Collection[str], calls: set[str]) -> Ite
         kind = "custom_tool_call_output" if call in calls else "function_call_output"
         yield {"type": kind, "call_id": call, "output": message.content}
     elif message.content or not message.tool_calls:
-        part: dict[str, Any] = {"type": "input_text", "text": message.content}
-        if message.role == "assistant":
-            part |= {"type": "output_text", "annotations": []}
-        yield {"type": "message", "role": message.role, "content": [part]}
+        yield {"type": "message", "role": message.role, "content": _content(message)}
     for made in message.tool_calls:
         if made.name in custom:
             calls.add(made.id)
@@ -140,3 +138,15 @@ def _items_of(message: Message, custom: Collection[str], calls: set[str]) -> Ite
             continue
         named = {"name": made.name, "arguments": made.arguments}
         yield {"type": "function_call", "call_id": made.id, **named}
+
+
+def _content(message: Message) -> list[dict[str, Any]]:
+    """The parts of a message's content."""
+    if message.role == "assistant":
+        return [{"type": "output_text", "text": message.content, "annotations": []}]
+    return [
+        {"type": "input_text", "text": part}
+        if isinstance(part, str)
+        else {"type": "input_image", "image_url": data_address(part), "detail": "auto"}
+        for part in [*parts_of(message)] or [""]
+    ]

@@ -11,7 +11,7 @@ from typing import Any
 from engine.core import Message
 from engine.server.failure import ApiError, Failure
 
-MOST_BYTES = 32 << 20
+MOST_BYTES = 64 << 20
 """About how much memory all stored responses may take together."""
 
 
@@ -83,4 +83,5 @@ class StoredResponses:
 def _weight(message: Message) -> int:
     """About the bytes of a message in memory."""
     calls = sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
-    return 256 + 4 * (len(message.content) + len(message.reasoning) + calls)
+    pictures = sum(len(picture.data) for picture in message.pictures)
+    return 256 + 4 * (len(message.content) + len(message.reasoning) + calls) + pictures

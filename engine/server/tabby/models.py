@@ -38,7 +38,7 @@ def _card(model: ServedModel) -> dict[str, Any]:
     length = model.context_length
     parameters = {
         "max_seq_len": length, "cache_size": length, "rope_scale": 1.0, "rope_alpha": 1.0,
-        "prompt_template": TEMPLATE, "use_vision": False, "draft": None,
+        "prompt_template": TEMPLATE, "use_vision": model.reads_pictures, "draft": None,
     }  # fmt: skip
     return {**card, "parameters": parameters}
 

@@ -187,7 +187,8 @@ async def props(service: Service, exchange: Exchange) -> Mapping[str, Any]:
                 "n_ctx": model.context_length, "params": _DEFAULTS | dict(model.defaults),
             },
             "total_slots": service.options.bounds.choices, "model_alias": model.id, "model_path": model.id,
-            "chat_template": chat.template.source, "modalities": {"vision": False, "audio": False},
+            "chat_template": chat.template.source,
+            "modalities": {"vision": model.reads_pictures, "audio": False},
             **{name: "" if id is None else tokenizer.piece(id) for name, id in ids.items()},
         }  # fmt: skip
 

@@ -27,7 +27,7 @@ class FakeChat:
     thinking = (("<t>", "</t>"),)
     info = SimpleNamespace(
         thinking=(("<u>", "</u>"),), defaults=(("top_k", 3.0),), architecture="llama",
-        format="gguf", quantisation="Q8_0",
+        format="gguf", quantisation="Q8_0", reads_pictures=True,
     )  # fmt: skip
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ def card(model: ServedModel, kind: str = "llm") -> dict[str, Any]:
         "maxContextLength": model.context_length,
     }  # fmt: skip
     if kind == "llm":
-        found |= {"vision": False, "trainedForToolUse": True}
+        found |= {"vision": model.reads_pictures, "trainedForToolUse": True}
     return found | ({"architecture": model.architecture} if model.architecture else {})
 
 
@@ -67,12 +67,13 @@ def specified(service: Service, fields: Fields, name: str) -> ServedModel:
     named = {} if query is None else {
         key: query.text(key) for key in ("identifier", "path", "instanceReference") if query.text(key)
     }  # fmt: skip
-    if query is not None and query.flag("vision"):
-        raise bad_request(
-            "Models that read pictures are not served; leave vision out.", query.place("vision")
-        )
     for model in loaded_models(service):
         if all(text == model.id for text in named.values()):
+            if query is not None and query.flag("vision") and not model.reads_pictures:
+                raise bad_request(
+                    "The loaded model does not read pictures; leave vision out, or load one that does.",
+                    query.place("vision"),
+                )
             return model
     raise no_such_model(service, named)
 

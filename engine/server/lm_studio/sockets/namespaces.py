@@ -31,6 +31,7 @@ from engine.server.lm_studio.sockets.trouble import NoSuchModel
 from engine.server.openai.conversation import messages_of as engine_messages
 from engine.server.openai.models import unload_named
 from engine.server.openai.tools import offer_of
+from engine.server.pictures import data_address, decoded
 from engine.server.service import Service
 from engine.server.texts.embedding import embeddings_of
 
@@ -111,11 +112,13 @@ async def _count(service: Service, exchange: Exchange, fields: Fields) -> Any:
 
 async def _template(service: Service, exchange: Exchange, fields: Fields) -> Any:
     """`applyPromptTemplate`: the prompt that a chat becomes."""
-    specified(service, fields, "specifier")
+    model = specified(service, fields, "specifier")
     options = fields.part("opts") or Fields({})
     tools = options.get("toolDefinitions")
-    body = Fields({"messages": messages_of(fields)} | ({"tools": tools} if tools else {}))
-    request = ChatRequest(engine_messages(body), tools=offer_of(body).tools)
+    messages = messages_of(fields, service.files)
+    body = Fields({"messages": messages} | ({"tools": tools} if tools else {}))
+    found = engine_messages(body, pictures=model.reads_pictures)
+    request = ChatRequest(found, tools=offer_of(body).tools)
     without_bos = options.flag("omitBosToken")
 
     def answer(chat: LocalChat) -> Mapping[str, Any]:
@@ -135,7 +138,15 @@ async def _embed(service: Service, exchange: Exchange, fields: Fields) -> Any:
 
 
 async def _upload(service: Service, exchange: Exchange, fields: Fields) -> Any:
-    raise bad_request("This model reads text only; files and pictures cannot be sent.", fields.text("name"))
+    """`uploadFileBase64`: a picture that messages can name then."""
+    loaded = loaded_models(service)
+    if loaded and not loaded[0].reads_pictures:
+        raise bad_request(
+            "This model reads text only; files and pictures cannot be sent.", fields.text("name")
+        )
+    picture = decoded(fields.text("contentBase64"), fields.text("name") or "contentBase64")
+    kept = service.files.keep(data_address(picture), len(picture.data))
+    return {"identifier": kept.id, "fileType": "image", "sizeBytes": kept.size}
 
 
 def _of_models(kind: str) -> dict[str, Call]:

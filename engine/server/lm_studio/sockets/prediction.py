@@ -24,7 +24,7 @@ from engine.server.texts.completions import completion_call
 
 async def predict(service: Service, exchange: Exchange, fields: Fields) -> AsyncGenerator[Packet, None]:
     """The channel."""
-    model, prediction = specified(service, fields, "modelSpecifier"), prediction_of(fields)
+    model, prediction = specified(service, fields, "modelSpecifier"), prediction_of(fields, service.files)
     if prediction.is_text:
         text = completion_call(prediction.fields, model, service.options.bounds)
         work, writer, logprobs = text.works[0], Writer(()), text.logprobs

@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.server.failure import ApiError, bad_request
 from engine.server.fields import Fields
+from engine.server.kept_files import KeptFiles
 
 _PREFIX = "llm.prediction."
 _TEXT_LAYER = "completeModeFormatting"
@@ -51,8 +52,8 @@ class Prediction:
     given: Sequence[Mapping[str, Any]]
 
 
-def prediction_of(fields: Fields) -> Prediction:
-    """The settings and the messages of a request. Raises `ApiError`."""
+def prediction_of(fields: Fields, files: KeptFiles) -> Prediction:
+    """The settings and the messages of a request, which may name pictures in `files`. Raises `ApiError`."""
     if fields.text("fuzzyPresetIdentifier"):
         raise bad_request(
             "Presets are not supported; send their settings with the request.", "fuzzyPresetIdentifier"
@@ -73,7 +74,7 @@ def prediction_of(fields: Fields) -> Prediction:
     if values.get("top_logprobs") is not None:
         values |= {"logprobs": values["top_logprobs"]} if is_text else {"logprobs": True}
     raw = fields.get("rawPrompt")
-    history = [] if raw is not None else messages_of(fields, system)
+    history = [] if raw is not None else messages_of(fields, files, system)
     if raw is not None or is_text:
         prompt = fields.text("rawPrompt") if raw is not None else "".join(_text(one) for one in history)
         content: dict[str, Any] = {"max_tokens": -1, "prompt": prompt}
@@ -148,26 +149,28 @@ def _tools(setting: Fields) -> Mapping[str, Any]:
     return {"tools": setting.get("tools")} | ({"tool_choice": "required"} if setting.flag("force") else {})
 
 
-def messages_of(fields: Fields, system: str = "") -> list[dict[str, Any]]:
+def messages_of(fields: Fields, files: KeptFiles, system: str = "") -> list[dict[str, Any]]:
     """The messages of `history` in OpenAI's form, after a system prompt unless they have one. Raises
     `ApiError`.
     """
     history = fields.part("history")
     if history is None:
         raise fields.wrong("history", "an object with messages")
-    found = [one for message in history.parts("messages") for one in _messages(message)]
+    found = [one for message in history.parts("messages") for one in _messages(message, files)]
     if system and (not found or found[0]["role"] != "system"):
         found.insert(0, {"role": "system", "content": system})
     return found
 
 
-def _messages(message: Fields) -> list[dict[str, Any]]:
+def _messages(message: Fields, files: KeptFiles) -> list[dict[str, Any]]:
     """A message; one of tools has one message for each result."""
-    role, texts, calls, results = message.text("role"), list[str](), list[Any](), list[Any]()
+    role, own, calls, results = message.text("role"), list[Any](), list[Any](), list[Any]()
     for part in message.parts("content"):
         kind = part.text("type")
         if kind == "text":
-            texts.append(part.text("text"))
+            own.append({"type": "text", "text": part.text("text")})
+        elif kind == "file" and part.text("fileType") == "image":
+            own.append({"type": "image_url", "image_url": _address(part, files)})
         elif kind == "toolCallRequest":
             calls.append(_call(part))
         elif kind == "toolCallResult":
@@ -177,8 +180,21 @@ def _messages(message: Fields) -> list[dict[str, Any]]:
             raise _unreadable(part, kind)
     if role == "tool":
         return results
-    found: dict[str, Any] = {"role": role, "content": "".join(texts)}
+    is_text = all(part["type"] == "text" for part in own)
+    content = "".join(part["text"] for part in own) if is_text else own
+    found: dict[str, Any] = {"role": role, "content": content}
     return [found | ({"tool_calls": calls} if calls else {})]
+
+
+def _address(part: Fields, files: KeptFiles) -> str:
+    """The data: address of a picture that was uploaded."""
+    kept = files.get(part.text("identifier"))
+    if kept is None:
+        raise bad_request(
+            f"The file {part.text('name')[:100]!r} is no longer kept by the server; upload it again.",
+            part.place("identifier"),
+        )
+    return kept.address
 
 
 def _call(part: Fields) -> dict[str, Any]:
@@ -189,10 +205,12 @@ def _call(part: Fields) -> dict[str, Any]:
 
 
 def _unreadable(part: Fields, kind: str) -> ApiError:
-    what = "files and pictures" if kind == "file" else f"parts of the type {kind[:40]!r}"
-    return bad_request(f"This model reads text only; {what} cannot be sent.", part.place("type"))
+    what = "files" if kind == "file" else f"parts of the type {kind[:40]!r}"
+    return bad_request(f"Models read text and pictures only; {what} cannot be sent.", part.place("type"))
 
 
 def _text(message: Mapping[str, Any]) -> str:
-    content: str = message["content"]
+    content = message["content"]
+    if not isinstance(content, str):
+        raise bad_request("A text cannot have pictures; send it as a chat.", "history")
     return content

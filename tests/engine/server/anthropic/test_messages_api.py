@@ -242,7 +242,7 @@ def test_what_a_tool_found_may_be_a_picture() -> None:
     pdf = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}}
     content = [{"type": "text", "text": "Read:"}, image, pdf, {"type": "tool_reference", "tool_name": "look"}]
     (found,) = messages(user({"type": "tool_result", "tool_use_id": "a", "content": content}))
-    note = "left out, because you read text only]"
+    note = "left out, because you read only the text of results]"
     assert found.content == f"Read:\n\n[image: {note}\n\n[document: {note}\n\nlook"
 
 

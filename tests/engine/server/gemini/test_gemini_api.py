@@ -73,7 +73,7 @@ def test_contents_are_messages() -> None:
     )
     assert (second.tool_call_id, second.content) == (
         "mine",
-        "{}\n[inlineData: left out, because you read text only]",
+        "{}\n[inlineData: left out, because you read only the text of results]",
     )
     assert (last.role, last.content, request.continue_last) == ("user", "So?", False)
     for empty in ({}, {"parts": []}, {"parts": [{"text": ""}]}):

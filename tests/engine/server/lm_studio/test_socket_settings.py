@@ -10,6 +10,7 @@ from engine.core import CallPiece, Stats
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
+from engine.server.kept_files import KeptFiles
 from engine.server.lm_studio.sockets.prediction import _Reply
 from engine.server.lm_studio.sockets.settings import prediction_of
 from engine.server.openai.chat import chat_call
@@ -28,7 +29,8 @@ def layer(*settings: tuple[str, Any], name: str = "apiOverride") -> dict[str, An
 
 def prediction(*layers: Any, messages: Any = HELLO, **rest: Any) -> Any:
     stack = {"layers": [*layers]}
-    return prediction_of(Fields({"history": {"messages": messages}, "predictionConfigStack": stack, **rest}))
+    fields = Fields({"history": {"messages": messages}, "predictionConfigStack": stack, **rest})
+    return prediction_of(fields, KeptFiles())
 
 
 def request(*settings: tuple[str, Any], messages: Any = HELLO) -> Any:
@@ -179,10 +181,12 @@ def test_calls_and_results_of_tools_keep_their_places() -> None:
     ]
 
 
-def test_pictures_are_refused() -> None:
+def test_files_that_are_no_pictures_are_refused_and_forgotten_pictures_reported() -> None:
     picture = {"type": "file", "name": "a.png", "identifier": "x", "sizeBytes": 3, "fileType": "image"}
-    with pytest.raises(ApiError, match="text only; files and pictures cannot be sent"):
+    with pytest.raises(ApiError, match=r"The file 'a\.png' is no longer kept by the server; upload it again"):
         prediction(layer(), messages=[{"role": "user", "content": [picture]}])
+    with pytest.raises(ApiError, match="text and pictures only; files cannot be sent"):
+        prediction(layer(), messages=[{"role": "user", "content": [{**picture, "fileType": "text/plain"}]}])
 
 
 def test_thoughts_stand_in_the_models_tags() -> None:

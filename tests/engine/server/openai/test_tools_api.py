@@ -103,7 +103,7 @@ def test_what_a_tool_found_may_be_a_picture(kind: str) -> None:
     parts = [{"type": "text", "text": "Read:"}, {"type": kind, kind: {}}]
     result = {"role": "tool", "tool_call_id": "a", "content": parts}
     (found,) = messages_of(Fields({"messages": [result]}))
-    assert found.content == f"Read:[{kind}: left out, because you read text only]"
+    assert found.content == f"Read:[{kind}: left out, because you read only the text of results]"
     with pytest.raises(ApiError, match="text only"):
         messages_of(Fields({"messages": [{"role": "user", "content": parts}]}))
 
