@@ -1,4 +1,6 @@
-"""Describes a model by its headers, without loading it."""
+"""Describes a model by its headers, without loading it; its vision encoder, if it has one, is described by
+`engine.vision.describe`.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ def describe(path: str | Path) -> ModelInfo:
         checkpoint.close()
 
 
-def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
-    """The same for an open checkpoint."""
+def describe_checkpoint(checkpoint: Checkpoint, *, reads_pictures: bool = False) -> ModelInfo:
+    """The same for an open checkpoint; `reads_pictures` as far as remarks are concerned."""
     from engine.backends.cpu.backend import CpuBackend  # imports Numba
     from engine.backends.cuda.lowering.estimate import UsualGpu
 
@@ -99,7 +101,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
         gpu_work=gpu_work,
         mtp=head > 0,
         mtp_bytes=head,
-        remarks=remarks(checkpoint, config),
+        remarks=remarks(checkpoint, config, reads_pictures=reads_pictures),
     )
 
 
