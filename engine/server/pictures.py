@@ -33,7 +33,7 @@ def decoded(text: str, place: str) -> Picture:
             f"{place} is not base64, but the bytes of a picture file as base64 were expected.", place
         ) from None
     try:
-        return replace(picture_from(data, place), name="")
+        return picture_from(data)
     except BadPicture as error:
         raise bad_request(error.english, place) from None
 

@@ -30,6 +30,8 @@ NEAREST, LANCZOS, BILINEAR, BICUBIC = (
 _ORIENTATION = 0x0112
 _SIDEWAYS = range(5, 9)
 """Values of the orientation (EXIF 2.3, section 4.6.4) that swap width and height."""
+_TURNED_PNG = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
+"""What a PNG file with an orientation has, perhaps after its pixels, which Pillow would decode to look."""
 _UNREADABLE = (
     OSError, ValueError, SyntaxError, EOFError, TypeError, KeyError, IndexError, AttributeError,
     OverflowError, ArithmeticError, NotImplementedError, RuntimeError, struct.error, zlib.error,
@@ -41,7 +43,14 @@ def picture_size(data: bytes) -> tuple[int, int]:
     """The width and height of a picture file as it is shown, from its headers. Raises `BadPicture`."""
     with _opened(data) as image:
         width, height = image.size
-        return (height, width) if _orientation(image) in _SIDEWAYS else (width, height)
+        upright = image.format == "PNG" and not any(mark in data for mark in _TURNED_PNG)
+        return (height, width) if not upright and _orientation(image) in _SIDEWAYS else (width, height)
+
+
+def media_type(data: bytes) -> str:
+    """The media type of a picture file, such as "image/png". Raises `BadPicture`."""
+    with _opened(data) as image:
+        return Image.MIME.get(image.format or "", "application/octet-stream")
 
 
 def read_picture(data: bytes) -> Bytes:

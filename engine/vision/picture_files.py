@@ -2,83 +2,34 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
-
-from PIL import Image
 
 from engine.core import Picture
 from engine.errors import BadPicture
 from engine.platform.regular_file import regular_file
 from engine.printable import one_line
+from engine.vision.images import media_type, picture_size
 from engine.words import _
 
 MOST_BYTES = 20 << 20
 """Of a picture file."""
-MOST_PIXELS = 64_000_000
-"""A picture of more pixels takes more than 256 MB of memory while it is read."""
-MEDIA_TYPES = {
-    "PNG": "image/png",
-    "JPEG": "image/jpeg",
-    "WEBP": "image/webp",
-    "GIF": "image/gif",
-    "BMP": "image/bmp",
-}
-"""The kinds of files that are read, by Pillow's names."""
-_ORIENTATION, _SWAPPED = 0x0112, (5, 6, 7, 8)
-"""The tag of Exif that says how a picture is turned, and its values for a quarter turn."""
-_LATE_ORIENTATION = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
-"""What a PNG file has that may say it, perhaps after the pixels."""
-
-Image.MAX_IMAGE_PIXELS = None  # which warns and raises errors of its own; `MOST_PIXELS` is checked here
 
 
-def picture_from(data: bytes, name: str) -> Picture:
-    """The bytes of a PNG, JPEG, WebP, GIF or BMP file as a picture; its width and height are those that it is
-    shown with, after the turn that Exif may tell. The pixels are not read. Raises `BadPicture`.
+def picture_from(data: bytes, name: str = "") -> Picture:
+    """The bytes of a picture file as a picture, with the width and height that it is shown with. Its pixels
+    are not read. Raises `BadPicture`.
     """
-    shown = one_line(name)
     if len(data) > MOST_BYTES:
         raise BadPicture(
             _(
-                "“{path}” has {size:,.1f} MB, but at most {most:,.0f} MB are read; use a smaller one.",
-                path=shown,
+                "The picture has {size:,.1f} MB, but at most {most:,.0f} MB are read; make it smaller, and "
+                "add it again.",
                 size=len(data) / 1e6,
                 most=MOST_BYTES / 1e6,
             )
         )
-    try:
-        with Image.open(io.BytesIO(data), formats=list(MEDIA_TYPES)) as image:
-            kind, (width, height) = image.format, image.size
-            if width * height <= MOST_PIXELS and _turned(image, data):
-                width, height = height, width
-    except Exception as error:  # Pillow raises errors of many kinds for broken files
-        raise BadPicture(
-            _(
-                "“{path}” is not a picture that can be read, or is damaged; use a PNG, JPEG, WebP, GIF or "
-                "BMP file.",
-                path=shown,
-            )
-        ) from error
-    if width * height > MOST_PIXELS:
-        raise BadPicture(
-            _(
-                "“{path}” has {width:,} × {height:,} pixels, but at most {most:,} million pixels are read; "
-                "use a smaller one.",
-                path=shown,
-                width=width,
-                height=height,
-                most=MOST_PIXELS // 1_000_000,
-            )
-        )
-    return Picture(name, "", width, height, MEDIA_TYPES[str(kind)], data)
-
-
-def _turned(image: Image.Image, data: bytes) -> bool:
-    """Whether width and height change places when the picture is shown."""
-    if image.format == "PNG" and not any(mark in data for mark in _LATE_ORIENTATION):
-        return False  # Pillow would decode all to look for it
-    return image.getexif().get(_ORIENTATION) in _SWAPPED
+    width, height = picture_size(data)
+    return Picture(name, "", width, height, media_type(data), data)
 
 
 def read_picture(path: Path) -> Picture:
@@ -91,4 +42,7 @@ def read_picture(path: Path) -> Picture:
         raise BadPicture(
             _("“{path}” cannot be read: {reason}.", path=one_line(path.name), reason=error.strerror or error)
         ) from error
-    return picture_from(data, path.name)
+    try:
+        return picture_from(data, path.name)
+    except BadPicture as error:
+        raise BadPicture(_("{path}: {reason}", path=one_line(path.name), reason=error)) from error

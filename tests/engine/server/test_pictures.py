@@ -144,9 +144,9 @@ def test_words_in_the_text_are_no_picture() -> None:
         ("data:image/png;base64", "is a data: address without base64; send it as"),
         ("data:image/png;base64,a", "is not base64, but the bytes of a picture file as base64 were expected"),
         ("data:image/png;base64,é", "is not base64"),
-        ("data:image/png;base64," + base64.b64encode(b"text").decode(), "is not a picture that can be read"),
-        ("data:image/png;base64," + base64.b64encode(PNG[:30]).decode(), "is not a picture that can be read"),
-        ("data:image/png;base64,", "is not a picture that can be read"),
+        ("data:image/png;base64," + base64.b64encode(b"text").decode(), "The picture cannot be read"),
+        ("data:image/png;base64," + base64.b64encode(PNG[:30]).decode(), "The picture cannot be read"),
+        ("data:image/png;base64,", "The picture cannot be read"),
         ("data:image/png;base64," + "AAAA" * (7 << 20), "has 22.0 MB, but at most 21 MB are read"),
         ("", "is '', which is no picture"),
     ],
@@ -303,7 +303,7 @@ def test_anthropics_blocks_are_joined_and_name_no_address(served: Served, seeing
     for source, sentence in (
         ({"type": "url", "url": "https://a.example/a.png"}, "this server fetches nothing"),
         ({"type": "file", "file_id": "a"}, 'but "base64" was expected'),
-        ({"type": "base64", "data": "AAAA"}, "is not a picture that can be read"),
+        ({"type": "base64", "data": "AAAA"}, "The picture cannot be read"),
     ):
         body = {"messages": [{"role": "user", "content": [{"type": "image", "source": source}]}], **head}
         answer = ask(served, path, body)
@@ -355,7 +355,7 @@ def test_lm_studios_sdks_upload_pictures_first(served: Served, seeing: list[Chat
         kept = wire.call("uploadFileBase64", {"name": "a.png", "contentBase64": CODED})
         assert (kept["fileType"], kept["sizeBytes"]) == ("image", len(PNG))
         error = wire.call("uploadFileBase64", {"name": "a.txt", "contentBase64": "aGk="})["error"]
-        assert "“a.txt” is not a picture that can be read" in error["title"]
+        assert "The picture cannot be read" in error["title"]
     part = {"type": "file", "name": "a.png", **kept}
     history = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}, part]}]}
     with Wire(served) as wire:

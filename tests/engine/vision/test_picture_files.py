@@ -52,11 +52,10 @@ def test_a_turn_after_the_pixels_of_a_png_file_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"no picture", file_of("PNG")[:20], b"\x89PNG\r\n\x1a\n" + b"\0" * 100, b"II*\0" + b"\0" * 64],
+    "data", [b"", b"no picture", file_of("PNG")[:20], b"\x89PNG\r\n\x1a\n" + b"\0" * 100]
 )
 def test_what_is_no_picture(data: bytes) -> None:
-    with pytest.raises(BadPicture, match=r"“a\.png” is not a picture that can be read, or is damaged; use"):
+    with pytest.raises(BadPicture, match="The picture cannot be read: it is damaged, or of no format"):
         picture_from(data, "a.png")
 
 
@@ -70,14 +69,14 @@ def png_header(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunks
 
 
-@pytest.mark.parametrize("size", [(9000, 9000), (60_000, 60_000), (1, 70_000_000)])
+@pytest.mark.parametrize("size", [(12_000, 12_000), (1, 140_000_000)])
 def test_too_many_pixels_are_refused_by_the_header(size: tuple[int, int]) -> None:
-    with pytest.raises(BadPicture, match="pixels, but at most 64 million pixels are read"):
+    with pytest.raises(BadPicture, match="pixels, but at most 134 million pixels can be read"):
         picture_from(png_header(*size), "a.png")
 
 
 def test_too_many_bytes() -> None:
-    with pytest.raises(BadPicture, match=r"“a” has 21.0 MB, but at most 21 MB are read; use a smaller one"):
+    with pytest.raises(BadPicture, match=r"has 21.0 MB, but at most 21 MB are read; make it smaller"):
         picture_from(b"\0" * (MOST_BYTES + 1), "a")
 
 
@@ -86,5 +85,8 @@ def test_a_file_that_is_not_there_or_a_folder(tmp_path: Path) -> None:
         read_picture(tmp_path / "a.png")
     with pytest.raises(BadPicture, match="cannot be read: Is a directory"):
         read_picture(tmp_path)
+    (tmp_path / "c.jpg").write_bytes(b"text")
+    with pytest.raises(BadPicture, match=r"c\.jpg: The picture cannot be read"):
+        read_picture(tmp_path / "c.jpg")
     (tmp_path / "b.jpg").write_bytes(file_of("JPEG"))
     assert read_picture(tmp_path / "b.jpg").name == "b.jpg"
