@@ -65,13 +65,13 @@ def _load(
     from engine.backends.trim import give_memory_back
     from engine.generator.dynamic import DynamicGenerator
     from engine.models.dense import dense_layers
+    from engine.models.describe import describe_checkpoint
     from engine.models.embedding_prompts import embedding_prompts
     from engine.models.load import read_config
     from engine.models.memory.estimate import chosen_context
     from engine.models.memory.placement import on_a_device
     from engine.models.open_text import open_text
     from engine.models.saved import fingerprint, restore_cache
-    from engine.vision.describe import describe_checkpoint
     from engine.weights.checkpoint import open_checkpoint
 
     yield Loading(_("Reading the model's headers"), 0, 1)

@@ -1,6 +1,4 @@
-"""Describes a model by its headers, without loading it; its vision encoder, if it has one, is described by
-`engine.vision.describe`.
-"""
+"""Describes a model by its headers, without loading it."""
 
 from __future__ import annotations
 
@@ -45,8 +43,8 @@ def describe(path: str | Path) -> ModelInfo:
         checkpoint.close()
 
 
-def describe_checkpoint(checkpoint: Checkpoint, *, reads_pictures: bool = False) -> ModelInfo:
-    """The same for an open checkpoint; `reads_pictures` as far as remarks are concerned."""
+def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
+    """The same for an open checkpoint."""
     from engine.backends.cpu.backend import CpuBackend  # imports Numba
     from engine.backends.cuda.lowering.estimate import UsualGpu
 
@@ -101,7 +99,7 @@ def describe_checkpoint(checkpoint: Checkpoint, *, reads_pictures: bool = False)
         gpu_work=gpu_work,
         mtp=head > 0,
         mtp_bytes=head,
-        remarks=remarks(checkpoint, config, reads_pictures=reads_pictures),
+        remarks=remarks(checkpoint, config),
     )
 
 

@@ -14,8 +14,8 @@ _EARS = (
 )  # fmt: skip
 
 
-def remarks(checkpoint: Checkpoint, config: ModelConfig, *, reads_pictures: bool = False) -> tuple[str, ...]:
-    """Sentences; () if there is nothing to say. `reads_pictures`: its vision encoder can be run."""
+def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
+    """Sentences; () if there is nothing to say."""
     found = []
     if isinstance(config.cycles, Cycles) and _reads_ahead(checkpoint):
         found.append(
@@ -29,11 +29,9 @@ def remarks(checkpoint: Checkpoint, config: ModelConfig, *, reads_pictures: bool
         if isinstance(thinker := whole.get("thinker_config"), dict):  # Qwen's Omni
             whole = thinker
         sees, hears = (any(isinstance(whole.get(key), dict) for key in keys) for keys in (_EYES, _EARS))
-        if hears and reads_pictures:
-            found.append(_("The model also takes sounds, but only its text and its pictures are read here."))
-        elif sees and hears:
+        if sees and hears:
             found.append(_("The model also takes pictures and sounds, but only its text model runs here."))
-        elif sees and not reads_pictures:
+        elif sees:
             found.append(_("The model also takes pictures, but only its text model runs here."))
         elif hears:
             found.append(_("The model also takes sounds, but only its text model runs here."))

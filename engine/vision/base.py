@@ -74,7 +74,6 @@ class VisionSpec:
             positions as those of texts.
         deep: how many layers get further rows (`PictureRows.deep`).
         nbytes: of its weights in memory.
-        file: the mmproj file that holds it; "" where it is in the model's own files.
     """
 
     family: str
@@ -84,7 +83,6 @@ class VisionSpec:
     positions: Positions | None = None
     deep: int = 0
     nbytes: int = 0
-    file: str = ""
 
 
 class VisionEncoder(Protocol):

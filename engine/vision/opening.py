@@ -36,13 +36,10 @@ class _Found:
     design: Design
     checkpoint: Checkpoint
     survey: Survey
-    is_beside: bool = False
-    """Whether it is a file beside the model."""
 
     @property
     def spec(self) -> VisionSpec:
-        file = str(self.checkpoint.path) if self.is_beside else ""
-        return replace(self.design.spec, nbytes=self.survey.bytes, file=file)
+        return replace(self.design.spec, nbytes=self.survey.bytes)
 
 
 def vision_spec(checkpoint: Checkpoint) -> VisionSpec | None:
@@ -186,7 +183,7 @@ def _opened(file: Path) -> _Found | None:
         return None
     keys = Keys(metadata, file.name, "clip.vision.")
     try:
-        return replace(_surveyed(family.from_gguf(keys, checkpoint.tensors), checkpoint), is_beside=True)
+        return _surveyed(family.from_gguf(keys, checkpoint.tensors), checkpoint)
     except UnsupportedModel:
         checkpoint.close()
         return None
