@@ -5,6 +5,7 @@ A grid has `rows` * `columns` patches; they are numbered from left to right and 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -67,12 +68,21 @@ def _weights(count: int, side: int) -> Floats:
     return np.maximum(np.float32(0), np.float32(1) - away)
 
 
-def axial_angles(places: Order, columns: int, down: Floats, across: Floats) -> Floats:
-    """The angles of rotary positions in two dimensions (arXiv 2403.13298, section 3.2) of the patches with
-    these numbers: row * `down`, then column * `across`, (T, len(down) + len(across)) float32.
+@dataclass(frozen=True, slots=True, eq=False)
+class Axial:
+    """Rotary positions in two dimensions (arXiv 2403.13298, section 3.2): a patch's row times `down` and its
+    column times `across` are the angles of the pairs of each head, those of rows first. `interleaved` is as
+    in `RotaryTable`.
     """
-    row, column = (part.astype(np.float32)[:, None] for part in np.divmod(places, columns))
-    return np.concatenate([row * down, column * across], axis=1)
+
+    down: Floats
+    across: Floats
+    interleaved: bool = False
+
+    def angles(self, numbers: Order, columns: int) -> Floats:
+        """Those of the patches with these numbers in a grid of so many columns: (T, D / 2) float32."""
+        row, column = (part.astype(np.float32)[:, None] for part in np.divmod(numbers, columns))
+        return np.concatenate([row * self.down, column * self.across], axis=1)
 
 
 def frequencies(count: int, dim: int, base: float) -> Floats:

@@ -11,7 +11,7 @@ from transformers.vision_utils import (
     get_vision_window_index,
 )
 
-from engine.vision.grid import axial_angles, block_order, frequencies, resampled, windows
+from engine.vision.grid import Axial, block_order, frequencies, resampled, windows
 
 GRIDS = [(2, 2), (4, 6), (16, 2), (2, 18), (22, 36)]
 
@@ -24,7 +24,7 @@ def test_blocks_and_angles(rows: int, columns: int) -> None:
     assert np.array_equal(np.stack(np.divmod(order, columns), 1), places)
     own = frequencies(4, 8, 10000.0)
     assert own.tolist() == pytest.approx([1.0, 0.1, 0.01, 0.001])
-    angles = axial_angles(order, columns, own, 2 * own)
+    angles = Axial(own, 2 * own).angles(order, columns)
     assert np.allclose(angles, np.concatenate([places[:, :1] * own, places[:, 1:] * 2 * own], 1))
 
 

@@ -1,0 +1,150 @@
+"""The passes of `engine.vision.grid_encoder`: patches to rows, layers with and without windows, and heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.backends.base import Array, Backend, Ops, RotaryTable
+from engine.core import Waiting
+from engine.models.layers.parts import Block, Linear, Norm, RopeTables
+from engine.models.layers.whole import Blocks
+from engine.tensors import Floats
+from engine.vision.grid import Axial
+from engine.vision.passes import Pass
+from engine.vision.tower import TowerShape
+
+PIECE = 1024
+"""Rows of a pass at most whose rows, or windows, have nothing to do with each other."""
+
+
+class FirstPass:
+    """What the sum of `first` makes of patches (T, `columns`), plus their places if they are `placed`, normed
+    by `before`: (T, `width`).
+    """
+
+    def __init__(
+        self, backend: Backend, first: Sequence[Linear], columns: int, width: int, placed: bool,
+        before: Norm | None,
+    ) -> None:  # fmt: skip
+        self._patches = np.zeros((PIECE, columns), np.float32)
+        self._places = np.zeros((PIECE, width), np.float32) if placed else None
+
+        def forward(ops: Ops) -> Array:
+            patches = ops.given(self._patches)
+            x = None if self._places is None else ops.given(self._places)
+            for linear in first:
+                x = linear(ops, patches, x)
+            return ops.last_rows(before(ops, x) if before else x)
+
+        self.run = Pass(backend, forward, PIECE)
+
+    def states(self, patches: Floats, places: Floats | None) -> Generator[Waiting, None, Floats]:
+        """The rows of all patches; yields between short steps."""
+        found = list[Floats]()
+        for start in range(0, len(patches), PIECE):
+            part = slice(start, start + PIECE)
+            count = len(patches[part])
+            self._patches[:count] = patches[part]
+            if self._places is not None and places is not None:
+                self._places[:count] = places[part]
+            found.append(self.run.run(count).copy())
+            yield Waiting()
+        return np.concatenate(found)
+
+
+class Stage:
+    """Some layers of a tower over up to `most` rows (T, E). With a `window`, these rows attend to each other
+    alone. The states after the layers with the indices `deep` are kept; `after` norms the last ones.
+    """
+
+    def __init__(
+        self, backend: Backend, blocks: tuple[Block, ...], tower: TowerShape, window: int, most: int,
+        rope: Axial, deep: Sequence[int], after: Norm | None,
+    ) -> None:  # fmt: skip
+        self._window = window
+        rows = max(window, PIECE // window * window) if window else most
+        self._given = np.zeros((rows, tower.width), np.float32)
+        self._kept = [np.zeros((rows, tower.width), np.float32) for _ in deep]
+        half = len(rope.down) + len(rope.across)
+        self._table = RotaryTable(
+            np.zeros((rows, half), np.float32), np.zeros((rows, half), np.float32), rope.interleaved
+        )
+        shape, layers = tower.attention, Blocks(blocks)
+        if window:
+            shape = replace(shape, window=window, chunked=True)
+
+        def forward(ops: Ops) -> Array:
+            def observe(number: int, x: Array) -> None:
+                if number - 1 in deep:
+                    ops.keep(x, self._kept[deep.index(number - 1)])
+
+            x = layers.observed(ops, ops.given(self._given), RopeTables(self._table), observe)
+            return ops.last_rows(after(ops, x) if after else x)
+
+        self.run = Pass(backend, forward, rows, shape)
+
+    def states(
+        self, states: Floats, angles: Floats, lengths: Sequence[int]
+    ) -> Generator[Waiting, None, tuple[Floats, list[Floats]]]:
+        """The states (T, E) after the layers, and those that are kept. `angles` (T, D / 2) are those of rope,
+        `lengths` the rows of windows one after the other. Yields after each pass.
+        """
+        cos, sin = np.cos(angles), np.sin(angles)
+        found, kept = np.empty_like(states), [np.empty_like(states) for _ in self._kept]
+        for part in self._parts(len(states), lengths):
+            count = part.stop - part.start
+            self._given[:count] = states[part]
+            self._table.cos[:count], self._table.sin[:count] = cos[part], sin[part]
+            found[part] = self.run.run(count)
+            for whole, rows in zip(kept, self._kept, strict=True):
+                whole[part] = rows[:count]
+            yield Waiting()
+        return found, kept
+
+    def _parts(self, rows: int, lengths: Sequence[int]) -> Iterator[slice]:
+        """The rows of each pass: all, or as many whole windows as it takes, or one smaller window."""
+        if not self._window:
+            yield slice(0, rows)
+            return
+        whole = self._window * sum(1 for length in lengths if length == self._window)
+        for start in range(0, whole, self.run.max_rows):
+            yield slice(start, min(start + self.run.max_rows, whole))
+        at = whole
+        for length in lengths[whole // self._window :]:
+            yield slice(at, at + length)
+            at += length
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """From the patches of tokens to rows: `merge` makes (n, `inputs`) of (n, patches of a token, E) on the
+    host, since it mostly moves numbers; `projector` does the rest.
+    """
+
+    merge: Callable[[Floats], Floats]
+    inputs: int
+    projector: Callable[[Ops, Array], Array]
+
+
+class HeadPass:
+    """Runs a head, for up to `most` tokens in a pass."""
+
+    def __init__(self, backend: Backend, head: Head, most: int) -> None:
+        self._merge = head.merge
+        self._given = np.zeros((min(most, PIECE), head.inputs), np.float32)
+        self.run = Pass(
+            backend, lambda ops: ops.last_rows(head.projector(ops, ops.given(self._given))), len(self._given)
+        )
+
+    def rows(self, states: Floats) -> Generator[Waiting, None, Floats]:
+        """The rows (n, N) of tokens (n, patches of a token, E); yields between short steps."""
+        merged, found = self._merge(states), list[Floats]()
+        for start in range(0, len(merged), len(self._given)):
+            part = merged[start : start + len(self._given)]
+            self._given[: len(part)] = part
+            found.append(self.run.run(len(part)).copy())
+            yield Waiting()
+        return np.concatenate(found)
