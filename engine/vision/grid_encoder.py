@@ -15,14 +15,14 @@ import numpy as np
 
 from engine.backends.base import Backend
 from engine.core import Loading, Waiting
-from engine.models.building.source import WeightSource
 from engine.models.layers.parts import Block, Linear, Norm
 from engine.tensors import Floats
 from engine.vision.base import PictureRows, Piece, Span, VisionSpec
 from engine.vision.grid import Axial, Order, block_order, windows
 from engine.vision.grid_passes import FirstPass, Head, HeadPass, Stage
 from engine.vision.images import Normalisation, patches, read_picture, resized
-from engine.vision.tower import TowerShape
+from engine.vision.passes import Pass
+from engine.vision.tower import TowerShape, TowerSource
 
 Size = Callable[[int, int], tuple[int, int]]
 """A picture's width and height in pixels -> those of what is cut into patches."""
@@ -75,7 +75,7 @@ class GridDesign:
     filter: int
     most_patches: int
     rope: Axial
-    make: Callable[[WeightSource], Generator[int, None, GridParts]]
+    make: Callable[[TowerSource], Generator[int, None, GridParts]]
     layout: Layout = one_span
     frames: int = 1
     colours_last: bool = False
@@ -93,7 +93,7 @@ class GridDesign:
         """As `Design.layers`."""
         return self.tower.layers
 
-    def build(self, source: WeightSource) -> Generator[int, None, GridParts]:
+    def build(self, source: TowerSource) -> Generator[int, None, GridParts]:
         """As `Design.build`."""
         return self.make(source)
 
@@ -118,8 +118,8 @@ class GridEncoder:
 
     def prepare(self) -> Generator[Loading, None, None]:
         """As `OpenedEncoder.prepare`."""
-        for each in (self._first, *self._stages, *self._heads):
-            yield from each.run.prepare()
+        for each in self._passes():
+            yield from each.prepare()
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `VisionEncoder.layout`."""
@@ -154,8 +154,12 @@ class GridEncoder:
 
     def close(self) -> None:
         """As `VisionEncoder.close`."""
-        for each in (self._first, *self._stages, *self._heads):
-            each.run.close()
+        for each in self._passes():
+            each.close()
+
+    def _passes(self) -> list[Pass]:
+        stages, heads = (stage.run for stage in self._stages), (head.run for head in self._heads)
+        return [self._first.run, *stages, *heads]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

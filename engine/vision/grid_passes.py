@@ -70,7 +70,10 @@ class Stage:
         self._kept = [np.zeros((rows, tower.width), np.float32) for _ in deep]
         half = len(rope.down) + len(rope.across)
         self._table = RotaryTable(
-            np.zeros((rows, half), np.float32), np.zeros((rows, half), np.float32), rope.interleaved
+            np.zeros((rows, half), np.float32),
+            np.zeros((rows, half), np.float32),
+            rope.interleaved,
+            given=True,
         )
         shape, layers = tower.attention, Blocks(blocks)
         if window:

@@ -76,6 +76,20 @@ def divisible(width: int, heads: int, name: str) -> int:
     return width
 
 
+def rotated_dim(tower: TowerShape) -> int:
+    """D, if it can be divided into pairs for rows and for columns. Raises `BadCheckpoint`."""
+    dim = tower.attention.head_dim
+    if dim % 4:
+        raise BadCheckpoint(
+            _(
+                "The vision encoder's heads have {dim} dimensions, but a multiple of 4 was expected for "
+                "rotary positions; the file is damaged.",
+                dim=dim,
+            )
+        )
+    return dim
+
+
 def square(keys: Keys, name: str, default: int | None = None) -> int:
     """A side in pixels, which may be written as a list of two equal ones."""
     value = keys.raw(name)

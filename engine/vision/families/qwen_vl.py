@@ -1,0 +1,363 @@
+"""Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923), Qwen3-VL (arXiv 2511.21631) and Qwen 3.5 (its
+model card).
+
+Pictures keep their shape; the patches of one token, 2 * 2 of them, follow one another. A patch covers two
+frames of a video, and of a picture twice the same. Most layers of Qwen2.5-VL's tower have windows. Qwen3-VL's
+adds positions that are stretched to the picture, and hands states of earlier layers to the language model's
+first layers (DeepStack, arXiv 2406.04334).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from engine.errors import BadCheckpoint
+from engine.models.building.attention import Attention
+from engine.models.building.source import View, linear, norm, vector_if
+from engine.models.headers.keys import Keys
+from engine.models.layers.parts import Block, Linear
+from engine.tensors import Floats
+from engine.vision.base import VisionSpec
+from engine.vision.design import Design, Family, Tensors
+from engine.vision.grid import Axial, frequencies, resampled
+from engine.vision.grid_encoder import GridDesign, GridParts
+from engine.vision.grid_passes import Head
+from engine.vision.headers import (
+    CLIP_DEVIATION,
+    CLIP_MEAN,
+    MOST_HEADS,
+    MOST_LAYERS,
+    MOST_SIDE,
+    MOST_WIDTH,
+    activation,
+    divisible,
+    inner,
+    normalisation,
+    prefix_of,
+    resampling,
+    rotated_dim,
+    square,
+    tower_from_gguf,
+)
+from engine.vision.images import BICUBIC, Normalisation
+from engine.vision.projector import ProjectorNames, ProjectorShape, projector
+from engine.vision.sizes import dynamic_size
+from engine.vision.tower import GGUF, TowerNames, TowerShape, TowerSource, tower_layers
+from engine.words import _
+
+SPEC = VisionSpec("qwen_vl", "<|image_pad|>", "<|image_pad|>")
+MOST_TOKENS = 1280
+"""The most tokens of a picture: what the model cards advise as an upper limit, since time and memory grow
+faster than they. Files that allow more get no more.
+"""
+_LEAST, _MOST = 56 * 56, 28 * 28 * 1280
+"""Pixels, where the image processor's settings do not say."""
+_BASE = 10000.0
+_EPS = 1e-6
+_PREFIXES = ("model.visual.", "visual.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of an encoder's tensors, without ".weight" and ".bias"; `positions` is a whole name. A `deep`
+    one has the number of a merger in place of {}.
+    """
+
+    tower: TowerNames
+    first: str
+    after: str
+    merger: ProjectorNames
+    positions: str
+    deep: ProjectorNames
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """`tower` and what else `_parts` reads: `frames` of a patch, 0 if there is a matrix for each of two;
+    `table` positions are stored; `deep` are layers, and `numbers` those of their mergers in names.
+    """
+
+    tower: TowerShape
+    patch: int
+    factor: int
+    outputs: int
+    frames: int
+    table: int = 0
+    deep: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
+    window: int = 0
+    whole: frozenset[int] = frozenset()
+
+
+def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, None, GridParts]:
+    """As `GridDesign.make`."""
+    tower, width = shape.tower, shape.tower.width
+    first = _first(shape, names.first, source)
+    blocks = yield from tower_layers(source, tower, names.tower, tower.layers)
+    after = norm(
+        source, names.after, width, tower.eps, layer_norm=tower.layer_norm,
+        bias=None if tower.layer_norm else False,
+    )  # fmt: skip
+    inputs = width * shape.factor**2
+    merger = ProjectorShape(inputs, shape.outputs, inputs, "gelu")
+    head = Head(_together, inputs, projector(source, merger, names.merger))
+    deep = tuple(
+        Head(
+            _together,
+            inputs,
+            projector(source, replace(merger, norm="layer", eps=tower.eps), _numbered(names.deep, number)),
+        )
+        for number in shape.numbers
+    )
+    place = None
+    if shape.table:
+        place = partial(resampled, source.vector(names.positions, shape.table, width))
+    return GridParts(first, _windowed(blocks.blocks, shape), head, deep, place, None, after)
+
+
+def _first(shape: _Shape, name: str, source: TowerSource) -> tuple[Linear, ...]:
+    """What makes rows of patches."""
+    width, area = shape.tower.width, shape.patch**2
+    if shape.frames:
+        kernel = (3, shape.frames, shape.patch, shape.patch)
+        return (linear(source, name, width, 3 * shape.frames * area, None, View(kernel=kernel)),)
+    view = View(kernel=(3, shape.patch, shape.patch))
+    first, second = (source.matrix(name + end, width, 3 * area, view) for end in (".weight", ".weight.1"))
+    return Linear(first, vector_if(source, name + ".bias", None, width)), Linear(second)
+
+
+def _together(cells: Floats) -> Floats:
+    """The patches of each token as one row."""
+    return cells.reshape(len(cells), -1)
+
+
+def _numbered(names: ProjectorNames, number: int) -> ProjectorNames:
+    first, second, before = (each.format(number) for each in (names.first, names.second, names.norm))
+    return ProjectorNames(first, second, before)
+
+
+def _windowed(blocks: tuple[Block, ...], shape: _Shape) -> tuple[Block, ...]:
+    """The same with windows, except in the layers over the whole picture."""
+    if not shape.window:
+        return blocks
+    found = list[Block]()
+    for number, block in enumerate(blocks):
+        mixer = block.attention
+        if number not in shape.whole and isinstance(mixer, Attention):
+            window = (shape.window * shape.factor) ** 2
+            mixer = replace(mixer, shape=replace(mixer.shape, window=window, chunked=True))
+        found.append(replace(block, attention=mixer))
+    return tuple(found)
+
+
+def _design(
+    shape: _Shape, names: _Names, pixels: Normalisation, limits: tuple[int, int], filter: int
+) -> GridDesign:
+    side, dim = shape.patch * shape.factor, rotated_dim(shape.tower)
+    most = min(limits[1], MOST_TOKENS * side**2)
+    pairs = frequencies(dim // 4, dim // 2, _BASE)
+    return GridDesign(
+        replace(SPEC, deep=len(shape.deep)), shape.tower, shape.patch, shape.factor, shape.outputs, pixels,
+        partial(dynamic_size, factor=side, least=min(limits[0], most), most=most), filter,
+        max(1, most // side**2) * shape.factor**2, Axial(pairs, pairs), partial(_parts, shape, names),
+        frames=max(1, shape.frames), window=shape.window, whole=shape.whole, deep=shape.deep,
+    )  # fmt: skip
+
+
+# -- folders
+
+
+def _names(prefix: str, up: str, down: str, gate: str, after: str, merger: ProjectorNames) -> _Names:
+    tower = TowerNames(
+        prefix + "blocks.{}.", "norm1", "", "", "", "attn.proj", "norm2", up, down, gate,
+        query_key_value="attn.qkv",
+    )  # fmt: skip
+    deep = prefix + "deepstack_merger_list.{}."
+    return _Names(
+        tower, prefix + "patch_embed.proj", prefix + "merger." + after,
+        ProjectorNames(*(prefix + "merger." + name for name in (merger.first, merger.second))),
+        prefix + "pos_embed.weight",
+        ProjectorNames(deep + "linear_fc1", deep + "linear_fc2", deep + "norm"),
+    )  # fmt: skip
+
+
+_FIRST_MERGER = ProjectorNames("mlp.0", "mlp.2")
+_LATER_MERGER = ProjectorNames("linear_fc1", "linear_fc2")
+
+
+def _layer_norms(vision: Keys, width: int, inner: int, default: str) -> TowerShape:
+    """The shape of a tower with layer norms."""
+    heads = vision.integer("num_heads", 1, MOST_HEADS, 16)
+    return TowerShape(
+        divisible(width, heads, "num_heads"), vision.integer("depth", 1, MOST_LAYERS, 32), heads, inner,
+        _EPS, activation(vision, "hidden_act", default), rotated=True,
+    )  # fmt: skip
+
+
+def _from_hf_2(config: Keys, processor: Keys, tensors: Tensors) -> Design:
+    """`Qwen2VLForConditionalGeneration`."""
+    vision, prefix = _vision(config), _prefix(tensors)
+    width = vision.integer("embed_dim", 1, MOST_WIDTH, 1280)
+    inner = width * vision.integer("mlp_ratio", 1, 64, 4)
+    names = _names(prefix, "mlp.fc1", "mlp.fc2", "", "ln_q", _FIRST_MERGER)
+    shape = _shape_from_hf(vision, _layer_norms(vision, width, inner, "quick_gelu"), "hidden_size")
+    return _with_processor(shape, names, processor)
+
+
+def _from_hf_2_5(config: Keys, processor: Keys, tensors: Tensors) -> Design:
+    """`Qwen2_5_VLForConditionalGeneration`."""
+    vision, prefix = _vision(config), _prefix(tensors)
+    width, inner = (
+        vision.integer(name, 1, MOST_WIDTH, default)
+        for name, default in (("hidden_size", 3584), ("intermediate_size", 3420))
+    )
+    tower = replace(_layer_norms(vision, width, inner, "silu"), gated=True, layer_norm=False)
+    names = _names(prefix, "mlp.up_proj", "mlp.down_proj", "mlp.gate_proj", "ln_q", _FIRST_MERGER)
+    shape = _shape_from_hf(vision, tower, "out_hidden_size")
+    whole = _layers(vision, "fullatt_block_indexes", tower.layers, (7, 15, 23, 31))
+    window = max(1, vision.integer("window_size", 1, MOST_SIDE, 112) // (shape.patch * shape.factor))
+    return _with_processor(replace(shape, window=window, whole=frozenset(whole)), names, processor)
+
+
+def _from_hf_3(config: Keys, processor: Keys, tensors: Tensors) -> Design:
+    """`Qwen3VLForConditionalGeneration`, `Qwen3_5ForConditionalGeneration` and their mixtures; the later ones
+    have no deep layers.
+    """
+    vision, prefix = _vision(config), _prefix(tensors)
+    width, inner = (
+        vision.integer(name, 1, MOST_WIDTH, default)
+        for name, default in (("hidden_size", 1152), ("intermediate_size", 4304))
+    )
+    tower = replace(_layer_norms(vision, width, inner, "gelu_pytorch_tanh"))
+    names = _names(prefix, "mlp.linear_fc1", "mlp.linear_fc2", "", "norm", _LATER_MERGER)
+    shape = _shape_from_hf(vision.over({"patch_size": 16, "depth": 27}), tower, "out_hidden_size")
+    default = (8, 16, 24) if "Qwen3VL" in config.text("model_type", "") else ()
+    deep = _layers(vision, "deepstack_visual_indexes", tower.layers, default)
+    table = _square(vision.integer("num_position_embeddings", 1, MOST_SIDE**2, 2304))
+    shape = replace(shape, table=table, deep=deep, numbers=tuple(range(len(deep))))
+    return _with_processor(shape, names, processor)
+
+
+def _vision(config: Keys) -> Keys:
+    return inner(config, "vision_config")
+
+
+def _prefix(tensors: Tensors) -> str:
+    return prefix_of(tensors, "patch_embed.proj.weight", _PREFIXES)
+
+
+def _shape_from_hf(vision: Keys, tower: TowerShape, outputs: str) -> _Shape:
+    return _Shape(
+        tower, square(vision, "patch_size", 14), vision.integer("spatial_merge_size", 1, 64, 2),
+        vision.integer(outputs, 1, MOST_WIDTH, 3584), vision.integer("temporal_patch_size", 1, 64, 2),
+    )  # fmt: skip
+
+
+def _with_processor(shape: _Shape, names: _Names, processor: Keys) -> GridDesign:
+    pixels = normalisation(processor, CLIP_MEAN, CLIP_DEVIATION)
+    return _design(shape, names, pixels, _limits(processor), resampling(processor))
+
+
+def _limits(processor: Keys) -> tuple[int, int]:
+    """The fewest and the most pixels of a picture, which an image processor's settings have in two forms."""
+    sizes = inner(processor, "size", "preprocessor_config.json")
+    found = list[int]()
+    for names, default in (
+        (("min_pixels", "shortest_edge"), _LEAST),
+        (("max_pixels", "longest_edge"), _MOST),
+    ):
+        given = [keys.integer(name, 0, MOST_SIDE**2, 0) for keys in (processor, sizes) for name in names]
+        found.append(next((each for each in given if each), default))
+    return found[0], found[1]
+
+
+def _layers(keys: Keys, name: str, count: int, default: tuple[int, ...]) -> tuple[int, ...]:
+    """The indices of layers in a list, of `count`."""
+    found = keys.integers(name, 0, count - 1) if keys.has(name) else default
+    return tuple(sorted(set(found)))
+
+
+def _square(count: int) -> int:
+    """A number of positions, if they are those of a square."""
+    if math.isqrt(count) ** 2 == count:
+        return count
+    raise BadCheckpoint(
+        _(
+            "The vision encoder has {count} positions, but a square number was expected; the file is "
+            "damaged.",
+            count=count,
+        )
+    )
+
+
+# -- mmproj files
+
+
+def _from_gguf(change: Callable[[_Shape, Keys], _Shape], keys: Keys, tensors: Tensors) -> Design:
+    """The projector types of llama.cpp; `change` adds what one alone has."""
+    width = keys.integer("embedding_length", 1, MOST_WIDTH)
+    up = tensors.get("v.blk.0.ffn_up.weight")
+    swapped = up is not None and up.shape[-1:] != (width,)  # the names of the first converter
+    inner = up.shape[1 if swapped else 0] if up is not None and len(up.shape) == 2 else 1
+    tower = replace(tower_from_gguf(keys.replaced("feed_forward_length", inner)), rotated=True)
+    ends = ("ffn_down", "ffn_up") if swapped else ("ffn_up", "ffn_down")
+    fused = "attn_qkv" if "v.blk.0.attn_qkv.weight" in tensors else ""
+    layer = replace(GGUF, up=ends[0], down=ends[1], query_key_value=fused)
+    names = _Names(
+        layer, "v.patch_embd", "v.post_ln", ProjectorNames("mm.0", "mm.2"), "v.position_embd.weight",
+        ProjectorNames("v.deepstack.{}.fc1", "v.deepstack.{}.fc2", "v.deepstack.{}.norm"),
+    )  # fmt: skip
+    shape = _Shape(
+        tower, keys.integer("patch_size", 1, 1 << 10), keys.integer("spatial_merge_size", 1, 64, 2),
+        keys.integer("projection_dim", 1, MOST_WIDTH), 0,
+    )  # fmt: skip
+    shape = change(shape, keys)
+    area = (shape.patch * shape.factor) ** 2
+    limits = (
+        keys.integer("image_min_pixels", 1, MOST_SIDE**2, 8 * area),
+        keys.integer("image_max_pixels", 1, MOST_SIDE**2, MOST_TOKENS * area),
+    )
+    pixels = normalisation(keys, CLIP_MEAN, CLIP_DEVIATION)
+    return _design(shape, names, pixels, limits, BICUBIC)
+
+
+def _unchanged(shape: _Shape, keys: Keys) -> _Shape:
+    return shape
+
+
+def _with_windows(shape: _Shape, keys: Keys) -> _Shape:
+    """The shape of Qwen2.5-VL's tower, of whose layers every so many see the whole picture."""
+    tower = replace(shape.tower, gated=True, layer_norm=False)
+    each = keys.integer("n_wa_pattern", 1, MOST_LAYERS)
+    window = max(1, keys.integer("window_size", 1, MOST_SIDE, 112) // (shape.patch * shape.factor))
+    whole = frozenset(range(each - 1, tower.layers, each))
+    return replace(shape, tower=tower, window=window, whole=whole)
+
+
+def _with_positions(shape: _Shape, keys: Keys) -> _Shape:
+    """The shape of Qwen3-VL's tower."""
+    side = keys.integer("image_size", 1, MOST_SIDE) // shape.patch
+    flags = keys.flags("is_deepstack_layers", shape.tower.layers)
+    deep = tuple(number for number, flag in enumerate(flags) if flag)
+    return replace(shape, table=side**2, deep=deep, numbers=deep)
+
+
+QWEN2_VL = Family(
+    "qwen2_vl", ("Qwen2VLForConditionalGeneration",), ("qwen2vl_merger",), _from_hf_2,
+    partial(_from_gguf, _unchanged),
+)  # fmt: skip
+QWEN2_5_VL = Family(
+    "qwen2_5_vl", ("Qwen2_5_VLForConditionalGeneration",), ("qwen2.5vl_merger", "qwen2.5o"), _from_hf_2_5,
+    partial(_from_gguf, _with_windows),
+)  # fmt: skip
+QWEN3_VL = Family(
+    "qwen3_vl",
+    (
+        "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration",
+        "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
+    ),
+    ("qwen3vl_merger",), _from_hf_3, partial(_from_gguf, _with_positions),
+)  # fmt: skip
