@@ -24,6 +24,7 @@ from engine.models.memory.estimate import (
     page_bytes,
     state_count,
 )
+from engine.models.pictures import PicturePass, PictureSpec
 from engine.tensors import Floats
 from engine.units import size_text
 from engine.weights.adapter import Adapter
@@ -159,6 +160,20 @@ class Model:
         positions = context or min(cache.page_count * PAGE_TOKENS, self.config.context_length)
         self._make_tables(positions, positions)
         return self.backend.record(self.forward if head else self.hidden, cache, max_rows)
+
+    def record_pictures(self, cache: KVCache, max_rows: int, context: int, spec: PictureSpec) -> PicturePass:
+        """Record the pass over pictures' tokens over the same `cache` as that over texts, for steps of up to
+        `max_rows` rows; `context` is as in `record`. Raises `UnsupportedModel` where the model cannot take
+        such pictures.
+        """
+        positions = context or min(cache.page_count * PAGE_TOKENS, self.config.context_length)
+        self._make_tables(positions, positions)
+        made = PicturePass(self.config, self.parts, spec, max_rows, self.rope_tables)
+        parts, kept, features = self.parts, self.kept, self.features
+        made.attach(
+            self.backend.record(lambda ops: made.forward(ops, parts, kept, features), cache, max_rows)
+        )
+        return made
 
     def close(self) -> None:
         """Release the weights; recorded programs keep theirs until they are closed."""

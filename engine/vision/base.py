@@ -74,6 +74,7 @@ class VisionSpec:
             positions as those of texts.
         deep: how many layers get further rows (`PictureRows.deep`).
         nbytes: of its weights in memory.
+        windows_alone: of a `bidirectional` model, whether only layers with a window are so (Gemma 4).
     """
 
     family: str
@@ -83,6 +84,7 @@ class VisionSpec:
     positions: Positions | None = None
     deep: int = 0
     nbytes: int = 0
+    windows_alone: bool = False
 
 
 class VisionEncoder(Protocol):

@@ -25,6 +25,10 @@ class Keys:
         """Whether the key is present, even as null."""
         return self._prefix + name in self.source
 
+    def has_prefix(self, name: str) -> bool:
+        """Whether the entries are those of the architecture `name` of a GGUF file."""
+        return self._prefix == name + "."
+
     def raw(self, name: str) -> Any:
         """The unchecked value, or None."""
         return self.source.get(self._prefix + name)

@@ -21,6 +21,8 @@ from engine.words import _
 HF_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional")
 GGUF_KINDS = ("none", "linear", "yarn", "longrope")
 STRETCH, ALPHA = "inglenook.rope_stretch", "inglenook.rope_alpha"
+_SECTIONS_INTERLEAVED = ("qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe")
+"""The architectures of GGUF files whose sections of M-RoPE are interleaved, which the files do not say."""
 _CONTEXT = "original_max_position_embeddings"
 _MOST = 1 << 30
 _MOST_LEARNED = 20.0
@@ -45,7 +47,23 @@ def rope_from_hf(
     if layer_type == "sliding_attention":  # never looks beyond its window
         keys = keys.without(STRETCH, ALPHA)
     rope = _rope_from_hf(keys, head_dim, base, share, interleaved, layer_type)
+    scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
+    if scaling is not None:
+        in_turn = any(scaling.raw(name) is True for name in ("mrope_interleaved", "interleaved"))
+        rope = _divided(rope, scaling.raw("mrope_section"), in_turn)
     return _stretched(rope, keys)
+
+
+def _divided(rope: RopeConfig, sections: object, interleaved: bool) -> RopeConfig:
+    """The rope with the sections that a file states; others than of all pairs are left out, since texts do
+    not need them.
+    """
+    if not isinstance(sections, list) or not all(type(each) is int and each >= 0 for each in sections):
+        return rope
+    time, rows, columns, *rest = (*sections, 0, 0, 0)
+    if any(rest) or time + rows + columns != rope.dim // 2:
+        return rope
+    return replace(rope, sections=(time, rows, columns), sections_interleaved=interleaved)
 
 
 def _rope_from_hf(
@@ -170,7 +188,9 @@ def rope_from_gguf(
     `base` is as in `rope_from_hf`. `truncate` is that of `yarn_divisors`, which the file does
     not give. Raises `UnsupportedModel` for an unknown scaling, and `BadCheckpoint`.
     """
-    return _stretched(_rope_from_gguf(keys, head_dim, tensors, interleaved, base, truncate), keys)
+    rope = _rope_from_gguf(keys, head_dim, tensors, interleaved, base, truncate)
+    in_turn = any(keys.has_prefix(name) for name in _SECTIONS_INTERLEAVED)
+    return _stretched(_divided(rope, keys.raw("rope.dimension_sections"), in_turn), keys)
 
 
 def _rope_from_gguf(

@@ -23,8 +23,8 @@ class Stack(Protocol):
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array: ...
 
 
-Observe = Callable[[int, Array], None]
-"""Hears of a hidden state (T, E), with the number of layers before it."""
+Observe = Callable[[int, Array], Array]
+"""Hears of a hidden state (T, E), with the number of layers before it, and gives what takes its place."""
 
 
 @runtime_checkable
@@ -32,12 +32,13 @@ class Layered(Stack, Protocol):
     """A stack in which each layer hands one hidden state of each token on to the next."""
 
     def observed(self, ops: Ops, x: Array, tables: RopeTables, observe: Observe) -> Array:
-        """The same as a call; `observe` hears of x, and of what each layer makes."""
+        """The same as a call; `observe` hears of x, and of what each layer makes, and may change it."""
         ...
 
 
-def unobserved(layers: int, x: Array) -> None:
+def unobserved(layers: int, x: Array) -> Array:
     """An `Observe` that does nothing."""
+    return x
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,9 @@ class Blocks:
 
     def observed(self, ops: Ops, x: Array, tables: RopeTables, observe: Observe) -> Array:
         """As `Layered.observed`."""
-        observe(0, x)
+        x = observe(0, x)
         for layers, block in enumerate(self.blocks, 1):
-            x = block(ops, x, tables)
-            observe(layers, x)
+            x = observe(layers, block(ops, x, tables))
         return x
 
 
@@ -105,7 +105,16 @@ class Parts:
         in `last`; with `features`, for which the stack must be `Layered`, it gets these of all rows.
         """
         table = self.embed if self.changes.weight is None else self.changes.weight
-        x = ops.embed(table, self.embed_scale)
+        return self.hidden_of(ops, ops.embed(table, self.embed_scale), tables, kept, features)
+
+    def hidden_of(
+        self, ops: Ops, x: Array, tables: RopeTables, kept: Floats | None = None,
+        features: Features | None = None, deep: Sequence[Floats] = (),
+    ) -> Array:  # fmt: skip
+        """As `hidden`, of rows x in place of scaled embeddings. The given rows `deep`, each (at least
+        `max_rows`, E), are added to the hidden states after the first layer, the second and so on, for which
+        the stack must be `Layered`, too.
+        """
         if self.project_in is not None and not self.narrow_positions:
             x = self.project_in(ops, x)
         if self.positions is not None:
@@ -113,12 +122,21 @@ class Parts:
         x = self.embed_norm(ops, x) if self.embed_norm else x
         if self.project_in is not None and self.narrow_positions:
             x = self.project_in(ops, x)
-        if features is None:
+        if features is None and not deep:
             return self.last(ops, self.stack(ops, x, tables), kept)
-        assert kept is not None
         assert isinstance(self.stack, Layered)
         states: dict[int, Array] = {}
-        x = self.stack.observed(ops, x, tables, states.__setitem__)
+
+        def observe(layers: int, x: Array) -> Array:
+            if 0 < layers <= len(deep):
+                x = ops.add(ops.given(deep[layers - 1]), x)  # in this order the sum is where the layer is
+            states[layers] = x
+            return x
+
+        x = self.stack.observed(ops, x, tables, observe)
+        if features is None:
+            return self.last(ops, x, kept)
+        assert kept is not None
         ops.keep(features(ops, states), kept)
         return self.last(ops, x)
 

@@ -17,10 +17,18 @@ from engine.models.load import read_config
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ROPE, SMALL, ids
 from tests.engine.models.oracle import load, logits
-from tests.engine.models.whole_models import EXPERTS, EYES, QWEN_EYES, SECTIONS, WHOLE, Whole
-from tests.tiny import write_tokenizer
+from tests.engine.models.whole_models import (
+    EXPERTS,
+    EYES,
+    QWEN_EYES,
+    SECTIONS,
+    TEXT,
+    WHOLE,
+    Whole,
+    saved_model,
+    tiny_model,
+)
 
-TEXT = {**SMALL, "num_hidden_layers": 4}
 HALF = {**SECTIONS, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}
 CHOSEN = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -56,45 +64,16 @@ WHOLES = {kind: Whole(text, {"vision_config": eyes}) for kind, (text, eyes) in M
 QUICK = ("mllama", "deepseek_ocr2", "cohere2_vision", "gemma4_unified", "ernie4_5_vl_moe")
 
 
-def tiny_model(kind: str, whole: Whole) -> Any:
-    """The model as transformers makes it, under the first of its tables that has it."""
-    from transformers import (
-        AutoConfig,
-        AutoModelForImageTextToText,
-        AutoModelForMultimodalLM,
-        AutoModelForSeq2SeqLM,
-    )
-
-    config = AutoConfig.for_model(kind, text_config={**TEXT, **whole.text}, **whole.parts)
-    tables = (AutoModelForImageTextToText, AutoModelForMultimodalLM, AutoModelForSeq2SeqLM)
-    table = next(each for each in tables if type(config) in each._model_mapping)
-    return table.from_config(config, attn_implementation="eager", dtype=torch.float32)
-
-
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[] if kind in QUICK else [pytest.mark.slow]) for kind in WHOLES]
 )
 def test_the_text_model_agrees_with_the_whole(tmp_path: Path, kind: str) -> None:
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
     whole = WHOLES[kind]
-    model = tiny_model(kind, whole)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "vis" not in name:
-                random = torch.randn(parameter.shape, generator=generator)
-                width = parameter.shape[1] if parameter.ndim == 2 else min(parameter.shape[1:], default=1)
-                parameter.copy_(
-                    parameter + 0.2 * random if parameter.ndim == 1 else 1.5 * width**-0.5 * random
-                )
-    model.eval().save_pretrained(tmp_path)
+    model = saved_model(kind, whole, tmp_path)
     if whole.renamed[0]:
         tensors = load_file(tmp_path / "model.safetensors")
         renamed = {name.replace(*whole.renamed): values for name, values in tensors.items()}
         save_file(renamed, tmp_path / "model.safetensors")
-    write_tokenizer(tmp_path)
     tokens = ids(50)
     with torch.inference_mode():
         run = model.language_model if whole.needs else model

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from tests.engine.models.architectures import ROPE
+from tests.engine.models.architectures import ROPE, SMALL
+from tests.tiny import write_tokenizer
+
+TEXT = {**SMALL, "num_hidden_layers": 4}
+"""Settings of text models, where a whole has no others."""
 
 EYES = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -209,3 +214,40 @@ WHOLE: dict[str, Whole] = {
     "instructblipvideo": Whole(LLAMA, _with(vision=EYES, qformer=ASKING), needs=True),
     "nemotron_h_omni": Whole(HYBRID, _with(vision={**EYES, "video_temporal_patch_size": 2})),
 }  # fmt: skip
+
+
+def tiny_model(kind: str, whole: Whole) -> Any:
+    """The model as transformers makes it, under the first of its tables that has it."""
+    import torch
+    from transformers import (
+        AutoConfig,
+        AutoModelForImageTextToText,
+        AutoModelForMultimodalLM,
+        AutoModelForSeq2SeqLM,
+    )
+
+    config = AutoConfig.for_model(kind, text_config={**TEXT, **whole.text}, **whole.parts)
+    tables = (AutoModelForImageTextToText, AutoModelForMultimodalLM, AutoModelForSeq2SeqLM)
+    table = next(each for each in tables if type(config) in each._model_mapping)
+    return table.from_config(config, attn_implementation="eager", dtype=torch.float32)
+
+
+def saved_model(kind: str, whole: Whole, folder: Path) -> Any:
+    """The model with random weights, which is written to `folder`, with a tokenizer."""
+    import torch
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # it would leave a thread behind
+    model = tiny_model(kind, whole)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "vis" not in name:
+                random = torch.randn(parameter.shape, generator=generator)
+                width = parameter.shape[1] if parameter.ndim == 2 else min(parameter.shape[1:], default=1)
+                parameter.copy_(
+                    parameter + 0.2 * random if parameter.ndim == 1 else 1.5 * width**-0.5 * random
+                )
+    model.eval().save_pretrained(folder)
+    write_tokenizer(folder)
+    return model

@@ -48,6 +48,12 @@ class RopeConfig:
     query_length: int = 0
     query_offset: int = 0
     """Added to p there."""
+    sections: tuple[int, int, int] | None = None
+    """How many of the dim / 2 pairs rotate by the time, the row and the column of a picture's token (M-RoPE,
+    arXiv 2409.12191); texts are the same with and without. None: the file states none that fit.
+    """
+    sections_interleaved: bool = False
+    """As in `engine.models.layers.positions.mrope.axes_of_pairs`."""
 
     @property
     def scales_queries(self) -> bool:

@@ -35,11 +35,9 @@ class SkippingBlocks:
 
     def observed(self, ops: Ops, x: Array, tables: RopeTables, observe: Observe) -> Array:
         """As `Layered.observed`."""
-        first = x
-        observe(0, x)
+        first = x = observe(0, x)
         for layers, (block, skip) in enumerate(zip(self.blocks, self.skips, strict=True), 1):
-            x = ops.add(block(ops, x, tables), first, skip)
-            observe(layers, x)
+            x = observe(layers, ops.add(block(ops, x, tables), first, skip))
         return x
 
 

@@ -79,10 +79,9 @@ class ScaledBlocks:
     def observed(self, ops: Ops, x: Array, tables: RopeTables, observe: Observe) -> Array:
         """As `Layered.observed`."""
         second = None if self.second is None else self.second(ops, x)
-        observe(0, x)
+        x = observe(0, x)
         for layers, block in enumerate(self.blocks, 1):
-            x = block(ops, x, tables, second)
-            observe(layers, x)
+            x = observe(layers, block(ops, x, tables, second))
         return x
 
 

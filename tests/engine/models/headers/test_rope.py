@@ -51,6 +51,22 @@ def test_a_folder_without_scaling() -> None:
     assert [rope.rope_from_hf(keys, 8, layer_type=kind).base for kind in kinds] == [30.0, 40.0]
 
 
+def test_sections_of_pictures() -> None:
+    """They count where they divide all pairs; texts do not need them."""
+    assert folder({"rope_type": "default", "mrope_section": [2, 1, 1]}).sections == (2, 1, 1)
+    assert not folder({"mrope_section": [2, 1, 1]}).sections_interleaved
+    found = folder({"type": "mrope", "mrope_section": [2, 1, 1], "mrope_interleaved": True}, **{STRETCH: 2.0})
+    assert (found.sections, found.sections_interleaved, found.divisors) == ((2, 1, 1), True, (2.0,) * 4)
+    for wrong in ([2, 1], [2, 1, 2], [2, 1, -1], [2, 1, 0.5, 0.5], "2, 1, 1", None, [2, 1, 0, 1], []):
+        assert folder({"mrope_section": wrong}) == folder()
+        assert header(**{"rope.dimension_sections": wrong}) == header()
+    found = header(**{"rope.dimension_sections": [2, 1, 1, 0]})
+    assert (found.sections, found.sections_interleaved) == ((2, 1, 1), False)
+    keys = Keys({"qwen3vl.rope.dimension_sections": [2, 1, 1, 0]}, "the header", "qwen3vl.")
+    found = rope.rope_from_gguf(keys, 8, {}, interleaved=False)
+    assert (found.sections, found.sections_interleaved) == ((2, 1, 1), True)
+
+
 def test_an_odd_part_of_heads() -> None:
     """Of 3 dimensions, the frequencies are base^0 and base^(-2/3), and 4 dimensions rotate."""
     found = folder(share=0.375, rope_theta=1000.0)
