@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from engine.chat.texts import ChatText, ChatTexts, with_thinking
 from engine.core import (
+    FIRST_PICTURE_ID,
     ChatEvent,
     ChatRequest,
     Done,
@@ -48,9 +49,11 @@ from engine.words import _
 if TYPE_CHECKING:
     from engine.constraint.filter import Filter
     from engine.generator.dynamic import DynamicGenerator
+    from engine.generator.scheduler import StreamEvent
     from engine.models.dense import Dense
     from engine.text.template.reasoning import Tag
     from engine.text.tokenizer.tokenizer import Tokenizer
+    from engine.vision.store import PictureStore
 
 _ID = attrgetter("id")
 
@@ -71,18 +74,19 @@ class LocalChat:
         kept: str = "",
         dense: Sequence[Dense] = (),
         prompts: tuple[str, str] = ("", ""),
+        pictures: PictureStore | None = None,
     ) -> None:
         """`load` is how to load a draft model. The cache is saved at the end under the name `kept`, unless
         that is empty. `dense` are the layers behind an embedding model's pooling; `prompts` come before the
-        queries and the documents that it reads.
+        queries and the documents that it reads. `pictures` are those of its prompts, if it reads any.
         """
         self.info = info
-        self._kept = kept
+        self._kept, self._pictures = kept, pictures
         self.dense, self.prompts = tuple(dense), prompts
         self.generator = generator
         self.context_length = generator.cache.context_length
         self._texts = ChatTexts(
-            generator.model, generator.tokenizer, template, self.context_length,
+            generator.model, generator.tokenizer, template, self.context_length, pictures,
             fixed=bool(load.chat_template.strip()),
         )  # fmt: skip
         self._draft = DraftSlot(
@@ -203,7 +207,9 @@ class LocalChat:
         written: list[int] = []
         healed, report = False, request.report_prompt
         try:
-            with closing(self.generator.events(job)) as events:
+            shown = self._pictures is not None and max(prompt.ids) >= FIRST_PICTURE_ID
+            found = self._with_pictures(job, request) if shown else self.generator.events(job)
+            with closing(found) as events:
                 for event in events:
                     if type(event) is Text:
                         healed = event.tokens[0].healed if event.tokens and not written else healed
@@ -217,6 +223,18 @@ class LocalChat:
         except NotFinite as error:
             self.generator.cache.table.forget()  # what is cached may not be finite either
             yield from self._proved_again(error)
+
+    def _with_pictures(self, job: Job, request: ChatRequest) -> Generator[StreamEvent, None, None]:
+        """The events of a job, before which the model looks at the pictures that are not cached."""
+        assert self._pictures is not None
+        self._pictures.know(request.messages)  # other replies may have ended since the prompt was made
+        with self._pictures.held(job.ids):
+            with closing(self._pictures.encoded(job.ids[self.generator.cache.found(job.ids) :])) as steps:
+                for step in steps:
+                    if job.stop.is_set():
+                        break
+                    yield step
+            yield from self.generator.events(job)
 
     def _setup(self, request: ChatRequest, text: ChatText) -> Setup:
         """The adapters and the draft model of a reply."""
@@ -313,6 +331,8 @@ class LocalChat:
             with suppress(DeviceLost):  # its memory is lost; conversations will be read again
                 log_notice(save_cache(self.generator.cache, self._kept, kept_caches()))
             self._kept = ""
+        if self._pictures is not None:
+            self._pictures.close()
         self.generator.cache.close()
         self.generator.model.close()
 
@@ -335,7 +355,8 @@ def _rendered(
     """The prompt that is about to be read, in the passes `reading`."""
     negative = prompt.guidance.negative_ids if prompt.guidance is not None else ()
     bytes_of, special = tokenizer.token_bytes, tokenizer.special_ids
-    vocabulary = tuple((id, bytes_of(id), id in special) for id in dict.fromkeys((*prompt.ids, *negative)))
+    known = (id for id in dict.fromkeys((*prompt.ids, *negative)) if id < FIRST_PICTURE_ID)
+    vocabulary = tuple((id, bytes_of(id), id in special) for id in known)
     return Rendered(tuple(prompt.ids), prompt.given, heal, negative, reading, vocabulary)
 
 

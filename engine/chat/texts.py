@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.core import ModelInfo
+from engine.generator.prompt.pictures import PlacesPictures
 from engine.generator.prompt.prompt import Prompts
 from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate
@@ -48,10 +49,18 @@ class ChatTexts:
     """The `ChatText` of each set of adapters. Used by one thread."""
 
     def __init__(
-        self, model: Model, tokenizer: Tokenizer, template: ChatTemplate, context_length: int, *, fixed: bool
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        context_length: int,
+        pictures: PlacesPictures | None,
+        *,
+        fixed: bool,
     ) -> None:
         """`fixed`: the user chose the template, so that adapters do not change it."""
         self._model, self._context_length, self._fixed = model, context_length, fixed
+        self._pictures = pictures
         self.own = self._made(tokenizer, template, model.own_vocabulary)
         self._found: dict[tuple[str, ...], ChatText] = {}
 
@@ -74,5 +83,5 @@ class ChatTexts:
 
     def _made(self, tokenizer: Tokenizer, template: ChatTemplate, vocabulary: int) -> ChatText:
         thinking = template.thinking(tokenizer)[0]
-        prompts = Prompts(tokenizer, template, self._context_length)
+        prompts = Prompts(tokenizer, template, self._context_length, self._pictures)
         return ChatText(tokenizer, template, prompts, thinking, vocabulary)

@@ -14,7 +14,8 @@ from engine.cli.opening import read_messages
 from engine.core import Message
 from engine.models.open_text import open_text
 from engine.settings import ThinkingSettings
-from engine.text.template.template import ChatTemplate, encode_chat
+from engine.text.template.encoding import encode_chat
+from engine.text.template.template import ChatTemplate
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import N_, _, ngettext
 

@@ -44,13 +44,15 @@ from engine.core.requests import (
 from engine.core.thinking import nearest_level
 
 __all__ = [
-    "PAGE_TOKENS", "STOP_REASONS", "TOOL_CHOICES", "Alternative", "CallPiece", "ChatEvent",
-    "ChatRequest", "ChatSource",
+    "FIRST_PICTURE_ID", "PAGE_TOKENS", "STOP_REASONS", "TOOL_CHOICES", "Alternative", "CallPiece",
+    "ChatEvent", "ChatRequest", "ChatSource",
     "Done", "Downloaded", "Downloading", "Foreseen", "Loading", "Message", "ModelInfo",
     "Picture", "Prefill", "Priority", "PromptSize", "Rendered", "Running", "Stats", "Text",
     "TokenInfo", "Tool", "ToolCall", "Trimmed", "Waiting", "WorkSpace", "assistant_alone", "nearest_level",
     "picture_words",
 ]  # fmt: skip
 
+FIRST_PICTURE_ID = 1 << 24
+"""The ids of picture tokens begin here, past all vocabularies."""
 PAGE_TOKENS = 256
 """Token positions in one page of the key/value cache."""

@@ -4,6 +4,7 @@ until something ends the sequence.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -13,7 +14,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from engine.constraint.filter_set import Busy
-from engine.core import Done, Prefill, Running, Stats, Text, TokenInfo
+from engine.core import FIRST_PICTURE_ID, Done, Prefill, Running, Stats, Text, TokenInfo
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.drafting.sequence import Drafting
 from engine.generator.overlap import OverlappedDecode
@@ -109,15 +110,18 @@ def events(
         steps.close()
 
 
-def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int) -> None:
-    """Raise `BadSetting` for no ids or ids outside the vocabulary, and `ContextTooLong` when they do not
-    fit.
+def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int, *, pictures: bool = False) -> None:
+    """Raise `BadSetting` for no ids or ids outside the vocabulary, among which tokens of `pictures` may be,
+    and for a picture at the end; `ContextTooLong` when they do not fit.
     """
     if not ids:
         raise BadSetting(
             _("The prompt is empty, but a model needs at least one token to continue; enter some text.")
         )
-    outside = next((token for token in ids if not 0 <= token < vocab_size), None)
+    beyond = FIRST_PICTURE_ID if pictures else sys.maxsize
+    if ids[-1] >= beyond:
+        raise BadSetting(_("The prompt ends with a picture; write some text after it."))
+    outside = next((id for id in ids if not (0 <= id < vocab_size or id >= beyond)), None)
     if outside is not None:
         raise BadSetting(
             _(

@@ -112,12 +112,12 @@ def checked(
 
 def _length(request: GenerationRequest, cache: PagedCache, vocabulary: int) -> int:
     """How long the sequence may become. Raises for a prompt that cannot be run."""
-    length = cache.context_length
-    check_prompt(request.ids, vocabulary, length)
+    length, pictures = cache.context_length, cache.pictures is not None
+    check_prompt(request.ids, vocabulary, length, pictures=pictures)
     if request.guidance is None:
         return length
     negative = request.guidance.negative_ids
-    check_prompt(negative, vocabulary, length)
+    check_prompt(negative, vocabulary, length, pictures=pictures)
     # The longer row fills the context, or both rows fill the cache.
     growth = cache.growth(len(request.ids), len(negative))
     if growth < 0:

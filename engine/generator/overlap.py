@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.decode_loop import DecodeLoop, SamplingPlan
+from engine.core import FIRST_PICTURE_ID
 from engine.generator.runner import SequenceRunner
 from engine.generator.sequence import StepOutput, TokenSequence
 from engine.generator.stats import SequenceStats
@@ -180,7 +181,9 @@ class OverlappedDecode:
             alternatives=returns.alternatives,
             ends=frozenset(params.rules.token_ids),
         )
-        return runner.decode_loop(plan) if plan is not None else None
+        if plan is None or (plan.penalises and max(self._sequence.ids) >= FIRST_PICTURE_ID):
+            return None  # a device counts how often each id of its vocabulary occurs
+        return runner.decode_loop(plan)
 
     def _missed(self, undecided: bool) -> None:
         """Where the device often cannot decide, a step begun in vain costs more than waiting: pause."""

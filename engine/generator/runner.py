@@ -15,11 +15,12 @@ from typing import final
 import numpy as np
 
 from engine.backends.decode_loop import DecodeLoop, HasDecodeLoop, SamplingPlan
-from engine.core import Prefill
+from engine.core import FIRST_PICTURE_ID, Prefill
 from engine.errors import ContextTooLong
+from engine.generator.reading import Reading
 from engine.generator.request import Guidance
 from engine.kv_cache.lease import Lease
-from engine.kv_cache.readings import Passes, again, cut, pass_end, planned, smallest
+from engine.kv_cache.readings import Passes, cut, smallest
 from engine.models.paged import PagedCache, SequencePart
 from engine.tensors import Floats
 
@@ -43,12 +44,10 @@ class ModelPass:
 
 def run_pass(model_pass: ModelPass, cache: PagedCache) -> Floats:
     """Run a pass alone: the logits (rows, V) float32 of all its parts, valid until the next pass."""
-    step = cache.step_of(model_pass.parts())
-    if not model_pass.timed:
-        return cache.program.run(step)
-    started = time.perf_counter()
-    logits = cache.program.run(step)
-    model_pass.seconds = time.perf_counter() - started
+    parts, started = model_pass.parts(), time.perf_counter()
+    logits = cache.run_parts(parts)
+    if model_pass.timed:
+        model_pass.seconds = time.perf_counter() - started
     return logits
 
 
@@ -74,6 +73,7 @@ class SequenceRunner:
         self._guidance = guidance
         self._prompt_tokens = len(prompt)
         self._prompts = [list(prompt)] + ([list(guidance.negative_ids)] if guidance is not None else [])
+        self._readings = [Reading(cache, ids) for ids in self._prompts]
         self._leases: list[Lease] = []
         self._replayed = replayed
         self._passes: list[Passes] = []
@@ -109,6 +109,8 @@ class SequenceRunner:
 
     def _lease(self, row: int, ids: Sequence[int]) -> Lease:
         lease = self._cache.open(ids, key=f" replayed {id(self)} {row}" if self._replayed else "")
+        if whole := self._readings[row].whole(ids, lease.length):
+            lease.truncate(whole[0])
         if self._guidance is not None:  # both rows may need every page
             self._cache.settle(lease)
         return lease
@@ -116,12 +118,13 @@ class SequenceRunner:
     def passes_ahead(self, row: int) -> Passes:
         """The passes that will read the part of a prompt that is not cached."""
         start, length, most = self._leases[row].length, len(self._prompts[row]), self._cache.rows
+        reading = self._readings[row]
         if not self._replayed:
-            return planned(start, length, most, self._cache.recurrent)
+            return reading.planned(start, length)
         found: Passes = []
         ends = [*(at for at, _ in self._replayed[row][1:]), length]
         for (at, rows), end in zip(self._replayed[row], ends, strict=True):
-            unknown = planned(at, end + 1, most, self._cache.recurrent)[:-1]
+            unknown = reading.planned(at, end + 1)[:-1]
             found += [(at, min(rows, most))] if rows else unknown
         return found
 
@@ -167,25 +170,10 @@ class SequenceRunner:
         last: Floats = self._mixed(rows)[0]
         return last
 
-    def _size(self, begun: int, start: int, last: int) -> int:
-        """Rows of the next pass over a prompt from `begun` to `last`, which is at `start`.
-
-        Passes of `chunk` rows divide those of the cache's rows so that every row gets the same bits: no piece
-        of a large batch is a small one. Routed experts that are not quantised to integers are the exception:
-        of a shorter pass, an expert's rows may be a small batch.
-        """
-        if start == last:
-            return 1
-        most, small = self._cache.rows, self._cache.program.batch_rows
-        left = pass_end(begun, start, last, most, self._cache.recurrent) - start
-        if left <= max(self.chunk, 2 * small + 1):
-            return left
-        return min(max(self.chunk, small + 1), left - small - 1)
-
     def _part_of_prompt(self, row: int, ids: Sequence[int], begun: int) -> list[SequencePart]:
         """The next pass over a prompt that is read from `begun` on."""
         start = self._leases[row].length
-        return self._chunk(row, ids, start, self._size(begun, start, len(ids) - 1))
+        return self._chunk(row, ids, start, self._readings[row].size(ids, begun, start, self.chunk))
 
     def _chunk(self, row: int, ids: Sequence[int], start: int, size: int) -> list[SequencePart]:
         """A pass of `size` rows from `start`; in a replayed one, those after the prompt were taken back, and
@@ -212,7 +200,9 @@ class SequenceRunner:
             cut(passes, known)
             cut(self._passes[row], self._leases[row].length)
             while (begun := self._leases[row].length) < known and not (
-                len(text) + drafts - begun <= most and smallest(passes, begun, small)
+                len(text) + drafts - begun <= most
+                and smallest(passes, begun, small)
+                and max(text[begun:]) < FIRST_PICTURE_ID
             ):  # while it waits for a pass, `resume` may replace the lease
                 yield ModelPass(partial(self._part_again, row, text[:known], passes), True)
                 self._extend()
@@ -319,10 +309,8 @@ class SequenceRunner:
 
     def _part_again(self, row: int, ids: Sequence[int], passes: Passes) -> list[SequencePart]:
         """The next pass over `ids`, which these passes have read before."""
-        lease, small = self._leases[row], self._cache.program.batch_rows
-        start, end = again(passes, lease.length, len(ids), self.chunk, small)
-        if self._cache.recurrent:
-            start = lease.length  # a state cannot go back to the middle of a pass
+        lease = self._leases[row]
+        start, end = self._readings[row].again(ids, passes, lease.length, self.chunk)
         if start < lease.length:
             lease.truncate(start)
             cut(self._passes[row], start)

@@ -148,9 +148,9 @@ class Scheduler:
             self._go_on_together()
         elif (model_pass := self._pass_alone(job := self.active[0])) is not None:
             try:  # here, in as few steps as possible: a model on the CPU waits for them
-                step = self._cache.step_of(model_pass.parts())
+                parts = model_pass.parts()
                 started = time.perf_counter() if model_pass.timed else 0.0
-                logits = self._cache.program.run(step)
+                logits = self._cache.run_parts(parts)
                 model_pass.seconds = time.perf_counter() - started if model_pass.timed else 0.0
             except BaseException as error:  # noqa: BLE001 - further jobs may come
                 self._fail(job, error)
@@ -192,7 +192,7 @@ class Scheduler:
             parts = [part for _, found, _ in batch for part in found]
             try:
                 started = time.perf_counter()
-                logits = self._cache.program.run(self._cache.step_of(parts))
+                logits = self._cache.run_parts(parts)
                 seconds = time.perf_counter() - started
             except BaseException as error:  # noqa: BLE001 - the other jobs go on
                 for job, _, _ in batch:

@@ -6,7 +6,7 @@ its prompt must be read in the same passes, including those of earlier replies.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -21,21 +21,30 @@ unknown.
 _KEPT = 128
 
 
-def pass_end(begun: int, start: int, last: int, most: int, at_pages: bool) -> int:
+def pass_end(
+    begun: int, start: int, last: int, most: int, at_pages: bool, borders: Sequence[int] = ()
+) -> int:
     """Where the pass ends that holds position `start`, when the positions from `begun` to before `last` are
     read: after up to `most` rows and, if `at_pages`, at the end of a page, where states are kept.
+
+    What lies between two of the ascending `borders` is read apart.
     """
+    at = bisect_right(borders, start)
+    begun = max(begun, borders[at - 1]) if at else begun
+    last = min(last, borders[at]) if at < len(borders) else last
     if not at_pages:
         return min(last, begun + ((start - begun) // most + 1) * most)
     end, border = min(last, (start // most + 1) * most), last // PAGE_TOKENS * PAGE_TOKENS
     return border if start < border < end else end
 
 
-def planned(start: int, length: int, most: int, at_pages: bool = False) -> Passes:
+def planned(
+    start: int, length: int, most: int, at_pages: bool = False, borders: Sequence[int] = ()
+) -> Passes:
     """The passes that read the positions from `start` on, as `pass_end` has them, the last position alone."""
     last, at, found = length - 1, start, Passes()
     while at < last:
-        end = pass_end(start, at, last, most, at_pages)
+        end = pass_end(start, at, last, most, at_pages, borders)
         found.append((at, end - at))
         at = end
     return [*found, (last, 1)] if start < length else []

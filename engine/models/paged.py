@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from engine.backends.base import KVCache, Program, Step
 from engine.backends.decode_loop import DecodeLoop, HasDecodeLoop, SamplingPlan
-from engine.core import PAGE_TOKENS
+from engine.core import FIRST_PICTURE_ID, PAGE_TOKENS
 from engine.errors import ContextTooLong, NotEnoughMemory, UnsupportedModel
 from engine.kv_cache.disk import PageFile
 from engine.kv_cache.lease import Lease
@@ -20,6 +21,7 @@ from engine.kv_cache.readings import Readings
 from engine.models.layers.features import Features
 from engine.models.memory.estimate import cache_dtype, chosen_context, further_pages
 from engine.models.memory.fit import prefill_rows, work_space
+from engine.models.picture_tokens import PictureTokens, borders_in
 from engine.settings import CacheSettings
 from engine.tensors import Floats, Ints
 from engine.words import _
@@ -67,6 +69,11 @@ class PagedCache:
         self._listing = self._pages[:0]
         self.saved: PageFile | None = None
         self.readings = Readings()
+        self.pictures: PictureTokens | None = None
+        """What knows the pictures of sequences; None for a model that reads none."""
+        self.bidirectional_pictures = False
+        """Whether the tokens of a picture attend to each other, so that a span is read in one pass."""
+        self._shifts: WeakKeyDictionary[Lease, tuple[int, int]] = WeakKeyDictionary()
         self.key = ""
         """Identifies what keys and values depend on besides ids, such as adapters; see `record_again`."""
 
@@ -171,6 +178,18 @@ class PagedCache:
         states = self._headless.run(self.step(lease, ids, len(ids)))
         lease.extend(ids)
         return states
+
+    def borders(self, ids: Sequence[int]) -> Sequence[int]:
+        """Where the spans of pictures begin and end in a text, ascending. Raises `BadPicture`."""
+        return borders_in(ids, self.pictures) if self.pictures is not None else ()
+
+    def run_parts(self, parts: Sequence[SequencePart]) -> Floats:
+        """Run the pass over one sequence's part, or over several: logits as in `step_of`, valid until the
+        next pass. The caller extends the leases after it. Raises as `run`, and `BadPicture`.
+        """
+        if parts[0].ids[0] >= FIRST_PICTURE_ID:
+            return self._run_picture(*parts)
+        return self.program.run(self.step_of(parts))
 
     def _close_headless(self) -> None:
         if self._headless is not None:

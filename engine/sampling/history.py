@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from engine.core import FIRST_PICTURE_ID
 from engine.errors import EngineError
 from engine.words import _
 
@@ -94,7 +95,10 @@ class History:
 
     def _check(self, ids: list[int]) -> None:
         if ids and (min(ids) < 0 or max(ids) >= self._vocabulary):
-            wrong = next(token for token in ids if not 0 <= token < self._vocabulary)
+            known = (id for id in ids if id < FIRST_PICTURE_ID)  # tokens of pictures are never candidates
+            wrong = next((token for token in known if not 0 <= token < self._vocabulary), None)
+            if wrong is None:
+                return
             raise EngineError(
                 _(
                     "The text contains token id {wrong}, but the model's ids go from 0 to "

@@ -27,7 +27,7 @@ from engine.chat import LocalChat, finished, open_chat
 from engine.core import Done, Message, Text
 from engine.generator.request import GenerationRequest
 from engine.settings import CacheSettings, SamplerSettings, SpeculationSettings, StopSettings
-from engine.text.template.template import encode_chat
+from engine.text.template.encoding import encode_chat
 from tests.tools.twins import TYPES, write_twin
 
 CHAT = (

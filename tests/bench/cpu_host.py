@@ -21,7 +21,7 @@ from engine.core import Message, Text
 from engine.generator.request import GenerationRequest
 from engine.platform.folders import CACHE_VARIABLE
 from engine.settings import CacheSettings, LoadSettings, OutputSettings, SamplerSettings, StopSettings
-from engine.text.template.template import encode_chat
+from engine.text.template.encoding import encode_chat
 from tests.bench.bench_speculation import CHAT, measure_target
 from tests.bench.cpu_kit import Line, Options
 

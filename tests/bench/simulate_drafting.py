@@ -27,7 +27,7 @@ from engine.core import Message
 from engine.settings import CacheSettings
 from engine.speculation.draft_length import DraftLengthController
 from engine.speculation.ngram import NgramDrafter
-from engine.text.template.template import encode_chat
+from engine.text.template.encoding import encode_chat
 from tests.bench.bench_speculation import TEMPERATURES, WORK, write_reply
 
 Cost = Callable[[int], float]

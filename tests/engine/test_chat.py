@@ -11,7 +11,8 @@ from engine.chat import LocalChat
 from engine.core import STOP_REASONS, ChatRequest, Done, Message, ModelInfo, Prefill, Text, Trimmed
 from engine.errors import BadSetting, BadTemplate, ContextTooLong
 from engine.settings import SamplerSettings, StopSettings
-from engine.text.template.template import ChatTemplate, encode_chat
+from engine.text.template.encoding import encode_chat
+from engine.text.template.template import ChatTemplate
 from tests.engine.generator.fakes import (
     FakeModel,
     Scripted,

@@ -20,7 +20,7 @@ from engine.errors import BadSetting, Cancelled, EngineError, ModelNotFound
 from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
-from engine.text.template.template import encode_chat
+from engine.text.template.encoding import encode_chat
 from tests.engine.generator.fakes import stepping
 from tests.tiny import TINY, write_folder, write_gguf
 

@@ -24,7 +24,7 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
-from engine.text.template.template import encode_chat
+from engine.text.template.encoding import encode_chat
 from tests.engine.generator.fakes import Scripted, tokenizer
 from tests.engine.test_chat import GREEDY, AsciiWords, assistant, fake_chat, user
 from tests.tiny import write_gguf

@@ -10,7 +10,7 @@ from engine.chat import finished, open_chat
 from engine.core import ChatRequest, Message
 from engine.errors import BadTemplate
 from engine.settings import LoadSettings
-from engine.text.template.template import encode_chat
+from engine.text.template.encoding import encode_chat
 from tests.tiny import TINY, write_folder, write_gguf
 
 OWN = (

@@ -21,7 +21,8 @@ from engine.drain import drain
 from engine.models import read_model
 from engine.models.base import Model
 from engine.settings import LoadSettings
-from engine.text.template.template import ChatTemplate, encode_chat
+from engine.text.template.encoding import encode_chat
+from engine.text.template.template import ChatTemplate
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.weights import open_checkpoint
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ParamSpec, TypeVar
 
+from engine.core import FIRST_PICTURE_ID
 from engine.generator.sequence import TokenSequence
 from engine.kv_cache.lease import Lease
 from engine.speculation.assistant import AssistantDrafter
@@ -17,6 +19,9 @@ from engine.tensors import Floats
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Hear = Callable[[int, Sequence[int], Floats], None]
+"""As `SequenceRunner.heard`."""
+_STAND_IN = 0
 
 
 class Drafting:
@@ -31,6 +36,7 @@ class Drafting:
         self._seconds = 0.0
         self._drafted = 0
         self._running = False
+        self._prompt: list[int] = []  # without pictures; empty if it has none
 
     none: Sequence[int] = ()
 
@@ -61,24 +67,29 @@ class Drafting:
         """Measured speed with drafting over the speed without; 0 while unknown."""
         return self._draft_length.speedup if self._draft_length is not None else 0.0
 
-    def follow(
-        self, ids: Sequence[int], lease: Callable[[], Lease]
-    ) -> Callable[[int, Sequence[int], Floats], None] | None:
+    def follow(self, ids: Sequence[int], lease: Callable[[], Lease]) -> Hear | None:
         """A prompt is about to be read, whose lease `lease` gives from then on; returns what is to hear of
         each pass, as `SequenceRunner.heard`.
         """
+        if self._drafter is not None and max(ids) >= FIRST_PICTURE_ID:
+            self._prompt = without_pictures(ids)
         if isinstance(self._drafter, AssistantDrafter):
             self._drafter.follow(lease)
-            return self._drafter.hear
-        if not isinstance(self._drafter, MtpDrafter):
+        elif isinstance(self._drafter, MtpDrafter):
+            self._drafter.follow(self._prompt or ids)
+        else:
             return None
-        self._drafter.follow(ids)
-        return self._drafter.hear
+        hear = self._drafter.hear
+        return partial(_hear_without_pictures, hear) if self._prompt else hear
+
+    def _text(self, ids: Sequence[int]) -> Sequence[int]:
+        """A text that begins with the prompt, as the drafter reads it."""
+        return [*self._prompt, *ids[len(self._prompt) :]] if self._prompt else ids
 
     def begin(self, ids: Sequence[int]) -> None:
         """The prompt is read."""
         if self._drafter is not None:
-            self._drafter.begin(ids)
+            self._drafter.begin(self._text(ids))
 
     def propose(self, sequence: TokenSequence, room: int, most: int | None = None) -> Sequence[int]:
         """Guesses for the next pass: as many as pay, fit into the context and may still be written.
@@ -100,7 +111,7 @@ class Drafting:
             self._drafter.extra_cost = (
                 self._draft_length.extra_cost if self._draft_length.adaptive else usual_cost
             )
-        proposals = self.timed(self._drafter.propose)(sequence.ids, count) if count else []
+        proposals = self.timed(self._drafter.propose)(self._text(sequence.ids), count) if count else []
         self._drafted = len(proposals)
         return proposals
 
@@ -119,3 +130,14 @@ class Drafting:
         """Release what the drafter holds of this sequence."""
         if self._drafter is not None:
             self._drafter.close()
+
+
+def without_pictures(ids: Sequence[int]) -> list[int]:
+    """The ids with another token in place of each token of a picture: no drafter reads pictures, and which
+    token it reads there changes guesses alone.
+    """
+    return [id if id < FIRST_PICTURE_ID else _STAND_IN for id in ids]
+
+
+def _hear_without_pictures(hear: Hear, start: int, ids: Sequence[int], states: Floats) -> None:
+    hear(start, without_pictures(ids), states)

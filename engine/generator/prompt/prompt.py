@@ -13,11 +13,13 @@ from itertools import accumulate
 from engine.core import ChatRequest, Message, PromptSize
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.prompt.context import OldestFirst, WrittenReplies, reply_room
+from engine.generator.prompt.pictures import PlacesPictures, marked
 from engine.generator.prompt.tool_calls import ToolCalling
 from engine.generator.request import Guidance
 from engine.settings.thinking import AUTO
+from engine.text.template.encoding import encode_chat
 from engine.text.template.reasoning import Tag, split_thoughts, without_thoughts
-from engine.text.template.template import ChatTemplate, encode_chat
+from engine.text.template.template import ChatTemplate
 from engine.text.template.thinking import Way
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _
@@ -39,8 +41,16 @@ class Prompt:
 class Prompts:
     """Makes the prompts of one model's conversations, and remembers how it wrote its replies."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, context_length: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        context_length: int,
+        pictures: PlacesPictures | None = None,
+    ) -> None:
+        """`pictures` knows those of messages; without it, models read their names alone."""
         self.context_length = context_length
+        self._pictures = pictures
         self._tokenizer = tokenizer
         self._template = template
         self.calling = ToolCalling(tokenizer, template)
@@ -105,13 +115,19 @@ class Prompts:
 
     def shares(self, messages: Sequence[Message], total: int) -> tuple[int, ...]:
         """The tokens of each message in a prompt of `total`, with its place in the template."""
-        own = [self._count(message.content) for message in messages]
+        own = [self._count(message.content) + self._picture_tokens(message) for message in messages]
         # a template may leave something out, such as earlier thoughts
         scale = min(1.0, total / max(1, sum(own)))
         ends = [round(scale * end) for end in accumulate(own)]
         rest = total - ends[-1]
         ends = [end + rest * (place + 1) // len(ends) for place, end in enumerate(ends)]
         return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
+
+    def _picture_tokens(self, message: Message) -> int:
+        if self._pictures is None:
+            return 0
+        pieces = (piece for picture in message.pictures for piece in self._pictures.placed(picture))
+        return sum(self._count(piece) if isinstance(piece, str) else len(piece) for piece in pieces)
 
     def tool_tokens(self, request: ChatRequest) -> int:
         """The tokens of the definitions of the request's tools: those by which they make the shortest chat
@@ -223,6 +239,7 @@ class Prompts:
         asked = request.thinking.thinking
         way = Way() if asked == AUTO else self._template.switch.way(asked)
         given = json.loads(request.template_variables) if request.template_variables else {}
+        pictures, messages = (None, messages) if self._pictures is None else marked(messages, self._pictures)
         turns, tools, marks = self.calling.turns(way.messages(messages), request)
         text, ids = encode_chat(
             self._tokenizer,
@@ -233,6 +250,7 @@ class Prompts:
             tools=tools,
             marks=marks,
             variables={**way.variables, **given},
+            pictures=pictures,
         )
         begins = self.calling.answer(ids) if add_generation_prompt and tools is None else []
         return text + self._tokenizer.decode(begins), ids + begins

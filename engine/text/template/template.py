@@ -18,7 +18,6 @@ from typing import Any, Self
 from engine.core import Message
 from engine.errors import BadTemplate
 from engine.settings.thinking import AUTO
-from engine.text.template.content_guard import ContentGuard, texts_in
 from engine.text.template.fallback import fallback_format, fallback_source, fallback_stops
 from engine.text.template.reasoning import Tag, control_tags, opened_by, tags_in
 from engine.text.template.sandbox import BoundedEnvironment, TemplateOverLimit
@@ -43,7 +42,6 @@ from engine.text.template.turns import (
     tagged,
     thought_in_parts,
 )
-from engine.text.tokenizer import aside
 from engine.text.tokenizer.hf_folder import special_tokens
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _
@@ -342,52 +340,3 @@ def _further(tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     functions = [tool.get("function", tool) for tool in tools]
     text = json.dumps(functions, indent=4, ensure_ascii=False) if functions else ""
     return {"functions": text, "datetime": str(date.today())}
-
-
-def encode_chat(
-    tokenizer: Tokenizer,
-    template: ChatTemplate,
-    messages: Sequence[Turn],
-    *,
-    add_generation_prompt: bool = True,
-    continue_last: bool = False,
-    tools: Sequence[Mapping[str, Any]] | None = None,
-    variables: Mapping[str, Any] | None = None,
-    marks: Mapping[str, str] = {},
-) -> tuple[str, list[int]]:
-    """The prompt's text and token ids, of chats with tools by the template for these. No BOS is added beyond
-    the one the template writes.
-
-    Texts of control tokens inside messages and tools stay text: while the template runs, each is replaced by
-    a private-use character. The characters in `marks` stand for the control tokens of these texts.
-    """
-    template = template if tools is None else template.for_tools
-    turns, offered = (
-        [as_turn(message) for message in messages],
-        None if tools is None else [dict(tool) for tool in tools],
-    )
-
-    def rendered(template: ChatTemplate) -> tuple[str, dict[int, str]] | BadTemplate:
-        guard = ContentGuard(tokenizer, [*texts_in([turns, offered]), template.source])
-        try:
-            text = template.render(
-                guard.inside(turns),
-                add_generation_prompt=add_generation_prompt,
-                continue_last=continue_last,
-                tools=None if offered is None else guard.inside(offered),
-                variables=variables,
-            )
-        except BadTemplate as error:
-            return error
-        return text.translate({ord(mark): name for name, mark in marks.items()}), guard.literal
-
-    content = [turns, offered, variables]
-    if text_size(content) < aside.LONG:
-        found = rendered(template)
-    else:  # it takes up to `sandbox.TIME_LIMIT`
-        key = json.dumps([content, add_generation_prompt, continue_last], default=repr)
-        found = aside.made_aside(key, lambda: rendered(template.twin))
-    if isinstance(found, BadTemplate):
-        raise found
-    text, literal = found
-    return text.translate(literal), tokenizer.encode_parts(text, literal)

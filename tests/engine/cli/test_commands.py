@@ -29,7 +29,7 @@ from engine.core.reasons import reason_words
 from engine.models.open_text import open_text
 from engine.printable import printable
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings, setting_info
-from engine.text.template.template import encode_chat
+from engine.text.template.encoding import encode_chat
 from engine.weights.checkpoint import open_checkpoint
 from tests.tiny import TINY, write_folder, write_gguf
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,3 +121,20 @@ def test_the_oldest_sequences_are_forgotten() -> None:
     known.remember("", [128, 1], [(0, 2)])
     found = [number for number in range(129) if known.of("", [number], 1) != [(0, 0)]]
     assert found == [0, *range(2, 129)]
+
+
+@pytest.mark.parametrize("at_pages", [False, True])
+def test_what_lies_between_two_borders_is_read_apart(at_pages: bool) -> None:
+    passes = planned(0, 700, 512, at_pages, borders=[10, 266, 266, 280])
+    ends = [start + rows for start, rows in passes]
+    assert {10, 266, 280} <= set(ends)
+    assert [start for start, _rows in passes] == [0, *ends[:-1]]
+    assert ends[-1] == 700
+    assert passes[-1] == (699, 1)
+
+
+def test_borders_count_from_where_reading_begins() -> None:
+    assert planned(20, 31, 512, borders=[10, 25]) == [(20, 5), (25, 5), (30, 1)]
+    assert planned(25, 31, 512, borders=[10, 25]) == [(25, 5), (30, 1)]
+    assert planned(0, 20, 4, borders=[6]) == [(0, 4), (4, 2), (6, 4), (10, 4), (14, 4), (18, 1), (19, 1)]
+    assert planned(0, 9, 16, borders=[20, 30]) == planned(0, 9, 16)

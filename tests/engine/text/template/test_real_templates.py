@@ -13,8 +13,9 @@ import pytest
 
 from engine.core import Message
 from engine.errors import BadTemplate
+from engine.text.template.encoding import encode_chat
 from engine.text.template.fallback import fallback_format, fallback_source
-from engine.text.template.template import ChatTemplate, encode_chat
+from engine.text.template.template import ChatTemplate
 from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.text.tokenizer.vocabularies import SPECIALS, byte_level_metadata
 

@@ -11,7 +11,8 @@ import pytest
 from engine.core import Message
 from engine.errors import BadTemplate
 from engine.generator.prompt.tool_calls import ToolCalling
-from engine.text.template.template import ChatTemplate, encode_chat
+from engine.text.template.encoding import encode_chat
+from engine.text.template.template import ChatTemplate
 from engine.text.template.turns import fold_system
 from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.text.template.chat_templates import CHATML, GEMMA, MISTRAL, PHI4_MINI, TEMPLATES

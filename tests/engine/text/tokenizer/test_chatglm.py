@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.core import Message
-from engine.text.template.template import ChatTemplate, encode_chat
+from engine.text.template.encoding import encode_chat
+from engine.text.template.template import ChatTemplate
 from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.text.tokenizer.test_tokenizer_files import by_rank, cut, model_file, ranks, texts
 

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from engine.core import Message
-from engine.text.template.template import ChatTemplate, encode_chat
+from engine.text.template.encoding import encode_chat
+from engine.text.template.template import ChatTemplate
 from engine.text.tokenizer.detokenizer import Detokenizer
 from engine.text.tokenizer.pretokenizers import PRETOKENIZERS
 from engine.text.tokenizer.tokenizer import Tokenizer
