@@ -19,9 +19,11 @@ from engine.kv_cache.page_pool import pages_for
 from engine.kv_cache.pages import PageTable
 from engine.kv_cache.readings import Readings
 from engine.models.layers.features import Features
+from engine.models.layers.positions.mrope import sequence_positions
 from engine.models.memory.estimate import cache_dtype, chosen_context, further_pages
 from engine.models.memory.fit import prefill_rows, work_space
-from engine.models.picture_tokens import PictureTokens, borders_in
+from engine.models.picture_tokens import PictureTokens, borders_in, shift_after
+from engine.models.pictures import PicturePass
 from engine.settings import CacheSettings
 from engine.tensors import Floats, Ints
 from engine.words import _
@@ -71,8 +73,7 @@ class PagedCache:
         self.readings = Readings()
         self.pictures: PictureTokens | None = None
         """What knows the pictures of sequences; None for a model that reads none."""
-        self.bidirectional_pictures = False
-        """Whether the tokens of a picture attend to each other, so that a span is read in one pass."""
+        self._picture_pass: PicturePass | None = None
         self._shifts: WeakKeyDictionary[Lease, tuple[int, int]] = WeakKeyDictionary()
         self.key = ""
         """Identifies what keys and values depend on besides ids, such as adapters; see `record_again`."""
@@ -107,7 +108,7 @@ class PagedCache:
         self.program = self.model.record(self.store, self.rows, self.context_length)
         self.key = key
         before.close()
-        self._close_headless()
+        self._close_others()
 
     def keep_hidden(self, keep: bool, features: Features | None = None) -> None:
         """Whether passes leave their rows' hidden states, after the final norm, in `Model.kept`, or these
@@ -179,6 +180,11 @@ class PagedCache:
         lease.extend(ids)
         return states
 
+    @property
+    def bidirectional_pictures(self) -> bool:
+        """Whether the tokens of a picture attend to each other, so that a span is read in one pass."""
+        return self.pictures is not None and self.pictures.spec.bidirectional
+
     def borders(self, ids: Sequence[int]) -> Sequence[int]:
         """Where the spans of pictures begin and end in a text, ascending. Raises `BadPicture`."""
         return borders_in(ids, self.pictures) if self.pictures is not None else ()
@@ -191,10 +197,42 @@ class PagedCache:
             return self._run_picture(*parts)
         return self.program.run(self.step_of(parts))
 
-    def _close_headless(self) -> None:
-        if self._headless is not None:
-            self._headless.close()
-        self._headless = None
+    def _run_picture(self, part: SequencePart) -> Floats:
+        """The pass over tokens of one span of a picture."""
+        assert self.pictures is not None
+        first, span = self.pictures.span(part.ids[0])
+        rows = self.pictures.rows(first)
+        at, count = part.ids[0] - first, len(part.ids)
+        if self._picture_pass is None:
+            self._picture_pass = self.model.record_pictures(
+                self.store, self.rows, self.context_length, self.pictures.spec
+            )
+        step, begin = self.step(*part), len(part.lease.ids) - at
+        places = sequence_positions([(0, span.rows, span.columns)], span.tokens)[0]
+        places += np.int32(begin - self.shift(part.lease, begin))
+        own = slice(at, at + count)
+        return self._picture_pass.run(step, rows.states[own], [deep[own] for deep in rows.deep], places[own])
+
+    def shift(self, lease: Lease, length: int) -> int:
+        """By how much less than its position the token after the first `length` of a lease is rotated: pictures
+        take fewer rotary positions than they have tokens where these have sections.
+        """
+        if self.pictures is None or self.pictures.spec.positions is None:
+            return 0
+        known, shift = self._shifts.get(lease, (0, 0))
+        if known > length:
+            known = shift = 0
+        if known < length:
+            shift += shift_after(lease.ids[known:length], self.pictures)
+            self._shifts[lease] = length, shift
+        return shift
+
+    def _close_others(self) -> None:
+        """Close the passes that are recorded when they are needed."""
+        for other in (self._headless, self._picture_pass):
+            if other is not None:
+                other.close()
+        self._headless = self._picture_pass = None
 
     def step(self, lease: Lease, ids: Sequence[int], logit_rows: int = 1) -> Step:
         """The pass of `run`, for `program.run`; the caller extends the lease after it. Raises as `run`."""
@@ -202,7 +240,12 @@ class PagedCache:
         end = start + len(ids)
         pages = self.pages_up_to(lease, end)
         states = [lease.states] if self.recurrent else ()
-        return Step(np.array(ids, np.int32), self._positions[start:end], pages, logit_rows, states=states)
+        shift = self.shift(lease, start)
+        ropes = self._positions[start - shift : end - shift] if shift else None
+        return Step(
+            np.array(ids, np.int32), self._positions[start:end], pages, logit_rows, states=states,
+            rope_positions=ropes,
+        )  # fmt: skip
 
     def step_of(self, parts: Sequence[SequencePart]) -> Step:
         """The pass over one sequence's part, or over several, with logits for all of their rows.
@@ -212,16 +255,19 @@ class PagedCache:
         if len(parts) == 1:
             return self.step(*parts[0])
         ids, positions, pages, runs = list[int](), list[int](), list[int](), list[tuple[int, int]]()
+        shifts: list[int] = []
         for part in parts:
             start, count = len(part.lease.ids), len(part.ids)
             self.reserve(part.lease, start + count)
             ids += part.ids
             positions += range(start, start + count)
+            shifts += [self.shift(part.lease, start)] * count
             pages += part.lease.pages
             runs.append((count, len(part.lease.pages)))
+        ropes = np.array(positions, np.int32) - np.array(shifts, np.int32) if any(shifts) else None
         return Step(
             np.array(ids, np.int32), np.array(positions, np.int32), np.array(pages, np.int32), len(ids), runs,
-            [part.lease.states for part in parts] if self.recurrent else (),
+            [part.lease.states for part in parts] if self.recurrent else (), rope_positions=ropes,
         )  # fmt: skip
 
     def decode_loop(self, plan: SamplingPlan) -> DecodeLoop | None:
@@ -233,7 +279,8 @@ class PagedCache:
     ) -> None:
         """Start a decode loop with the last of `ids`; the lease has the others. Raises as `run`."""
         pages = self.pages_up_to(lease, len(ids))
-        decode_loop.start(ids, pages, uniform, lease.states if self.recurrent else None)
+        shift = self.shift(lease, len(ids) - 1)
+        decode_loop.start(ids, pages, uniform, lease.states if self.recurrent else None, shift)
 
     def reserve_ahead(self, decode_loop: DecodeLoop, lease: Lease, length: int) -> None:
         """Reserve what a decode loop needs for a text of `length` tokens, and tell it. Raises as `run`."""
@@ -289,7 +336,7 @@ class PagedCache:
     def close(self) -> None:
         """Release the program and the pages; the cache cannot be used again."""
         self.program.close()
-        self._close_headless()
+        self._close_others()
         self.store.close()
         if self.saved is not None:
             self.saved.close()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from engine.core import FIRST_PICTURE_ID
+from engine.models.pictures import PictureSpec
 from engine.tensors import Floats
 
 
@@ -37,6 +38,9 @@ class RowsOfPicture(Protocol):
 class PictureTokens(Protocol):
     """The pictures of a model's sequences (`engine.vision.store`)."""
 
+    @property
+    def spec(self) -> PictureSpec: ...
+
     def span(self, id: int) -> tuple[int, SpanOfPicture]:
         """The id of the first token of the span that this token belongs to, and the span. Raises
         `BadPicture`.
@@ -61,11 +65,9 @@ def borders_in(ids: Sequence[int], pictures: PictureTokens) -> list[int]:
 
 
 def shift_after(ids: Sequence[int], pictures: PictureTokens) -> int:
-    """By how much multi-section rotary positions after a text lag behind the number of its tokens: a span
-    takes as many as the longer of its sides (M-RoPE, arXiv 2409.12191, section 2.1). Raises `BadPicture`.
+    """By how much less than its position the token after a part of a text is rotated, because of the spans
+    that begin in it, where rotary positions have sections (`engine.models.layers.positions.mrope`). Raises
+    `BadPicture`.
     """
-    shift = 0
-    for at in borders_in(ids, pictures)[::2]:
-        _first, span = pictures.span(ids[at])
-        shift += span.tokens - max(span.rows, span.columns)
-    return shift
+    found = (pictures.span(ids[at]) + (ids[at],) for at in borders_in(ids, pictures)[::2])
+    return sum(span.tokens - max(span.rows, span.columns) for first, span, id in found if id == first)
