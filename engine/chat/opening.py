@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Generator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from engine.words import _
 
 if TYPE_CHECKING:
     from engine.models.memory.placement import Replaced
+    from engine.vision import VisionEncoder
 
 
 def open_chat(
@@ -65,13 +68,14 @@ def _load(
     from engine.backends.trim import give_memory_back
     from engine.generator.dynamic import DynamicGenerator
     from engine.models.dense import dense_layers
-    from engine.models.describe import describe_checkpoint
-    from engine.models.embedding_prompts import embedding_prompts
+        from engine.models.embedding_prompts import embedding_prompts
     from engine.models.load import read_config
     from engine.models.memory.estimate import chosen_context
     from engine.models.memory.placement import on_a_device
     from engine.models.open_text import open_text
     from engine.models.saved import fingerprint, restore_cache
+    from engine.vision.describe import describe_checkpoint, layouts_or_why
+    from engine.vision.store import PictureStore
     from engine.weights.checkpoint import open_checkpoint
 
     yield Loading(_("Reading the model's headers"), 0, 1)
@@ -84,6 +88,7 @@ def _load(
         tokenizer, template = open_text(checkpoint, load.chat_template)
         dense = dense_layers(checkpoint, width) if info.embedding else ()
         prompts = embedding_prompts(checkpoint, info.architecture, info.name)
+        layouts = layouts_or_why(checkpoint)[0] if info.reads_pictures else None
         found = yield from on_a_device(checkpoint, info, load, cache, replaces)
     finally:
         checkpoint.close()
@@ -108,7 +113,18 @@ def _load(
     if target.where:
         info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)
     generator = DynamicGenerator(paged.model, paged, tokenizer)
-    return LocalChat(info, generator, template, settled(load, target), kept, dense, prompts)
+    pictures = None if layouts is None else PictureStore(layouts, partial(_load_vision, path, load.threads))
+    paged.pictures = pictures
+    return LocalChat(info, generator, template, settled(load, target), kept, dense, prompts, pictures)
+
+
+def _load_vision(path: str | Path, threads: int) -> Generator[Loading, None, VisionEncoder]:
+    """Load the vision encoder of a model, whose files are opened again."""
+    from engine.vision.opening import open_vision
+    from engine.weights.checkpoint import open_checkpoint
+
+    with closing(open_checkpoint(path)) as checkpoint:
+        return (yield from open_vision(checkpoint, threads))
 
 
 def finished(loading: Generator[Loading, None, LocalChat]) -> LocalChat:

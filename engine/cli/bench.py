@@ -116,7 +116,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
     from engine.backends.cpu.backend import default_threads
-    from engine.models import describe
+    from engine.vision.describe import describe
 
     _check(options)
     path = Path(describe(options.model).path)

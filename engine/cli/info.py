@@ -49,8 +49,8 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     if options.model is None:
         return machine()
     from engine.backends.choice import choose
-    from engine.models import describe
     from engine.models.memory.fit import fit, fits_by_headers
+    from engine.vision.describe import describe
 
     info = describe(options.model)
     answer: Answer = {key: getattr(info, key) for key in _MODEL_KEYS}

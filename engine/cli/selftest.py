@@ -134,7 +134,7 @@ def _asked(
 
 
 def _context(model: str) -> int:
-    from engine.models import describe
+    from engine.vision.describe import describe
 
     return describe(model).context_length
 

@@ -9,11 +9,10 @@ from engine.models.architecture import Architecture
 from engine.models.architectures import ARCHITECTURES
 from engine.models.base import Model
 from engine.models.config import ModelConfig
-from engine.models.describe import describe
 from engine.models.load import read_config, read_model
 from engine.models.quantising import preparation
 
 __all__ = [
-    "ARCHITECTURES", "Architecture", "Model", "ModelConfig", "describe", "preparation", "read_config",
+    "ARCHITECTURES", "Architecture", "Model", "ModelConfig", "preparation", "read_config",
     "read_model",
 ]  # fmt: skip

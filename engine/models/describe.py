@@ -1,10 +1,9 @@
-"""Describes a model by its headers, without loading it."""
+"""Describes a text model by its headers, without loading it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from engine.models.load import read_config, survey
 from engine.models.memory.fit import work_space
 from engine.models.quantising import PlainCount
 from engine.models.remarks import remarks
-from engine.weights.checkpoint import Checkpoint, open_checkpoint
+from engine.weights.checkpoint import Checkpoint
 from engine.weights.facts import licence, pooling, quantisation_name
 from engine.words import N_
 
@@ -34,17 +33,10 @@ _AUTO_CACHE = "fp16"
 """The automatic cache type of the CPU backend."""
 
 
-def describe(path: str | Path) -> ModelInfo:
-    """The facts of a model file or folder. Raises `ModelNotFound`, `BadCheckpoint` and `UnsupportedModel`."""
-    checkpoint = open_checkpoint(path)
-    try:
-        return describe_checkpoint(checkpoint)
-    finally:
-        checkpoint.close()
-
-
-def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
-    """The same for an open checkpoint."""
+def describe_text_model(checkpoint: Checkpoint) -> ModelInfo:
+    """The facts of an open checkpoint, without those about pictures (`engine.vision.describe`). Raises
+    `BadCheckpoint` and `UnsupportedModel`.
+    """
     from engine.backends.cpu.backend import CpuBackend  # imports Numba
     from engine.backends.cuda.lowering.estimate import UsualGpu
 

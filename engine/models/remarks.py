@@ -8,11 +8,6 @@ from engine.printable import one_line
 from engine.weights import Checkpoint
 from engine.words import _
 
-_EYES = "vision_config", "visual", "vision"
-_EARS = (
-    "audio_config", "audio_encoder", "sound_config", "encoder_config", "acoustic_tokenizer_encoder_config",
-)  # fmt: skip
-
 
 def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
     """Sentences; () if there is nothing to say."""
@@ -25,17 +20,7 @@ def remarks(checkpoint: Checkpoint, config: ModelConfig) -> tuple[str, ...]:
             )
         )
     if checkpoint.format != "gguf":
-        whole = checkpoint.metadata["config"]
-        if isinstance(thinker := whole.get("thinker_config"), dict):  # Qwen's Omni
-            whole = thinker
-        sees, hears = (any(isinstance(whole.get(key), dict) for key in keys) for keys in (_EYES, _EARS))
-        if sees and hears:
-            found.append(_("The model also takes pictures and sounds, but only its text model runs here."))
-        elif sees:
-            found.append(_("The model also takes pictures, but only its text model runs here."))
-        elif hears:
-            found.append(_("The model also takes sounds, but only its text model runs here."))
-        tasks = whole.get("lora_adaptations")
+        tasks = checkpoint.metadata["config"].get("lora_adaptations")
         if config.bidirectional and isinstance(tasks, list) and tasks:
             found.append(
                 _(

@@ -10,7 +10,7 @@ from engine.backends.base import Backend
 from engine.core import Loading
 from engine.models.headers.keys import Keys
 from engine.tensors import RawTensor
-from engine.vision.base import VisionEncoder, VisionSpec
+from engine.vision.base import Piece, VisionEncoder, VisionSpec
 from engine.vision.tower import TowerSource
 
 Tensors = Mapping[str, RawTensor]
@@ -35,6 +35,10 @@ class Design(Protocol):
     def width(self) -> int: ...
     @property
     def layers(self) -> int: ...
+
+    def layout(self, width: int, height: int) -> tuple[Piece, ...]:
+        """As `VisionEncoder.layout`."""
+        ...
 
     def build(self, source: TowerSource) -> Generator[int, None, Any]:
         """Build its parts; yields the number of finished layers after each. Raises `BadCheckpoint`."""

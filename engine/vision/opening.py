@@ -15,7 +15,7 @@ from engine.errors import BadCheckpoint, EngineError, ModelNotFound, Unsupported
 from engine.models.building.source import Loader, Survey
 from engine.models.headers.keys import Keys
 from engine.models.load import check_memory
-from engine.vision.base import VisionEncoder, VisionSpec
+from engine.vision.base import Piece, VisionEncoder, VisionSpec
 from engine.vision.design import Design
 from engine.vision.families import FAMILIES
 from engine.weights.checkpoint import Checkpoint
@@ -49,6 +49,30 @@ def vision_spec(checkpoint: Checkpoint) -> VisionSpec | None:
     """
     with _found(checkpoint) as found:
         return None if found is None else found.spec
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """What is known of a model's vision encoder from headers alone (`engine.vision.store.Layouts`). `file` is
+    that beside a GGUF model.
+    """
+
+    spec: VisionSpec
+    design: Design
+    file: Path | None = None
+
+    def layout(self, width: int, height: int) -> tuple[Piece, ...]:
+        """As `VisionEncoder.layout`."""
+        return self.design.layout(width, height)
+
+
+def vision_layouts(checkpoint: Checkpoint) -> Layouts | None:
+    """What pictures become in the model's prompts; None as in `vision_spec`. Raises `BadCheckpoint`."""
+    with _found(checkpoint) as found:
+        if found is None:
+            return None
+        beside = found.checkpoint is not checkpoint
+        return Layouts(found.spec, found.design, found.checkpoint.path if beside else None)
 
 
 def open_vision(checkpoint: Checkpoint, threads: int = 0) -> Generator[Loading, None, VisionEncoder]:

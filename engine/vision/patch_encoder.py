@@ -91,6 +91,10 @@ class PatchDesign:
     def layers(self) -> int:
         return self.used_layers
 
+    def layout(self, width: int, height: int) -> tuple[Piece, ...]:
+        """As `VisionEncoder.layout`."""
+        return self.cutter.layout(width, height)
+
     def build(self, source: TowerSource) -> Generator[int, None, PatchParts]:
         """As `Design.build`."""
         names, shape = self.names, self.tower
@@ -164,7 +168,7 @@ class PatchEncoder:
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `VisionEncoder.layout`."""
-        return self._design.cutter.layout(width, height)
+        return self._design.layout(width, height)
 
     def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
         """As `VisionEncoder.encode`."""

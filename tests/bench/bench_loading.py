@@ -26,13 +26,13 @@ from typing import Any
 from engine.backends.cpu.backend import CpuBackend
 from engine.chat import finished, open_chat
 from engine.drain import drain
-from engine.models import describe
 from engine.models.base import rope_tables
 from engine.models.load import read_config, read_model, survey
 from engine.models.memory.fit import fit
 from engine.models.open_text import open_text
 from engine.sampling import kernels as sampling
 from engine.settings import CacheSettings, LoadSettings
+from engine.vision.describe import describe
 from engine.weights.checkpoint import open_checkpoint
 from tests.bench.first_token import memory
 from tests.synthetic import KINDS, write_synthetic

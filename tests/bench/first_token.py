@@ -42,8 +42,8 @@ def main() -> None:
             break
     print("first", flush=True)
     resident, peak = memory("VmRSS"), memory("VmHWM")
-    from engine.models import describe
     from engine.models.memory.fit import fit
+    from engine.vision.describe import describe
 
     said = fit(describe(path), cache, 1 << 60)
     print(json.dumps({

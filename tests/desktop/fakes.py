@@ -270,7 +270,7 @@ def echo_token(word: str, alternatives: int, drafted: bool = False) -> TokenInfo
 
 @dataclass
 class EchoApi:
-    """Stands for `engine.chat.open_chat` and `engine.models.describe`: pass `echo.open_chat` and
+    """Stands for `engine.chat.open_chat` and `engine.vision.describe`: pass `echo.open_chat` and
     `echo.describe`.
 
     `chat` is the source handed out (its `info` follows the opened path); `load_steps` progress events come

@@ -21,10 +21,10 @@ from engine.core import Message, ModelInfo
 from engine.errors import BadCheckpoint, BadTemplate, EngineError
 from engine.hub.catalogue.models import HubFile, HubModel
 from engine.hub.download.partial_dir import check_names
-from engine.models.describe import describe
 from engine.models.open_text import open_text
 from engine.printable import json_text, one_line, printable
 from engine.text.template.template import ChatTemplate
+from engine.vision.describe import describe
 from engine.weights.checkpoint import open_checkpoint
 from engine.words import _, use_catalogue
 from tests.tiny import TINY, write_gguf

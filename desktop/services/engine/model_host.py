@@ -23,7 +23,7 @@ OpenChat = Callable[
 AskModel = Callable[[ChatSource, threading.Event], Generator[Any, None, Any]]
 """A task with the loaded model other than a reply, on the engine's thread."""
 Describe = Callable[[Path], ModelInfo]
-"""Reads a model's headers; as `engine.models.describe`."""
+"""Reads a model's headers; as `engine.vision.describe`."""
 
 
 def open_chat(
@@ -37,8 +37,8 @@ def open_chat(
 
 
 def describe(path: Path) -> ModelInfo:
-    """`engine.models.describe`, imported when first needed."""
-    from engine.models import describe as describe_local
+    """`engine.vision.describe`, imported when first needed."""
+    from engine.vision.describe import describe as describe_local
 
     return describe_local(path)
 

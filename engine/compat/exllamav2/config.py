@@ -85,8 +85,8 @@ class ExLlamaV2Config(Declared):
 
         `no_tensors` makes no difference: the tensors' headers are always checked.
         """
-        from engine.models.describe import describe_checkpoint
         from engine.models.load import read_config
+        from engine.vision.describe import describe_checkpoint
         from engine.weights.checkpoint import open_checkpoint
 
         if self.model_dir is None:

@@ -275,8 +275,8 @@ class ExLlamaV2(Declared):
     ) -> Generator[Any, None, None]:  # fmt: skip
         from engine.backends import make_backend
         from engine.models import preparation, read_model
-        from engine.models.describe import describe_checkpoint
         from engine.models.memory.fit import fits_by_headers
+        from engine.vision.describe import describe_checkpoint
 
         if self._model is None:
             checkpoint = self._checkpoint()

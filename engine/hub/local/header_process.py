@@ -55,7 +55,7 @@ def info_from_json(data: object) -> ModelInfo:
 
 def main(lines: TextIO = sys.stdin, out: TextIO = sys.stdout) -> None:
     """Answer each line, a path, with {"info": ...}, or {"trouble": SENTENCE} if the model is unusable."""
-    from engine.models.describe import describe
+    from engine.vision.describe import describe
 
     with contextlib.suppress(AttributeError, OSError):
         os.nice(_NICE)

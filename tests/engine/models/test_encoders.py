@@ -17,9 +17,9 @@ from engine.backends.base import Backend
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference.backend import ReferenceBackend
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models import describe
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
+from engine.vision.describe import describe
 from tests.engine.models.architectures import Floats, ids
 from tests.engine.models.cases.encoders import (
     BY_NAME,

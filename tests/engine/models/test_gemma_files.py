@@ -16,8 +16,8 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference.backend import ReferenceBackend
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.config import ModelConfig
-from engine.models.describe import describe
 from engine.models.load import read_config
+from engine.vision.describe import describe
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import cached_logits, ids, write_case_gguf, write_checkpoint
 from tests.engine.models.cases.gemma_3n_4 import GEMMA_3N, GEMMA_4, GEMMA_4_E, GEMMA_4_MIXTURE

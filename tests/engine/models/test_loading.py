@@ -35,11 +35,11 @@ from engine.errors import (
     NotEnoughMemory,
     UnsupportedModel,
 )
-from engine.models.describe import describe
 from engine.models.load import read_config, survey
 from engine.models.memory.fit import TOKEN_BYTES, work_space
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
+from engine.vision.describe import describe
 from engine.weights.checkpoint import open_checkpoint
 from engine.weights.file import ModelFile
 from engine.weights.packed.fp8 import wrap_fp8

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.models import describe
+from engine.vision.describe import describe
 from tests.engine.models.architectures import write_case_gguf, write_checkpoint
 from tests.engine.models.cases.stream import hrm_keys
 from tests.engine.models.cases.table import BY_NAME

@@ -16,7 +16,6 @@ from engine.__main__ import main
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import Done, Text
 from engine.errors import BadCheckpoint, BadSetting, UnsupportedModel
-from engine.models import describe
 from engine.models.drafting.assistant import AssistantModel
 from engine.models.paged import PagedCache
 from engine.settings import (
@@ -28,6 +27,7 @@ from engine.settings import (
 )
 from engine.speculation.assistant import AssistantDrafter
 from engine.speculation.compatible import draft_problem_between
+from engine.vision.describe import describe
 from tests.engine.models.architectures import ids
 from tests.engine.models.drafting.assistant_files import PAIRS, VOCABULARY, write_pair
 from tests.engine.speculation.test_mtp import GREEDY, NONE, PROMPT, SAMPLED, asked, written

@@ -16,7 +16,6 @@ from engine.__main__ import main
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import Done, Text
 from engine.errors import BadCheckpoint, BadSetting, UnsupportedModel
-from engine.models import describe
 from engine.models.paged import PagedCache
 from engine.settings import (
     CacheSettings,
@@ -27,6 +26,7 @@ from engine.settings import (
 )
 from engine.speculation.compatible import draft_problem_between
 from engine.speculation.mtp import MtpDrafter
+from engine.vision.describe import describe
 from tests.engine.models.architectures import ids, write_checkpoint
 from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.drafting.eagle3_files import (

@@ -22,11 +22,11 @@ from engine.backends.cuda.runtime.kept_memory import kept_unused
 from engine.chat import finished, open_chat
 from engine.core import ChatRequest, Loading
 from engine.errors import Cancelled, DeviceLost, EngineError, NotEnoughMemory
-from engine.models import describe
 from engine.models.load import read_config, survey
 from engine.models.memory.estimate import cache_bytes
 from engine.models.memory.fit import fit, work_bytes, work_space
 from engine.settings import CacheSettings, LoadSettings, SpeculationSettings
+from engine.vision.describe import describe
 from engine.weights import open_checkpoint
 from tests.simt.backend.test_chats import CACHE, GPU, draft_of, opened
 from tests.simt.backend.test_replies import ASK, Reply

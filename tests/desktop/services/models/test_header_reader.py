@@ -16,7 +16,7 @@ from desktop.services.models.header_reader import HeaderReader
 from desktop.store.caches.headers import FILE_NAME, HeaderStore
 from engine.core import ModelInfo
 from engine.errors import BadCheckpoint, EngineError
-from engine.models import describe
+from engine.vision.describe import describe
 from tests.desktop.helper_pid import helper_pid
 from tests.tiny import write_gguf
 

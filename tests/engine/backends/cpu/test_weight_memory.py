@@ -24,11 +24,11 @@ from engine.backends.cpu.runtime.weight_memory import Place, WeightMemory
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Message, Text
 from engine.errors import NotEnoughMemory
-from engine.models.describe import describe
 from engine.models.memory.fit import fit
 from engine.platform.folders import CACHE_VARIABLE
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.units import size_text
+from engine.vision.describe import describe
 from tests.tiny import Tiny, write_gguf
 
 MODEL = Tiny(layers=6, width=256, heads=4, kv_heads=2, head_dim=64, ffn_width=1024, vocab_size=307)

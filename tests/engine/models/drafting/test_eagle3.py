@@ -14,10 +14,10 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference.backend import ReferenceBackend
 from engine.chat import finished, open_chat
-from engine.models import describe
 from engine.models.drafting.eagle3 import read_eagle3
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings
+from engine.vision.describe import describe
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ids
 from tests.engine.models.drafting.eagle3_files import (

@@ -17,11 +17,11 @@ from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference.backend import ReferenceBackend
 from engine.chat import finished, open_chat
 from engine.errors import BadSetting
-from engine.models import describe
 from engine.models.drafting.mtp import read_head
 from engine.models.memory.fit import head_of
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings, LoadSettings
+from engine.vision.describe import describe
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ids
 from tests.engine.models.drafting.mtp_files import (

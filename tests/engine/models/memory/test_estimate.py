@@ -15,7 +15,6 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference.backend import ReferenceBackend
 from engine.core import PAGE_TOKENS as P
 from engine.errors import BadSetting, NotEnoughMemory
-from engine.models.describe import describe
 from engine.models.memory.estimate import (
     FURTHER_CONTEXTS,
     cache_bytes,
@@ -25,6 +24,7 @@ from engine.models.memory.estimate import (
 )
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
+from engine.vision.describe import describe
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import BadCheckpoint, EngineError, ModelNotFound, UnsupportedModel
-from engine.models import describe
+from engine.vision.describe import describe
 from engine.weights import open_checkpoint
 from engine.weights.gguf.file import GgufFile
 from tests.tiny import TINY, tiny_tokenizer, write_gguf

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save, save_file
 
 from engine.errors import BadCheckpoint, EngineError, ModelNotFound, UnsupportedModel
-from engine.models import describe
+from engine.vision.describe import describe
 from engine.weights import open_checkpoint
 from tests.tiny import TINY, write_folder
 
