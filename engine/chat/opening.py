@@ -68,7 +68,7 @@ def _load(
     from engine.backends.trim import give_memory_back
     from engine.generator.dynamic import DynamicGenerator
     from engine.models.dense import dense_layers
-        from engine.models.embedding_prompts import embedding_prompts
+    from engine.models.embedding_prompts import embedding_prompts
     from engine.models.load import read_config
     from engine.models.memory.estimate import chosen_context
     from engine.models.memory.placement import on_a_device

@@ -214,8 +214,8 @@ class PagedCache:
         return self._picture_pass.run(step, rows.states[own], [deep[own] for deep in rows.deep], places[own])
 
     def shift(self, lease: Lease, length: int) -> int:
-        """By how much less than its position the token after the first `length` of a lease is rotated: pictures
-        take fewer rotary positions than they have tokens where these have sections.
+        """By how much less than its position the token after the first `length` of a lease is rotated:
+        pictures take fewer rotary positions than they have tokens, where these have sections.
         """
         if self.pictures is None or self.pictures.spec.positions is None:
             return 0

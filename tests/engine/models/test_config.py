@@ -17,7 +17,7 @@ from engine.backends import make_backend
 from engine.backends.reference.backend import ReferenceBackend
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemory, UnsupportedModel
-from engine.models import ARCHITECTURES, describe, read_model
+from engine.models import ARCHITECTURES, read_model
 from engine.models.architectures import llama4, mamba
 from engine.models.architectures.afmoe import TRINITY
 from engine.models.config.experts import Experts
@@ -27,6 +27,7 @@ from engine.models.headers.decoder import gguf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf
 from engine.settings import LoadSettings
+from engine.vision.describe import describe
 from engine.weights import FileTensor, open_checkpoint
 from tests.engine.models.oracle import load
 from tests.tiny import TINY, WIDE, tiny_config, write_folder, write_gguf

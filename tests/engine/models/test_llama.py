@@ -12,7 +12,8 @@ import torch
 
 from engine.backends.base import Step
 from engine.backends.reference.backend import ReferenceBackend
-from engine.models import describe, read_model
+from engine.models import read_model
+from engine.vision.describe import describe
 from engine.weights import FORMATS, open_checkpoint
 from tests.engine.models.oracle import finish, load, logits, transformers_logits
 from tests.tiny import (

@@ -11,13 +11,14 @@ import pytest
 
 from engine.backends.cpu.backend import CpuBackend
 from engine.core import ModelInfo, WorkSpace
-from engine.models import describe, read_model
+from engine.models import read_model
 from engine.models.load import read_config
 from engine.models.memory.estimate import cache_bytes
 from engine.models.memory.fit import bandwidth_from, fit, prefill_rows, work_space
 from engine.models.quantising import preparation
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
+from engine.vision.describe import describe
 from engine.weights import open_checkpoint
 from tests.engine.models.oracle import finish
 from tests.tiny import WIDE, write_folder, write_gguf
