@@ -1,0 +1,61 @@
+"""Chats about pictures: tiny models of each family reply as those of transformers do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from engine.core import ChatRequest, Message
+from tests.engine.vision.chats import Reply, asked, by_transformers, opened
+from tests.engine.vision.encoding import picture
+from tests.engine.vision.families import FAMILIES, Case
+
+TOKENS = 6
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
+    made = FAMILIES[request.param](tmp_path_factory.mktemp("model"))
+    made.chat = opened(made.folder)
+    yield made
+    made.chat.close()
+
+
+def expected(case: Case, reply: Reply, *sizes: tuple[int, int]) -> list[int]:
+    inputs = case.inputs([picture(*size) for size in sizes])
+    ids = reply.plain_ids(case.token)
+    return by_transformers(case.model, ids, TOKENS, eos_token_id=case.end, **inputs)
+
+
+def test_a_reply_about_a_picture_is_that_of_transformers(case: Case) -> None:
+    assert case.chat.info.reads_pictures
+    reply = Reply(case.chat, [asked("What is this?", (60, 40))], TOKENS)
+    assert reply.ids == expected(case, reply, (60, 40))
+    assert reply.ids != Reply(case.chat, [asked("What is this?", (60, 41))], TOKENS).ids
+
+
+def test_a_second_turn_reads_only_what_is_new(case: Case) -> None:
+    first = [asked("One?", (50, 50))]
+    begun = Reply(case.chat, first, TOKENS)
+    again = Reply(case.chat, first, TOKENS)
+    assert again.ids == begun.ids
+    assert again.cached == len(begun.rendered.ids) - 1
+    turns = [*first, Message("assistant", begun.text), asked("And this, beside it?", (30, 70), (64, 64))]
+    reply = Reply(case.chat, turns, TOKENS)
+    assert reply.cached >= len(begun.rendered.ids) - 1
+    assert reply.ids == expected(case, reply, (50, 50), (30, 70), (64, 64))
+
+
+def test_the_length_is_known_before_a_picture_is_read(case: Case) -> None:
+    message = asked("How long is it?", (80, 35))
+    bare = asked("How long is it?", (80, 35))
+    foreseen = case.chat.foresee(ChatRequest((message,)))
+    assert foreseen.prompt_tokens == case.chat.size(ChatRequest((bare,))).prompt
+    reply = Reply(case.chat, [message], 1)
+    assert len(reply.rendered.ids) == foreseen.prompt_tokens == sum(foreseen.messages)
+
+
+def test_a_text_is_read_as_without_an_encoder(case: Case) -> None:
+    reply = Reply(case.chat, [Message("user", "No picture here.")], TOKENS)
+    assert reply.ids == by_transformers(case.model, reply.rendered.ids, TOKENS, eos_token_id=case.end)
