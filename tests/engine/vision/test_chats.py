@@ -15,8 +15,12 @@ TOKENS = 6
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
-    made = FAMILIES[request.param](tmp_path_factory.mktemp("model"))
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return FAMILIES[request.param](tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def case(made: Case) -> Iterator[Case]:
     made.chat = opened(made.folder)
     yield made
     made.chat.close()
