@@ -220,5 +220,5 @@ class ModelInfo:
 
     @property
     def size(self) -> int:
-        """Bytes of the files that hold the weights, as a file manager shows them."""
-        return self.file_bytes or self.weights_bytes
+        """Bytes of the files that hold the weights, as a file manager shows them; with the vision encoder."""
+        return (self.file_bytes or self.weights_bytes) + self.vision_file_bytes

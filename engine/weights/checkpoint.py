@@ -105,7 +105,8 @@ def _open(path: Path) -> Checkpoint:
 def _open_folder(folder: Path) -> Checkpoint:
     if ((folder / "config.json").is_file() and any(folder.glob("*.safetensors"))) or is_consolidated(folder):
         return SafetensorsFolder(folder)
-    files = sorted(folder.glob("*.gguf"))
+    # vision encoders lie beside the models that they belong to
+    files = sorted(file for file in folder.glob("*.gguf") if "mmproj" not in file.name.lower())
     models = {split_parts(file)[0] for file in files}
     if len(models) == 1:
         return GgufFile(models.pop())

@@ -52,7 +52,14 @@ def choice_lines(choice: HubChoice) -> tuple[str, str]:
         )
     return (
         _("{title}  ★ recommended", title=choice.title) if choice.recommended else choice.title,
-        _("{size} to download · {verdict}", size=size_text(choice.bytes), verdict=verdict),
+        _(
+            "{size} to download, {part} of it to read pictures · {verdict}",
+            size=size_text(choice.bytes),
+            part=size_text(choice.vision_bytes),
+            verdict=verdict,
+        )
+        if choice.vision_bytes
+        else _("{size} to download · {verdict}", size=size_text(choice.bytes), verdict=verdict),
     )
 
 

@@ -110,6 +110,8 @@ class _Row:
             texts[ARCHITECTURE] = f"{info.architecture} {count_text(info.parameters)}".strip()
             if info.embedding:
                 texts[ARCHITECTURE] = _("{architecture}, embedding model", architecture=texts[ARCHITECTURE])
+            elif info.reads_pictures:
+                texts[ARCHITECTURE] = _("{architecture}, reads pictures", architecture=texts[ARCHITECTURE])
             texts[FORMAT] = _FORMATS.get(info.format, info.format)
             texts[TEMPLATE], texts[LICENCE] = _("Yes") if info.has_chat_template else _("No"), info.licence
         return tuple(texts)

@@ -83,6 +83,7 @@ def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
         count_text(info.parameters),
         _("{bits_per_weight:.3g} bit", bits_per_weight=info.bits_per_weight),
         size_text(info.size),
+        _("reads pictures") if info.reads_pictures else "",
     )
     trouble = info.why_no_text if info.assistant else ""
     return ModelEntry(info.path, one_line(title) or info.name, dotted(*parts), trouble, source, info)

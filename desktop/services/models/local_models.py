@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -173,14 +174,28 @@ def _title(path: Path) -> str:
     return known_title(path)
 
 
+def _beside(path: Path) -> tuple[object, ...]:
+    """The stamps of the vision encoders (mmproj) in the folder of a GGUF file, of which it may have one."""
+    if path.suffix.lower() != ".gguf":
+        return ()
+    found = []
+    with os.scandir(path.parent) as entries:
+        for each in itertools.islice(entries, _MOST_FILES):
+            if "mmproj" in each.name.lower() and each.is_file():
+                facts = each.stat()
+                found.append((each.name, facts.st_mtime_ns, facts.st_size))
+    return tuple(sorted(found))
+
+
 def _stamp(path: Path) -> tuple[object, ...]:
-    """What changes when a model changes: time and size of the file, or of the files in the folder.
+    """What changes when a model changes: time and size of the file and of the vision encoders beside it, or
+    of the files in the folder.
 
     Raises OSError.
     """
     if not path.is_dir():
         facts = path.stat()
-        return facts.st_mtime_ns, facts.st_size
+        return facts.st_mtime_ns, facts.st_size, *_beside(path)
     stamps = []
     with os.scandir(path) as entries:
         for count, found in enumerate(entries):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
@@ -18,6 +19,7 @@ from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.listening import listen
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
+from engine.core import ModelInfo
 from engine.printable import one_line
 from engine.settings import LoadSettings, Settings
 from engine.units import size_text
@@ -186,6 +188,7 @@ class LibraryDetails(VerticalScrollArea):
                 (_("Format"), info.format),
                 (_("Quantisation"), f"{info.quantisation} ({bits})" if info.quantisation else bits),
                 (_("Size"), size_text(info.size)),
+                *([] if info.why_no_text else [(_("Pictures"), _pictures(info))]),
                 (_("Context"), _("{context_length:,} tokens", context_length=info.context_length)),
                 (_("Chat template"), template_text(info, given)),
                 (_("Licence"), info.licence or _("not stated")),
@@ -211,3 +214,18 @@ class LibraryDetails(VerticalScrollArea):
             self.unload_requested.emit()
         elif self._entry is not None:
             self.load_requested.emit(self._entry.path)
+
+
+def _pictures(info: ModelInfo) -> str:
+    """Whether the model reads pictures, and by what."""
+    if info.vision_file:
+        return _(
+            "read by the vision encoder in {file} ({size})",
+            file=one_line(Path(info.vision_file).name),
+            size=size_text(info.vision_file_bytes),
+        )
+    if info.reads_pictures:
+        return _("read by the model's own vision encoder")
+    if info.lacks_vision_file:
+        return _("not read: its vision encoder, an mmproj file, is missing")
+    return _("not read")

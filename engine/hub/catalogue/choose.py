@@ -106,12 +106,15 @@ def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[Hu
 
     Raises `DownloadError` as `model_choices` does.
     """
-    groups = _gguf_groups(listing.files)
+    groups, encoder = _gguf_groups(listing.files), _vision_encoder(listing.files)
     if not _unsupported(listing):
         folders = (_folder_groups(listing.files, suffix) for suffix in _FOLDERS)
         groups += next((found for found in folders if found), [])
     found = []
     for title, form, files in groups:
+        vision_bytes = encoder.size if encoder is not None and form == "gguf" else 0
+        if encoder is not None and form == "gguf":
+            files = (*files, encoder)
         check_names(files)
         unsized = next((file.name for file in files if file.size < 0), "")
         if unsized:
@@ -123,7 +126,7 @@ def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[Hu
                     id=listing.model.id,
                 )
             )
-        weights = sum(file.size for file in files if _is_weights(file))
+        weights = sum(file.size for file in files if _is_weights(file)) - vision_bytes
         if form != "gguf":
             weights *= _DECODED_GROWTH.get(listing.model.quantisation, 1)
         needed = _memory(title, weights)
@@ -131,7 +134,10 @@ def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[Hu
         choice = HubChoice(listing.model.id, listing.revision, title, form, files, total, needed)
         found.append(
             dataclasses.replace(
-                choice, fits_memory=needed <= max(memories), fits_disk=total + SPARE_BYTES <= disk
+                choice,
+                fits_memory=needed <= max(memories),
+                fits_disk=total + SPARE_BYTES <= disk,
+                vision_bytes=vision_bytes,
             )
         )
     if not found:
@@ -190,6 +196,26 @@ def _gguf_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile
             title = stem.partition(" ")[0]
         groups.append((title, "gguf", tuple(parts[number] for number in sorted(parts))))
     return groups
+
+
+def _vision_encoder(files: Iterable[HubFile]) -> HubFile | None:
+    """The vision encoder that comes with each GGUF model of a repository: of several types of it the smallest
+    that loses next to nothing.
+    """
+    found = [
+        file
+        for file in files
+        if file.name.endswith(".gguf") and "mmproj" in PurePosixPath(file.name).name.lower()
+    ]
+
+    def rank(file: HubFile) -> tuple[bool, bool, int]:
+        kind = _quantisation(PurePosixPath(file.name).stem)
+        return kind not in _ENCODER_TYPES, kind != "F32", file.size
+
+    return min(found, key=rank, default=None)
+
+
+_ENCODER_TYPES = ("Q8_0", "F16", "BF16")
 
 
 def _quantisation(stem: str) -> str:
@@ -289,7 +315,7 @@ def _with_recommended(choices: list[HubChoice], parameters: int, memories: Seque
 def _bits(choice: HubChoice, parameters: int) -> float:
     """Bits per weight, from the sizes or else from the title."""
     if parameters > 0:
-        return 8 * choice.bytes / parameters
+        return 8 * (choice.bytes - choice.vision_bytes) / parameters
     named = re.search(r"Q([1-8])_|(\d\.\d+)bpw", choice.title)
     return (
         16.0

@@ -65,8 +65,8 @@ class HubFiles:
 
 @dataclass(frozen=True, slots=True)
 class HubChoice:
-    """A download: one GGUF quantisation with all its parts, or safetensors, or else PyTorch's own files, with
-    config and tokenizer.
+    """A download: one GGUF quantisation with all its parts and a vision encoder, or safetensors, or else
+    PyTorch's own files, with config and tokenizer.
     """
 
     model_id: str
@@ -85,6 +85,8 @@ class HubChoice:
     fits_disk: bool = True
     recommended: bool = False
     """Whether it is the best choice of its repository that fits."""
+    vision_bytes: int = 0
+    """Of `bytes`, those of the vision encoder of a GGUF model, which is the last file; 0 without one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", one_line(self.title))

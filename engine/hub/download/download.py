@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 import time
 import urllib.error
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from engine.core import Downloaded, Downloading
@@ -132,6 +133,7 @@ def _work(web: Web, choice: HubChoice, target: Path) -> Iterator[Downloading | D
             return
         check_final(final)
         prepare(folder, choice)
+        yield from _taken_over(web, choice, final, folder)
         check_disk(target, choice.bytes - bytes_done(folder, choice))
         before = 0
         for number, file in enumerate(choice.files, 1):
@@ -149,6 +151,25 @@ def _work(web: Web, choice: HubChoice, target: Path) -> Iterator[Downloading | D
             before += file.size
         publish(folder, final)
         yield Downloaded(str(model_path(final, choice)))
+
+
+def _taken_over(web: Web, choice: HubChoice, final: Path, folder: Path) -> Iterator[Downloading]:
+    """Take the files that an older download of the same choice has: a vision encoder may be all that it
+    lacks.
+    """
+    for file in choice.files if final.is_dir() else ():
+        name = local_name(file)
+        old, new = final / name, folder / name
+        if new.exists() or old.is_symlink() or not _digest(file)[0]:
+            continue
+        if not (yield from _all_right(web, choice, [old], [file])):
+            continue
+        new.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(old, new)
+        except OSError:  # such as a disk without links
+            if shutil.disk_usage(folder).free > file.size:
+                shutil.copyfile(old, new)
 
 
 def _fetch_file(
@@ -192,15 +213,15 @@ def _cached(web: Web, choice: HubChoice) -> Generator[Downloading, None, Path | 
     return paths[0] if choice.format == "gguf" else paths[0].parent
 
 
-def _all_right(web: Web, choice: HubChoice, paths: list[Path]) -> Generator[Downloading, None, bool]:
-    """Whether these are the files of the choice, by sizes and hashes."""
-    if not all(
-        path.is_file() and path.stat().st_size == file.size
-        for path, file in zip(paths, choice.files, strict=True)
-    ):
+def _all_right(
+    web: Web, choice: HubChoice, paths: list[Path], files: Sequence[HubFile] | None = None
+) -> Generator[Downloading, None, bool]:
+    """Whether these are the files of the choice, or some of them, by sizes and hashes."""
+    pairs = list(zip(paths, choice.files if files is None else files, strict=True))
+    if not all(path.is_file() and path.stat().st_size == file.size for path, file in pairs):
         return False
     before = 0
-    for path, file in zip(paths, choice.files, strict=True):
+    for path, file in pairs:
         algorithm, digest = _digest(file)
         if algorithm:
             hasher = new_hash(algorithm, file.size)

@@ -154,7 +154,7 @@ def read_note(folder: Path) -> HubChoice | None:
         files = tuple(HubFile(**file) for file in data.pop("files"))
         choice = HubChoice(**data, files=files)
         texts = (choice.model_id, choice.revision, choice.title, choice.format)
-        numbers = (choice.bytes, choice.memory_bytes, *(file.size for file in files))
+        numbers = (choice.bytes, choice.memory_bytes, choice.vision_bytes, *(file.size for file in files))
         names = [text for file in files for text in (file.name, file.sha256, file.git_sha1)]
         if not files or any(not isinstance(text, str) for text in (*texts, *names)):
             return None

@@ -64,7 +64,7 @@ def test_titles_of_gguf_files(name: str, title: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "mmproj-model-f16.gguf", "model-mmproj-Q8_0.gguf", "imatrix.gguf", "imatrix_unsloth.gguf",
+        "imatrix.gguf", "imatrix_unsloth.gguf",
         "x.imatrix", "model-Q4_0_4_8.gguf",
         "pytorch_model.bin", "model.pt", "my-lora-f16.gguf", "adapter.gguf", "ggml-vocab-llama.gguf",
         "model.gguf.part1of2", "README.md",
@@ -77,6 +77,24 @@ def test_never_chosen(name: str) -> None:
         choices([name])
     (choice,) = choices([name, "model-Q4_K_M.gguf"])
     assert [file.name for file in choice.files] == ["model-Q4_K_M.gguf"]
+
+
+def test_a_vision_encoder_comes_with_each_gguf_model() -> None:
+    encoders = ["mmproj-F32.gguf", "mmproj-BF16.gguf", "model-mmproj-Q8_0.gguf", "mmproj-Q4_0.gguf"]
+    for count, name in ((4, "mmproj-BF16.gguf"), (1, "mmproj-F32.gguf")):
+        plain = choices(["a-Q4_0.gguf", "a-Q8_0.gguf", "config.json"])
+        found = choices([*encoders[:count], "a-Q4_0.gguf", "a-Q8_0.gguf", "config.json"])
+        assert [[file.name for file in one.files] for one in found] == [
+            ["a-Q4_0.gguf", name], ["a-Q8_0.gguf", name],
+        ]  # fmt: skip
+        assert [(one.bytes, one.vision_bytes) for one in found] == [(2000, 1000)] * 2
+        assert [(one.recommended, one.memory_bytes) for one in found] == [
+            (one.recommended, one.memory_bytes) for one in plain
+        ]
+    with pytest.raises(DownloadError):
+        choices(["mmproj-F16.gguf"])
+    (folder,) = choices(["mmproj-F16.gguf", "model.safetensors", "config.json"])
+    assert (folder.format, folder.vision_bytes) == ("safetensors", 0)
 
 
 def test_all_parts_of_a_quantisation_together() -> None:

@@ -188,6 +188,21 @@ def test_a_finished_model_is_checked_but_not_requested_again(hub: Hub, tmp_path:
     assert len(hub.asked) == before
 
 
+def test_a_vision_encoder_is_added_to_a_finished_model(hub: Hub, tmp_path: Path) -> None:
+    final = final_folder(tmp_path, chosen())
+    fetch(chosen(), tmp_path)
+    encoder = drawn(90_001)
+    hub.repos["a/gguf"].files["mmproj-F16.gguf"] = encoder
+    hub.asked.clear()
+    choice = chosen()
+    assert choice.vision_bytes == 90_001
+    assert fetch(choice, tmp_path)[-1] == Downloaded(str(final / "m-Q4_0-00001-of-00002.gguf"))
+    assert content(final) == {**GGUF, "mmproj-F16.gguf": encoder}
+    assert hub.ranges_asked("mmproj-F16.gguf") == [""]
+    assert [hub.ranges_asked(name) for name in GGUF] == [[], []]
+    assert unfinished_downloads(tmp_path) == []
+
+
 @pytest.mark.parametrize(
     "harm", [lambda path: path.write_bytes(b"\1" * path.stat().st_size), lambda path: path.unlink()]
 )

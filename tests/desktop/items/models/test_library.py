@@ -183,6 +183,24 @@ def test_lines_of_the_hub() -> None:
     )
 
 
+def test_a_download_with_a_vision_encoder_says_so() -> None:
+    choice = HubChoice(
+        "org/m", "a" * 40, "Q4_K_M", "gguf", (), 3_300_000_000, 3_000_000_000, vision_bytes=850_000_000
+    )
+    assert choice_lines(choice)[1] == (
+        "3.3 GB to download, 850 MB of it to read pictures · fits, needs about 3 GB"
+    )
+
+
+def test_models_that_read_pictures_are_found_by_these_words(library: LibraryModel) -> None:
+    seeing = made("d", reads_pictures=True, file_bytes=2_000_000_000, vision_file_bytes=500_000_000)
+    assert seeing.detail.endswith("2.5 GB · reads pictures")
+    library.show_entries((*ENTRIES, seeing))
+    library.show_matching("reads pictures", "")
+    assert texts(library) == ["d"]
+    assert str(texts(library, "Architecture")[0]).endswith(", reads pictures")
+
+
 def test_lists_of_the_hub(qtbot: QtBot) -> None:
     found, choices = HubModels(), ChoicesModel()
     for model in (found, choices):

@@ -92,6 +92,19 @@ def test_headers_are_read_once_until_the_file_changes(
     assert describer.calls == ["a.gguf", "b.gguf", "b.gguf"]
 
 
+def test_headers_are_read_again_when_a_vision_encoder_comes_or_goes(
+    qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path
+) -> None:
+    make(tmp_path, "a.gguf", "other/b.gguf")
+    search(qtbot, catalogue, [], [tmp_path])
+    make(tmp_path, "mmproj-a.gguf")
+    assert search(qtbot, catalogue, [], [tmp_path]) == ["a", "b"]
+    (tmp_path / "mmproj-a.gguf").unlink()
+    search(qtbot, catalogue, [], [tmp_path])
+    search(qtbot, catalogue, [], [tmp_path])
+    assert describer.calls == ["a.gguf", "b.gguf", "a.gguf"]  # without it, what was read first holds
+
+
 def test_a_new_search_replaces_the_old_one(
     qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path
 ) -> None:

@@ -520,6 +520,26 @@ def test_the_use_of_an_embedding_model(deck: Deck) -> None:
     assert fit is not None
     details.show_entry(dataclasses.replace(entry, info=dataclasses.replace(entry.info, embedding=True)), fit)
     assert "Use: embedding model, for passages of files and the local server" in facts(details)
+    assert not any(name.startswith("Pictures:") for name in facts(details))
+
+
+@pytest.mark.parametrize(
+    ("seen", "text"),
+    [
+        ({}, "not read"),
+        ({"reads_pictures": True}, "read by the model's own vision encoder"),
+        ({"lacks_vision_file": True}, "not read: its vision encoder, an mmproj file, is missing"),
+        (
+            {"reads_pictures": True, "vision_file": "/m/mmproj-F16.gguf", "vision_file_bytes": 850_000_000},
+            "read by the vision encoder in mmproj-F16.gguf (850 MB)",
+        ),
+    ],
+)
+def test_facts_say_whether_pictures_are_read(deck: Deck, seen: dict[str, object], text: str) -> None:
+    deck.until_shown("m0", "m1", "m2")
+    details, entry = deck.window.local.details, deck.window.local.models.entry(deck.path("m1"))
+    details.show_entry(dataclasses.replace(entry, info=dataclasses.replace(entry.info, **seen)), None)
+    assert f"Pictures: {text}" in facts(details)
     assert not details.speed.isVisibleTo(details)
 
 
