@@ -53,7 +53,8 @@ class Design(Protocol):
 class Family:
     """How to open the vision encoders of one family.
 
-    `hf` are classes of whole models in config.json, `gguf` values of clip.projector_type. `from_hf` reads
+    `hf` are classes of whole models in config.json, and with `towers` only where the `model_type` of its
+    vision_config is one of these, or absent. `gguf` are values of clip.projector_type. `from_hf` reads
     config.json and the image processor's settings, `from_gguf` the metadata of an mmproj file; both raise
     `BadCheckpoint` and `UnsupportedModel`.
     """
@@ -63,3 +64,4 @@ class Family:
     gguf: tuple[str, ...]
     from_hf: Callable[[Keys, Keys, Tensors], Design] | None
     from_gguf: Callable[[Keys, Tensors], Design] | None
+    towers: tuple[str, ...] = ()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
 from engine.vision.design import Tensors
 from engine.vision.images import BICUBIC, Normalisation
-from engine.vision.tower import ACTIVATIONS, QUICK, TowerShape
+from engine.vision.tower import ACTIVATIONS, GGUF, QUICK, TowerNames, TowerShape
 from engine.words import _
 
 HALF = (0.5, 0.5, 0.5)
@@ -59,6 +60,44 @@ def tower_from_gguf(keys: Keys) -> TowerShape:
         keys.number("attention.layer_norm_epsilon", 0.0, 1.0),
         "gelu_tanh" if whole.flag("use_gelu", False) else quick,
     )  # fmt: skip
+
+
+PATCHES = "v.patch_embd", "v.position_embd.weight"
+"""The names of the patches' layer and of the positions in mmproj files."""
+
+
+def folder_patches(tower: str) -> tuple[str, str]:
+    """The same in Hugging Face's SigLIP and CLIP, under the prefix of the tower."""
+    return tower + "embeddings.patch_embedding", tower + "embeddings.position_embedding.weight"
+
+
+def rows_of(tensors: Tensors, name: str) -> int:
+    """The rows of a tensor, as long as it is there; else 1, since its absence is found later."""
+    tensor = tensors.get(name)
+    return tensor.shape[0] if tensor is not None and tensor.shape else 1
+
+
+def gguf_names(tensors: Tensors, shape: TowerShape) -> TowerNames:
+    """The names of a tower's layers in an mmproj file: queries, keys and values may be one matrix, and old
+    files call the first matrix of the feed-forward part the second.
+    """
+    names, first = GGUF, GGUF.layer.format(0)
+    if f"{first}attn_qkv.weight" in tensors:
+        names = replace(names, query_key_value="attn_qkv")
+    down = tensors.get(f"{first}{GGUF.down}.weight")
+    if down is not None and down.shape == (shape.mlp_width, shape.width):
+        names = replace(names, up=GGUF.down, down=GGUF.up)
+    return names
+
+
+def feature_layers(keys: Keys, name: str, layers: int, default: int) -> tuple[int, ...]:
+    """After how many layers states are taken, from a number or a list of them; -1 is after all of them."""
+    found = keys.raw(name)
+    if not isinstance(found, list):
+        keys = keys.replaced(name, [default if found is None else found])
+    return tuple(
+        number if number >= 0 else layers + 1 + number for number in keys.integers(name, -layers - 1, layers)
+    ) or (layers + 1 + default,)
 
 
 def divisible(width: int, heads: int, name: str) -> int:

@@ -24,9 +24,8 @@ FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "DIB", "TIFF", "AVIF", "J
 """The formats that are read: of pixels, by Pillow itself. Others may start programs, as PostScript does."""
 MOST_PIXELS = 1 << 27
 """More are refused: 134 million pixels are 400 MB in memory, and no camera of today takes more by default."""
-NEAREST, LANCZOS, BILINEAR, BICUBIC = (
-    Image.Resampling.NEAREST, Image.Resampling.LANCZOS, Image.Resampling.BILINEAR, Image.Resampling.BICUBIC,
-)  # fmt: skip
+NEAREST, LANCZOS, BILINEAR, BICUBIC = range(4)
+"""Pillow's numbers of filters, which image processors' settings have, too."""
 _ORIENTATION = 0x0112
 _SIDEWAYS = range(5, 9)
 """Values of the orientation (EXIF 2.3, section 4.6.4) that swap width and height."""
@@ -76,6 +75,17 @@ def resized(picture: Bytes, width: int, height: int, filter: int) -> Bytes:
         return picture
     image = Image.fromarray(picture).resize((width, height), Image.Resampling(filter))
     return np.asarray(image)
+
+
+def padded_to_square(picture: Bytes, colour: tuple[int, int, int]) -> Bytes:
+    """A picture (H, W, 3) in the middle of a square of one colour."""
+    height, width = picture.shape[:2]
+    side = max(width, height)
+    found = np.empty((side, side, 3), np.uint8)
+    found[:] = colour
+    top, left = (side - height) // 2, (side - width) // 2
+    found[top : top + height, left : left + width] = picture
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,13 +131,16 @@ def _surveyed(design: Design, checkpoint: Checkpoint) -> _Found:
 
 def _of_folder(checkpoint: Checkpoint) -> Design | None:
     config: Any = checkpoint.metadata["config"]
-    classes = config.get("architectures")
-    name = classes[0] if isinstance(classes, list) and classes else None
-    family = next((each for each in FAMILIES if name in each.hf), None)
-    if family is None or family.from_hf is None or not isinstance(config.get("vision_config"), dict):
+    classes, vision = config.get("architectures"), config.get("vision_config")
+    if not isinstance(classes, list) or not classes or not isinstance(vision, dict):
         return None
-    keys = Keys(config, "config.json")
-    return family.from_hf(keys, processor_keys(checkpoint.path), checkpoint.tensors)
+    tower = vision.get("model_type")
+    for family in FAMILIES:
+        fits = not family.towers or tower is None or tower in family.towers
+        if family.from_hf is not None and classes[0] in family.hf and fits:
+            keys = Keys(config, "config.json")
+            return family.from_hf(keys, processor_keys(checkpoint.path), checkpoint.tensors)
+    return None
 
 
 def processor_keys(folder: Path) -> Keys:

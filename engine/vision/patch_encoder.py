@@ -5,7 +5,7 @@ That is all of a family whose pictures have learned positions; see `engine.visio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -34,7 +34,7 @@ class Cutter(Protocol):
         ...
 
     def crops(self, picture: Bytes) -> tuple[Bytes, ...]:
-        """The crops of a picture (H, W, 3), one for each span of its layout, of whole patches."""
+        """The crops of a picture (H, W, 3), of whole patches."""
         ...
 
 
@@ -48,10 +48,21 @@ def as_stored(table: Floats, rows: int, columns: int) -> Floats:
     return table
 
 
+Assemble = Callable[[Sequence[Floats], int, int, Floats | None], Sequence[Floats]]
+"""The rows (n, N) of each crop, the picture's width and height, and the row for the end of a line -> the rows
+of each span.
+"""
+
+
+def as_cut(crops: Sequence[Floats], width: int, height: int, line_end: Floats | None) -> Sequence[Floats]:
+    """Each crop is a span."""
+    return crops
+
+
 @dataclass(frozen=True, slots=True)
 class PatchNames:
     """The names of an encoder's tensors, without ".weight" and ".bias": `first` is the convolution over
-    patches; `positions` and `class_row` (empty: none) are whole names.
+    patches; `positions`, `class_row` and `line_end` (empty: none) are whole names.
     """
 
     tower: TowerNames
@@ -61,12 +72,14 @@ class PatchNames:
     after: str = ""
     before: str = ""
     class_row: str = ""
+    line_end: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PatchDesign:
     """A `Design`. `patch` is the side of a patch in pixels; `table` counts the positions of patches that are
-    stored, and with a class row there is one more before them. `used_layers` are run of the tower's.
+    stored, and with a class row there is one more before them. `features` are as in `Tower`. `assemble` makes
+    the rows of the spans of those of the crops.
 
     If `flat`, the patches' layer is stored as a matrix, and of each pixel all colours stand together.
     """
@@ -79,9 +92,10 @@ class PatchDesign:
     normalisation: Normalisation
     cutter: Cutter
     projector: ProjectorShape
-    used_layers: int
+    features: tuple[int, ...]
     place: PlacePatches = as_stored
     flat: bool = False
+    assemble: Assemble = as_cut
 
     @property
     def width(self) -> int:
@@ -89,7 +103,7 @@ class PatchDesign:
 
     @property
     def layers(self) -> int:
-        return self.used_layers
+        return max(self.features)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `VisionEncoder.layout`."""
@@ -108,13 +122,11 @@ class PatchDesign:
         more = 1 if names.class_row else 0
         table = source.vector(names.positions, self.table + more, shape.width)
         row = source.vector(names.class_row, shape.width) if more else None
-        blocks = yield from tower_layers(source, shape, names.tower, self.used_layers)
-        return PatchParts(
-            Tower(first, blocks, before, after),
-            table,
-            row,
-            projector(source, self.projector, names.projector),
-        )
+        blocks = yield from tower_layers(source, shape, names.tower, self.layers)
+        last = projector(source, self.projector, names.projector)
+        line = source.vector(names.line_end, self.width) if names.line_end else None
+        tower = Tower(first, blocks, before, after, self.features)
+        return PatchParts(tower, table, row, last, line)
 
     def encoder(self, spec: VisionSpec, parts: PatchParts, backend: Backend) -> PatchEncoder:
         """As `Design.encoder`."""
@@ -124,13 +136,14 @@ class PatchDesign:
 @dataclass(frozen=True, slots=True)
 class PatchParts:
     """What `PatchDesign.build` makes. The positions' table begins with that of the class row, if there is
-    one.
+    one. `line_end` is a row for the end of a line of a picture.
     """
 
     tower: Tower
     positions: Floats
     class_row: Floats | None
     projector: Projector
+    line_end: Floats | None
 
 
 class PatchEncoder:
@@ -172,11 +185,13 @@ class PatchEncoder:
 
     def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
         """As `VisionEncoder.encode`."""
-        found = list[PictureRows]()
-        for crop in self._design.cutter.crops(read_picture(data)):
-            found.append(PictureRows(self._encode(crop)))
+        picture, found = read_picture(data), list[Floats]()
+        for crop in self._design.cutter.crops(picture):
+            found.append(self._encode(crop))
             yield Waiting()
-        return tuple(found)
+        height, width = picture.shape[:2]
+        rows = self._design.assemble(found, width, height, self._parts.line_end)
+        return tuple(PictureRows(each) for each in rows)
 
     def _encode(self, crop: Bytes) -> Floats:
         """The rows of one crop (h, w, 3)."""

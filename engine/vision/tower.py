@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Protocol
 
 from engine.backends.base import Array, AttentionShape, Ops, Weight
@@ -24,7 +25,7 @@ from engine.models.layers.parts import (
     RopeTables,
     scaled,
 )
-from engine.models.layers.whole import Blocks, Observe, unobserved
+from engine.models.layers.whole import Blocks
 
 QUICK = "quick_gelu"
 """x sigmoid(1.702 x), as in CLIP (arXiv 2103.00020)."""
@@ -43,7 +44,8 @@ class TowerShape:
     """Of a tower: E, the number of layers, H, F and D (0: E / H); `activation` is a value of `ACTIVATIONS`.
 
     `gated`: the feed-forward part has a gate. `layer_norm`: norms are layer norms, else RMS norms.
-    `qk_norm` is "none", "row" or "head". If `rotated`, queries and keys are rotated by the main rotary table.
+    `qk_norm` is "none", "row" or "head", RMS norms with `rms_qk_norm`. If `rotated`, queries and keys are
+    rotated by the main rotary table.
     """
 
     width: int
@@ -56,6 +58,7 @@ class TowerShape:
     gated: bool = False
     layer_norm: bool = True
     qk_norm: str = "none"
+    rms_qk_norm: bool = False
     rotated: bool = False
 
     @property
@@ -97,6 +100,11 @@ GGUF = TowerNames(
     query_norm="attn_q_norm", key_norm="attn_k_norm", scales=("ls1.weight", "ls2.weight"),
 )  # fmt: skip
 """The names in llama.cpp's mmproj files (tools/mtmd/clip-impl.h)."""
+SIGLIP = TowerNames(
+    "encoder.layers.{}.", "layer_norm1", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+    "self_attn.out_proj", "layer_norm2", "mlp.fc1", "mlp.fc2",
+)  # fmt: skip
+"""The names in Hugging Face's SigLIP (arXiv 2303.15343) and CLIP (arXiv 2103.00020), under a prefix."""
 
 
 class TowerSource(WeightSource, Protocol):
@@ -163,8 +171,8 @@ class _Layer:
     at: str
     zeros: Weight | None
 
-    def norm(self, name: str, size: int) -> Norm:
-        kind = self.shape.layer_norm
+    def norm(self, name: str, size: int, *, rms: bool = False) -> Norm:
+        kind = self.shape.layer_norm and not rms
         bias = None if kind else False
         return norm(self.source, self.at + name, size, self.shape.eps, layer_norm=kind, bias=bias)
 
@@ -190,10 +198,10 @@ class _Layer:
         return Attention(0, shape, inputs, output, rope, query_norm, key_norm)
 
     def _head_norm(self, name: str) -> Norm:
-        shape = self.shape.attention
+        shape, rms = self.shape.attention, self.shape.rms_qk_norm
         if self.shape.qk_norm == "row":
-            return self.norm(name, shape.heads * shape.head_dim)
-        return replace(self.norm(name, shape.head_dim), heads=shape.heads)
+            return self.norm(name, shape.heads * shape.head_dim, rms=rms)
+        return replace(self.norm(name, shape.head_dim, rms=rms), heads=shape.heads)
 
     def feed_forward(self) -> FeedForward:
         width, inner, names = self.shape.width, self.shape.mlp_width, self.names
@@ -222,19 +230,23 @@ def activated(up: Linear, down: Linear, activation: str) -> FeedForward:
 class Tower:
     """patches (T, K) and the rows of their positions (T, E) -> (T, E).
 
-    `first` makes rows of patches, `before` and `after` stand before and after all layers.
+    `first` makes rows of patches, `before` and `after` stand before and after all layers. With several
+    `features`, the result is the states after so many layers, side by side, (T, E * len(features)).
     """
 
     first: Linear
     blocks: Blocks
     before: Norm | None = None
     after: Norm | None = None
+    features: tuple[int, ...] = ()
 
     def __call__(
-        self, ops: Ops, patches: Array, positions: Array | None, tables: RopeTables = NO_ROPE,
-        observe: Observe = unobserved,
-    ) -> Array:  # fmt: skip
+        self, ops: Ops, patches: Array, positions: Array | None, tables: RopeTables = NO_ROPE
+    ) -> Array:
         x = self.first(ops, patches, positions)
         x = self.before(ops, x) if self.before else x
-        x = self.blocks.observed(ops, x, tables, observe)
+        states: dict[int, Array] = {}
+        x = self.blocks.observed(ops, x, tables, states.__setitem__)
+        if len(self.features) > 1:
+            return reduce(lambda y, z: ops.join(y, z, 1), [states[layers] for layers in self.features])
         return self.after(ops, x) if self.after else x

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from engine.vision.design import Family
+from engine.vision.families.gemma3 import GEMMA3
 from engine.vision.families.idefics3 import IDEFICS3
+from engine.vision.families.internvl import INTERNVL
+from engine.vision.families.lfm2_vl import LFM2_VL
+from engine.vision.families.llava import LLAVA
 from engine.vision.families.qwen_vl import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 
-FAMILIES: tuple[Family, ...] = (IDEFICS3, QWEN2_VL, QWEN2_5_VL, QWEN3_VL)
+FAMILIES: tuple[Family, ...] = (
+    GEMMA3, IDEFICS3, INTERNVL, LFM2_VL, LLAVA, QWEN2_VL, QWEN2_5_VL, QWEN3_VL,
+)  # fmt: skip

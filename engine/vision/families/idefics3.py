@@ -18,6 +18,8 @@ from engine.vision.design import Design, Family, Tensors
 from engine.vision.headers import (
     HALF,
     MOST_SIDE,
+    PATCHES,
+    gguf_names,
     inner,
     normalisation,
     prefix_of,
@@ -30,17 +32,12 @@ from engine.vision.headers import (
 from engine.vision.images import LANCZOS, Normalisation, resized
 from engine.vision.patch_encoder import PatchDesign, PatchNames
 from engine.vision.projector import ProjectorNames, ProjectorShape
-from engine.vision.tower import GGUF, TowerNames, TowerShape
+from engine.vision.tower import SIGLIP, TowerShape
 
 SPEC = VisionSpec("idefics3", "<image>", "<image>")
 _AROUND, _WHOLE = "<fake_token_around_image>", "<global-img>"
 _LARGEST = 4096
 """Longest side of any picture, in pixels."""
-SIGLIP = TowerNames(
-    "encoder.layers.{}.", "layer_norm1", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-    "self_attn.out_proj", "layer_norm2", "mlp.fc1", "mlp.fc2",
-)  # fmt: skip
-"""A layer's names in Hugging Face's SigLIP and CLIP, under the tower's prefix."""
 _PREFIXES = ("model.vision_model.", "vision_model.", "model.model.vision_model.")
 
 
@@ -165,12 +162,10 @@ def _side(processor: Keys, name: str, default: int) -> int:
 
 def from_gguf(keys: Keys, tensors: Tensors) -> Design:
     """`idefics3` in llama.cpp's mmproj files."""
-    side = keys.integer("image_size", 1, MOST_SIDE)
-    names = PatchNames(
-        GGUF, "v.patch_embd", "v.position_embd.weight", ProjectorNames("mm.model.fc"), "v.post_ln",
-    )  # fmt: skip
+    side, shape = keys.integer("image_size", 1, MOST_SIDE), tower_from_gguf(keys)
+    names = PatchNames(gguf_names(tensors, shape), *PATCHES, ProjectorNames("mm.model.fc"), "v.post_ln")
     return _design(
-        tower_from_gguf(keys), names, side, keys.integer("patch_size", 1, 1 << 10),
+        shape, names, side, keys.integer("patch_size", 1, 1 << 10),
         keys.integer("projector.scale_factor", 1, 64), normalisation(keys, HALF, HALF), side,
         keys.integer("preproc_image_size", 1, MOST_SIDE, 4 * side),
         keys.integer("projection_dim", 1, 1 << 20), LANCZOS,
@@ -185,7 +180,7 @@ def _design(
     projector = ProjectorShape(shape.width * factor**2, width, factor=factor)
     return PatchDesign(
         SPEC, shape, names, patch, whole_patches(side, patch) ** 2, pixels,
-        Tiles(longest, tile, patch, patch * factor, filter, splits), projector, shape.layers, placed,
+        Tiles(longest, tile, patch, patch * factor, filter, splits), projector, (shape.layers,), placed,
     )  # fmt: skip
 
 

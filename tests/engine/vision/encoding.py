@@ -17,6 +17,11 @@ from engine.vision.opening import open_vision
 from engine.weights import open_checkpoint
 
 Floats = npt.NDArray[np.float32]
+TEXT = {
+    "hidden_size": 40, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "vocab_size": 64,
+}  # fmt: skip
+"""Of a language model that is as small as it can be: only its width counts here."""
 SIZES = ((300, 200), (10, 7), (1, 900), (2000, 10), (640, 640), (182, 182), (97, 531))
 """Widths and heights: ordinary, tiny, tall, wide, square, exactly fitting, odd."""
 

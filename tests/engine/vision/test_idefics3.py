@@ -19,13 +19,9 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
-from tests.engine.vision.encoding import SIZES, Encoded, assert_close, picture, randomise, save
+from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
 PATCH = 7
-TEXT = {
-    "hidden_size": 40, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_key_value_heads": 2, "vocab_size": 64,
-}  # fmt: skip
 CASES: dict[str, Any] = {
     "idefics3": (Idefics3Config, Idefics3ForConditionalGeneration, Idefics3ImageProcessorPil, "llama", 26, 2),
     "smolvlm": (SmolVLMConfig, SmolVLMForConditionalGeneration, SmolVLMImageProcessorPil, "llama", 24, 4),

@@ -1,0 +1,44 @@
+"""Grids of tiles that a picture is cut into."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from engine.tensors import Bytes
+from engine.vision.images import resized
+
+
+@cache
+def grids(least: int, most: int) -> tuple[tuple[int, int], ...]:
+    """All grids (columns, rows) of `least` to `most` tiles, the smaller ones first."""
+    found = [
+        (wide, high)
+        for wide in range(1, most + 1)
+        for high in range(1, most // wide + 1)
+        if wide * high >= least
+    ]
+    return tuple(sorted(found, key=lambda grid: grid[0] * grid[1]))
+
+
+def best_grid(width: int, height: int, side: int, least: int, most: int) -> tuple[int, int]:
+    """The grid (columns, rows) whose shape is closest to the picture's; of equally close ones the larger, as
+    long as its tiles of `side` pixels square hold fewer than twice the picture's pixels (InternVL 1.5, arXiv
+    2404.16821, section 3.3).
+    """
+    ratio, best, least_distance = width / height, (1, 1), float("inf")
+    for wide, high in grids(least, most):
+        distance = abs(ratio - wide / high)
+        large = width * height > 0.5 * side * side * wide * high
+        if distance < least_distance or (distance == least_distance and large):
+            best, least_distance = (wide, high), distance
+    return best
+
+
+def tiles_of(picture: Bytes, wide: int, high: int, side: int, filter: int) -> tuple[Bytes, ...]:
+    """The tiles of a picture (H, W, 3) that is made to fit, from left to right and from top to bottom."""
+    whole = resized(picture, wide * side, high * side, filter)
+    return tuple(
+        whole[side * row : side * (row + 1), side * column : side * (column + 1)]
+        for row in range(high)
+        for column in range(wide)
+    )

@@ -1,0 +1,67 @@
+"""LLaVA 1.5 and its like against transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlavaConfig, LlavaForConditionalGeneration
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
+
+SIDE, PATCH = 56, 7
+TOWER = {
+    "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "image_size": SIDE, "patch_size": PATCH,
+}  # fmt: skip
+SQUARE = {"height": SIDE, "width": SIDE}
+CASES: dict[str, Any] = {
+    "clip, cropped": (
+        "clip_vision_model", {}, CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=SQUARE),
+    ),
+    "clip, padded": (
+        "clip_vision_model", {"vision_feature_layer": -1},
+        LlavaImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=SQUARE, do_pad=True),
+    ),
+    "clip, several layers": (
+        "clip_vision_model", {"vision_feature_layer": [-3, 1, -1]},
+        CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=SQUARE),
+    ),
+    "siglip": (
+        "siglip_vision_model", {"vision_feature_select_strategy": "full"},
+        SiglipImageProcessorPil(size=SQUARE),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=CASES)
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Any, Any, Encoded]]:
+    """A model, its image processor, and the engine's encoder."""
+    kind, settings, processor = CASES[request.param]
+    config = LlavaConfig(
+        vision_config={"model_type": kind, **TOWER}, text_config={"model_type": "llama", **TEXT}, **settings
+    )
+    model = randomise(LlavaForConditionalGeneration(config))
+    encoded = Encoded(save(model, processor, tmp_path_factory.mktemp("llava")))
+    yield model, processor, encoded
+    encoded.close()
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_rows_are_those_of_transformers(pair: Any, width: int, height: int) -> None:
+    model, processor, encoded = pair
+    inputs = processor([picture(width, height)], return_tensors="pt")
+    with torch.no_grad():
+        found = model.model.get_image_features(
+            pixel_values=inputs["pixel_values"], vision_feature_layer=model.config.vision_feature_layer,
+            vision_feature_select_strategy=model.config.vision_feature_select_strategy,
+        )  # fmt: skip
+    assert_close(encoded.states(picture(width, height)), found.pooler_output[0].numpy())
+    assert encoded.text(width, height) == "<image>" * (SIDE // PATCH) ** 2
