@@ -57,7 +57,7 @@ class CudaProgram:
     def __init__(
         self, lowered: LoweredPass, cache: CudaCache, max_rows: int, devices: Sequence[Device]
     ) -> None:
-        self.max_rows, self.batch_rows = max_rows, SMALL_BATCH
+        self.max_rows, self.batch_rows = max_rows, 1 if lowered.whole_only else SMALL_BATCH
         self._lowered, self._cache, self._devices = lowered, cache, list(devices)
         for number, device in enumerate(devices):
             for _ in device.prepare(lowered.kernels(number)):
@@ -78,9 +78,10 @@ class CudaProgram:
         }
         self._decode_loops: DecodeLoops | None = None
         self._closed = False
-        # Captured now, not in a reply: the step of one row, with sampling and without.
-        self._replays[_ONE_ROW] = self._capture(_ONE_ROW)
-        self.decode_loop(SamplingPlan(lowered.logits.width, greedy=True))
+        if not lowered.whole_only:
+            # Captured now, not in a reply: the step of one row, with sampling and without.
+            self._replays[_ONE_ROW] = self._capture(_ONE_ROW)
+            self.decode_loop(SamplingPlan(lowered.logits.width, greedy=True))
 
     def run(self, step: Step) -> Floats:
         assert not self._closed, "the program is closed"
@@ -96,7 +97,8 @@ class CudaProgram:
             given.pinned[: key.rows] = given.rows[: key.rows]
         for table in self._lowered.given_tables:
             self._devices[table.device].copy(*table.filled(key.rows))
-        logits = self._run_small(key) if key.rows <= SMALL_BATCH else self._run_large(step)
+        small = key.rows <= SMALL_BATCH and not self._lowered.whole_only
+        logits = self._run_small(key) if small else self._run_large(step)
         for kept in self._lowered.keeps:
             kept.rows[step.kept : step.kept + key.rows] = kept.pinned[: key.rows]
         return logits
@@ -165,7 +167,8 @@ class CudaProgram:
         """
         assert not self._closed, "the program is closed"
         lowered = self._lowered
-        if len(self._devices) > 1 or lowered.keeps or lowered.gives or lowered.given_tables:
+        host_rows = lowered.keeps or lowered.gives or lowered.given_tables
+        if len(self._devices) > 1 or host_rows or lowered.whole_only:
             return None
         if self._decode_loops is None:
             logits = self._small[0].memory(lowered.logits)[: 4 * lowered.logits.width]

@@ -203,8 +203,6 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_of_pictures_take_the_place_of_embeddings(made: tuple[Kind, Path, Any], backend: str) -> None:
     kind, folder, expected = made
-    if kind.bidirectional and backend == "cuda":
-        pytest.skip("attention in both directions")
     model = load(folder, BACKENDS[backend]())
     prompt = Prompt(kind, model.config.width)
     passes = Passes(model, prompt)

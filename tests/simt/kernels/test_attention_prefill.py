@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,22 @@ MANY = [
 ]
 
 
+BOTH_WAYS = [
+    (kind, replace(shape, bidirectional=True), start, rows, sinks, close)
+    for kind, shape, start, rows, sinks, close in (
+        (("fp16", "fp16"), shape_of(4, 2, 64), 0, 70, False, 3e-3),
+        (("fp16", "fp16"), shape_of(4, 2, 64), 250, 40, False, 3e-3),
+        (("q8", "q4"), shape_of(1, 2, 16), 17, 3, False, 3e-3),
+        (("fp16", "fp16"), shape_of(2, 1, 64, window=300), 100, 256, False, 3e-3),
+        (("fp16", "fp16"), shape_of(2, 1, 64, window=400), 100, 256, False, 3e-3),
+        (("fp32", "fp32"), shape_of(2, 2, 24, window=7), 40, 30, True, 1e-5),
+        (("fp32", "fp16"), shape_of(2, 2, 24, cap=3.0), 1010, 60, False, 1e-5),
+    )
+]
+
+
 @pytest.mark.parametrize("capability", [90, 75])
-@pytest.mark.parametrize(("kind", "shape", "start", "rows", "sinks", "close"), MANY)
+@pytest.mark.parametrize(("kind", "shape", "start", "rows", "sinks", "close"), MANY + BOTH_WAYS)
 def test_many_rows(
     kind: tuple[str, str],
     shape: AttentionShape,
@@ -146,13 +161,15 @@ def test_where_torch_has_no_flash_attention(
     assert taken[0] == taken[1]
 
 
+@pytest.mark.parametrize("both_ways", [False, True])
 @pytest.mark.parametrize("window", [0, 50])
 @pytest.mark.parametrize("at_once", [1, 7, 500])
 def test_pieces_and_rows_at_once_change_nothing(
-    window: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+    window: int, at_once: int, both_ways: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However little room scores have, the result is the same."""
-    case = Case(CacheType("fp16", "fp16"), shape_of(2, 1, 16, window=window, cap=4.0), 40, 90, 1, True)
+    shape = replace(shape_of(2, 1, 16, window=window, cap=4.0), bidirectional=both_ways)
+    case = Case(CacheType("fp16", "fp16"), shape, 40, 90, 1, True)
     whole, _ = attended(case)
     np.testing.assert_allclose(whole, case.expected(), atol=2e-3, rtol=2e-3)
     monkeypatch.setattr(prefill_pieces, "PIECE", 16)

@@ -10,7 +10,7 @@ from engine.backends.graph.attention import Attention, KvWrite, TopKeys
 
 
 def _attention(context: Context, node: Attention) -> Calls:
-    assert node.distances is None  # models with them are encoders, which run on the CPU
+    _refuse_encoders(node)
     cache, sm_count = context.cache, context.constants.sm_count(node.device)
     if node.chosen is not None:
         blocks, width = len(chosen.head_blocks(node.shape, node.lists)), node.chosen.width // node.lists
@@ -20,6 +20,13 @@ def _attention(context: Context, node: Attention) -> Calls:
         cache.kind, cache.addresses(node.layer), node.q, node.y, packed, node.shape,
         context.vector(node.sinks, node.device), sm_count, node.floats, _slopes(context, node),
     )  # fmt: skip
+
+
+def _refuse_encoders(node: Attention) -> None:
+    """What only encoders have, which run on the CPU."""
+    assert node.distances is None
+    special = node.shape.chunked or node.shape.slopes or node.shape.latent
+    assert not (node.shape.bidirectional and special)
 
 
 def _chosen(context: Context, node: Attention, splits: int) -> Calls:
@@ -45,6 +52,7 @@ def _kv_write(context: Context, node: KvWrite) -> Operation:
 def _large_attention(context: Context, node: Attention) -> Calls:
     if node.chosen is not None:
         return _chosen(context, node, 1)
+    _refuse_encoders(node)
     cache, flash = context.cache, context.constants.has_flash(node.device, node.shape)
     addresses, sinks = cache.addresses(node.layer), context.vector(node.sinks, node.device)
     slopes = _slopes(context, node)

@@ -27,6 +27,7 @@ from engine.backends.cuda.lowering import attention, linear
 from engine.backends.cuda.lowering.call import Call, ScratchSize, TorchCall
 from engine.backends.cuda.lowering.constants import Constants
 from engine.backends.cuda.lowering.context import Context, Table
+from engine.backends.graph.attention import Attention
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.fusion import add_norm, columns_rope, fuse, group_linears, group_ropes, norm_rope
@@ -70,7 +71,13 @@ class LoweredPass:
             fuse(recorder.nodes, self.logits, PATTERNS),
         )
         packed = pack_where_made(pack_inputs(graph, linear.form_of, keep_floats=False), self.logits)
-        self.small = _steps(context, group_ropes(group_linears(packed, MOST_PARTS)), SMALL)
+        self.whole_only = any(
+            isinstance(node, Attention) and node.shape.bidirectional for node in recorder.nodes
+        )
+        """Whether rows see later ones of their step, which the kernels of small batches do not know."""
+        self.small: list[Step] = []
+        if not self.whole_only:
+            self.small = _steps(context, group_ropes(group_linears(packed, MOST_PARTS)), SMALL)
         self.large = _steps(context, group_ropes(group_linears(graph, any_layout=True)), LARGE)
         self.kept: list[Any] = [constants.kept, recorder.nodes]
         self.keeps, self.gives, self.given_tables = constants.keeps, constants.gives, constants.given_tables

@@ -60,7 +60,7 @@ def prefill_attention(
             out = bound.tensor(y).view(-1, shape.heads, shape.value_dim)
             if whole:
                 room = bound.scratch(2 * query.numel(), _QUERIES)[: 2 * query.numel()]
-                out.copy_(fused(query, keys, values, shape.scale, room))
+                out.copy_(fused(query, keys, values, shape.scale, room, causal=not shape.bidirectional))
                 return
             work = prefill_pieces.Softmax(query, out, shape, bound.position, bound.scratch, sink, lean)
         for first, size in work.pieces():
@@ -140,11 +140,13 @@ def _copied(bound: Bound, address: int, count: int, place: int) -> torch.Tensor:
 
 
 def fused(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, room: torch.Tensor
-) -> torch.Tensor:
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, room: torch.Tensor,
+    causal: bool = True,
+) -> torch.Tensor:  # fmt: skip
     """Attention (T, H, D) with torch's fused kernel: query (T, H, D) float32, keys and values (S, G, D) fp16.
 
-    The last T keys are the rows' own. `room` is memory for the queries in fp16.
+    The last T keys are the rows' own. `room` is memory for the queries in fp16. Unless it is `causal`, all
+    rows see all keys.
     """
     import torch
 
@@ -152,13 +154,13 @@ def fused(
     short = torch.mul(query, scale, out=room.view(keys.dtype).view(query.shape))
     q, k, v = (part.transpose(0, 1)[None] for part in (short, keys, values))
     out: torch.Tensor
-    if len(query) < len(keys) and query.device.type == "cuda":
+    if (len(query) < len(keys) or not causal) and query.device.type == "cuda":
         # What `causal_lower_right` ends in, without the checks that `has_flash` has made.
-        out = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, is_causal=True, scale=1.0)[0]
+        out = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, is_causal=causal, scale=1.0)[0]
     else:
         from torch.nn.attention.bias import causal_lower_right
 
-        bias = causal_lower_right(len(query), len(keys))
+        bias = causal_lower_right(len(query), len(keys)) if causal else None
         out = torch.nn.functional.scaled_dot_product_attention(
             q, k, v, attn_mask=bias, scale=1.0, enable_gqa=query.shape[1] > keys.shape[1]
         )

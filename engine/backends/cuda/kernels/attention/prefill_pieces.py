@@ -90,13 +90,20 @@ class Softmax:
             return own - own % window
         return max(0, own - window + 1) if window else 0
 
+    def _end(self, own: int) -> int:
+        """The position after the last one that the row at this one sees."""
+        shape, end = self._shape, self._position + len(self._query)
+        if not shape.bidirectional:
+            return own + 1
+        return min(end, own + shape.window) if shape.window else end
+
     def take(self, first: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Add a piece: keys (S, G, D) and values (S, G, Dv) float32 of positions from `first` on."""
         step = _rows_at_once(self._shape)
         for start in range(0, len(self._query), step):
             stop = min(start + step, len(self._query))
             low = max(first, self._first(self._position + start))
-            high = min(first + len(keys), self._position + stop)
+            high = min(first + len(keys), self._end(self._position + stop - 1))
             if low < high:
                 self._rows(
                     start, stop, low, keys[low - first : high - first], values[low - first : high - first]
@@ -162,14 +169,15 @@ class Softmax:
         import torch
 
         rows, seen = scores.shape[2:]
-        after, before = low + seen - 1 > position, low < self._first(position + rows - 1)
+        after, before = low + seen > self._end(position), low < self._first(position + rows - 1)
         own = torch.arange(position, position + rows, device=scores.device)[:, None]
         places = torch.arange(low, low + seen, device=scores.device)[None]
         masks = self._scratch(rows * seen, _MASKS)[: rows * seen].view(torch.bool).view(rows, seen)
+        window = self._shape.window
         if after:
-            scores.masked_fill_(torch.gt(places, own, out=masks), -torch.inf)
+            last = own + (window - 1) if self._shape.bidirectional else own
+            scores.masked_fill_(torch.gt(places, last, out=masks), -torch.inf)
         if before:
-            window = self._shape.window
             first = own - own % window if self._shape.chunked else own - (window - 1)
             scores.masked_fill_(torch.lt(places, first, out=masks), -torch.inf)
 
