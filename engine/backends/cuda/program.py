@@ -217,6 +217,7 @@ class CudaProgram:
         target.wait_for(source.mark())
         size = rows * copy.x.row_bytes
         target.copy(arenas[copy.x.device].memory(copy.x)[:size], arenas[number].memory(copy.y)[:size])
+        source.wait_for(target.mark())  # before it computes anything else in that memory
 
     def close(self) -> None:
         if self._closed:

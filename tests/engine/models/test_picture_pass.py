@@ -96,6 +96,7 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
     "reference": ReferenceBackend,
     "cpu": lambda: CpuBackend(threads=2),
     "cuda": lambda: CudaBackend([FakeDevice()]),
+    "two GPUs": lambda: CudaBackend([FakeDevice(index=index) for index in range(2)], even=True),
 }
 ERROR = 3e-5
 """How far logits may be from the exact ones, as the root mean square by that of the logits."""
