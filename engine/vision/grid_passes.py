@@ -80,9 +80,8 @@ class Stage:
             shape = replace(shape, window=window, chunked=True)
 
         def forward(ops: Ops) -> Array:
-            def observe(number: int, x: Array) -> None:
-                if number - 1 in deep:
-                    ops.keep(x, self._kept[deep.index(number - 1)])
+            def observe(number: int, x: Array) -> Array:
+                return ops.keep(x, self._kept[deep.index(number - 1)]) if number - 1 in deep else x
 
             x = layers.observed(ops, ops.given(self._given), RopeTables(self._table), observe)
             return ops.last_rows(after(ops, x) if after else x)
