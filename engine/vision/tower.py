@@ -246,7 +246,12 @@ class Tower:
         x = self.first(ops, patches, positions)
         x = self.before(ops, x) if self.before else x
         states: dict[int, Array] = {}
-        x = self.blocks.observed(ops, x, tables, states.__setitem__)
+
+        def observe(layers: int, x: Array) -> Array:
+            states[layers] = x
+            return x
+
+        x = self.blocks.observed(ops, x, tables, observe)
         if len(self.features) > 1:
             return reduce(lambda y, z: ops.join(y, z, 1), [states[layers] for layers in self.features])
         return self.after(ops, x) if self.after else x
