@@ -76,7 +76,7 @@ class GridDesign:
     most_patches: int
     rope: Axial
     make: Callable[[TowerSource], Generator[int, None, GridParts]]
-    layout: Layout = one_span
+    pieces: Layout = one_span
     frames: int = 1
     colours_last: bool = False
     window: int = 0
@@ -92,6 +92,12 @@ class GridDesign:
     def layers(self) -> int:
         """As `Design.layers`."""
         return self.tower.layers
+
+    def layout(self, width: int, height: int) -> tuple[Piece, ...]:
+        """As `VisionEncoder.layout`."""
+        wide, high = self.size(width, height)
+        side = self.patch * self.factor
+        return self.pieces(high // side, wide // side)
 
     def build(self, source: TowerSource) -> Generator[int, None, GridParts]:
         """As `Design.build`."""
@@ -123,10 +129,7 @@ class GridEncoder:
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `VisionEncoder.layout`."""
-        design = self._design
-        wide, high = design.size(width, height)
-        side = design.patch * design.factor
-        return design.layout(high // side, wide // side)
+        return self._design.layout(width, height)
 
     def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
         """As `VisionEncoder.encode`."""
