@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from PIL import Image
 
 from engine.chat.local import LocalChat
@@ -14,19 +15,21 @@ from tests.engine.vision.chats import add_text, vocabulary
 from tests.engine.vision.encoding import randomise, save
 
 END = "<|im_end|>"
+_TEXT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
 @dataclass
 class Case:
     """A model in `folder`, and as transformers has it: `token` stands for a picture's tokens, `end` ends a
-    turn, `inputs` makes of pictures what `generate` takes.
+    turn, `inputs` makes of pictures and the ids of a prompt what `generate` takes besides
+    these ids.
     """
 
     folder: Path
     model: Any
     token: int
     end: int
-    inputs: Callable[[Sequence[Image.Image]], Mapping[str, Any]]
+    inputs: Callable[[Sequence[Image.Image], Sequence[int]], Mapping[str, Any]]
     chat: LocalChat = field(init=False)
 
 
@@ -52,11 +55,100 @@ def _idefics3(folder: Path) -> Case:
     processor = Idefics3ImageProcessorPil(size={"longest_edge": 2 * 28}, max_image_size={"longest_edge": 28})
     add_text(save(model, processor, folder), tokens, "<image>")
 
-    def inputs(pictures: Sequence[Image.Image]) -> Mapping[str, Any]:
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
         found = processor([list(pictures)], return_tensors="pt")
         return {"pixel_values": found["pixel_values"], "pixel_attention_mask": found["pixel_attention_mask"]}
 
     return Case(folder, model, ids["<image>"], ids[END], inputs)
 
 
-FAMILIES: Mapping[str, Callable[[Path], Case]] = {"idefics3": _idefics3}
+def _qwen(
+    folder: Path,
+    config: Any,
+    model_class: Any,
+    vision: Mapping[str, Any],
+    text: Mapping[str, Any],
+    patch: int,
+) -> Case:
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    tokens = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+    size, ids = vocabulary([*tokens, END])
+    text = {**_TEXT, "num_key_value_heads": 2, "vocab_size": size, "tie_word_embeddings": False, **text}
+    whole = config(
+        vision_config=dict(vision), text_config=text, image_token_id=ids["<|image_pad|>"],
+        video_token_id=ids["<|video_pad|>"], vision_start_token_id=ids["<|vision_start|>"],
+        vision_end_token_id=ids["<|vision_end|>"],
+    )  # fmt: skip
+    model = randomise(model_class(whole))
+    area = (2 * patch) ** 2
+    processor = Qwen2VLImageProcessorPil(
+        patch_size=patch, size={"shortest_edge": 4 * area, "longest_edge": 30 * area}
+    )
+    add_text(save(model, processor, folder), tokens, "<|vision_start|><|image_pad|><|vision_end|>")
+    image = ids["<|image_pad|>"]
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        found = processor(list(pictures), return_tensors="pt")
+        kinds = torch.tensor([[int(id == image) for id in prompt]])
+        return {
+            "pixel_values": found["pixel_values"], "image_grid_thw": found["image_grid_thw"],
+            "mm_token_type_ids": kinds,
+        }  # fmt: skip
+
+    return Case(folder, model, image, ids[END], inputs)
+
+
+_SECTIONS = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "mrope_section": [4, 2, 2]}}
+
+
+def _qwen2_vl(folder: Path) -> Case:
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+    vision = {"depth": 2, "embed_dim": 48, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 2}
+    return _qwen(folder, Qwen2VLConfig, Qwen2VLForConditionalGeneration, vision, _SECTIONS, 14)
+
+
+def _qwen2_5_vl(folder: Path) -> Case:
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    vision = {
+        "depth": 3, "hidden_size": 48, "intermediate_size": 72, "num_heads": 3, "out_hidden_size": 32,
+        "fullatt_block_indexes": [1], "window_size": 112,
+    }  # fmt: skip
+    return _qwen(folder, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, vision, _SECTIONS, 14)
+
+
+def _qwen3_vl(folder: Path) -> Case:
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    vision = {
+        "depth": 3, "hidden_size": 48, "intermediate_size": 72, "num_heads": 2, "out_hidden_size": 32,
+        "num_position_embeddings": 36, "deepstack_visual_indexes": [0, 1], "patch_size": 16,
+    }  # fmt: skip
+    text = {"num_hidden_layers": 3, "head_dim": 16, **_SECTIONS}
+    return _qwen(folder, Qwen3VLConfig, Qwen3VLForConditionalGeneration, vision, text, 16)
+
+
+def _qwen3_5(folder: Path) -> Case:
+    from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
+
+    vision = {
+        "depth": 2, "hidden_size": 64, "intermediate_size": 72, "num_heads": 4, "out_hidden_size": 32,
+        "num_position_embeddings": 25, "patch_size": 16,
+    }  # fmt: skip
+    text = {
+        "head_dim": 32, "num_hidden_layers": 4, "linear_num_value_heads": 2, "linear_num_key_heads": 2,
+        "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+        "rope_parameters": {
+            "rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5, "mrope_section": [4, 2, 2],
+            "mrope_interleaved": True,
+        },
+    }  # fmt: skip
+    return _qwen(folder, Qwen3_5Config, Qwen3_5ForConditionalGeneration, vision, text, 16)
+
+
+FAMILIES: Mapping[str, Callable[[Path], Case]] = {
+    "idefics3": _idefics3, "qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "qwen3_vl": _qwen3_vl,
+    "qwen3_5": _qwen3_5,
+}  # fmt: skip

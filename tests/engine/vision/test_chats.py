@@ -27,8 +27,8 @@ def case(made: Case) -> Iterator[Case]:
 
 
 def expected(case: Case, reply: Reply, *sizes: tuple[int, int]) -> list[int]:
-    inputs = case.inputs([picture(*size) for size in sizes])
     ids = reply.plain_ids(case.token)
+    inputs = case.inputs([picture(*size) for size in sizes], ids)
     return by_transformers(case.model, ids, TOKENS, eos_token_id=case.end, **inputs)
 
 
