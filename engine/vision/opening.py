@@ -14,8 +14,8 @@ from engine.drain import drain, mapped
 from engine.errors import BadCheckpoint, EngineError, ModelNotFound, UnsupportedModel
 from engine.models.building.source import Loader, Survey
 from engine.models.headers.keys import Keys
-from engine.models.load import check_memory
-from engine.vision.base import Piece, VisionEncoder, VisionSpec
+from engine.models.load import check_memory, read_config
+from engine.vision.base import Piece, Positions, VisionEncoder, VisionSpec
 from engine.vision.design import Design
 from engine.vision.families import FAMILIES
 from engine.weights.checkpoint import Checkpoint
@@ -31,15 +31,16 @@ _CLIP = "clip"
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A design, and the file or folder with its tensors."""
+    """A design, the file or folder with its tensors, and the sections of the language model's rope."""
 
     design: Design
     checkpoint: Checkpoint
     survey: Survey
+    positions: Positions | None = None
 
     @property
     def spec(self) -> VisionSpec:
-        return replace(self.design.spec, nbytes=self.survey.bytes)
+        return replace(self.design.spec, nbytes=self.survey.bytes, positions=self.positions)
 
 
 def vision_spec(checkpoint: Checkpoint) -> VisionSpec | None:
@@ -108,22 +109,30 @@ def _found(checkpoint: Checkpoint) -> Iterator[_Found | None]:
     """The encoder of a model; a file beside it is open as long as this is."""
     if checkpoint.format != "gguf":
         design = _of_folder(checkpoint)
-        yield None if design is None else _surveyed(design, checkpoint)
+        yield None if design is None else _surveyed(design, checkpoint, _sections(checkpoint))
         return
     beside = _beside(checkpoint)
     try:
-        yield beside
+        yield None if beside is None else replace(beside, positions=_sections(checkpoint))
     finally:
         if beside is not None:
             beside.checkpoint.close()
 
 
-def _surveyed(design: Design, checkpoint: Checkpoint) -> _Found:
+def _sections(checkpoint: Checkpoint) -> Positions | None:
+    """The sections of a language model's rotary positions, if it has any."""
+    rope = read_config(checkpoint).rope
+    if rope is None or rope.sections is None:
+        return None
+    return Positions(rope.sections, rope.sections_interleaved)
+
+
+def _surveyed(design: Design, checkpoint: Checkpoint, positions: Positions | None = None) -> _Found:
     """Checks the names and shapes of all tensors. Raises `BadCheckpoint`."""
     survey = Survey(checkpoint.tensors, CpuBackend(1))
     drain(design.build(survey))
     survey.check(checkpoint.path.name)
-    return _Found(design, checkpoint, survey)
+    return _Found(design, checkpoint, survey, positions)
 
 
 # -- folders

@@ -141,8 +141,8 @@ def _qwen3_5(folder: Path) -> Case:
         "head_dim": 32, "num_hidden_layers": 4, "linear_num_value_heads": 2, "linear_num_key_heads": 2,
         "linear_key_head_dim": 16, "linear_value_head_dim": 16,
         "rope_parameters": {
-            "rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5, "mrope_section": [4, 2, 2],
-            "mrope_interleaved": True,
+            "rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5,
+            "mrope_section": [4, 2, 2], "mrope_interleaved": True,
         },
     }  # fmt: skip
     return _qwen(folder, Qwen3_5Config, Qwen3_5ForConditionalGeneration, vision, text, 16)
