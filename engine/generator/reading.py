@@ -30,7 +30,16 @@ class Reading:
     def planned(self, start: int, length: int) -> Passes:
         """The passes that read the first `length` tokens from `start` on, the last one alone."""
         cache = self._cache
-        return planned(start, length, cache.rows, cache.recurrent, self._borders)
+        return planned(
+            start, length, cache.rows, cache.recurrent, self._borders, cache.bidirectional_pictures
+        )
+
+    def most(self, at: int) -> int:
+        """The most rows of a pass that begins at a position."""
+        after = bisect_right(self._borders, at)
+        if self._cache.bidirectional_pictures and after % 2:
+            return max(self._cache.rows, self._borders[after] - at)
+        return self._cache.rows
 
     def size(self, ids: Sequence[int], begun: int, start: int, chunk: int) -> int:
         """Rows of the next pass over a prompt from `begun` on, which is at `start`.
@@ -42,7 +51,8 @@ class Reading:
         if start == (last := len(ids) - 1):
             return 1
         cache, small = self._cache, self._cache.program.batch_rows
-        left = pass_end(begun, start, last, cache.rows, cache.recurrent, self._borders) - start
+        whole = cache.bidirectional_pictures
+        left = pass_end(begun, start, last, cache.rows, cache.recurrent, self._borders, whole) - start
         if left <= max(chunk, 2 * small + 1) or self.whole(ids, start):
             return left
         return min(max(chunk, small + 1), left - small - 1)

@@ -117,7 +117,7 @@ class SequenceRunner:
 
     def passes_ahead(self, row: int) -> Passes:
         """The passes that will read the part of a prompt that is not cached."""
-        start, length, most = self._leases[row].length, len(self._prompts[row]), self._cache.rows
+        start, length = self._leases[row].length, len(self._prompts[row])
         reading = self._readings[row]
         if not self._replayed:
             return reading.planned(start, length)
@@ -125,7 +125,7 @@ class SequenceRunner:
         ends = [*(at for at, _ in self._replayed[row][1:]), length]
         for (at, rows), end in zip(self._replayed[row], ends, strict=True):
             unknown = reading.planned(at, end + 1)[:-1]
-            found += [(at, min(rows, most))] if rows else unknown
+            found += [(at, min(rows, reading.most(at)))] if rows else unknown
         return found
 
     def reading(self) -> tuple[tuple[tuple[int, int], ...], ...]:

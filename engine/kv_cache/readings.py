@@ -22,16 +22,20 @@ _KEPT = 128
 
 
 def pass_end(
-    begun: int, start: int, last: int, most: int, at_pages: bool, borders: Sequence[int] = ()
-) -> int:
+    begun: int, start: int, last: int, most: int, at_pages: bool, borders: Sequence[int] = (),
+    whole: bool = False,
+) -> int:  # fmt: skip
     """Where the pass ends that holds position `start`, when the positions from `begun` to before `last` are
     read: after up to `most` rows and, if `at_pages`, at the end of a page, where states are kept.
 
-    What lies between two of the ascending `borders` is read apart.
+    What lies between two of the ascending `borders` is read apart; if it is `whole`, what lies between each
+    second one and the next is so in one pass.
     """
     at = bisect_right(borders, start)
     begun = max(begun, borders[at - 1]) if at else begun
     last = min(last, borders[at]) if at < len(borders) else last
+    if whole and at % 2:
+        return last
     if not at_pages:
         return min(last, begun + ((start - begun) // most + 1) * most)
     end, border = min(last, (start // most + 1) * most), last // PAGE_TOKENS * PAGE_TOKENS
@@ -39,12 +43,13 @@ def pass_end(
 
 
 def planned(
-    start: int, length: int, most: int, at_pages: bool = False, borders: Sequence[int] = ()
-) -> Passes:
+    start: int, length: int, most: int, at_pages: bool = False, borders: Sequence[int] = (),
+    whole: bool = False,
+) -> Passes:  # fmt: skip
     """The passes that read the positions from `start` on, as `pass_end` has them, the last position alone."""
     last, at, found = length - 1, start, Passes()
     while at < last:
-        end = pass_end(start, at, last, most, at_pages, borders)
+        end = pass_end(start, at, last, most, at_pages, borders, whole)
         found.append((at, end - at))
         at = end
     return [*found, (last, 1)] if start < length else []

@@ -168,6 +168,7 @@ class Model:
         """
         positions = context or min(cache.page_count * PAGE_TOKENS, self.config.context_length)
         self._make_tables(positions, positions)
+        assert self.kept is None or len(self.kept) >= max_rows
         made = PicturePass(self.config, self.parts, spec, max_rows, self.rope_tables)
         parts, kept, features = self.parts, self.kept, self.features
         made.attach(

@@ -23,7 +23,7 @@ from engine.models.layers.positions.mrope import sequence_positions
 from engine.models.memory.estimate import cache_dtype, chosen_context, further_pages
 from engine.models.memory.fit import prefill_rows, work_space
 from engine.models.picture_tokens import PictureTokens, borders_in, shift_after
-from engine.models.pictures import PicturePass
+from engine.models.pictures import LONGEST_WHOLE, PicturePass
 from engine.settings import CacheSettings
 from engine.tensors import Floats, Ints
 from engine.words import _
@@ -117,7 +117,8 @@ class PagedCache:
         if keep == (self.model.kept is not None) and features is self.model.features:
             return
         width = self.model.config.width if features is None else features.width
-        self.model.kept = np.zeros((self.rows, width), np.float32) if keep else None
+        rows = max(self.rows, LONGEST_WHOLE) if self.bidirectional_pictures else self.rows
+        self.model.kept = np.zeros((rows, width), np.float32) if keep else None
         self.model.features = features
         self.record_again(self.key)
 
@@ -203,9 +204,12 @@ class PagedCache:
         first, span = self.pictures.span(part.ids[0])
         rows = self.pictures.rows(first)
         at, count = part.ids[0] - first, len(part.ids)
-        if self._picture_pass is None:
+        most = max(self.rows, span.tokens) if self.bidirectional_pictures else self.rows
+        if self._picture_pass is None or self._picture_pass.max_rows < most:
+            if self._picture_pass is not None:
+                self._picture_pass.close()
             self._picture_pass = self.model.record_pictures(
-                self.store, self.rows, self.context_length, self.pictures.spec
+                self.store, most, self.context_length, self.pictures.spec
             )
         step, begin = self.step(*part), len(part.lease.ids) - at
         places = sequence_positions([(0, span.rows, span.columns)], span.tokens)[0]

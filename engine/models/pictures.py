@@ -28,6 +28,10 @@ families, the only ones that have such, it is the padding.
 """
 
 
+LONGEST_WHOLE = 2048
+"""The most tokens of a picture that attend to each other, if a pass over them is to leave hidden states."""
+
+
 class Sections(Protocol):
     """Multi-section rotary positions, as in `engine.models.layers.positions.mrope.axes_of_pairs`."""
 
@@ -123,6 +127,11 @@ class PicturePass:
             ops = cast(Ops, _BothWays(ops, self._windows_alone))
         x = parts.hidden_of(ops, ops.given(self.states), self.tables, kept, features, self.deep)
         return x if parts.headless else parts.logits(ops, x)
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows of a step."""
+        return len(self.states)
 
     def attach(self, program: Program) -> None:
         """Set the recorded pass, which is closed with this."""

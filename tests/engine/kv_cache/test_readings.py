@@ -133,6 +133,13 @@ def test_what_lies_between_two_borders_is_read_apart(at_pages: bool) -> None:
     assert passes[-1] == (699, 1)
 
 
+def test_what_is_read_whole_may_have_more_rows_than_other_passes() -> None:
+    borders = [6, 20, 20, 23, 30, 41]
+    expected = [(0, 4), (4, 2), (6, 14), (20, 3), (23, 4), (27, 3), (30, 11), (41, 1), (42, 1)]
+    assert planned(0, 43, 4, borders=borders, whole=True) == expected
+    assert planned(0, 43, 64, borders=borders, whole=True) == planned(0, 43, 64, borders=borders)
+
+
 def test_borders_count_from_where_reading_begins() -> None:
     assert planned(20, 31, 512, borders=[10, 25]) == [(20, 5), (25, 5), (30, 1)]
     assert planned(25, 31, 512, borders=[10, 25]) == [(25, 5), (30, 1)]
