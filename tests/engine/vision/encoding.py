@@ -62,6 +62,7 @@ class Encoded:
     """The engine's encoder of a file or folder: `spec`, and what it makes of pictures."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         checkpoint = open_checkpoint(path)
         self._encoder = drain(open_vision(checkpoint, 2))
         self.spec = self._encoder.spec

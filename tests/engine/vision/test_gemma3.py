@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 
+from tests.engine.vision.converted import FLATTENED, encoder_tensors, write_tower
 from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
 SIDE, PATCH, TOKENS = 84, 7, 9
@@ -46,3 +49,20 @@ def test_tokens_attend_in_both_directions_between_marks(pair: Any) -> None:
     assert encoded.spec.bidirectional
     marked = f"\n\n<start_of_image>{'<image_soft_token>' * TOKENS}<end_of_image>\n\n"
     assert encoded.text(50, 60) == marked  # as Gemma3Processor.full_image_sequence
+
+
+def test_an_mmproj_file_says_the_same(pair: Any, tmp_path: Path) -> None:
+    model, _processor, encoded = pair
+    vision = model.config.vision_config
+    names = {"mm_input_projection_weight": "mm_input_projection.weight", **FLATTENED}
+    tensors = encoder_tensors(encoded.path, names)
+    tensors["mm.soft_emb_norm.weight"] = tensors["mm.soft_emb_norm.weight"] + np.float32(1)
+    path = write_tower(
+        tmp_path, "gemma3", vision, TEXT["hidden_size"], tensors, image_mean=[0.5] * 3, image_std=[0.5] * 3,
+        clip__use_gelu=True,
+    )  # fmt: skip
+    same = Encoded(path)
+    for width, height in SIZES[:4]:
+        assert_close(same.states(picture(width, height)), encoded.states(picture(width, height)))
+    assert same.text(10, 10) == encoded.text(10, 10)
+    same.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
+from tests.engine.vision.converted import encoder_tensors, write_tower
 from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
 PATCH = 7
@@ -70,6 +72,23 @@ def test_rows_and_layout_are_those_of_transformers(pair: Any, width: int, height
         image_seq_len=tokens,
     )  # fmt: skip
     assert encoded.text(width, height) == Idefics3Processor.replace_image_token(words, inputs, 0)
+
+
+def test_an_mmproj_file_says_the_same(pair: Any, tmp_path: Path) -> None:
+    model, processor, encoded, _tokens = pair
+    vision = model.config.vision_config
+    tensors = encoder_tensors(encoded.path)
+    path = write_tower(
+        tmp_path, "idefics3", vision, TEXT["hidden_size"], tensors, image_mean=[0.5] * 3, image_std=[0.5] * 3,
+        projector__scale_factor=model.config.scale_factor, clip__use_gelu=True,
+        preproc_image_size=processor.size["longest_edge"],
+    )  # fmt: skip
+    same = Encoded(path)
+    for width, height in SIZES[:4]:
+        assert np.array_equal(same.states(picture(width, height)), encoded.states(picture(width, height)))
+        assert same.layout(width, height) == encoded.layout(width, height)
+    assert same.spec == encoded.spec
+    same.close()
 
 
 def test_a_smaller_grid_takes_the_positions_of_its_shares() -> None:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import InternVLConfig, InternVLForConditionalGeneration
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 
+from tests.engine.vision.converted import encoder_tensors, write_tower
 from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
 SIDE, PATCH, MOST = 56, 7, 6
@@ -93,3 +94,24 @@ def test_rows_and_layout_are_those_of_transformers(models: Any, width: int, heig
     for encoded in both:
         assert_close(encoded.states(picture(width, height)), expected)
         assert encoded.text(width, height) == f"<img>{'<IMG_CONTEXT>' * tokens}</img>"
+
+
+def test_an_mmproj_file_says_the_same(models: Any, tmp_path: Path) -> None:
+    model, processor, native, _chat = models
+    vision = model.config.vision_config
+    names = {
+        "multi_modal_projector.layer_norm": "mlp1.0", "multi_modal_projector.linear_1": "mlp1.1",
+        "multi_modal_projector.linear_2": "mlp1.3", "position_embeddings": "position_embeddings.weight",
+        "lambda_1": "lambda_1.weight", "lambda_2": "lambda_2.weight", "vision_tower": "model.vision_tower",
+        "model.model.": "model.",
+    }  # fmt: skip
+    tensors = encoder_tensors(native.path, names)
+    path = write_tower(
+        tmp_path, "internvl", vision, TEXT["hidden_size"], tensors, image_mean=processor.image_mean,
+        image_std=processor.image_std, clip__use_gelu=True, projector__scale_factor=2, preproc_max_tiles=MOST,
+    )  # fmt: skip
+    same = Encoded(path)
+    for width, height in SIZES[:4]:
+        assert_close(same.states(picture(width, height)), native.states(picture(width, height)))
+        assert same.layout(width, height) == native.layout(width, height)
+    same.close()

@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from transformers import Lfm2VlConfig, Lfm2VlForConditionalGeneration
 
+from tests.engine.vision.converted import FLATTENED, encoder_tensors, flat_kernels, write_tower
 from tests.engine.vision.encoding import SIZES, Encoded, Floats, assert_close, picture, randomise
 
 PATCH, TILE, FACTOR = 8, 64, 2
@@ -142,3 +143,22 @@ def test_narrow_pictures_have_no_more_tokens_than_others(pair: Any) -> None:
         spans = [piece for piece in encoded.layout(*size) if not isinstance(piece, str)]
         assert max(span.tokens for span in spans) <= TOKENS["max_image_tokens"]
         assert len(encoded.states(picture(*size)))
+
+
+def test_an_mmproj_file_has_the_same_tower(pair: Any, tmp_path: Path) -> None:
+    """Its settings of sizes are those of the published models, since there are no keys for them."""
+    model, encoded = pair
+    vision = model.config.vision_config
+    tensors = encoder_tensors(encoded.path, {"model.": "", **FLATTENED})
+    tensors["v.patch_embd.weight"] = flat_kernels(tensors["v.patch_embd.weight"], PATCH)
+    path = write_tower(
+        tmp_path, "lfm2", vision, TEXT["hidden_size"], tensors, image_mean=[0.5] * 3, image_std=[0.5] * 3,
+        clip__use_gelu=True, projector__scale_factor=FACTOR, image_size=256,
+    )  # fmt: skip
+    same = Encoded(path)
+    image = picture(250, 130)
+    size = 256, 128
+    found = expected_states(model, [image.resize(size, Image.Resampling.BILINEAR)])
+    assert_close(same.states(image), found)
+    assert same.text(*image.size) == f"<|image_start|>{'<image>' * (16 * 8)}<|image_end|>"
+    same.close()

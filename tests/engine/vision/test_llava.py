@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
+from tests.engine.vision.converted import FLATTENED, encoder_tensors, write_tower
 from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
 SIDE, PATCH = 56, 7
@@ -65,3 +68,38 @@ def test_rows_are_those_of_transformers(pair: Any, width: int, height: int) -> N
         )  # fmt: skip
     assert_close(encoded.states(picture(width, height)), found.pooler_output[0].numpy())
     assert encoded.text(width, height) == "<image>" * (SIDE // PATCH) ** 2
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_mmproj_file_says_the_same(tmp_path: Path, swapped: bool) -> None:
+    """Those of the first converter have no more layers than are used, and the names of the feed-forward
+    part's matrices are swapped.
+    """
+    kind, settings, processor = CASES["clip, padded"]
+    config = LlavaConfig(
+        vision_config={"model_type": kind, **TOWER}, text_config={"model_type": "llama", **TEXT},
+        **settings | {"vision_feature_layer": -2},
+    )  # fmt: skip
+    model = randomise(LlavaForConditionalGeneration(config))
+    folder = save(model, processor, tmp_path / "folder")
+    names = {"multi_modal_projector.linear_1": "mm.0", "multi_modal_projector.linear_2": "mm.2", **FLATTENED}
+    layers = TOWER["num_hidden_layers"] - 1
+    tensors = {
+        name: values
+        for name, values in encoder_tensors(folder, names).items()
+        if f"blk.{layers}." not in name and "post_ln" not in name
+    }
+    if swapped:
+        other = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
+        tensors = {
+            re.sub("ffn_(up|down)", lambda part: other[part[0]], name): tensors[name] for name in tensors
+        }
+    path = write_tower(
+        tmp_path, "mlp", config.vision_config, TEXT["hidden_size"], tensors, block_count=layers
+    )
+    same, encoded = Encoded(path), Encoded(folder)
+    for width, height in SIZES[:4]:
+        assert_close(same.states(picture(width, height)), encoded.states(picture(width, height)))
+        assert same.layout(width, height) == encoded.layout(width, height)
+    same.close()
+    encoded.close()
