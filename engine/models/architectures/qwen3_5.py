@@ -24,6 +24,7 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS
 from engine.models.headers.keys import Keys
+from engine.models.headers.rope_sections import sections_of_family
 from engine.models.names import GGUF, HF, RecurrentNames, TensorNames
 from engine.tensors import RawTensor
 
@@ -51,7 +52,7 @@ _MOST = 1 << 14
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`Qwen3_5ForCausalLM`, and the text model of `Qwen3_5ForConditionalGeneration`."""
-    return _from_hf(keys.inner("text_config").over({"num_key_value_heads": 4}))
+    return _of_pictures(_from_hf(keys.inner("text_config").over({"num_key_value_heads": 4})))
 
 
 def from_hf_mixture(keys: Keys) -> ModelConfig:
@@ -65,7 +66,12 @@ def from_hf_mixture(keys: Keys) -> ModelConfig:
         keys.without("decoder_sparse_step", "mlp_only_layers", "norm_topk_prob"), config.layers, usual,
         shared=512, normalise=True,
     )  # fmt: skip
-    return replace(config, experts=experts)
+    return _of_pictures(replace(config, experts=experts))
+
+
+def _of_pictures(config: ModelConfig) -> ModelConfig:
+    """The same with the family's sections of rotary positions."""
+    return replace(config, rope=sections_of_family(config.rope, (11, 11, 10), interleaved=True))
 
 
 def from_hf_next(keys: Keys) -> ModelConfig:

@@ -16,6 +16,7 @@ from engine.models.architectures.llama import EMU_3
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
+from engine.models.headers.rope_sections import sections_of_family
 from engine.models.names import TensorNames
 from engine.tensors import RawTensor
 from engine.words import _
@@ -126,6 +127,11 @@ _TIED = {
 """Those whose tables are tied where config.json does not say."""
 _INTERLEAVED = {"paddleocr_vl_text": False, "hy_v4_vl_text": True}
 """Text models whose rope is interleaved or not, unlike that of the class that runs them alone."""
+_SECTIONS: Mapping[str, tuple[tuple[int, int, int], bool]] = {
+    "qwen2_vl_text": ((16, 24, 24), False), "qwen2_5_vl_text": ((16, 24, 24), False),
+    "qwen3_vl_text": ((24, 20, 20), True), "qwen3_vl_moe_text": ((24, 20, 20), True),
+}  # fmt: skip
+"""Text models with sections of rotary positions: the usual ones, and whether they are interleaved."""
 _TIED_ALONE = ("qwen2_5_omni_text", "qwen3_vl_moe_text")
 """Text models that say true where it does not hold for the whole."""
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -267,6 +273,9 @@ def _from_hf(found: Architecture, kind: str, keys: Keys) -> ModelConfig:
         own = own.replaced("head_dim", width // heads)
     assert found.from_hf is not None
     config = found.from_hf(own.replaced("architectures", [TEXT_MODELS[kind]]))
+    if kind in _SECTIONS:
+        usual, in_turn = _SECTIONS[kind]
+        config = replace(config, rope=sections_of_family(config.rope, usual, interleaved=in_turn))
     if kind in _INTERLEAVED and config.rope is not None:
         config = replace(config, rope=replace(config.rope, interleaved=_INTERLEAVED[kind]))
     if kind == "hy_v4_vl_text" and config.latent is not None and config.indexer is not None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
+from engine.models.headers.rope_sections import divided
 from engine.models.layers.positions.rope import RopeConfig, llama3_divisors, yarn_divisors, yarn_magnitude
 from engine.tensors import RawTensor
 from engine.words import _
@@ -50,20 +51,8 @@ def rope_from_hf(
     scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
     if scaling is not None:
         in_turn = any(scaling.raw(name) is True for name in ("mrope_interleaved", "interleaved"))
-        rope = _divided(rope, scaling.raw("mrope_section"), in_turn)
+        rope = divided(rope, scaling.raw("mrope_section"), in_turn)
     return _stretched(rope, keys)
-
-
-def _divided(rope: RopeConfig, sections: object, interleaved: bool) -> RopeConfig:
-    """The rope with the sections that a file states; others than of all pairs are left out, since texts do
-    not need them.
-    """
-    if not isinstance(sections, list) or not all(type(each) is int and each >= 0 for each in sections):
-        return rope
-    time, rows, columns, *rest = (*sections, 0, 0, 0)
-    if any(rest) or time + rows + columns != rope.dim // 2:
-        return rope
-    return replace(rope, sections=(time, rows, columns), sections_interleaved=interleaved)
 
 
 def _rope_from_hf(
@@ -190,7 +179,7 @@ def rope_from_gguf(
     """
     rope = _rope_from_gguf(keys, head_dim, tensors, interleaved, base, truncate)
     in_turn = any(keys.has_prefix(name) for name in _SECTIONS_INTERLEAVED)
-    return _stretched(_divided(rope, keys.raw("rope.dimension_sections"), in_turn), keys)
+    return _stretched(divided(rope, keys.raw("rope.dimension_sections"), in_turn), keys)
 
 
 def _rope_from_gguf(
