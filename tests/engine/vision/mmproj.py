@@ -46,8 +46,8 @@ def write_mmproj(
     folder: Path, architecture: str, width: int, keys: Mapping[str, Any], tensors: Tensors,
     model_keys: Mapping[str, Any] = {},
 ) -> Path:  # fmt: skip
-    """A model of this width in `folder`, whose file has headers and one tensor, and its mmproj file, whose
-    keys below "clip.vision." lack that. Returns the path of the model.
+    """A model of this width in `folder`, whose file has headers and a table of tokens, and its mmproj file,
+    whose keys below "clip.vision." lack that. Returns the path of the model.
     """
     whole = {
         "clip.has_vision_encoder": True, "clip.vision.image_mean": MEAN, "clip.vision.image_std": DEVIATION,
@@ -55,6 +55,11 @@ def write_mmproj(
     for name, value in keys.items():
         whole[name if name.startswith("clip.") else f"clip.vision.{name}"] = value
     write_file(folder / "mmproj-model-f32.gguf", "clip", whole, tensors)
-    own = {f"{architecture}.{name}": value for name, value in model_keys.items()}
-    own[f"{architecture}.embedding_length"] = width
-    return write_file(folder / "model-f32.gguf", architecture, own, {"output_norm.weight": np.ones(width)})
+    own = {
+        "embedding_length": width, "block_count": 1, "context_length": 64, "feed_forward_length": 64,
+        "attention.head_count": 2, "attention.layer_norm_rms_epsilon": 1e-5, **model_keys,
+    }  # fmt: skip
+    named = {f"{architecture}.{name}": value for name, value in own.items()}
+    return write_file(
+        folder / "model-f32.gguf", architecture, named, {"token_embd.weight": np.zeros((64, width))}
+    )

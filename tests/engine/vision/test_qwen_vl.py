@@ -26,7 +26,7 @@ from transformers import (
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from engine.errors import EngineError
-from engine.vision import Span
+from engine.vision import Positions, Span
 from engine.vision.families.qwen_vl import MOST_TOKENS
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
@@ -52,7 +52,7 @@ class Case:
     architecture: str
     keys: Mapping[str, Any]
     text: Mapping[str, Any] = field(default_factory=dict)
-    prefix: str = "model.visual."
+    model_keys: Mapping[str, Any] = field(default_factory=dict)
     patch: int = 14
 
 
@@ -93,6 +93,14 @@ CASES = {
         {
             "head_dim": 40, "layer_types": ["full_attention"], "linear_num_value_heads": 2,
             "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+            "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5,
+                "mrope_section": [4, 3, 3],
+            },
+        },
+        {
+            "attention.key_length": 40, "attention.value_length": 40, "ssm.conv_kernel": 4,
+            "ssm.state_size": 8, "ssm.group_count": 2, "ssm.time_step_rank": 2, "ssm.inner_size": 16,
         },
         patch=16,
     ),
@@ -212,7 +220,7 @@ def write_gguf(
     change(tensors)
     return write_mmproj(
         folder, case.architecture, WIDTH, {**keys, **case.keys}, tensors,
-        {"rope.dimension_sections": [4, 3, 3, 0]},
+        {"rope.dimension_sections": [4, 3, 3, 0], "rope.dimension_count": 20, **case.model_keys},
     )  # fmt: skip
 
 
@@ -221,7 +229,8 @@ def test_mmproj(made: Made, encoded: Encoded, tmp_path: Path) -> None:
     found = Encoded(write_gguf(made, tmp_path))
     for width, height in SIZES[:3]:
         assert_same(found, made[1], made[2], width, height)
-    assert (found.spec.deep, found.spec.positions) == (encoded.spec.deep, encoded.spec.positions)
+    interleaved = made[0].projector == "qwen3vl_merger"
+    assert found.spec.positions == encoded.spec.positions == Positions((4, 3, 3), interleaved)
     found.close()
 
 
