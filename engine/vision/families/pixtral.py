@@ -119,11 +119,11 @@ def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, 
     if shape.merged:
         after = norm(source, names.norm, width, shape.projector_eps, layer_norm=False, bias=False)
         merger = linear(source, names.merger, width, inputs, False)
-    ends = (
+    up, down = (
         linear(source, name, shape.outputs, columns, None)
         for name, columns in zip(names.linears, (width, shape.outputs), strict=True)
     )
-    head = Head(_by_channel, inputs, _Projector(merger, activated(*ends, shape.activation)))
+    head = Head(_by_channel, inputs, _Projector(merger, activated(up, down, shape.activation)))
     return GridParts((first,), blocks.blocks, head, before=before, after=after)
 
 
