@@ -26,7 +26,7 @@ from tests.desktop.remote_server import RemoteHand, remote_hand
 from tests.engine.remote.fake_server import json_reply
 
 pytestmark = pytest.mark.loopback
-LOCAL = "runs on this computer, where models read text only"
+LOCAL = "reads text only. For pictures, choose a model with a vision encoder"
 
 
 @pytest.fixture
