@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from engine.chat import LocalChat
-from engine.core import ChatRequest
+from engine.core import ChatRequest, Message
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.http.exchange import Exchange
 from engine.server.llama_cpp.tokens import asked
 from engine.server.openai import parameters
+from engine.server.pictures import checked_number, decoded, message_of
 from engine.server.replies import Begun, Ended, ReplyEvent, Written
 from engine.server.service import KoboldText, Service
 from engine.server.texts.cut import Cut
@@ -32,7 +33,6 @@ _NAMES = {
     "nsigma": "top_n_sigma", "sampler_seed": "seed", "stop_sequence": "stop",
 }  # fmt: skip
 """KoboldCpp's names of parameters: those of `parameters`."""
-_REFUSED = {"images": "this model reads text only"}
 
 
 async def generate(service: Service, exchange: Exchange) -> Mapping[str, Any]:
@@ -93,15 +93,27 @@ async def _events(
 def _begun(service: Service, exchange: Exchange, fields: Fields) -> AsyncIterator[tuple[int, ReplyEvent]]:
     model = service.model(fields)
     most = fields.whole("max_context_length", 1, _LONGEST) or 0
-    prompt, request = Cut(fields.text("memory"), fields.text("prompt"), most), _request(fields, model)
+    prompt: Cut | Message = Cut(fields.text("memory"), fields.text("prompt"), most)
+    if images := fields.get("images"):
+        prompt = _pictured(fields, images, model)
+    request = _request(fields, model)
     service.start(exchange, [completion_work(prompt, request, None, echo=False, write=True)])
     return service.events(exchange)
 
 
+def _pictured(fields: Fields, images: Any, model: ServedModel) -> Message:
+    """A text with pictures, which stand between the memory and the prompt. Nothing of it is left out."""
+    if not model.reads_pictures:
+        raise bad_request("images is not supported: this model reads text only.", "images")
+    if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
+        raise fields.wrong("images", "a list of pictures in base64")
+    pictures = [decoded(image, f"images[{at}]") for at, image in enumerate(images)]
+    message = message_of([fields.text("memory"), *pictures, fields.text("prompt")])
+    checked_number((message,), "images")
+    return message
+
+
 def _request(fields: Fields, model: ServedModel) -> ChatRequest:
-    for name, reason in _REFUSED.items():
-        if fields.get(name):
-            raise bad_request(f"{name} is not supported: {reason}.", name)
     renamed = fields.renamed(_NAMES)
     most = parameters.most_tokens(fields, "max_length")
     return ChatRequest(

@@ -106,6 +106,18 @@ def unreadable(part: Fields, unit: str, type: str, *, pictures: bool | None = No
     return bad_request(f"{place} is {kind!r}, but {reads}; send {unit} of type {types}.", place)
 
 
+def marked_message(text: str, mark: str, pictures: Sequence[Picture], place: str) -> Message:
+    """A text in which each `mark` stands for the next picture. Raises `ApiError` for more or fewer marks."""
+    texts = text.split(mark)
+    if len(texts) != len(pictures) + 1:
+        raise bad_request(
+            f"{place} has {len(texts) - 1} times {mark}, but there are {len(pictures)} pictures; write it "
+            "once for each picture.",
+            place,
+        )
+    return message_of([texts[0], *(one for pair in zip(pictures, texts[1:], strict=True) for one in pair)])
+
+
 def data_address(picture: Picture) -> str:
     """A picture as an address that holds it."""
     return f"data:{picture.media_type};base64,{base64.b64encode(picture.data).decode('ascii')}"

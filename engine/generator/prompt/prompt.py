@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from engine.core import ChatRequest, Message, PromptSize
+from engine.core import FIRST_PICTURE_ID, ChatRequest, Message, PromptSize
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.prompt.context import OldestFirst, WrittenReplies, reply_room
 from engine.generator.prompt.pictures import PlacesPictures, marked
@@ -152,15 +152,15 @@ class Prompts:
         if not request.messages:
             raise BadSetting(_("There is no text to continue."))
         first = self._tokenizer.encode("", add_bos=self._tokenizer.add_bos)
-        text = list(request.continue_ids) or self._tokenizer.encode(
-            request.messages[-1].content, special=True
-        )
+        text = list(request.continue_ids) or self._text_ids(request.messages[-1])
         cut, most = 0, self.context_length - len(first)
         if request.stops.when_full == "drop_oldest":
             most -= reply_room(self.context_length, request.stops.max_tokens)
             # cut in steps: the beginning stays the same, and cached, for many tokens
             step = max(1, self.context_length // 8)
             cut = min(len(text), -(-max(0, len(text) - most) // step) * step)
+            while cut < len(text) and text[cut] >= FIRST_PICTURE_ID:  # its tokens are not divided
+                cut += 1
         elif len(text) > most:
             raise ContextTooLong(
                 _(
@@ -174,6 +174,15 @@ class Prompts:
         if not ids:
             raise BadSetting(_("There is no text to continue."))
         return self.completion(ids, request, cut)
+
+    def _text_ids(self, message: Message) -> list[int]:
+        """The ids of a text to continue, with its pictures."""
+        pictures = None
+        if self._pictures is not None:
+            pictures, (message,) = marked((message,), self._pictures)
+        if pictures is None:
+            return self._tokenizer.encode(message.content, special=True)
+        return pictures.encode(self._tokenizer, message.content, {})[1]
 
     def completion(self, ids: Sequence[int], request: ChatRequest, cut: int = 0) -> Prompt:
         """The prompt of exactly these ids, with the negative prompt of the request where it wants

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.chat import LocalChat
-from engine.core import ChatRequest
+from engine.core import ChatRequest, Message
 from engine.server.failure import bad_request
 from engine.server.fields import Fields, is_ids
 from engine.server.host import ServedModel
@@ -17,6 +17,7 @@ from engine.server.http.exchange import Exchange, to_json
 from engine.server.llama_cpp.progress import Progress
 from engine.server.llama_cpp.tokens import asked
 from engine.server.openai import parameters
+from engine.server.pictures import checked_number, decoded, marked_message
 from engine.server.replies import Begun, Ended, Reading, Score, Written
 from engine.server.service import Service
 from engine.server.texts.completions import Prompt, prompts_of
@@ -30,14 +31,19 @@ _STOPS |= {"stop_string": "word"}
 _REFUSED = {
     "post_sampling_probs": "send n_probs without it: probabilities are those of the model",
     "lora": "start the server with the adapter",
-    "multimodal_data": "this model reads text only",
+    "multimodal_data": "put it into prompt, beside prompt_string",
 }
+
+
+_Prompt = Prompt | Infill | Message
+_MARK = "<__media__>"
+"""Where a picture stands in a prompt."""
 
 
 class _Choice:
     """One prompt's text while it is written."""
 
-    def __init__(self, index: int, prompt: Prompt | Infill, model: ServedModel, fields: Fields) -> None:
+    def __init__(self, index: int, prompt: _Prompt, model: ServedModel, fields: Fields) -> None:
         self._prompt, self._model, self._text = prompt, model, ""
         self._ids_asked = fields.flag("return_tokens")
         self._scored = bool(fields.whole("n_probs", 0, parameters.MOST_LOGPROBS))
@@ -80,7 +86,7 @@ class _Choice:
         }  # fmt: skip
         return {
             **self._head, **content, "stop": True, "model": self._model.id,
-            "prompt": shown(self._prompt),
+            "prompt": self._prompt.content if isinstance(self._prompt, Message) else shown(self._prompt),
             "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
             "tokens_cached": stats.context_tokens, "has_new_line": "\n" in self._text, "truncated": False,
             "stop_type": reason, "stopping_word": self.ended.trigger if reason == "word" else "",
@@ -110,19 +116,37 @@ def _timing(name: str, tokens: int, seconds: float) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _prompts(fields: Fields, most: int) -> tuple[Sequence[Prompt], bool]:
-    """The prompts, and whether the request has a list of them. A list with ids and texts is one prompt."""
+def _prompts(fields: Fields, most: int, model: ServedModel) -> tuple[Sequence[_Prompt], bool]:
+    """The prompts, and whether the request has a list of them. A list with ids and texts is one prompt; so is
+    a text with pictures.
+    """
     value = fields.get("prompt")
+    if isinstance(value, dict):
+        return [_pictured(Fields(value, "prompt"), model)], False
     numbers = isinstance(value, list) and any(is_ids([item]) for item in value)
     if numbers and all(isinstance(item, str) or is_ids([item]) for item in value):
         return (tuple(value),), False
     return prompts_of(fields, "prompt", most), isinstance(value, list)
 
 
+def _pictured(fields: Fields, model: ServedModel) -> Message:
+    """A prompt with pictures: `prompt_string` with a mark for each of the `multimodal_data`."""
+    place, images = fields.place("multimodal_data"), fields.get("multimodal_data") or []
+    if images and not model.reads_pictures:
+        raise bad_request(f"{place} is not supported; this model reads text only.", place)
+    if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
+        raise fields.wrong("multimodal_data", "a list of pictures in base64")
+    pictures = [decoded(image, f"{place}[{at}]") for at, image in enumerate(images)]
+    message = marked_message(fields.text("prompt_string"), _MARK, pictures, fields.place("prompt_string"))
+    checked_number((message,), place)
+    return message
+
+
 async def completion(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
     """The endpoint that writes."""
     fields = Fields(await exchange.read())
-    return await _written(service, exchange, fields, *_prompts(fields, service.options.bounds.prompts))
+    prompts, several = _prompts(fields, service.options.bounds.prompts, service.model(fields))
+    return await _written(service, exchange, fields, prompts, several)
 
 
 async def infill(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
@@ -132,7 +156,7 @@ async def infill(service: Service, exchange: Exchange) -> Mapping[str, Any] | No
 
 
 async def _written(
-    service: Service, exchange: Exchange, fields: Fields, prompts: Sequence[Prompt | Infill], several: bool
+    service: Service, exchange: Exchange, fields: Fields, prompts: Sequence[_Prompt], several: bool
 ) -> Mapping[str, Any] | None:
     model = service.model(fields)
     for name, advice in _REFUSED.items():

@@ -16,12 +16,12 @@ import numpy as np
 
 from engine.chat import LocalChat
 from engine.chat.own_pages import own_pages
-from engine.core import ChatRequest, Stats, Waiting
+from engine.core import ChatRequest, Message, Stats, Waiting
 from engine.errors import BadSetting
 from engine.generator.decode import check_prompt
 from engine.kv_cache.readings import Passes
 from engine.server.host import Work
-from engine.server.replies import LEAST_LOGPROB, Begun, Ended, Score, Written, reply_work
+from engine.server.replies import LEAST_LOGPROB, Begun, Ended, Score, Written, chat_work, reply_work
 from engine.server.texts.cut import Cut, cut_ids
 from engine.server.texts.infill import Infill, infill_ids, infill_request
 from engine.tensors import Floats
@@ -32,7 +32,7 @@ ROWS = 64
 
 
 def completion_work(
-    prompt: str | Sequence[int | str] | Infill | Cut,
+    prompt: str | Sequence[int | str] | Infill | Cut | Message,
     request: ChatRequest,
     logprobs: int | None,
     *,
@@ -41,8 +41,11 @@ def completion_work(
     bos: bool = True,
 ) -> Work:
     """The work of one completion: with `echo` the prompt comes first, and unless `logprobs` is None with its
-    scores; without `write` nothing follows it. Without `bos` a text gets no BOS token.
+    scores; without `write` nothing follows it. Without `bos` a text gets no BOS token. A message is a text
+    with pictures, which something follows always, and which is not repeated.
     """
+    if isinstance(prompt, Message):
+        return chat_work(replace(request, messages=(prompt,), plain=True), logprobs)
 
     def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
         chat.check_writes()

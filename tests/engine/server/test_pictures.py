@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,8 @@ from engine.server.responses.create import response_call
 from engine.server.responses.stored import StoredResponses
 from tests.engine.server.lm_studio.wire import ANY, BRIEF, Wire, layers
 from tests.engine.server.served import Served, ask
+from tests.engine.vision.chats import Reply, asked
+from tests.engine.vision.families import FAMILIES
 
 SEES = ServedModel("tiny", loaded=True, context_length=1024, reads_pictures=True)
 BLIND = ServedModel("tiny", loaded=True, context_length=1024)
@@ -364,3 +367,111 @@ def test_lm_studios_sdks_upload_pictures_first(served: Served, seeing: list[Chat
         vision = {"specifier": {"type": "query", "query": {"vision": True}}, "throwIfNotFound": True}
         assert wire.call("getModelInfo", vision)["vision"] is True
     assert seeing[0].messages == (pictured,)
+
+
+# -- a model that reads pictures
+
+
+@pytest.fixture(scope="module")
+def eyes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server over a tiny model that reads pictures."""
+    found = Served(FAMILIES["idefics3"](tmp_path_factory.mktemp("eyes") / "model").folder, context=2048)
+    # the threads of the encoder stay
+    assert found.on_model_thread(lambda chat: Reply(chat, [asked("What?", (30, 20))], 1).ids)
+    yield found
+    found.close()
+
+
+def texts_of(eyes: Served, body: dict[str, Any], path: str = "/completion") -> str:
+    answer = ask(eyes, path, body)
+    assert answer.status == 200, answer.body
+    return str(answer.json["content"] if path == "/completion" else answer.json["results"][0]["text"])
+
+
+@pytest.mark.loopback
+def test_chats_about_pictures_in_every_api_have_the_same_prompt(eyes: Served) -> None:
+    messages = BODIES["/v1/chat/completions"]["messages"]
+    count = ask(eyes, "/tokenize", {"messages": messages}).json["count"]
+    assert count > 16
+    answer = ask(eyes, "/v1/chat/completions", BODIES["/v1/chat/completions"])
+    assert answer.json["usage"]["prompt_tokens"] == count
+    message = {"messages": BODIES["/v1/messages"]["messages"]}
+    assert ask(eyes, "/v1/messages/count_tokens", message).json["input_tokens"] == count
+    assert ask(eyes, "/v1/responses/input_tokens", BODIES["/v1/responses"]).json["input_tokens"] == count
+    assert ask(eyes, "/api/chat", BODIES["/api/chat"]).json["prompt_eval_count"] == count
+    google = "/v1beta/models/tiny:countTokens"
+    contents = {"contents": BODIES["/v1beta/models/tiny:generateContent"]["contents"]}
+    assert ask(eyes, google, contents).json["totalTokens"] == count
+    assert "<image>" in ask(eyes, "/apply-template", {"messages": messages}).json["prompt"]
+    assert ask(eyes, "/v1/models").json["data"][0]["capabilities"] == ["completion", "multimodal"]
+    assert eyes.idle()
+
+
+@pytest.mark.loopback
+def test_a_text_goes_on_from_pictures(eyes: Served) -> None:
+    brief = {"n_predict": 4, "temperature": 0}
+    bodies = [
+        {"prompt": {"prompt_string": "A <__media__> is", "multimodal_data": [data]}, **brief}
+        for data in (CODED, base64.b64encode(JPEG).decode())
+    ]
+    first, second = (ask(eyes, "/completion", body).json for body in bodies)
+    assert first["tokens_predicted"] == second["tokens_predicted"] == 4
+    assert first["tokens_evaluated"] == second["tokens_evaluated"] > 16
+    assert (first["prompt"], first["content"] == second["content"]) == ("A [picture] is", False)
+    kobold = {
+        "memory": "A ",
+        "images": [CODED],
+        "prompt": " is",
+        "max_length": 4,
+        "temperature": 0,
+        "rep_pen": 1,
+    }
+    assert texts_of(eyes, kobold, "/api/v1/generate") == first["content"]
+    assert texts_of(eyes, {"prompt": {"prompt_string": "A"}, **brief}) == texts_of(
+        eyes, {"prompt": "A", **brief}
+    )
+    assert eyes.idle()
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        (
+            "/completion",
+            {"prompt": {"prompt_string": "A", "multimodal_data": [CODED]}},
+            "has 0 times <__media__>",
+        ),
+        ("/completion", {"prompt": {"prompt_string": "<__media__>"}}, "1 times <__media__>, but there are 0"),
+        ("/completion", {"prompt": {"multimodal_data": 3}}, "but a list of pictures in base64 was expected"),
+        ("/completion", {"prompt": "A", "multimodal_data": [CODED]}, "put it into prompt, beside"),
+        ("/api/v1/generate", {"prompt": "A", "images": ["aGk="]}, "The picture cannot be read"),
+        ("/api/v1/generate", {"prompt": "A", "images": 3}, "but a list of pictures in base64 was expected"),
+    ],
+)
+def test_texts_whose_pictures_are_wrong(eyes: Served, path: str, body: dict[str, Any], sentence: str) -> None:
+    answer = ask(eyes, path, body)
+    assert (answer.status, sentence in answer.body.decode()) == (400, True), answer.body
+
+
+@pytest.mark.loopback
+def test_a_picture_that_is_damaged_behind_its_header_is_refused(eyes: Served) -> None:
+    damaged = base64.b64encode(PNG[:-30]).decode()
+    message = {
+        "role": "user",
+        "content": [{"type": "image_url", "image_url": f"data:image/png;base64,{damaged}"}],
+    }
+    for stream in (False, True):
+        body = {"messages": [message], "max_tokens": 2, "stream": stream}
+        answer = ask(eyes, "/v1/chat/completions", body)
+        assert b"The picture cannot be read" in answer.body
+        assert stream or answer.status == 400
+    assert eyes.idle()
+
+
+@pytest.mark.loopback
+def test_a_blind_model_goes_on_from_no_pictures(served: Served) -> None:
+    body = {"prompt": {"prompt_string": "<__media__>", "multimodal_data": [CODED]}}
+    assert "this model reads text only" in ask(served, "/completion", body).error["message"]
+    body = {"prompt": "A", "images": [CODED]}
+    assert "this model reads text only" in ask(served, "/api/v1/generate", body).json["error"]
