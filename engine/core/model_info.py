@@ -180,7 +180,7 @@ class ModelInfo:
         if self.lacks_vision_file:
             return _(
                 "{name} reads pictures only with its vision encoder, a file whose name begins with “mmproj”. "
-                "Download it from the model's page into the model's folder, then load the model again.",
+                "Download it from the model's page into the model's folder, then reload the model.",
                 name=self.name,
             )
         return _(

@@ -51,7 +51,7 @@ def at_address(address: str, place: str) -> Picture:
     if scheme.lower() in ("http", "https"):
         reason = f"an {scheme.lower()} address, but this server fetches nothing from other computers"
     else:
-        reason = f"{address[:40]!r}, which is no picture"
+        reason = f"{address[:40]!r}, not the address of a picture"
     raise bad_request(f'{place} is {reason}; send the picture itself as "data:image/png;base64,...".', place)
 
 

@@ -142,7 +142,10 @@ def test_words_in_the_text_are_no_picture() -> None:
     ("address", "sentence"),
     [
         ("https://example.org/a.png", "is an https address, but this server fetches nothing from other"),
-        ("file:///etc/passwd", "'file:///etc/passwd', which is no picture; send the picture itself as"),
+        (
+            "file:///etc/passwd",
+            "'file:///etc/passwd', not the address of a picture; send the picture itself as",
+        ),
         ("data:image/png,abc", "is a data: address without base64; send it as"),
         ("data:image/png;base64", "is a data: address without base64; send it as"),
         ("data:image/png;base64,a", "is not base64, but the bytes of a picture file as base64 were expected"),
@@ -151,7 +154,7 @@ def test_words_in_the_text_are_no_picture() -> None:
         ("data:image/png;base64," + base64.b64encode(PNG[:30]).decode(), "The picture cannot be read"),
         ("data:image/png;base64,", "The picture cannot be read"),
         ("data:image/png;base64," + "AAAA" * (7 << 20), "has 22.0 MB, but at most 21 MB are read"),
-        ("", "is '', which is no picture"),
+        ("", "is '', not the address of a picture"),
     ],
 )
 def test_what_is_no_picture_is_refused(address: str, sentence: str) -> None:

@@ -107,5 +107,5 @@ def test_ids_and_probabilities_come_where_they_are_asked_for() -> None:
     ],
 )  # fmt: skip
 def test_lists_of_prompts_and_prompts_that_are_lists(prompt: Any, prompts: list[Any], several: bool) -> None:
-    found, listed = _prompts(Fields({"prompt": prompt}), 4)
+    found, listed = _prompts(Fields({"prompt": prompt}), 4, ServedModel("tiny"))
     assert ([tuple(one) if isinstance(one, list) else one for one in found], listed) == (prompts, several)
