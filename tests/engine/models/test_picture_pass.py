@@ -14,7 +14,9 @@ import torch
 
 from engine.backends.base import Backend, Step
 from engine.backends.cpu.backend import CpuBackend
+from engine.backends.cpu.kernels import sample
 from engine.backends.cuda.backend import CudaBackend
+from engine.backends.decode_loop import SamplingPlan
 from engine.backends.reference.backend import ReferenceBackend
 from engine.core import PAGE_TOKENS
 from engine.errors import UnsupportedModel
@@ -92,14 +94,27 @@ KINDS = {
     ),
 }  # fmt: skip
 KINDS["gemma3n"] = Kind({}, case="Gemma 3n")
+
+
+def replaced() -> Backend:
+    """A GPU whose kernels do not run right, so that torch's operations take their place."""
+    backend = CudaBackend([FakeDevice()])
+    backend.replace("its kernels are wrong", "")
+    return backend
+
+
 BACKENDS: dict[str, Callable[[], Backend]] = {
     "reference": ReferenceBackend,
     "cpu": lambda: CpuBackend(threads=2),
     "cuda": lambda: CudaBackend([FakeDevice()]),
     "two GPUs": lambda: CudaBackend([FakeDevice(index=index) for index in range(2)], even=True),
+    "torch": replaced,
 }
 ERROR = 3e-5
 """How far logits may be from the exact ones, as the root mean square by that of the logits."""
+
+
+PAGES, CONTEXT = np.zeros(1, np.int32), 64
 
 
 class Prompt:
@@ -151,8 +166,8 @@ class Passes:
     def __init__(self, model: Model, prompt: Prompt) -> None:
         self.prompt = prompt
         self.cache = model.new_cache(PAGE_TOKENS, "fp32")
-        self.text = model.record(self.cache, LENGTH, LENGTH)
-        self.pictures = model.record_pictures(self.cache, LENGTH, LENGTH, prompt.kind.spec)
+        self.text = model.record(self.cache, LENGTH, CONTEXT)
+        self.pictures = model.record_pictures(self.cache, LENGTH, CONTEXT, prompt.kind.spec)
         self.with_states = bool(self.cache.states.count)
 
     def run(self, cuts: Sequence[int]) -> Any:
@@ -162,7 +177,7 @@ class Passes:
             states = [(0 if first else -1, 0)] if self.with_states else ()
             here = slice(first, end)
             step = Step(
-                prompt.ids[here], np.arange(first, end, dtype=np.int32), np.zeros(1, np.int32), end - first,
+                prompt.ids[here], np.arange(first, end, dtype=np.int32), PAGES, end - first,
                 states=states, rope_positions=prompt.positions[here, 0],
             )  # fmt: skip
             picture = set(prompt.of_pictures[here].tolist())
@@ -211,11 +226,50 @@ def test_rows_of_pictures_take_the_place_of_embeddings(made: tuple[Kind, Path, A
         passes.run([end for end in cuts if not (kind.bidirectional and end in INSIDE)])
         for cuts in (AT_ONCE, ONE_BY_ONE, DRAFTED)
     ]
-    if backend != "reference":  # whose products are torch's
+    if backend not in ("reference", "torch"):  # whose products are torch's
         assert found[1].tobytes() == found[2].tobytes()
     for each in found:
         assert np.sqrt(((each - expected) ** 2).mean() / (expected**2).mean()) < ERROR
     passes.close()
+    model.close()
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_decoding_ahead_after_pictures(
+    made: tuple[Kind, Path, Any], backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decode loop that goes on after pictures gives what passes of one token do."""
+    monkeypatch.setattr(sample, "MIN_SCANNED", 1)
+    kind, folder, _unused = made
+    model = load(folder, BACKENDS[backend]())
+    prompt = Prompt(kind, model.config.width)
+    assert (prompt.shift > 0) == (kind.sections is not None)
+    ahead, alone = Passes(model, prompt), Passes(model, prompt)
+    for each in (ahead, alone):
+        each.run([*AT_ONCE[:-1], LENGTH - 1])
+    loop: Any = ahead.text.decode_loop(SamplingPlan(model.config.vocab_size, greedy=True))
+    if loop is None:  # a recurrent model on a CPU
+        assert alone.with_states
+        model.close()
+        return
+    states = [(0, 0)] if alone.with_states else []
+    tokens = prompt.ids.tolist()
+    loop.start(tokens, PAGES, lambda place: 0.0, *(states or [None]), shift=prompt.shift)
+    for length in range(LENGTH, LENGTH + 4) if states else ():
+        loop.set_state(length, 0)
+    for _unused in range(12):
+        at = np.array([len(tokens) - 1], np.int32)
+        step = Step(
+            np.array(tokens[-1:], np.int32), at, PAGES, states=states, rope_positions=at - prompt.shift
+        )
+        expected = alone.text.run(step)[0]
+        sampled = loop.next(min(loop.ahead, 5))
+        assert loop.logits(len(tokens)).tobytes() == expected.tobytes()
+        tokens.append(sampled.id)
+        assert sampled.id == expected.argmax()
+    loop.close()
+    for each in (ahead, alone):
+        each.close()
     model.close()
 
 
