@@ -7,9 +7,13 @@ from collections.abc import Generator
 import numpy as np
 
 from engine.backends.base import AttentionShape, Backend, Forward, Step
-from engine.core import PAGE_TOKENS, Loading
+from engine.backends.cpu.program import CpuProgram
+from engine.core import PAGE_TOKENS, Loading, Waiting
+from engine.drain import mapped
 from engine.tensors import Floats
 
+STAGE_ROWS = 1 << 15
+"""Rows times stages of a step, such as 4096 rows of one layer: less than a second on two cores."""
 CACHE_TYPE = "fp32"
 """Of the keys and values of one layer, which all layers share."""
 
@@ -41,6 +45,15 @@ class Pass:
         them.
         """
         return self._program.run(Step(self._ids[:rows], self._positions[:rows], self._pages, rows))
+
+    def steps(self, rows: int) -> Generator[Waiting, None, Floats]:
+        """`run` in short steps, between which other passes may run; the result is that of the generator."""
+        step = Step(self._ids[:rows], self._positions[:rows], self._pages, rows)
+        if not isinstance(self._program, CpuProgram):
+            return self._program.run(step)
+        stages = 1 << max(0, (STAGE_ROWS // rows).bit_length() - 1)  # few numbers, so that parts are kept
+        parts = self._program.run_in_parts(step, stages)
+        return (yield from mapped(parts, lambda _: Waiting()))
 
     def close(self) -> None:
         """Release the program and its cache."""

@@ -160,7 +160,7 @@ class PatchEncoder:
         self._positions = np.zeros((more + most, shape.width), np.float32)
         self._merged = np.zeros((most // factor**2, design.projector.inputs), np.float32)
         self._first = more
-        self._grid = (0, 0)
+        self._grid, self._busy = (0, 0), False
         if parts.class_row is not None:
             # Its row of patches is zeros, so the patches' layer makes its bias of it.
             bias = parts.tower.first.bias
@@ -187,14 +187,20 @@ class PatchEncoder:
         """As `VisionEncoder.encode`."""
         picture, found = read_picture(data), list[Floats]()
         for crop in self._design.cutter.crops(picture):
-            found.append(self._encode(crop))
+            while self._busy:  # with another picture, which is between two of its steps
+                yield Waiting()
+            self._busy = True
+            try:
+                found.append((yield from self._encode(crop)))
+            finally:
+                self._busy = False
             yield Waiting()
         height, width = picture.shape[:2]
         rows = self._design.assemble(found, width, height, self._parts.line_end)
         return tuple(PictureRows(each) for each in rows)
 
-    def _encode(self, crop: Bytes) -> Floats:
-        """The rows of one crop (h, w, 3)."""
+    def _encode(self, crop: Bytes) -> Generator[Waiting, None, Floats]:
+        """The rows of one crop (h, w, 3); yields between short steps."""
         design, first = self._design, self._first
         rows, columns = crop.shape[0] // design.patch, crop.shape[1] // design.patch
         count = rows * columns
@@ -205,7 +211,7 @@ class PatchEncoder:
             table = self._parts.positions[first:]
             self._positions[first : first + count] = design.place(table, rows, columns)
             self._grid = rows, columns
-        states = self._tower.run(first + count)[first:]
+        states = (yield from self._tower.steps(first + count))[first:]
         merged = design.projector.merge(states, rows, columns, design.projector.factor)
         self._merged[: len(merged)] = merged
         return self._projector.run(len(merged)).copy()

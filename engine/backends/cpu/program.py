@@ -7,6 +7,7 @@ argument blocks are filled in, and the operations are divided into stages (see `
 from __future__ import annotations
 
 import weakref
+from collections.abc import Generator
 from itertools import pairwise
 
 import numpy as np
@@ -72,7 +73,9 @@ class CpuProgram:
         self._constants = [*lowered.constants.kept, lowered.constants, cache]  # calls hold addresses in them
         self._stages: Words = np.array(stages_of(self._operations), np.int64)
         self._step: Words = aligned(8 * WORDS).view(np.int64)
-        self._captured = CapturedProgram(self._assemble(), self._stages, self._step, threads)
+        self._calls, self._threads = self._assemble(), threads
+        self._captured = CapturedProgram(self._calls, self._stages, self._step, threads)
+        self._parts: dict[tuple[int, int], CapturedProgram] = {}  # of some stages, for `run_in_parts`
         # A step's arrays are copied, because getting an array's address takes longer.
         self._tokens, self._places, self._ropes = (aligned(4 * max_rows).view(np.int32) for _ in range(3))
         self._step[[TOKENS, POSITIONS]] = self._tokens.ctypes.data, self._places.ctypes.data
@@ -127,6 +130,32 @@ class CpuProgram:
             return self._begin(step)
         if step.runs and len(step.token_ids) > self.batch_rows:
             return run_singly(self.run, step)
+        self._set(step)
+        self._pool.replay(self._captured, self.stamps)
+        if step.logit_rows == 1:
+            return self._first
+        values: Floats = self._values[: step.logit_rows]
+        return values
+
+    def run_in_parts(self, step: Step, stages: int) -> Generator[None, None, Floats]:
+        """`run` of a step of one sequence, which yields after every `stages` stages: then other programs
+        may run, or the step may be given up.
+        """
+        assert not step.runs
+        assert not self._first_rows_apart
+        self._set(step)
+        for start in range(0, self.stage_count, stages):
+            if start:
+                yield
+            if (start, stages) not in self._parts:
+                ends: Words = np.array(self._stages[start : start + stages + 1])
+                self._parts[start, stages] = CapturedProgram(self._calls, ends, self._step, self._threads)
+            self._pool.replay(self._parts[start, stages])
+        values: Floats = self._values[: step.logit_rows]
+        return values
+
+    def _set(self, step: Step) -> None:
+        """Write a step to the step block."""
         tokens, places, pages, rows = step.token_ids, step.positions, step.pages, step.logit_rows
         count = len(tokens)
         assert 0 < count <= self.max_rows
@@ -143,11 +172,6 @@ class CpuProgram:
             word = RUN_TABLE + RUN_WORDS * i
             self._words[word + RUN_FROM], self._words[word + RUN_TO] = before, after
         self._set_rows(count, rows, step.kept)
-        self._pool.replay(self._captured, self.stamps)
-        if rows == 1:
-            return self._first
-        values: Floats = self._values[:rows]
-        return values
 
     # -- decoding ahead (`engine.backends.cpu.decode_loop`)
 

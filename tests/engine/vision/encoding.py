@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from engine.core import Waiting
 from engine.drain import drain
 from engine.vision import PictureRows, Piece
 from engine.vision.opening import open_vision
@@ -68,8 +70,11 @@ class Encoded:
         self.spec = self._encoder.spec
         checkpoint.close()
 
+    def steps(self, image: Image.Image) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
+        return self._encoder.encode(png(image))
+
     def rows(self, image: Image.Image) -> tuple[PictureRows, ...]:
-        return drain(self._encoder.encode(png(image)))
+        return drain(self.steps(image))
 
     def states(self, image: Image.Image) -> Floats:
         """The rows of all spans, one after the other, which must fit to the layout."""
