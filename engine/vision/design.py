@@ -55,8 +55,8 @@ class Family:
 
     `hf` are classes of whole models in config.json, and with `towers` only where the `model_type` of its
     vision_config is one of these, or absent. `gguf` are values of clip.projector_type. `from_hf` reads
-    config.json and the image processor's settings, `from_gguf` the metadata of an mmproj file; both raise
-    `BadCheckpoint` and `UnsupportedModel`.
+    config.json and the image processor's settings, `from_gguf` the metadata of an mmproj file and of the
+    model beside it; both raise `BadCheckpoint` and `UnsupportedModel`.
     """
 
     name: str

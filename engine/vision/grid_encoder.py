@@ -195,7 +195,7 @@ def _stages(design: GridDesign, parts: GridParts, backend: Backend) -> Generator
         yield Stage(
             backend,
             tuple(block for _, block in group),
-            design.tower,
+            design.tower.width,
             window if group[0][0] not in design.whole else 0,
             design.most_patches,
             design.rope,

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops, RotaryTable
 from engine.core import Waiting
+from engine.models.building.attention import Attention
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables
 from engine.models.layers.whole import Blocks
 from engine.tensors import Floats
 from engine.vision.grid import Axial
 from engine.vision.passes import Pass
-from engine.vision.tower import TowerShape
 
 PIECE = 1024
 """Rows of a pass at most whose rows, or windows, have nothing to do with each other."""
@@ -61,13 +61,13 @@ class Stage:
     """
 
     def __init__(
-        self, backend: Backend, blocks: tuple[Block, ...], tower: TowerShape, window: int, most: int,
+        self, backend: Backend, blocks: tuple[Block, ...], width: int, window: int, most: int,
         rope: Axial, deep: Sequence[int], after: Norm | None,
     ) -> None:  # fmt: skip
         self._window = window
         rows = max(window, PIECE // window * window) if window else most
-        self._given = np.zeros((rows, tower.width), np.float32)
-        self._kept = [np.zeros((rows, tower.width), np.float32) for _ in deep]
+        self._given = np.zeros((rows, width), np.float32)
+        self._kept = [np.zeros((rows, width), np.float32) for _ in deep]
         half = len(rope.down) + len(rope.across)
         self._table = RotaryTable(
             np.zeros((rows, half), np.float32),
@@ -75,9 +75,8 @@ class Stage:
             rope.interleaved,
             given=True,
         )
-        shape, layers = tower.attention, Blocks(blocks)
-        if window:
-            shape = replace(shape, window=window, chunked=True)
+        mixer, layers = blocks[0].attention, Blocks(blocks)
+        assert isinstance(mixer, Attention)
 
         def forward(ops: Ops) -> Array:
             def observe(number: int, x: Array) -> Array:
@@ -86,7 +85,7 @@ class Stage:
             x = layers.observed(ops, ops.given(self._given), RopeTables(self._table), observe)
             return ops.last_rows(after(ops, x) if after else x)
 
-        self.run = Pass(backend, forward, rows, shape)
+        self.run = Pass(backend, forward, rows, mixer.shape)
 
     def states(
         self, states: Floats, angles: Floats, lengths: Sequence[int]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -176,7 +176,7 @@ def _beside(checkpoint: Checkpoint) -> _Found | None:
     damaged: EngineError | None = None
     for file in sorted(files, key=lambda file: (-_likeness(file.name, name), file.name)):
         try:
-            found = _opened(file)
+            found = _opened(file, checkpoint.metadata)
         except (BadCheckpoint, ModelNotFound) as error:
             damaged = damaged or error
             continue
@@ -208,8 +208,10 @@ def _width(checkpoint: Checkpoint) -> int:
     return width if isinstance(width, int) else 0
 
 
-def _opened(file: Path) -> _Found | None:
-    """The encoder in an mmproj file; None if its family cannot be run. Raises `BadCheckpoint`."""
+def _opened(file: Path, model: Mapping[str, Any]) -> _Found | None:
+    """The encoder in an mmproj file beside the `model` with this metadata; None if its family cannot be run.
+    Raises `BadCheckpoint`.
+    """
     checkpoint = GgufFile(file)
     metadata = checkpoint.metadata
     kind = metadata.get("clip.projector_type", metadata.get("clip.vision.projector_type"))
@@ -217,7 +219,7 @@ def _opened(file: Path) -> _Found | None:
     if metadata.get("general.architecture") != _CLIP or family is None or family.from_gguf is None:
         checkpoint.close()
         return None
-    keys = Keys(metadata, file.name, "clip.vision.")
+    keys = Keys({**model, **metadata}, file.name, "clip.vision.")
     try:
         return _surveyed(family.from_gguf(keys, checkpoint.tensors), checkpoint)
     except UnsupportedModel:

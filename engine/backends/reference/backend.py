@@ -312,6 +312,8 @@ class ReferenceOps(RecurrentOps, ExpertOps):
     def activate_with(self, x: Array, function: str, numbers: tuple[float, ...]) -> Array:
         if function == "clamp":
             return x.clamp(-numbers[0], numbers[0])
+        if function == "between":
+            return x.clamp(numbers[0], numbers[1])
         if function == "sigmoid":
             return numbers[0] * torch.sigmoid(x) + numbers[1]
         if function == "root":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.vision.design import Family
 from engine.vision.families.gemma3 import GEMMA3
+from engine.vision.families.gemma4 import GEMMA4
 from engine.vision.families.idefics3 import IDEFICS3
 from engine.vision.families.internvl import INTERNVL
 from engine.vision.families.lfm2_vl import LFM2_VL
@@ -12,5 +13,5 @@ from engine.vision.families.pixtral import PIXTRAL
 from engine.vision.families.qwen_vl import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 
 FAMILIES: tuple[Family, ...] = (
-    GEMMA3, IDEFICS3, INTERNVL, LFM2_VL, LLAVA, PIXTRAL, QWEN2_VL, QWEN2_5_VL, QWEN3_VL,
+    GEMMA3, GEMMA4, IDEFICS3, INTERNVL, LFM2_VL, LLAVA, PIXTRAL, QWEN2_VL, QWEN2_5_VL, QWEN3_VL,
 )  # fmt: skip

@@ -78,7 +78,13 @@ def test_activations_of_large_numbers(activation: str) -> None:
 
 @pytest.mark.parametrize(
     ("function", "constants"),
-    [("xielu", (0.8, 0.9, 0.4)), ("clamp", (1.5,)), ("sigmoid", (2.0, 0.25)), ("root", (1e-2,))],
+    [
+        ("xielu", (0.8, 0.9, 0.4)),
+        ("clamp", (1.5,)),
+        ("sigmoid", (2.0, 0.25)),
+        ("root", (1e-2,)),
+        ("between", (-0.5, 1.25)),
+    ],
 )
 def test_functions_with_numbers(function: str, constants: tuple[float, ...]) -> None:
     """Numbers of both signs, near zero and far from it."""

@@ -112,6 +112,8 @@ def activate_with(
         a = memory.view(x + row * xs, np.float32, width).astype(np.float64)
         if constants["ACTIVATION"] == "clamp":
             out = np.clip(a, -np.float32(first), np.float32(first))
+        elif constants["ACTIVATION"] == "between":
+            out = np.clip(a, np.float32(first), np.float32(second))
         elif constants["ACTIVATION"] == "sigmoid":
             out = first / (1 + np.exp(-a)) + second
         elif constants["ACTIVATION"] == "root":

@@ -152,9 +152,8 @@ def _xielu(b: ir.IRBuilder, x: ir.Value, above: ir.Value, below: ir.Value, slope
     return fma(b, slope, x, b.select(positive, b.fmul(above, b.fmul(x, x)), negative))
 
 
-def _clamp(b: ir.IRBuilder, x: ir.Value, limit: ir.Value) -> ir.Value:
-    least = b.fneg(limit)
-    x = b.select(b.fcmp_ordered(">", x, limit), limit, x)
+def _between(b: ir.IRBuilder, x: ir.Value, least: ir.Value, most: ir.Value) -> ir.Value:
+    x = b.select(b.fcmp_ordered(">", x, most), most, x)
     return b.select(b.fcmp_ordered("<", x, least), least, x)
 
 
@@ -178,7 +177,9 @@ def _emitter(name: str) -> Callable[..., ir.Value]:
     if name == "xielu":
         return lambda b, x, other, first, second, third: _xielu(b, x, first, second, third)
     if name == "clamp":
-        return lambda b, x, other, first, second, third: _clamp(b, x, first)
+        return lambda b, x, other, first, second, third: _between(b, x, b.fneg(first), first)
+    if name == "between":
+        return lambda b, x, other, first, second, third: _between(b, x, first, second)
     if name == "sigmoid":
         return lambda b, x, other, first, second, third: fma(b, first, emit_sigmoid(b, x), second)
     if name == "root":

@@ -64,6 +64,8 @@ def _activate_with(
             elif ACTIVATION == "root":
                 root = sqrt(maximum(maximum(out[i], -out[i]), first))
                 out[i] = root if out[i] > float32(0.0) else -root if out[i] < float32(0.0) else float32(0.0)
+            elif ACTIVATION == "between":
+                out[i] = maximum(minimum(out[i], second), first)
             else:
                 out[i] = maximum(minimum(out[i], first), -first)
         store_four(y + row * y_stride, column, width, out[0], out[1], out[2], out[3])
@@ -91,7 +93,7 @@ LOWER: Table = {
 
 
 def variants() -> Iterator[Kernel]:
-    """The kernels that the registry lists: no model that needs "root" runs on GPUs yet."""
+    """The kernels that the registry lists: nothing that needs the others runs on GPUs yet."""
     for function in SHAPED:
-        if function != "root":
+        if function not in ("root", "between"):
             yield activate_with_kernel(function)

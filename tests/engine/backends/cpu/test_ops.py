@@ -194,7 +194,13 @@ def test_activations(activation: str) -> None:
 
 @pytest.mark.parametrize(
     ("function", "constants"),
-    [("xielu", (0.8, 0.9, 0.4)), ("clamp", (1.5,)), ("sigmoid", (2.0, 0.25)), ("root", (1e-2,))],
+    [
+        ("xielu", (0.8, 0.9, 0.4)),
+        ("clamp", (1.5,)),
+        ("sigmoid", (2.0, 0.25)),
+        ("root", (1e-2,)),
+        ("between", (-0.5, 1.25)),
+    ],
 )
 def test_functions_with_numbers(function: str, constants: tuple[float, ...]) -> None:
     """Against float64: numbers of both signs, near zero and far from it."""
@@ -212,7 +218,7 @@ def test_functions_with_numbers(function: str, constants: tuple[float, ...]) -> 
         bent = np.where(x > 0, 0.8 * x * x, 0.9 * (np.expm1(np.minimum(x, 0)) - x))
         expected = {
             "xielu": bent + 0.4 * x, "clamp": np.clip(x, -1.5, 1.5), "sigmoid": 2 / (1 + np.exp(-x)) + 0.25,
-            "root": np.sign(x) * np.sqrt(np.maximum(np.abs(x), 1e-2)),
+            "root": np.sign(x) * np.sqrt(np.maximum(np.abs(x), 1e-2)), "between": np.clip(x, -0.5, 1.25),
         }[function]  # fmt: skip
         size = np.abs(expected) if function in ("sigmoid", "root") else np.abs(bent) + np.abs(x)
         assert (np.abs(actual - expected) <= 5e-7 * size).all()
