@@ -13,10 +13,13 @@ from engine.chat import LocalChat
 from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, add_reply_settings, read_request
 from engine.cli.opening import opened
+from engine.cli.pictures import check_images, image_line, with_images
 from engine.cli.run import collect
-from engine.core import ChatRequest, Message
+from engine.core import ChatRequest, Message, ModelInfo, Picture
 from engine.core.reasons import reason_words
-from engine.errors import BadTemplate, ContextTooLong, NothingAllowed
+from engine.errors import BadPicture, BadSetting, BadTemplate, ContextTooLong, NotEnoughMemory, NothingAllowed
+from engine.printable import printable
+from engine.vision.picture_files import read_picture
 from engine.words import N_, _
 
 
@@ -30,11 +33,44 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     read_request(options, ())  # report a bad setting before loading the model
     messages = [Message("system", options.system)] if options.system else []
     with opened(options, console) as chat:
-        console.write(_("{model}. Ctrl+C stops a reply, Ctrl+D leaves.", model=chat.info.name) + "\n")
+        console.write(_greeting(chat.info) + "\n")
+        pictures: list[Picture] = []
         while (line := _ask()) is not None:
-            if line.strip():
-                messages = _turn(chat, read_request(options, (*messages, Message("user", line))), console)
+            if not line.strip() or _adds_picture(line, chat.info, pictures, console):
+                continue
+            asked = with_images((*messages, Message("user", line)), pictures)
+            pictures = []
+            messages = _turn(chat, read_request(options, asked), console)
     return {}
+
+
+def _greeting(info: ModelInfo) -> str:
+    if info.reads_pictures:
+        return _("{model}. Ctrl+C stops a reply, Ctrl+D leaves, /image FILE adds a picture.", model=info.name)
+    return _("{model}. Ctrl+C stops a reply, Ctrl+D leaves.", model=info.name)
+
+
+def _adds_picture(line: str, info: ModelInfo, pictures: list[Picture], console: Console) -> bool:
+    """Whether a line names a picture, which is added to those for the next message."""
+    try:
+        if (file := image_line(line)) is None:
+            return False
+        picture = read_picture(file)
+        check_images(info, [picture])
+    except (BadPicture, BadSetting) as error:
+        sys.stderr.write(f"{printable(str(error))}\n")
+        return True
+    pictures.append(picture)
+    console.write(
+        _(
+            "{path} ({width} × {height} pixels) is sent with your next message.",
+            path=picture.name,
+            width=picture.width,
+            height=picture.height,
+        )
+        + "\n"
+    )
+    return True
 
 
 def _ask() -> str | None:
@@ -53,7 +89,7 @@ def _turn(chat: LocalChat, request: ChatRequest, console: Console) -> list[Messa
     with _stopped_by_ctrl_c() as stop:
         try:
             answer = collect(chat.stream(request, stop), console)
-        except (ContextTooLong, BadTemplate, NothingAllowed) as error:
+        except (BadPicture, BadTemplate, ContextTooLong, NotEnoughMemory, NothingAllowed) as error:
             sys.stderr.write(f"{error}\n")
             return list(request.messages[:-1])
     ended = answer["reason"] in ("stop_token", "stop_string")

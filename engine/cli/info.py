@@ -19,18 +19,24 @@ from engine.words import N_, _, translate
 _MODEL_KEYS = (
     "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers", "context_length",
     "vocab_size", "kv_bytes_per_token", "stop_token_ids", "has_chat_template", "quantisation", "licence",
-    "resident_bytes", "read_bytes", "embedding", "pooling",
+    "resident_bytes", "read_bytes", "embedding", "pooling", "reads_pictures", "vision_encoder",
+    "vision_bytes", "vision_file",
 )  # fmt: skip
 _LABELS = (
     N_("architecture"), N_("format"), N_("parameters"), N_("bits per weight"), N_("weights bytes"),
     N_("layers"), N_("context length"), N_("vocab size"), N_("kv bytes per token"), N_("stop token ids"),
     N_("has chat template"), N_("quantisation"), N_("licence"), N_("resident bytes"), N_("read bytes"),
-    N_("embedding"), N_("pooling"), N_("advised"), N_("remarks"), N_("needed bytes"), N_("verdict"),
+    N_("embedding"), N_("pooling"), N_("reads pictures"), N_("vision encoder"), N_("vision bytes"),
+    N_("vision file"), N_("why no pictures"), N_("advised"), N_("remarks"), N_("needed bytes"), N_("verdict"),
     N_("memory"), N_("version"), N_("python"), N_("platform"), N_("packages"), N_("cpu"),
     N_("physical cores"), N_("logical cores"), N_("memory bytes"), N_("memory available bytes"), N_("gpus"),
     N_("gpus reason"), N_("kernels cached"), N_("kernel cache"), N_("kernel level"), N_("architectures"),
 )  # fmt: skip
 """The keys of the answer, as people read them."""
+_WHERE_THERE = (
+    "gpus_reason", "remarks", "vision_encoder", "vision_bytes", "vision_file", "why_no_pictures",
+)  # fmt: skip
+"""What people are not shown where it is empty."""
 _VERDICTS = (N_("fits"), N_("tight"), N_("too large"), N_("on disk"))
 _PACKAGES = ("numba", "llvmlite", "numpy", "torch", "tokenizers", "safetensors", "llama-cpp-python")
 
@@ -58,6 +64,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     target = choose(LoadSettings(), fits_by_headers(info, CacheSettings(), LoadSettings()))
     judged = fit(info, CacheSettings(), target.free, backend=target.backend, where=target.where)
     answer |= {
+        "why_no_pictures": info.why_no_pictures if info.lacks_vision_file else "",
         "advised": dict(info.defaults),
         "remarks": list(info.remarks),
         "needed_bytes": judged.total,
@@ -125,7 +132,7 @@ def _package_version(name: str) -> str:
 
 
 def _show(answer: Answer) -> str:
-    shown = {key: value for key, value in answer.items() if value or key not in ("gpus_reason", "remarks")}
+    shown = {key: value for key, value in answer.items() if value or key not in _WHERE_THERE}
     labels = {key: translate(key.replace("_", " ")) for key in shown}
     width = max(width_of(label) for label in labels.values())
     return "\n".join(f"{padded(label, width)}  {_readable(key, shown[key])}" for key, label in labels.items())

@@ -12,7 +12,7 @@ from typing import Any
 from engine.chat import LocalChat, open_chat
 from engine.cli.command import Console
 from engine.cli.flags import read_file, read_settings
-from engine.core import Message
+from engine.core import Message, ModelInfo
 from engine.drain import drain
 from engine.errors import BadSetting, UnsupportedModel
 from engine.settings import CacheSettings, LoadSettings
@@ -50,16 +50,28 @@ def load(path: str, settings: LoadSettings, cache: CacheSettings, console: Conso
 
 
 def prompt_ids(options: argparse.Namespace, tokenizer: Tokenizer) -> list[int]:
-    """The ids of --ids, or those of --prompt or --file with a BOS token if the tokenizer adds one. The line
-    break at the end of a file, which editors add, is left out.
-    """
+    """The ids of --ids, or those of --prompt or --file with a BOS token if the tokenizer adds one."""
     if options.ids is not None:
         return list(options.ids)
-    text = options.prompt
-    if text is None:
-        text = read_file(options.file)
-        text = text.removesuffix("\n").removesuffix("\r")
-    return tokenizer.encode(text, add_bos=tokenizer.add_bos)
+    return tokenizer.encode(prompt_text(options), add_bos=tokenizer.add_bos)
+
+
+def prompt_text(options: argparse.Namespace) -> str:
+    """The text of --prompt or --file. The line break at the end of a file, which editors add, is left out.
+
+    Raises `BadSetting` if there is none, or the file cannot be read.
+    """
+    if options.ids is not None:
+        raise BadSetting(_("--image needs a text. Give it with --prompt, --file or --messages."))
+    text: str | None = options.prompt
+    return read_file(options.file).removesuffix("\n").removesuffix("\r") if text is None else text
+
+
+def described(path: str) -> ModelInfo:
+    """The facts of a model by its headers."""
+    from engine.vision.describe import describe  # imports Numba
+
+    return describe(path)
 
 
 def read_messages(path: Path) -> tuple[Message, ...]:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, add_prompt, add_reply_settings, read_request
-from engine.cli.opening import opened, prompt_ids, read_messages
-from engine.core import ChatEvent, Done, Loading, Prefill, Stats, Text, TokenInfo, Trimmed
+from engine.cli.opening import described, opened, prompt_ids, prompt_text, read_messages
+from engine.cli.pictures import add_images, check_images, read_images, with_images
+from engine.core import ChatEvent, Done, Loading, Message, Prefill, Stats, Text, TokenInfo, Trimmed
 from engine.core.reasons import reason_words
 from engine.errors import BadSetting
 from engine.units import seconds_text
@@ -21,6 +22,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_prompt(parser, messages=True)
     parser.add_argument(
         "--continue-last", action="store_true", help=_("with --messages, continue the last message")
+    )
+    add_images(
+        parser,
+        _(
+            "a picture, which the model reads before the last message of the user; a --prompt or --file "
+            "becomes such a message. Can be given several times"
+        ),
     )
     parser.add_argument(
         "--tokens",
@@ -34,6 +42,12 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     messages = read_messages(options.messages) if options.messages is not None else ()
     if options.continue_last and not messages:
         raise BadSetting(_("--continue-last needs a file of messages. Give one with --messages."))
+    pictures = read_images(options.image)
+    if pictures and not messages:
+        messages = (Message("user", prompt_text(options)),)
+    messages = with_images(messages, pictures)
+    if pictures:
+        check_images(described(options.model), pictures)
     request = read_request(options, messages, continue_last=options.continue_last)
     with opened(options, console) as chat:
         stop = threading.Event()

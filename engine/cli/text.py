@@ -6,17 +6,24 @@ No weights are read.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_settings, model_path, read_file, read_settings
 from engine.cli.opening import read_messages
-from engine.core import Message
+from engine.cli.pictures import add_images, read_images, with_images
+from engine.core import FIRST_PICTURE_ID, Loading, Message
+from engine.errors import BadSetting
+from engine.generator.prompt.pictures import marked
 from engine.models.open_text import open_text
 from engine.settings import ThinkingSettings
 from engine.text.template.encoding import encode_chat
 from engine.text.template.template import ChatTemplate
 from engine.text.tokenizer.tokenizer import Tokenizer
+from engine.vision import VisionEncoder
+from engine.vision.store import PictureStore
 from engine.words import N_, _, ngettext
 
 
@@ -64,28 +71,62 @@ def _render_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help=_("leave the last message open instead of starting a reply"),
     )
+    add_images(parser, _("a picture before the last message of the user; can be given several times"))
     add_settings(parser, ThinkingSettings)
 
 
 def _render(options: argparse.Namespace, console: Console) -> Answer:
     tokenizer, template = _open(options.model)
-    messages: tuple[Message, ...] = read_messages(options.messages)
+    images = read_images(options.image)
+    shown: Sequence[Message] = with_images(read_messages(options.messages), images)
+    marks = None
+    if images:
+        marks, shown = marked(shown, _pictures(options.model))
     way = template.switch.way(read_settings(ThinkingSettings, options).thinking)
     text, ids = encode_chat(
         tokenizer,
         template,
-        way.messages(messages),
+        way.messages(shown),
         add_generation_prompt=not options.continue_last,
         continue_last=options.continue_last,
         variables=way.variables,
+        pictures=marks,
     )
     return {"text": text, "ids": ids}
 
 
+def _pictures(model: str) -> PictureStore:
+    """What pictures become in a model's prompts, by its headers. Raises `BadSetting` if it reads none."""
+    from engine.vision.describe import describe_checkpoint
+    from engine.vision.opening import vision_layouts
+    from engine.weights.checkpoint import open_checkpoint
+
+    with closing(open_checkpoint(model)) as checkpoint:
+        layouts = vision_layouts(checkpoint)
+        if layouts is None:
+            raise BadSetting(describe_checkpoint(checkpoint).why_no_pictures)
+    return PictureStore(layouts, _no_weights)
+
+
+def _no_weights() -> Generator[Loading, None, VisionEncoder]:
+    raise AssertionError("a prompt is shown without its pictures being read")
+
+
 def _show_rendered(answer: Answer) -> str:
-    ids = " ".join(map(str, answer["ids"]))
+    ids = " ".join(_folded(answer["ids"]))
     listed = ngettext("{n} token: {ids}", "{n} tokens: {ids}", len(answer["ids"]), ids=ids)
     return f"{answer['text']}\n\n{listed}"
+
+
+def _folded(ids: Sequence[int]) -> Iterator[str]:
+    """The ids; those of the tokens of a picture as the first and the last of them."""
+    at = 0
+    while at < len(ids):
+        end = at + 1
+        while ids[at] >= FIRST_PICTURE_ID and end < len(ids) and ids[end] == ids[end - 1] + 1:
+            end += 1
+        yield str(ids[at]) if end == at + 1 else f"{ids[at]}-{ids[end - 1]}"
+        at = end
 
 
 TOKENIZE = Command(

@@ -98,7 +98,8 @@ def test_info_of_a_model(answer, run_command, tiny):
     assert list(found) == [
         "architecture", "format", "parameters", "bits_per_weight", "weights_bytes", "layers",
         "context_length", "vocab_size", "kv_bytes_per_token", "stop_token_ids", "has_chat_template",
-        "quantisation", "licence", "resident_bytes", "read_bytes", "embedding", "pooling", "advised",
+        "quantisation", "licence", "resident_bytes", "read_bytes", "embedding", "pooling",
+        "reads_pictures", "vision_encoder", "vision_bytes", "vision_file", "why_no_pictures", "advised",
         "remarks", "needed_bytes", "verdict", "memory",
     ]  # fmt: skip
     assert found["needed_bytes"] > found["resident_bytes"] >= found["read_bytes"] > 0
