@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from engine.chat.local import LocalChat
 from engine.chat.opening import finished, open_chat
 from engine.core import FIRST_PICTURE_ID, ChatRequest, Done, Message, Picture, Rendered, Text
-from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
+from engine.settings import CacheSettings, LoadSettings, OutputSettings, SamplerSettings, StopSettings
 from tests.engine.text.tokenizer.vocabularies import byte_level_json
 from tests.engine.vision.encoding import picture, png
 
@@ -53,7 +53,7 @@ def vocabulary(tokens: Sequence[str]) -> tuple[int, dict[str, int]]:
 
 def opened(path: Path, **load: Any) -> LocalChat:
     settings = {"backend": "cpu", "threads": 2, **load}
-    return finished(open_chat(path, LoadSettings(**settings), CacheSettings(context_length=2048)))
+    return finished(open_chat(path, LoadSettings(**settings), CacheSettings(context_length=2048, dtype="fp32")))
 
 
 def shown(*sizes: tuple[int, int]) -> tuple[Picture, ...]:
@@ -76,12 +76,13 @@ class Reply:
     def __init__(self, chat: LocalChat, messages: Sequence[Message], tokens: int = 6, **more: Any) -> None:
         request = ChatRequest(
             tuple(messages), more.pop("sampler", GREEDY), StopSettings(max_tokens=tokens, min_tokens=tokens),
-            report_prompt=True, **more,
+            output=OutputSettings(alternatives=8), report_prompt=True, **more,
         )  # fmt: skip
         self.events = list(chat.stream(request, threading.Event()))
         self.rendered = next(event for event in self.events if isinstance(event, Rendered))
         texts = (event for event in self.events if isinstance(event, Text))
-        self.ids = [token.id for event in texts for token in event.tokens]
+        self.tokens = [token for event in texts for token in event.tokens]
+        self.ids = [token.id for token in self.tokens]
         self.done = next(event for event in self.events if isinstance(event, Done))
         self.text = "".join(event.text for event in self.events if isinstance(event, Text))
         self.cached = self.done.stats.cached_tokens
@@ -91,12 +92,13 @@ class Reply:
         return [id if id < FIRST_PICTURE_ID else token for id in self.rendered.ids]
 
 
-def by_transformers(model: Any, ids: Sequence[int], tokens: int, **inputs: Any) -> list[int]:
-    """The likeliest next tokens, without that of the end."""
+def by_transformers(model: Any, ids: Sequence[int], tokens: int, **inputs: Any) -> tuple[list[int], Any]:
+    """The likeliest next tokens, without that of the end, and the probabilities of all (tokens, V)."""
     with torch.no_grad():
         found = model.generate(
             input_ids=torch.tensor([list(ids)]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-            max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, **inputs,
+            max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, output_logits=True,
+            return_dict_in_generate=True, **inputs,
         )  # fmt: skip
-    written: list[int] = found[0, len(ids) :].tolist()
-    return written
+    written: list[int] = found.sequences[0, len(ids) :].tolist()
+    return written, torch.stack([each[0].softmax(-1) for each in found.logits]).numpy()

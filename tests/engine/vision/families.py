@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,80 @@ def _qwen3_5(folder: Path) -> Case:
     return _qwen(folder, Qwen3_5Config, Qwen3_5ForConditionalGeneration, vision, text, 16)
 
 
+def _llava(folder: Path) -> Case:
+    from transformers import LlavaConfig, LlavaForConditionalGeneration
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    size, ids = vocabulary(["<image>", END])
+    tower = {
+        "model_type": "clip_vision_model", "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "image_size": 28, "patch_size": 7,
+    }  # fmt: skip
+    text = {**_TEXT, "model_type": "llama", "num_key_value_heads": 1, "vocab_size": size}
+    config = LlavaConfig(vision_config=tower, text_config=text, image_token_id=ids["<image>"])
+    model = randomise(LlavaForConditionalGeneration(config))
+    processor = CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
+    add_text(save(model, processor, folder), ["<image>"], "<image>")
+    return Case(folder, model, ids["<image>"], ids[END], partial(_pixels, processor))
+
+
+def _pixels(processor: Any, pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+    return {"pixel_values": processor(list(pictures), return_tensors="pt")["pixel_values"]}
+
+
+def _gemma3(folder: Path) -> Case:
+    from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+    from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+
+    tokens = ["<start_of_image>", "<image_soft_token>", "<end_of_image>"]
+    size, ids = vocabulary([*tokens, END])
+    tower = {
+        "model_type": "siglip_vision_model", "hidden_size": 48, "intermediate_size": 80,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 84, "patch_size": 7,
+    }  # fmt: skip
+    text = {
+        **_TEXT, "num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": size,
+        "sliding_window": 40, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    }  # fmt: skip
+    image = ids["<image_soft_token>"]
+    config = Gemma3Config(
+        vision_config=tower, text_config=text, mm_tokens_per_image=36, image_token_index=image,
+        boi_token_index=ids["<start_of_image>"], eoi_token_index=ids["<end_of_image>"],
+    )  # fmt: skip
+    model = randomise(Gemma3ForConditionalGeneration(config))
+    processor = Gemma3ImageProcessorPil(size={"height": 84, "width": 84})
+    add_text(save(model, processor, folder), tokens, "<start_of_image>")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        kinds = torch.tensor([[int(id == image) for id in prompt]])
+        return {**_pixels(processor, pictures, prompt), "token_type_ids": kinds}
+
+    return Case(folder, model, image, ids[END], inputs)
+
+
+def _internvl(folder: Path) -> Case:
+    from transformers import InternVLConfig, InternVLForConditionalGeneration
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+
+    tokens = ["<img>", "</img>", "<IMG_CONTEXT>"]
+    size, ids = vocabulary([*tokens, END])
+    tower = {
+        "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "image_size": 28, "patch_size": 7,
+    }  # fmt: skip
+    text = {**_TEXT, "model_type": "qwen2", "num_key_value_heads": 1, "vocab_size": size}
+    image = ids["<IMG_CONTEXT>"]
+    config = InternVLConfig(vision_config=tower, text_config=text, image_token_id=image)
+    model = randomise(InternVLForConditionalGeneration(config))
+    processor = GotOcr2ImageProcessorPil(
+        size={"height": 28, "width": 28}, crop_to_patches=True, max_patches=4,
+        image_mean=[0.485, 0.456, 0.406], image_std=[0.229, 0.224, 0.225],
+    )  # fmt: skip
+    add_text(save(model, processor, folder), tokens, "<IMG_CONTEXT>")
+    return Case(folder, model, image, ids[END], partial(_pixels, processor))
+
+
 FAMILIES: Mapping[str, Callable[[Path], Case]] = {
     "idefics3": _idefics3, "qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "qwen3_vl": _qwen3_vl,
-    "qwen3_5": _qwen3_5,
+    "qwen3_5": _qwen3_5, "llava": _llava, "gemma3": _gemma3, "internvl": _internvl,
 }  # fmt: skip

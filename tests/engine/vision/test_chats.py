@@ -26,17 +26,24 @@ def case(made: Case) -> Iterator[Case]:
     made.chat.close()
 
 
-def expected(case: Case, reply: Reply, *sizes: tuple[int, int]) -> list[int]:
+def assert_as_transformers(case: Case, reply: Reply, *sizes: tuple[int, int]) -> None:
+    """The tokens, and the probabilities of each and of its alternatives, are those of transformers."""
     ids = reply.plain_ids(case.token)
-    inputs = case.inputs([picture(*size) for size in sizes], ids)
-    return by_transformers(case.model, ids, TOKENS, eos_token_id=case.end, **inputs)
+    inputs = case.inputs([picture(*size) for size in sizes], ids) if sizes else {}
+    written, likely = by_transformers(case.model, ids, TOKENS, eos_token_id=case.end, **inputs)
+    assert reply.ids == written
+    for token, probabilities in zip(reply.tokens, likely, strict=True):
+        for each in token.alternatives:
+            assert each.raw_probability == pytest.approx(probabilities[each.id], rel=0.02, abs=2e-4)
 
 
 def test_a_reply_about_a_picture_is_that_of_transformers(case: Case) -> None:
     assert case.chat.info.reads_pictures
     reply = Reply(case.chat, [asked("What is this?", (60, 40))], TOKENS)
-    assert reply.ids == expected(case, reply, (60, 40))
-    assert reply.ids != Reply(case.chat, [asked("What is this?", (60, 41))], TOKENS).ids
+    assert_as_transformers(case, reply, (60, 40))
+    other = Reply(case.chat, [asked("What is this?", (60, 41))], TOKENS)
+    assert_as_transformers(case, other, (60, 41))
+    assert other.tokens[0].alternatives != reply.tokens[0].alternatives
 
 
 def test_a_second_turn_reads_only_what_is_new(case: Case) -> None:
@@ -48,7 +55,7 @@ def test_a_second_turn_reads_only_what_is_new(case: Case) -> None:
     turns = [*first, Message("assistant", begun.text), asked("And this, beside it?", (30, 70), (64, 64))]
     reply = Reply(case.chat, turns, TOKENS)
     assert reply.cached >= len(begun.rendered.ids) - 1
-    assert reply.ids == expected(case, reply, (50, 50), (30, 70), (64, 64))
+    assert_as_transformers(case, reply, (50, 50), (30, 70), (64, 64))
 
 
 def test_the_length_is_known_before_a_picture_is_read(case: Case) -> None:
@@ -62,4 +69,4 @@ def test_the_length_is_known_before_a_picture_is_read(case: Case) -> None:
 
 def test_a_text_is_read_as_without_an_encoder(case: Case) -> None:
     reply = Reply(case.chat, [Message("user", "No picture here.")], TOKENS)
-    assert reply.ids == by_transformers(case.model, reply.rendered.ids, TOKENS, eos_token_id=case.end)
+    assert_as_transformers(case, reply)
