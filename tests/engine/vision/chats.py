@@ -53,7 +53,9 @@ def vocabulary(tokens: Sequence[str]) -> tuple[int, dict[str, int]]:
 
 def opened(path: Path, **load: Any) -> LocalChat:
     settings = {"backend": "cpu", "threads": 2, **load}
-    return finished(open_chat(path, LoadSettings(**settings), CacheSettings(context_length=2048, dtype="fp32")))
+    return finished(
+        open_chat(path, LoadSettings(**settings), CacheSettings(context_length=2048, dtype="fp32"))
+    )
 
 
 def shown(*sizes: tuple[int, int]) -> tuple[Picture, ...]:
@@ -76,7 +78,7 @@ class Reply:
     def __init__(self, chat: LocalChat, messages: Sequence[Message], tokens: int = 6, **more: Any) -> None:
         request = ChatRequest(
             tuple(messages), more.pop("sampler", GREEDY), StopSettings(max_tokens=tokens, min_tokens=tokens),
-            output=OutputSettings(alternatives=8), report_prompt=True, **more,
+            output=more.pop("output", OutputSettings(alternatives=8)), report_prompt=True, **more,
         )  # fmt: skip
         self.events = list(chat.stream(request, threading.Event()))
         self.rendered = next(event for event in self.events if isinstance(event, Rendered))

@@ -1,0 +1,182 @@
+"""Pictures in the cache: replies about them do not depend on what is cached, drafted, or runs beside them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.chat.local import LocalChat
+from engine.core import ChatRequest, Done, Loading, Message, Text, Waiting
+from engine.errors import BadPicture
+from engine.settings import (
+    GuidanceSettings,
+    OutputSettings,
+    SamplerSettings,
+    SpeculationSettings,
+    StopSettings,
+)
+from tests.engine.vision.chats import GREEDY, Reply, asked, opened
+from tests.engine.vision.families import FAMILIES
+
+TOKENS = 24
+KINDS = ("qwen2_vl", "gemma3", "qwen3_5", "idefics3")
+"""With sections of rotary positions, in both directions, with states, and of several spans."""
+PICTURES = [asked("What do they show?", (60, 40), (33, 70))]
+TEXT = [Message("user", "Tell me something about the quick brown fox, and nothing else.")]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return FAMILIES[request.param](tmp_path_factory.mktemp("model")).folder
+
+
+@pytest.fixture
+def chat(folder: Path) -> Iterator[LocalChat]:
+    found = opened(folder)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> list[int]:
+    """The tokens of a reply about pictures, without anything else."""
+    found = opened(folder)
+    try:
+        return Reply(found, PICTURES, TOKENS).ids
+    finally:
+        found.close()
+
+
+def ids_of(events: list[Any]) -> list[int]:
+    return [token.id for event in events if isinstance(event, Text) for token in event.tokens]
+
+
+def test_replies_beside_each_other_are_those_alone(chat: LocalChat, alone: list[int]) -> None:
+    text = Reply(opened_text(chat), TEXT, TOKENS).ids
+    requests = [
+        ChatRequest(tuple(messages), GREEDY, StopSettings(max_tokens=TOKENS, min_tokens=TOKENS))
+        for messages in (PICTURES, TEXT, PICTURES, [asked("And what is this one?", (20, 20))])
+    ]
+    streams = [(chat.stream(request, threading.Event()), list[Any]()) for request in requests]
+    running = list(streams)
+    while running:
+        for one in list(running):
+            event = next(one[0], None)
+            if event is None:
+                running.remove(one)
+            else:
+                one[1].append(event)
+    found = [ids_of(events) for _stream, events in streams]
+    assert found[0] == found[2] == alone
+    assert found[1] == text
+    assert found[3] == Reply(chat, [asked("And what is this one?", (20, 20))], TOKENS).ids
+
+
+def opened_text(chat: LocalChat) -> LocalChat:
+    return chat
+
+
+def test_a_reply_after_others_took_the_cache_is_the_same(folder: Path, alone: list[int]) -> None:
+    chat = opened(folder)
+    try:
+        first = Reply(chat, PICTURES, TOKENS)
+        for number in range(12):
+            Reply(chat, [Message("user", f"{number} " + "so it goes on and on " * 90)], 2)
+        again = Reply(chat, PICTURES, TOKENS)
+        assert again.ids == first.ids == alone
+    finally:
+        chat.close()
+
+
+@pytest.mark.parametrize("method", ["ngram"])
+def test_drafts_change_nothing(chat: LocalChat, alone: list[int], method: str) -> None:
+    reply = Reply(chat, PICTURES, TOKENS, speculation=SpeculationSettings(method=method))
+    assert reply.ids == alone
+
+
+def test_sampled_tokens_and_penalties(chat: LocalChat) -> None:
+    sampler = SamplerSettings(
+        temperature=0.8, seed=5, repetition_penalty=1.2, frequency_penalty=0.3, dry_multiplier=0.5
+    )
+    first, again = (Reply(chat, PICTURES, TOKENS, sampler=sampler) for _unused in range(2))
+    assert first.ids == again.ids
+    plain = SamplerSettings(temperature=0.8, seed=5)
+    assert (
+        Reply(chat, PICTURES, TOKENS, sampler=plain).ids == Reply(chat, PICTURES, TOKENS, sampler=plain).ids
+    )
+
+
+def test_guidance_reads_the_pictures_in_both_rows(chat: LocalChat, alone: list[int]) -> None:
+    guidance = GuidanceSettings(cfg_scale=1.5, negative_prompt="Be wrong.")
+    guided = Reply(chat, PICTURES, TOKENS, guidance=guidance)
+    assert guided.ids == Reply(chat, PICTURES, TOKENS, guidance=guidance).ids
+    assert guided.ids != alone
+
+
+def test_a_reply_is_replayed(chat: LocalChat, alone: list[int]) -> None:
+    first = Reply(chat, PICTURES, TOKENS)
+    again = Reply(chat, PICTURES, TOKENS, replayed=first.rendered)
+    assert again.ids == alone
+    assert again.cached == 0
+    bare = Reply(chat, [Message("user", "")], TOKENS, replayed=first.rendered)  # it is in memory
+    assert bare.ids == alone
+    chat.close()
+
+
+def test_a_replay_without_its_pictures_is_refused(folder: Path) -> None:
+    first, second = opened(folder), opened(folder)
+    try:
+        rendered = Reply(first, PICTURES, 2).rendered
+        with pytest.raises(BadPicture, match="no longer in memory"):
+            Reply(second, [Message("user", "")], 2, replayed=rendered)
+        assert Reply(second, PICTURES, 2, replayed=rendered).ids
+    finally:
+        first.close()
+        second.close()
+
+
+def test_stop_ends_the_reply_while_a_picture_is_looked_at(chat: LocalChat) -> None:
+    stop = threading.Event()
+    request = ChatRequest((asked("What?", (90, 90)),), GREEDY, StopSettings(max_tokens=5))
+    seen: list[Any] = []
+    for event in chat.stream(request, stop):
+        seen.append(event)
+        if isinstance(event, Waiting | Loading):
+            stop.set()
+    assert isinstance(seen[-1], Done)
+    assert seen[-1].reason == "cancelled"
+    assert not ids_of(seen)
+
+
+def test_a_broken_picture_is_refused_in_a_sentence(chat: LocalChat) -> None:
+    broken = asked("What?", (20, 20))
+    (picture,) = broken.pictures
+    from dataclasses import replace
+
+    cut = replace(broken, pictures=(replace(picture, data=picture.data[:60]),))
+    with pytest.raises(BadPicture):
+        Reply(chat, [cut], 2)
+    assert Reply(chat, TEXT, 2).ids
+
+
+def test_caches_that_are_kept_on_disk_have_pictures(folder: Path, alone: list[int], tmp_path: Path) -> None:
+    from engine.chat.opening import finished, open_chat
+    from engine.settings import CacheSettings, LoadSettings
+
+    cache = CacheSettings(context_length=2048, dtype="fp32", keep_on_disk=True)
+    for cached in (False, True):
+        chat = finished(open_chat(folder, LoadSettings(backend="cpu", threads=2), cache))
+        try:
+            reply = Reply(chat, [asked("long " * 300, (60, 40), (33, 70))], TOKENS)
+            assert (reply.cached > 256) == cached
+        finally:
+            chat.close()
+
+
+def test_alternatives_have_texts(chat: LocalChat) -> None:
+    reply = Reply(chat, PICTURES, 3, output=OutputSettings(alternatives=3))
+    assert all(len(token.alternatives) == 3 for token in reply.tokens)
