@@ -14,7 +14,7 @@ from engine.core import FIRST_PICTURE_ID, Loading, Message, Picture, Waiting
 from engine.drain import drain
 from engine.errors import BadPicture
 from engine.vision.base import PictureRows, Piece, Span, VisionEncoder, VisionSpec, tokens_in
-from engine.words import N_, translate
+from engine.words import N_, _, translate
 
 _GONE = N_("A picture of this prompt is no longer in memory; send the message with it again.")
 _LAST_ID = (1 << 31) - 1
@@ -72,6 +72,7 @@ class PictureStore:
     def __init__(self, layouts: Layouts, load: Load, most_bytes: int = _MOST_BYTES) -> None:
         self._layouts, self._load, self._most_bytes = layouts, load, most_bytes
         self._encoder: VisionEncoder | None = None
+        self._loading = False
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._firsts: list[tuple[int, str]] = []  # ascending
 
@@ -125,6 +126,8 @@ class PictureStore:
         """The rows of the span whose first token has the id `first`. Raises `BadPicture`."""
         known = self._known_at(first)
         if not known.rows:
+            if self._loading:  # by a prompt that goes on only when this pass has run
+                raise BadPicture(_("A picture of this prompt is not read yet; send the message again."))
             drain(self._encoded(known))
         return known.rows[[start for start, _span in known.spans()].index(first)]
 
@@ -155,9 +158,8 @@ class PictureStore:
     def _encoded(self, known: _Known) -> Generator[Loading | Waiting, None, None]:
         if not known.data:
             raise BadPicture(translate(_GONE))
-        if self._encoder is None:
-            self._encoder = yield from self._load()
-        known.rows = yield from self._encoder.encode(known.data)
+        encoder = yield from self._loaded()
+        known.rows = yield from encoder.encode(known.data)
         total = sum(each.nbytes for each in self._known.values())
         for each in self._known.values():
             if total <= self._most_bytes:
@@ -165,6 +167,18 @@ class PictureStore:
             if each is not known and not each.holders:
                 total -= each.nbytes
                 each.rows = ()
+
+    def _loaded(self) -> Generator[Loading | Waiting, None, VisionEncoder]:
+        """The encoder. It is loaded for the first of several prompts, which the others wait for."""
+        while self._loading:
+            yield Waiting()
+        if self._encoder is None:
+            self._loading = True
+            try:
+                self._encoder = yield from self._load()
+            finally:
+                self._loading = False
+        return self._encoder
 
     @contextmanager
     def held(self, ids: Sequence[int]) -> Iterator[None]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.chat.local import LocalChat
+from engine.chat.opening import finished, open_chat
 from engine.core import ChatRequest, Done, Loading, Message, Text, Waiting
 from engine.errors import BadPicture
 from engine.settings import (
+    CacheSettings,
     GuidanceSettings,
-    OutputSettings,
+    LoadSettings,
     SamplerSettings,
     SpeculationSettings,
     StopSettings,
@@ -56,7 +59,7 @@ def ids_of(events: list[Any]) -> list[int]:
 
 
 def test_replies_beside_each_other_are_those_alone(chat: LocalChat, alone: list[int]) -> None:
-    text = Reply(opened_text(chat), TEXT, TOKENS).ids
+    text = Reply(chat, TEXT, TOKENS).ids
     requests = [
         ChatRequest(tuple(messages), GREEDY, StopSettings(max_tokens=TOKENS, min_tokens=TOKENS))
         for messages in (PICTURES, TEXT, PICTURES, [asked("And what is this one?", (20, 20))])
@@ -76,10 +79,6 @@ def test_replies_beside_each_other_are_those_alone(chat: LocalChat, alone: list[
     assert found[3] == Reply(chat, [asked("And what is this one?", (20, 20))], TOKENS).ids
 
 
-def opened_text(chat: LocalChat) -> LocalChat:
-    return chat
-
-
 def test_a_reply_after_others_took_the_cache_is_the_same(folder: Path, alone: list[int]) -> None:
     chat = opened(folder)
     try:
@@ -92,10 +91,11 @@ def test_a_reply_after_others_took_the_cache_is_the_same(folder: Path, alone: li
         chat.close()
 
 
-@pytest.mark.parametrize("method", ["ngram"])
-def test_drafts_change_nothing(chat: LocalChat, alone: list[int], method: str) -> None:
-    reply = Reply(chat, PICTURES, TOKENS, speculation=SpeculationSettings(method=method))
-    assert reply.ids == alone
+def test_drafts_change_nothing(chat: LocalChat, folder: Path, alone: list[int]) -> None:
+    model = SpeculationSettings(method="model", draft_model=str(folder))
+    for speculation in (SpeculationSettings(method="ngram"), model):
+        reply = Reply(chat, PICTURES, TOKENS, speculation=speculation)
+        assert reply.ids == alone
 
 
 def test_sampled_tokens_and_penalties(chat: LocalChat) -> None:
@@ -122,9 +122,8 @@ def test_a_reply_is_replayed(chat: LocalChat, alone: list[int]) -> None:
     again = Reply(chat, PICTURES, TOKENS, replayed=first.rendered)
     assert again.ids == alone
     assert again.cached == 0
-    bare = Reply(chat, [Message("user", "")], TOKENS, replayed=first.rendered)  # it is in memory
+    bare = Reply(chat, [Message("user", "")], TOKENS, replayed=first.rendered)  # they are in memory
     assert bare.ids == alone
-    chat.close()
 
 
 def test_a_replay_without_its_pictures_is_refused(folder: Path) -> None:
@@ -155,18 +154,13 @@ def test_stop_ends_the_reply_while_a_picture_is_looked_at(chat: LocalChat) -> No
 def test_a_broken_picture_is_refused_in_a_sentence(chat: LocalChat) -> None:
     broken = asked("What?", (20, 20))
     (picture,) = broken.pictures
-    from dataclasses import replace
-
     cut = replace(broken, pictures=(replace(picture, data=picture.data[:60]),))
     with pytest.raises(BadPicture):
         Reply(chat, [cut], 2)
     assert Reply(chat, TEXT, 2).ids
 
 
-def test_caches_that_are_kept_on_disk_have_pictures(folder: Path, alone: list[int], tmp_path: Path) -> None:
-    from engine.chat.opening import finished, open_chat
-    from engine.settings import CacheSettings, LoadSettings
-
+def test_caches_that_are_kept_on_disk_have_pictures(folder: Path) -> None:
     cache = CacheSettings(context_length=2048, dtype="fp32", keep_on_disk=True)
     for cached in (False, True):
         chat = finished(open_chat(folder, LoadSettings(backend="cpu", threads=2), cache))
@@ -175,8 +169,3 @@ def test_caches_that_are_kept_on_disk_have_pictures(folder: Path, alone: list[in
             assert (reply.cached > 256) == cached
         finally:
             chat.close()
-
-
-def test_alternatives_have_texts(chat: LocalChat) -> None:
-    reply = Reply(chat, PICTURES, 3, output=OutputSettings(alternatives=3))
-    assert all(len(token.alternatives) == 3 for token in reply.tokens)

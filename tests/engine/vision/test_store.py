@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 
 import numpy as np
@@ -117,3 +118,27 @@ def test_a_picture_is_forgotten_after_its_prompts() -> None:
     assert len(store.rows(ids[0]).states) == 4
     store.close()
     assert encoder.closed
+
+
+def test_the_encoder_is_loaded_once_for_prompts_that_begin_together() -> None:
+    encoder = FakeEncoder()
+    loads: list[str] = []
+
+    def load() -> Generator[Loading, None, FakeEncoder]:
+        loads.append("begun")
+        yield Loading("", 0, 2)
+        yield Loading("", 1, 2)
+        return encoder
+
+    store = PictureStore(encoder, load)
+    ids, others = ids_of(store, picture(2, 2)), ids_of(store, picture(2, 2, more=1))
+    first, second = store.encoded(ids), store.encoded(others)
+    assert isinstance(next(first), Loading)
+    assert isinstance(next(second), Waiting)
+    with pytest.raises(BadPicture, match="not read yet"):
+        store.rows(others[0])
+    first.close()  # it was stopped, so that the other one loads
+    assert isinstance(next(second), Loading)
+    drain(second)
+    assert loads == ["begun", "begun"]
+    assert encoder.encoded == [picture(2, 2, more=1).data]
