@@ -50,7 +50,7 @@ class FirstPass:
             self._patches[:count] = patches[part]
             if self._places is not None and places is not None:
                 self._places[:count] = places[part]
-            found.append(self.run.run(count).copy())
+            found.append((yield from self.run.steps(count)).copy())
             yield Waiting()
         return np.concatenate(found)
 
@@ -91,7 +91,7 @@ class Stage:
         self, states: Floats, angles: Floats, lengths: Sequence[int]
     ) -> Generator[Waiting, None, tuple[Floats, list[Floats]]]:
         """The states (T, E) after the layers, and those that are kept. `angles` (T, D / 2) are those of rope,
-        `lengths` the rows of windows one after the other. Yields after each pass.
+        `lengths` the rows of windows one after the other. Yields between short steps.
         """
         cos, sin = np.cos(angles), np.sin(angles)
         found, kept = np.empty_like(states), [np.empty_like(states) for _ in self._kept]
@@ -99,7 +99,7 @@ class Stage:
             count = part.stop - part.start
             self._given[:count] = states[part]
             self._table.cos[:count], self._table.sin[:count] = cos[part], sin[part]
-            found[part] = self.run.run(count)
+            found[part] = yield from self.run.steps(count)
             for whole, rows in zip(kept, self._kept, strict=True):
                 whole[part] = rows[:count]
             yield Waiting()
@@ -146,6 +146,6 @@ class HeadPass:
         for start in range(0, len(merged), len(self._given)):
             part = merged[start : start + len(self._given)]
             self._given[: len(part)] = part
-            found.append(self.run.run(len(part)).copy())
+            found.append((yield from self.run.steps(len(part))).copy())
             yield Waiting()
         return np.concatenate(found)
