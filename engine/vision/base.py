@@ -98,7 +98,7 @@ class VisionEncoder(Protocol):
 
     def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
         """The rows of each span of the layout, from the bytes of a picture file; yields between short steps.
-        Several may be under way at a time.
+        One at a time.
 
         Raises `BadPicture` for a file that is no readable picture.
         """

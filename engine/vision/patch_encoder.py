@@ -160,7 +160,7 @@ class PatchEncoder:
         self._positions = np.zeros((more + most, shape.width), np.float32)
         self._merged = np.zeros((most // factor**2, design.projector.inputs), np.float32)
         self._first = more
-        self._grid, self._busy = (0, 0), False
+        self._grid = (0, 0)
         if parts.class_row is not None:
             # Its row of patches is zeros, so the patches' layer makes its bias of it.
             bias = parts.tower.first.bias
@@ -187,13 +187,7 @@ class PatchEncoder:
         """As `VisionEncoder.encode`."""
         picture, found = read_picture(data), list[Floats]()
         for crop in self._design.cutter.crops(picture):
-            while self._busy:  # with another picture, which is between two of its steps
-                yield Waiting()
-            self._busy = True
-            try:
-                found.append((yield from self._encode(crop)))
-            finally:
-                self._busy = False
+            found.append((yield from self._encode(crop)))
             yield Waiting()
         height, width = picture.shape[:2]
         rows = self._design.assemble(found, width, height, self._parts.line_end)

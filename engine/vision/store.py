@@ -72,7 +72,7 @@ class PictureStore:
     def __init__(self, layouts: Layouts, load: Load, most_bytes: int = _MOST_BYTES) -> None:
         self._layouts, self._load, self._most_bytes = layouts, load, most_bytes
         self._encoder: VisionEncoder | None = None
-        self._loading = False
+        self._busy = False
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._firsts: list[tuple[int, str]] = []  # ascending
 
@@ -126,7 +126,7 @@ class PictureStore:
         """The rows of the span whose first token has the id `first`. Raises `BadPicture`."""
         known = self._known_at(first)
         if not known.rows:
-            if self._loading:  # by a prompt that goes on only when this pass has run
+            if self._busy:  # with a prompt that goes on only when this pass has run
                 raise BadPicture(_("A picture of this prompt is not read yet; send the message again."))
             drain(self._encoded(known))
         return known.rows[[start for start, _span in known.spans()].index(first)]
@@ -156,10 +156,19 @@ class PictureStore:
         return list(found.values())
 
     def _encoded(self, known: _Known) -> Generator[Loading | Waiting, None, None]:
+        while self._busy:  # with another prompt's picture
+            yield Waiting()
+        if known.rows:
+            return
         if not known.data:
             raise BadPicture(translate(_GONE))
-        encoder = yield from self._loaded()
-        known.rows = yield from encoder.encode(known.data)
+        self._busy = True
+        try:
+            if self._encoder is None:
+                self._encoder = yield from self._load()
+            known.rows = yield from self._encoder.encode(known.data)
+        finally:
+            self._busy = False
         total = sum(each.nbytes for each in self._known.values())
         for each in self._known.values():
             if total <= self._most_bytes:
@@ -167,18 +176,6 @@ class PictureStore:
             if each is not known and not each.holders:
                 total -= each.nbytes
                 each.rows = ()
-
-    def _loaded(self) -> Generator[Loading | Waiting, None, VisionEncoder]:
-        """The encoder. It is loaded for the first of several prompts, which the others wait for."""
-        while self._loading:
-            yield Waiting()
-        if self._encoder is None:
-            self._loading = True
-            try:
-                self._encoder = yield from self._load()
-            finally:
-                self._loading = False
-        return self._encoder
 
     @contextmanager
     def held(self, ids: Sequence[int]) -> Iterator[None]:

@@ -142,3 +142,20 @@ def test_the_encoder_is_loaded_once_for_prompts_that_begin_together() -> None:
     drain(second)
     assert loads == ["begun", "begun"]
     assert encoder.encoded == [picture(2, 2, more=1).data]
+
+
+def test_one_picture_is_encoded_at_a_time() -> None:
+    encoder = FakeEncoder()
+    store = store_of(encoder)
+    ids, others = ids_of(store, picture(2, 2)), ids_of(store, picture(2, 2, more=1))
+    steps = [store.encoded(ids), store.encoded(ids), store.encoded(others)]
+    next(steps[0])  # the encoder is loaded
+    next(steps[0])
+    for waits in steps[1:]:
+        assert isinstance(next(waits), Waiting)
+    assert encoder.encoded == [picture(2, 2).data]
+    with pytest.raises(BadPicture, match="not read yet"):
+        store.rows(others[0])
+    for each in steps:
+        drain(each)
+    assert encoder.encoded == [picture(2, 2).data, picture(2, 2, more=1).data]
