@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +15,7 @@ from PIL import Image
 from engine.chat.local import LocalChat
 from tests.engine.vision.chats import add_text, vocabulary
 from tests.engine.vision.encoding import randomise, save
+from tests.engine.vision.lfm2_crops import PATCH, SETTINGS, batched, crops
 
 END = "<|im_end|>"
 _TEXT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -222,7 +224,36 @@ def _internvl(folder: Path) -> Case:
     return Case(folder, model, image, ids[END], partial(_pixels, processor))
 
 
+def _lfm2_vl(folder: Path) -> Case:
+    from transformers import Lfm2VlConfig, Lfm2VlForConditionalGeneration
+
+    marks = [f"<|img_row_{row}_col_{column}|>" for row in range(1, 11) for column in range(1, 11)]
+    tokens = ["<image>", "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>", *marks]
+    size, ids = vocabulary([*tokens, END])
+    text = {
+        **_TEXT, "model_type": "lfm2", "num_key_value_heads": 1, "vocab_size": size, "num_hidden_layers": 3,
+        "layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False,
+    }  # fmt: skip
+    vision = {
+        "model_type": "siglip2_vision_model", "hidden_size": 48, "intermediate_size": 72,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "patch_size": PATCH, "num_patches": 25,
+    }  # fmt: skip
+    config = Lfm2VlConfig(
+        vision_config=vision, text_config=text, projector_hidden_size=56, image_token_id=ids["<image>"]
+    )
+    model = randomise(Lfm2VlForConditionalGeneration(config))
+    model.save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(SETTINGS), "utf-8")
+    add_text(folder, tokens, "<image>")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        return batched([crop for image in pictures for crop in crops(image)[0]])
+
+    return Case(folder, model, ids["<image>"], ids[END], inputs)
+
+
 FAMILIES: Mapping[str, Callable[[Path], Case]] = {
     "idefics3": _idefics3, "qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "qwen3_vl": _qwen3_vl,
     "qwen3_5": _qwen3_5, "llava": _llava, "gemma3": _gemma3, "internvl": _internvl,
+    "lfm2_vl": _lfm2_vl,
 }  # fmt: skip
