@@ -173,6 +173,4 @@ def from_gguf(keys: Keys, tensors: Tensors) -> PatchDesign:
     )  # fmt: skip
 
 
-LLAVA = Family(
-    "llava", ("LlavaForConditionalGeneration",), ("mlp",), from_hf, from_gguf, (CLIP, SIGLIP_TOWER)
-)  # fmt: skip
+LLAVA = Family("llava", ("LlavaForConditionalGeneration",), (), from_hf, None, (CLIP, SIGLIP_TOWER))

@@ -1,0 +1,167 @@
+"""LLaVA-NeXT (LLaVA 1.6, its authors' report of January 2024) and Granite Vision (arXiv 2502.09927): LLaVA's
+encoder over the whole picture, and over the tiles of the picture with bars beside it. Of these, what shows
+bars is left out, and each line of patches has a row for its end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.errors import BadCheckpoint
+from engine.models.headers.keys import Keys
+from engine.tensors import Bytes, Floats
+from engine.vision.base import Piece, Span, VisionSpec
+from engine.vision.design import Design, Family, Tensors
+from engine.vision.families import llava
+from engine.vision.headers import MOST_SIDE, prefix_of, resampling, whole_patches
+from engine.vision.images import BICUBIC, resized
+from engine.vision.patch_encoder import PatchDesign
+from engine.words import _
+
+SPEC = VisionSpec("llava_next", "<image>", "<image>")
+_GRIDS = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))
+_LINE_ENDS = ("v.image_newline", "model.image_newline")
+"""The name of the row for the end of a line in mmproj files, and in those of the first converter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The cutting of `LlavaNextImageProcessor`: tiles of `side` pixels square in one of the `grids` (height,
+    width in pixels): the one that keeps most pixels, and of these the smallest.
+    """
+
+    side: int
+    patch: int
+    filter: int
+    grids: tuple[tuple[int, int], ...]
+
+    @property
+    def most_patches(self) -> int:
+        """Of one tile."""
+        return (self.side // self.patch) ** 2
+
+    def layout(self, width: int, height: int) -> tuple[Piece, ...]:
+        """As `Cutter.layout`: the whole, then all tiles at once."""
+        cells = self.side // self.patch
+        rows, columns = self.shown(width, height)
+        whole, tiles = Span(cells, cells), Span(len(rows), len(columns) + 1)
+        return (whole, tiles) if len(rows) else (whole,)
+
+    def crops(self, picture: Bytes) -> tuple[Bytes, ...]:
+        """As `Cutter.crops`."""
+        height, width = picture.shape[:2]
+        high, wide = self._grid(width, height)
+        down, across = high / height, wide / width
+        if across < down:
+            inner = wide, min(math.ceil(height * across), high)
+        else:
+            inner = min(math.ceil(width * down), wide), high
+        canvas = np.zeros((high, wide, 3), np.uint8)
+        left, top = (wide - inner[0]) // 2, (high - inner[1]) // 2
+        canvas[top : top + inner[1], left : left + inner[0]] = resized(picture, *inner, self.filter)
+        side = self.side
+        tiles = [
+            canvas[y : y + side, x : x + side] for y in range(0, high, side) for x in range(0, wide, side)
+        ]
+        return (resized(picture, side, side, self.filter), *tiles)
+
+    def spans(
+        self, crops: Sequence[Floats], width: int, height: int, line_end: Floats | None
+    ) -> Sequence[Floats]:
+        """As `Assemble`."""
+        assert line_end is not None
+        rows, columns = self.shown(width, height)
+        if not len(rows):
+            return (crops[0],)
+        cells = self.side // self.patch
+        wide = self._grid(width, height)[1] // self.side
+        tiles = np.stack(crops[1:]).reshape(-1, wide, cells, cells, len(line_end))
+        whole = tiles.transpose(0, 2, 1, 3, 4).reshape(-1, wide * cells, len(line_end))
+        shown = whole[rows.start : rows.stop, columns.start : columns.stop]
+        ends = np.broadcast_to(line_end, (len(rows), 1, len(line_end)))
+        return crops[0], np.concatenate([shown, ends], axis=1).reshape(-1, len(line_end))
+
+    def shown(self, width: int, height: int) -> tuple[range, range]:
+        """The rows and columns of all tiles' patches that show the picture."""
+        high, wide = (side // self.patch for side in self._grid(width, height))
+        if width / height > wide / high:
+            bar = (high - int(round(height * (wide / width), 7))) // 2
+            return range(bar, high - bar), range(wide)
+        bar = (wide - int(round(width * (high / height), 7))) // 2
+        columns = range(bar, wide - bar)
+        return range(high), columns
+
+    def _grid(self, width: int, height: int) -> tuple[int, int]:
+        """The height and width of all tiles."""
+
+        def kept(grid: tuple[int, int]) -> tuple[int, int]:
+            scale = min(grid[1] / width, grid[0] / height)
+            pixels = min(int(width * scale) * int(height * scale), width * height)
+            return pixels, pixels - grid[0] * grid[1]
+
+        return max(self.grids, key=kept)
+
+
+def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
+    """`LlavaNextForConditionalGeneration`."""
+    design = llava.from_hf(config, processor, tensors)
+    prefixes = "model.", "", "language_model.model."
+    line_end = prefix_of(tensors, "image_newline", prefixes) + "image_newline"
+    grids = _grids(config, "image_grid_pinpoints")
+    return _design(design, line_end, resampling(processor), grids)
+
+
+def from_gguf(keys: Keys, tensors: Tensors) -> Design:
+    """`mlp` in llama.cpp's mmproj files, which LLaVA 1.5 has, too: that has no row for the end of a line."""
+    design = llava.from_gguf(keys, tensors)
+    line_end = next((name for name in _LINE_ENDS if name in tensors), "")
+    if not line_end or not keys.has("image_grid_pinpoints"):
+        return design
+    flat = keys.integers("image_grid_pinpoints", 1, MOST_SIDE)
+    if len(flat) % 2:
+        raise _odd(list(flat))
+    return _design(design, line_end, BICUBIC, tuple(zip(flat[::2], flat[1::2], strict=True)))
+
+
+def _grids(keys: Keys, name: str) -> tuple[tuple[int, int], ...]:
+    """A list of heights and widths in pixels."""
+    found = keys.raw(name)
+    if found is None:
+        return _GRIDS
+    pairs = list[tuple[int, int]]()
+    for pair in found if isinstance(found, list) and found else [None]:
+        sides = Keys({name: pair}, "config.json").integers(name, 1, MOST_SIDE)
+        if len(sides) != 2:
+            raise _odd(found)
+        pairs.append((sides[0], sides[1]))
+    return tuple(pairs)
+
+
+def _odd(found: object) -> BadCheckpoint:
+    return BadCheckpoint(
+        _(
+            "image_grid_pinpoints is {found}, but heights and widths were expected; the file is damaged.",
+            found=repr(found)[:80],
+        )
+    )
+
+
+def _design(
+    design: PatchDesign, line_end: str, filter: int, grids: tuple[tuple[int, int], ...]
+) -> PatchDesign:
+    side = design.patch * math.isqrt(design.table)
+    for pixels in {pixels for grid in grids for pixels in grid}:
+        whole_patches(pixels, side)
+    tiles = Tiles(side, design.patch, filter, grids)
+    names = replace(design.names, line_end=line_end)
+    return replace(design, spec=SPEC, names=names, cutter=tiles, assemble=tiles.spans)
+
+
+LLAVA_NEXT = Family(
+    "llava_next", ("LlavaNextForConditionalGeneration",), ("mlp",), from_hf, from_gguf,
+    (llava.CLIP, llava.SIGLIP_TOWER),
+)  # fmt: skip
