@@ -100,7 +100,7 @@ class PicturePass:
         apart = ropes.queries, ropes.unrotated, ropes.logs
         if ropes.main is None or ropes.pooled or ropes.back or any(each is not None for each in apart):
             raise UnsupportedModel(
-                _("The model's rotary positions cannot be those of pictures. Choose another model.")
+                _("This model's rotary positions do not fit pictures. Choose another model.")
             )
 
         def given(source: RotaryTable) -> RotaryTable:
@@ -108,7 +108,7 @@ class PicturePass:
             if pairs != len(axes):
                 raise UnsupportedModel(
                     _(
-                        "The model has {pairs} pairs of rotary dimensions, but {found} are divided between "
+                        "The model has {pairs} pairs of rotary dimensions, but {found} are divided among "
                         "time, rows and columns of pictures. The file is damaged.",
                         pairs=pairs,
                         found=len(axes),
@@ -191,14 +191,14 @@ def _refuse(config: ModelConfig, parts: Parts, spec: PictureSpec) -> None:
     tabled = config.experts is not None and config.experts.tabled
     if tabled or (isinstance(config.hyper, GatedStreams) and config.hyper.ngrams is not None):
         raise UnsupportedModel(
-            _("The model's layers look tokens up, so it cannot read pictures. Choose another model.")
+            _("This model looks tokens up in its layers, so it cannot read pictures. Choose another model.")
         )
     if spec.deep and not (isinstance(parts.stack, Layered) and spec.deep <= config.layers):
         raise UnsupportedModel(
-            _("The model's layers cannot take the further rows of pictures. Choose another model.")
+            _("This model's layers cannot take the additional rows of its pictures. Choose another model.")
         )
     alone = config.indexer, config.compressed, config.latent
     if spec.bidirectional and (config.chunked or any(each is not None for each in alone)):
         raise UnsupportedModel(
-            _("The model's layers cannot look at a whole picture at once. Choose another model.")
+            _("This model's layers cannot look at a whole picture at once. Choose another model.")
         )

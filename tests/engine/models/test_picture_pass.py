@@ -285,10 +285,10 @@ def recorded(name: str, tmp_path: Path, spec: VisionSpec) -> None:
 @pytest.mark.parametrize(
     ("name", "spec", "sentence"),
     [
-        ("Gemma 3n", VisionSpec("x", "", "", deep=1), "cannot take the further rows"),
-        ("Llama", VisionSpec("x", "", "", deep=9), "cannot take the further rows"),
+        ("Gemma 3n", VisionSpec("x", "", "", deep=1), "cannot take the additional rows"),
+        ("Llama", VisionSpec("x", "", "", deep=9), "cannot take the additional rows"),
         ("Llama", VisionSpec("x", "", "", positions=Positions((2, 1, 1))), r"has 8 pairs .* but 4 are"),
-        ("GPT-2", VisionSpec("x", "", "", positions=Positions((2, 1, 1))), "cannot be those of pictures"),
+        ("GPT-2", VisionSpec("x", "", "", positions=Positions((2, 1, 1))), "do not fit pictures"),
         ("DeepSeek V2", VisionSpec("x", "", "", bidirectional=True), "cannot look at a whole picture"),
     ],
 )
@@ -302,7 +302,7 @@ def test_pictures_that_a_model_cannot_take(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["DeepSeek V4", "Qwen 4, n-grams"])
 def test_layers_that_look_tokens_up(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="look tokens up"):
+    with pytest.raises(UnsupportedModel, match="looks tokens up"):
         recorded(name, tmp_path, VisionSpec("x", "", ""))
 
 
