@@ -46,7 +46,8 @@ class AttentionShape:
     nearest bfloat16: as Falcon counts.
     If `bidirectional`, as in encoders (arXiv 1810.04805), a token attends to the later ones of its pass, too:
     to all, or with a window to those fewer than `window` positions away, or if `chunked` to those before the
-    next multiple of `window`. Slopes then multiply minus the distance.
+    next multiple of `window`. Slopes then multiply minus the distance. With a `backward_window` it attends to
+    all later ones, and the window counts among the earlier ones alone.
     """
 
     heads: int
@@ -60,6 +61,7 @@ class AttentionShape:
     rounded_slopes: float = 0.0
     chunked: bool = False
     bidirectional: bool = False
+    backward_window: bool = False
 
     @property
     def value_dim(self) -> int:

@@ -182,7 +182,8 @@ class _BothWays:
         **more: Any,
     ) -> Array:  # fmt: skip
         """As `Ops.attention`."""
-        shape = replace(shape, bidirectional=shape.window > 0 or not self._windows_alone)
+        both_ways = shape.window > 0 or not self._windows_alone
+        shape = replace(shape, bidirectional=both_ways, backward_window=both_ways)
         return self._ops.attention(layer, q, k, v, shape, *others, **more)
 
 

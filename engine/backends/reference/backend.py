@@ -197,6 +197,8 @@ class ReferenceOps(RecurrentOps, ExpertOps):
         unseen = places > positions[:, None]  # (T, S)
         if shape.bidirectional and shape.chunked:
             unseen = places // shape.window != positions[:, None] // shape.window
+        elif shape.bidirectional and shape.backward_window:
+            unseen = places <= positions[:, None] - (shape.window or length)
         elif shape.bidirectional:
             unseen = (places - positions[:, None]).abs() >= (shape.window or length)
         elif shape.chunked:

@@ -59,7 +59,7 @@ def sections(*numbers: int, **more: Any) -> dict[str, Any]:
 
 
 GEMMA = {
-    "head_dim": 16, "sliding_window": 16, "layer_types": [SLIDING, SLIDING, FULL, SLIDING], "pad_token_id": 0,
+    "head_dim": 16, "sliding_window": 9, "layer_types": [SLIDING, SLIDING, FULL, SLIDING], "pad_token_id": 0,
 }  # fmt: skip
 KINDS = {
     "qwen2_vl": Kind(sections(2, 3, 3), QWEN_EYES, (2, 3, 3)),
@@ -81,7 +81,7 @@ KINDS = {
     ),
     "gemma3": Kind(GEMMA, {**EYES, "model_type": "siglip_vision_model"}, bidirectional=True),
     "gemma4": Kind(
-        {**GEMMA_4_E, "sliding_window": 16, "use_bidirectional_attention": "vision", "pad_token_id": 0},
+        {**GEMMA_4_E, "sliding_window": 9, "use_bidirectional_attention": "vision", "pad_token_id": 0},
         {}, bidirectional=True, windows_alone=True,
     ),
 }  # fmt: skip

@@ -108,6 +108,7 @@ MANY = [
 ]
 
 
+BACKWARD = {"bidirectional": True, "backward_window": True}
 BOTH_WAYS = [
     (kind, replace(shape, bidirectional=True), start, rows, sinks, close)
     for kind, shape, start, rows, sinks, close in (
@@ -119,6 +120,11 @@ BOTH_WAYS = [
         (("fp32", "fp32"), shape_of(2, 2, 24, window=7), 40, 30, True, 1e-5),
         (("fp32", "fp16"), shape_of(2, 2, 24, cap=3.0), 1010, 60, False, 1e-5),
     )
+]
+BOTH_WAYS += [
+    (("fp16", "fp16"), replace(shape_of(2, 1, 64, window=30), **BACKWARD), 100, 90, False, 3e-3),
+    (("fp32", "fp32"), replace(shape_of(2, 2, 24, window=900), **BACKWARD), 990, 60, True, 1e-5),
+    (("fp16", "fp16"), replace(shape_of(2, 1, 64, window=400), **BACKWARD), 100, 256, False, 3e-3),
 ]
 
 

@@ -59,7 +59,7 @@ def _attention(calls: Calls, node: Attention) -> None:
     calls.scratch = max(calls.scratch, attention.scratch_bytes(heads, groups, dim, shape.latent))
     partial = calls.partial_results(attention.partial_bytes(heads, groups, value_dim))
     window = (-shape.window if shape.chunked else shape.window) or attention.NO_WINDOW
-    ahead = (abs(window) - 1) if shape.bidirectional else 0
+    ahead = (attention.NO_WINDOW if shape.backward_window else abs(window)) - 1 if shape.bidirectional else 0
     sinks = 0 if node.sinks is None else calls.constants.vector(node.sinks)
     slopes = calls.constants.vector(np.array(shape.slopes, np.float32)) if shape.slopes else 0
     distances, furthest = 0, 0

@@ -42,6 +42,8 @@ def exact_attention(
         seen = places[None, :] < ends[:, None]
         if shape.chunked:
             seen &= places[None, :] // shape.window == places[:, None] // shape.window
+        elif shape.window and shape.backward_window:
+            seen &= places[None, :] > places[:, None] - shape.window
         elif shape.window:
             seen &= np.abs(places[None, :] - places[:, None]) < shape.window
     elif shape.chunked:
@@ -223,6 +225,17 @@ def test_bidirectional(dtype: str, heads: int, groups: int, dim: int, window: in
     layers = Layers([shape], [None], dtype)
     found = layers.run()
     q = layers.tables[0].values[IDS].reshape(-1, heads, dim)
+    expected = exact_attention(q, *kept(layers, 0, shape), shape, None).reshape(len(IDS), -1)
+    assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("dtype", "window"), [("fp32", 65), ("q8", 300), ("fp16", 1), ("fp32", 0)])
+def test_bidirectional_with_a_window_of_earlier_tokens(dtype: str, window: int) -> None:
+    """Each token sees all later ones of its step, but only the latest of those before it."""
+    shape = AttentionShape(4, 2, 32, 0.2, window, bidirectional=True, backward_window=True)
+    layers = Layers([shape], [None], dtype)
+    found = layers.run()
+    q = layers.tables[0].values[IDS].reshape(-1, 4, 32)
     expected = exact_attention(q, *kept(layers, 0, shape), shape, None).reshape(len(IDS), -1)
     assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
 

@@ -95,7 +95,7 @@ class Softmax:
         shape, end = self._shape, self._position + len(self._query)
         if not shape.bidirectional:
             return own + 1
-        return min(end, own + shape.window) if shape.window else end
+        return min(end, own + shape.window) if shape.window and not shape.backward_window else end
 
     def take(self, first: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Add a piece: keys (S, G, D) and values (S, G, Dv) float32 of positions from `first` on."""
