@@ -42,7 +42,8 @@ def picture_size(data: bytes) -> tuple[int, int]:
     """The width and height of a picture file as it is shown, from its headers. Raises `BadPicture`."""
     with _opened(data) as image:
         width, height = image.size
-        upright = image.format == "PNG" and not any(mark in data for mark in _TURNED_PNG)
+        upright = image.format == "TIFF"  # whose size Pillow has turned
+        upright |= image.format == "PNG" and not any(mark in data for mark in _TURNED_PNG)
         return (height, width) if not upright and _orientation(image) in _SIDEWAYS else (width, height)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,10 @@ from engine.weights.gguf.file import GgufFile
 from engine.weights.safetensors.json import read_json_object
 from engine.words import _
 
+_WITHOUT_TOKEN = ("llava", "llava_next")
+"""Families of which GGUF models have no token for pictures in their vocabulary."""
+_NAMELESS = re.compile(r"(mmproj|model|ggml|b?f16|f32|fp16|q8_0|gguf|[-_.])+")
+"""Names of mmproj files that do not say of which model they are."""
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 """Where folders have the settings of the image processor; the second has them inside an object."""
 _CLIP = "clip"
@@ -180,10 +185,11 @@ def _beside(checkpoint: Checkpoint) -> _Found | None:
         except (BadCheckpoint, ModelNotFound) as error:
             damaged = damaged or error
             continue
-        if found is not None and found.design.width == width:
+        if found is None:
+            continue
+        if found.design.width == width and _is_for(found.design.spec, file.name, checkpoint):
             return found
-        if found is not None:
-            found.checkpoint.close()
+        found.checkpoint.close()
     if damaged is not None:
         raise damaged
     return None
@@ -192,6 +198,18 @@ def _beside(checkpoint: Checkpoint) -> _Found | None:
 def is_mmproj(name: str) -> bool:
     """Whether a GGUF file of this name holds a vision encoder, as those of llama.cpp's users do."""
     return "mmproj" in name.lower() and name.lower().endswith(".gguf")
+
+
+def _is_for(spec: VisionSpec, file: str, model: Checkpoint) -> bool:
+    """Whether an encoder that fits a model in width is its own, where many models share a folder: the model's
+    vocabulary has the encoder's token. LLaVA's has none, so that names must begin alike, or the file's says
+    nothing.
+    """
+    vocabulary = model.metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(vocabulary, Sequence) or spec.token in vocabulary:
+        return True
+    own = spec.family in _WITHOUT_TOKEN
+    return own and (_likeness(file, model.path.name) > 0 or _NAMELESS.fullmatch(file.lower()) is not None)
 
 
 def _likeness(file: str, model: str) -> int:

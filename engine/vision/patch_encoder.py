@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
 from engine.core import Loading, Waiting
+from engine.errors import BadCheckpoint
 from engine.models.building.source import norm
 from engine.tensors import Bytes, Floats
 from engine.vision.base import PictureRows, Piece, VisionSpec
@@ -21,6 +22,10 @@ from engine.vision.images import Normalisation, patches, read_picture
 from engine.vision.passes import Pass
 from engine.vision.projector import Projector, ProjectorNames, ProjectorShape, projector
 from engine.vision.tower import Tower, TowerNames, TowerShape, TowerSource, patch_linear, tower_layers
+from engine.words import _
+
+MOST_PATCHES = 1 << 14
+"""Of a crop: four times those of Gemma 3, and as many as take seconds on a fast processor."""
 
 
 class Cutter(Protocol):
@@ -111,6 +116,7 @@ class PatchDesign:
 
     def build(self, source: TowerSource) -> Generator[int, None, PatchParts]:
         """As `Design.build`."""
+        _check(self.cutter.most_patches)
         names, shape = self.names, self.tower
         first = patch_linear(source, names.first, shape.width, self.patch, None, flat=self.flat)
         before, after = (
@@ -131,6 +137,19 @@ class PatchDesign:
     def encoder(self, spec: VisionSpec, parts: PatchParts, backend: Backend) -> PatchEncoder:
         """As `Design.encoder`."""
         return PatchEncoder(self, spec, parts, backend)
+
+
+def _check(patches: int) -> None:
+    """Raise `BadCheckpoint` if a crop has more than `MOST_PATCHES`."""
+    if patches > MOST_PATCHES:
+        raise BadCheckpoint(
+            _(
+                "The vision encoder would read {patches} patches of a picture at once; at most {most} were "
+                "expected. The file is damaged.",
+                patches=patches,
+                most=MOST_PATCHES,
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.errors import BadCheckpoint
 from engine.models.headers.keys import Keys
 from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span, VisionSpec
@@ -33,9 +34,12 @@ from engine.vision.images import LANCZOS, Normalisation, resized
 from engine.vision.patch_encoder import PatchDesign, PatchNames
 from engine.vision.projector import ProjectorNames, ProjectorShape
 from engine.vision.tower import SIGLIP, TowerShape
+from engine.words import _
 
 SPEC = VisionSpec("idefics3", "<image>", "<image>")
 _AROUND, _WHOLE = "<fake_token_around_image>", "<global-img>"
+MOST_TILES = 32
+"""Of one side of a picture."""
 _LARGEST = 4096
 """Longest side of any picture, in pixels."""
 _PREFIXES = ("model.vision_model.", "vision_model.", "model.model.vision_model.")
@@ -148,7 +152,7 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     return _design(
         tower_from_hf(vision, "gelu_pytorch_tanh"), names, square(vision, "image_size", 224),
         square(vision, "patch_size", 32), config.integer("scale_factor", 1, 64, 2),
-        normalisation(processor, HALF, HALF), tile, _side(processor, "size", 4 * 364),
+        normalisation(processor, HALF, HALF), tile, _side(processor, "size", 4 * tile),
         inner(config, "text_config").integer("hidden_size", 1, 1 << 20, 4096),
         resampling(processor, LANCZOS), processor.flag("do_image_splitting", True),
     )  # fmt: skip
@@ -177,6 +181,16 @@ def _design(
     tile: int, longest: int, width: int, filter: int, splits: bool = True,
 ) -> PatchDesign:  # fmt: skip
     whole_patches(tile, patch, factor)
+    if longest > MOST_TILES * tile:
+        raise BadCheckpoint(
+            _(
+                "The vision encoder would cut a side of {longest} pixels into tiles of {tile}; at most "
+                "{most} of them were expected. The file is damaged.",
+                longest=longest,
+                tile=tile,
+                most=MOST_TILES,
+            )
+        )
     projector = ProjectorShape(shape.width * factor**2, width, factor=factor)
     return PatchDesign(
         SPEC, shape, names, patch, whole_patches(side, patch) ** 2, pixels,

@@ -55,11 +55,19 @@ def write_mmproj(
     for name, value in keys.items():
         whole[name if name.startswith("clip.") else f"clip.vision.{name}"] = value
     write_file(folder / "mmproj-model-f32.gguf", "clip", whole, tensors)
+    return write_model(folder / "model-f32.gguf", architecture, width, model_keys)
+
+
+def write_model(
+    path: Path, architecture: str, width: int, model_keys: Mapping[str, Any] = {}, **more: Any
+) -> Path:
+    """A model of this width, whose file has headers, `more` keys under their whole names, whose dots are
+    written "__", and a table of tokens. Returns `path`.
+    """
     own = {
         "embedding_length": width, "block_count": 1, "context_length": 64, "feed_forward_length": 64,
         "attention.head_count": 2, "attention.layer_norm_rms_epsilon": 1e-5, **model_keys,
     }  # fmt: skip
     named = {f"{architecture}.{name}": value for name, value in own.items()}
-    return write_file(
-        folder / "model-f32.gguf", architecture, named, {"token_embd.weight": np.zeros((64, width))}
-    )
+    named |= {name.replace("__", "."): value for name, value in more.items()}
+    return write_file(path, architecture, named, {"token_embd.weight": np.zeros((64, width))})

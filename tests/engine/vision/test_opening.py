@@ -1,0 +1,240 @@
+"""Which vision encoder belongs to a model, and what damaged files are told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from transformers import Idefics3Config, Idefics3ForConditionalGeneration
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+
+from engine.drain import drain
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.vision import VisionSpec
+from engine.vision.opening import open_vision, vision_layouts, vision_spec
+from engine.weights import open_checkpoint
+from tests.engine.vision.converted import encoder_tensors, write_tower
+from tests.engine.vision.encoding import TEXT, randomise, save
+from tests.engine.vision.mmproj import write_file, write_model
+
+Change = Callable[[dict[str, Any]], None]
+WIDTH = TEXT["hidden_size"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of Idefics3."""
+    vision = {
+        "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "image_size": 28, "patch_size": 7,
+    }  # fmt: skip
+    config = Idefics3Config(
+        vision_config=vision, text_config={"model_type": "llama", **TEXT}, image_token_id=3
+    )
+    processor = Idefics3ImageProcessorPil(size={"longest_edge": 56}, max_image_size={"longest_edge": 28})
+    model = randomise(Idefics3ForConditionalGeneration(config))
+    return save(model, processor, tmp_path_factory.mktemp("idefics3"))
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    return Path(shutil.copytree(made, tmp_path / "model"))
+
+
+def spec_of(path: Path) -> VisionSpec | None:
+    with closing(open_checkpoint(path)) as checkpoint:
+        return vision_spec(checkpoint)
+
+
+def change_json(path: Path, change: Change) -> None:
+    values = json.loads(path.read_text("utf-8"))
+    change(values)
+    path.write_text(json.dumps(values), "utf-8")
+
+
+# -- mmproj files beside a model
+
+
+def write_encoder(made: Path, folder: Path, name: str, width: int = WIDTH, **keys: Any) -> Path:
+    """An mmproj file of this name for models of this width."""
+    config = Idefics3Config.from_pretrained(made)
+    tensors = encoder_tensors(made)
+    tensors["mm.model.fc.weight"] = np.resize(tensors["mm.model.fc.weight"], (width, 4 * 24))
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    write_tower(
+        scratch, keys.pop("kind", "idefics3"), config.vision_config, width, tensors,
+        **{"projector__scale_factor": 2, "clip__use_gelu": True, **keys},
+    )  # fmt: skip
+    (scratch / "mmproj-model-f32.gguf").rename(folder / name)
+    shutil.rmtree(scratch)
+    return folder / name
+
+
+def model_beside(folder: Path, name: str, width: int = WIDTH, tokens: list[str] | None = None) -> Path:
+    more = {} if tokens is None else {"tokenizer__ggml__tokens": tokens}
+    return write_model(folder / name, "llama", width, **more)
+
+
+def file_of(model: Path) -> str:
+    """The name of the file that a model's encoder is in; empty without one."""
+    with closing(open_checkpoint(model)) as checkpoint:
+        found = vision_layouts(checkpoint)
+        return "" if found is None or found.file is None else found.file.name
+
+
+def test_a_file_of_the_models_width(made: Path, tmp_path: Path) -> None:
+    write_encoder(made, tmp_path, "mmproj-a.gguf", 48)
+    write_encoder(made, tmp_path, "model-b-mmproj.gguf", WIDTH)
+    write_encoder(made, tmp_path, "mmproj-c.gguf", 56)
+    assert file_of(model_beside(tmp_path, "model-a.gguf")) == "model-b-mmproj.gguf"
+    assert file_of(model_beside(tmp_path, "model-d.gguf", 44)) == ""
+
+
+def test_of_several_the_one_whose_name_is_most_alike(made: Path, tmp_path: Path) -> None:
+    for name in ("mmproj-Tiny-1B-f16.gguf", "Tiny-2B.mmproj-f16.gguf", "mmproj.gguf"):
+        write_encoder(made, tmp_path, name)
+    assert file_of(model_beside(tmp_path, "tiny-2b-Q4_0.gguf")) == "Tiny-2B.mmproj-f16.gguf"
+    assert file_of(model_beside(tmp_path, "Tiny-1B-Q4_0.gguf")) == "mmproj-Tiny-1B-f16.gguf"
+
+
+def test_a_text_model_of_the_same_width_in_the_same_folder(made: Path, tmp_path: Path) -> None:
+    write_encoder(made, tmp_path, "mmproj-other-f16.gguf")
+    assert file_of(model_beside(tmp_path, "text.gguf", tokens=["a", "b"])) == ""
+    assert file_of(model_beside(tmp_path, "eyes.gguf", tokens=["a", "<image>"])) == "mmproj-other-f16.gguf"
+
+
+def test_other_files_are_passed_over(made: Path, tmp_path: Path) -> None:
+    write_encoder(made, tmp_path, "mmproj-unknown.gguf", kind="a-projector-of-tomorrow")
+    write_file(tmp_path / "mmproj-text.gguf", "llama", {}, {"a": np.ones(4)})
+    model = model_beside(tmp_path, "model.gguf")
+    assert spec_of(model) is None
+    with closing(open_checkpoint(model)) as checkpoint, pytest.raises(UnsupportedModel, match="mmproj file"):
+        drain(open_vision(checkpoint))
+    write_encoder(made, tmp_path, "mmproj-good.gguf")
+    assert file_of(model) == "mmproj-good.gguf"
+
+
+def test_a_damaged_file_beside_a_good_one(made: Path, tmp_path: Path) -> None:
+    model = model_beside(tmp_path, "model.gguf")
+    whole = write_encoder(made, tmp_path, "mmproj-model.gguf").read_bytes()
+    (tmp_path / "mmproj-model.gguf").write_bytes(whole[: len(whole) // 3])
+    with pytest.raises(BadCheckpoint):
+        spec_of(model)
+    write_encoder(made, tmp_path, "mmproj-other.gguf")
+    assert file_of(model) == "mmproj-other.gguf"
+
+
+# -- folders
+
+
+def test_a_folder_says_what_its_encoder_is(folder: Path) -> None:
+    found = spec_of(folder)
+    assert found is not None
+    assert (found.family, found.token, found.bidirectional) == ("idefics3", "<image>", False)
+    with closing(open_checkpoint(folder)) as checkpoint:
+        encoder = drain(open_vision(checkpoint, 1))
+    assert encoder.spec == found
+    assert found.nbytes > sum(each.nbytes for each in encoder_tensors(folder).values()) * 0.9
+    encoder.close()
+
+
+def test_settings_of_pictures_in_either_file_or_none(folder: Path) -> None:
+    first, second = folder / "preprocessor_config.json", folder / "processor_config.json"
+    settings = json.loads(first.read_text("utf-8"))
+
+    def layout() -> Any:
+        with closing(open_checkpoint(folder)) as checkpoint:
+            found = vision_layouts(checkpoint)
+            assert found is not None
+            return found.layout(100, 60)
+
+    expected = layout()
+    first.rename(folder / "kept")
+    second.write_text(json.dumps({"image_processor": settings, "processor_class": "Idefics3"}), "utf-8")
+    assert layout() == expected
+    second.unlink()
+    assert layout() != expected  # the class's own sizes
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"num_attention_heads": 5}, "width is 24, but a multiple of num_attention_heads"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0"),
+        ({"hidden_size": "wide"}, "hidden_size is 'wide'"),
+        ({"hidden_size": 26}, "shape"),
+        ({"intermediate_size": 41}, "shape"),
+        ({"num_hidden_layers": 3}, "lacks tensors"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
+        ({"image_size": 35}, "shape"),
+        ({"image_size": 10**9}, "image_size is 1000000000"),
+        ({"image_size": [28, 56]}, r"image_size is \[28, 56\]"),
+        ({"patch_size": 5}, "a multiple of"),
+        ({"patch_size": 14}, "shape"),
+        ({"layer_norm_eps": -1.0}, "layer_norm_eps"),
+    ],
+)
+def test_headers_of_a_tower_that_contradict_its_tensors(
+    folder: Path, change: dict[str, Any], words: str
+) -> None:
+    change_json(folder / "config.json", lambda config: config["vision_config"].update(change))
+    with pytest.raises(BadCheckpoint, match=words):
+        spec_of(folder)
+
+
+def test_an_activation_that_is_not_known(folder: Path) -> None:
+    change_json(folder / "config.json", lambda config: config["vision_config"].update(hidden_act="magic"))
+    with pytest.raises(UnsupportedModel, match="activation 'magic'"):
+        spec_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"image_mean": [0.5, 0.5]}, "image_mean is"),
+        ({"image_std": [0.5, 0.0, 0.5]}, "image_std is"),
+        ({"image_mean": "grey"}, "image_mean is 'grey'"),
+        ({"resample": 9}, "resample is 9"),
+        ({"size": 56}, "size is 56"),
+        ({"size": {"longest_edge": 0}}, "longest_edge is 0"),
+        ({"size": {"longest_edge": 16000}}, "a side of 16000 pixels into tiles of 28"),
+        ({"max_image_size": {"longest_edge": 27}}, "a multiple of"),
+        ({"max_image_size": {"longest_edge": 14000}}, "4000000 patches"),
+        ({"do_rescale": "yes"}, "do_rescale is 'yes'"),
+    ],
+)
+def test_settings_of_pictures_that_cannot_be(folder: Path, change: dict[str, Any], words: str) -> None:
+    change_json(folder / "preprocessor_config.json", lambda settings: settings.update(change))
+    with pytest.raises(BadCheckpoint, match=words):
+        spec_of(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.vision_model.embeddings.patch_embedding.weight",
+        "model.vision_model.embeddings.position_embedding.weight",
+        "model.vision_model.encoder.layers.1.self_attn.q_proj.weight",
+        "model.vision_model.encoder.layers.0.mlp.fc2.weight", "model.vision_model.post_layernorm.weight",
+        "model.connector.modality_projection.proj.weight",
+    ],
+)  # fmt: skip
+def test_tensors_that_are_missing_or_have_another_shape(folder: Path, name: str) -> None:
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    kept = tensors.pop(name)
+    save_file(tensors, file)
+    with pytest.raises(BadCheckpoint, match=name.removesuffix("weight")):
+        spec_of(folder)
+    save_file(tensors | {name: np.ones((*kept.shape, 2), np.float32)}, file)
+    with pytest.raises(BadCheckpoint, match="shape"):
+        spec_of(folder)
