@@ -252,8 +252,80 @@ def _lfm2_vl(folder: Path) -> Case:
     return Case(folder, model, ids["<image>"], ids[END], inputs)
 
 
+def _pixtral(folder: Path, merged: int) -> Case:
+    from transformers import (
+        LlavaConfig,
+        LlavaForConditionalGeneration,
+        Mistral3Config,
+        Mistral3ForConditionalGeneration,
+    )
+    from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+
+    tokens = ["[IMG]", "[IMG_BREAK]", "[IMG_END]"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "model_type": "pixtral", "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "patch_size": 14, "image_size": 112, "hidden_act": "silu",
+    }  # fmt: skip
+    text = {**_TEXT, "model_type": "mistral", "num_key_value_heads": 1, "vocab_size": size, "head_dim": 16}
+    common = {"vision_config": vision, "text_config": text, "image_token_index": ids["[IMG]"]}
+    if merged > 1:
+        model = Mistral3ForConditionalGeneration(Mistral3Config(**common, spatial_merge_size=merged))
+    else:
+        model = LlavaForConditionalGeneration(
+            LlavaConfig(**common, vision_feature_layer=-1, vision_feature_select_strategy="full")
+        )
+    processor = PixtralImageProcessorPil(size={"longest_edge": 112}, patch_size=14 * merged)
+    add_text(save(randomise(model), processor, folder), tokens, "[IMG]")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        found = processor(list(pictures), return_tensors="pt")
+        return {"pixel_values": found["pixel_values"], "image_sizes": found["image_sizes"]}
+
+    return Case(folder, model, ids["[IMG]"], ids[END], inputs)
+
+
+def _gemma4(folder: Path, both_ways: bool) -> Case:
+    from transformers import Gemma4Config, Gemma4ForConditionalGeneration
+    from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+
+    tokens = ["<|image>", "<|image|>", "<image|>", "<|video|>", "<|audio|>"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 3,
+        "num_key_value_heads": 3, "head_dim": 16, "patch_size": 4, "position_embedding_size": 300,
+    }  # fmt: skip
+    text = {
+        **_TEXT, "num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 16, "global_head_dim": 16,
+        "vocab_size": size, "vocab_size_per_layer_input": size, "sliding_window": 100, "pad_token_id": 0,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        "hidden_size_per_layer_input": 0 if both_ways else 8,
+        "use_bidirectional_attention": "vision" if both_ways else None,
+    }  # fmt: skip
+    image = ids["<|image|>"]
+    config = Gemma4Config(
+        vision_config=vision, text_config=text, audio_config=None, image_token_id=image,
+        boi_token_id=ids["<|image>"], eoi_token_id=ids["<image|>"], video_token_id=ids["<|video|>"],
+        audio_token_id=ids["<|audio|>"],
+    )  # fmt: skip
+    model = randomise(Gemma4ForConditionalGeneration(config))
+    processor = Gemma4ImageProcessorPil(max_soft_tokens=70, patch_size=4)
+    add_text(save(model, processor, folder), tokens, "<|image|>")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        found = processor(list(pictures), return_tensors="pt")
+        return {
+            "pixel_values": found["pixel_values"], "image_position_ids": found["image_position_ids"],
+            "mm_token_type_ids": torch.tensor([[int(id == image) for id in prompt]]),
+        }  # fmt: skip
+
+    return Case(folder, model, image, ids[END], inputs)
+
+
 FAMILIES: Mapping[str, Callable[[Path], Case]] = {
     "idefics3": _idefics3, "qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "qwen3_vl": _qwen3_vl,
     "qwen3_5": _qwen3_5, "llava": _llava, "gemma3": _gemma3, "internvl": _internvl,
     "lfm2_vl": _lfm2_vl,
+    "pixtral": partial(_pixtral, merged=1), "mistral3": partial(_pixtral, merged=2),
+    "gemma4": partial(_gemma4, both_ways=False), "gemma4 both ways": partial(_gemma4, both_ways=True),
 }  # fmt: skip
