@@ -25,7 +25,11 @@ def step(rows: int, kept: int = 0, runs: Any = ()) -> Step:
     return Step(ids, np.arange(rows, dtype=np.int32), pages, 1, runs, kept=kept)
 
 
-@pytest.mark.parametrize("backend", [ReferenceBackend(), CpuBackend(threads=2)], ids=lambda b: b.name)
+@pytest.mark.parametrize(
+    "backend",
+    [ReferenceBackend(), CpuBackend(threads=2), CpuBackend(threads=1, prompt_bits=8)],
+    ids=["reference", "cpu", "cpu with 8 bits"],
+)
 def test_rows_leave_and_enter(backend: Backend) -> None:
     draw = np.random.default_rng(3)
     table = draw.standard_normal((11, WIDTH)).astype(np.float32)
