@@ -41,8 +41,8 @@ def one_span(rows: int, columns: int) -> tuple[Piece, ...]:
 
 @dataclass(frozen=True, slots=True)
 class GridParts:
-    """What `GridDesign.make` makes. The sum of what the linears of `first` make of the patches, and of the
-    places, is normed by `before`; `after` norms what the layers make. There is a head in `deep` for each
+    """What `GridDesign.make` makes. The sum of what the linears of `first` make of the patches is normed by
+    `before`, and the places are added; `after` norms what the layers make. There is a head in `deep` for each
     layer of `GridDesign.deep`.
     """
 

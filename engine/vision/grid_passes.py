@@ -21,8 +21,8 @@ PIECE = 1024
 
 
 class FirstPass:
-    """What the sum of `first` makes of patches (T, `columns`), plus their places if they are `placed`, normed
-    by `before`: (T, `width`).
+    """What the sum of `first` makes of patches (T, `columns`), normed by `before`, plus their places if they
+    are `placed`: (T, `width`).
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class FirstPass:
         self._places = np.zeros((PIECE, width), np.float32) if placed else None
 
         def forward(ops: Ops) -> Array:
-            patches = ops.given(self._patches)
-            x = None if self._places is None else ops.given(self._places)
+            patches, x = ops.given(self._patches), None
             for linear in first:
                 x = linear(ops, patches, x)
-            return ops.last_rows(before(ops, x) if before else x)
+            x = before(ops, x) if before else x
+            return ops.last_rows(x if self._places is None else ops.add(x, ops.given(self._places)))
 
         self.run = Pass(backend, forward, PIECE)
 

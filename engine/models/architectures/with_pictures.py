@@ -129,6 +129,7 @@ _INTERLEAVED = {"paddleocr_vl_text": False, "hy_v4_vl_text": True}
 """Text models whose rope is interleaved or not, unlike that of the class that runs them alone."""
 _SECTIONS: Mapping[str, tuple[tuple[int, int, int], bool]] = {
     "qwen2_vl_text": ((16, 24, 24), False), "qwen2_5_vl_text": ((16, 24, 24), False),
+    "glm4v_text": ((8, 12, 12), False), "glm4v_moe_text": ((8, 12, 12), False),
     "qwen3_vl_text": ((24, 20, 20), True), "qwen3_vl_moe_text": ((24, 20, 20), True),
 }  # fmt: skip
 """Text models with sections of rotary positions: the usual ones, and whether they are interleaved."""

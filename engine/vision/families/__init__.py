@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.vision.design import Family
 from engine.vision.families.gemma3 import GEMMA3
 from engine.vision.families.gemma4 import GEMMA4
+from engine.vision.families.glm4v import GLM4V
 from engine.vision.families.idefics3 import IDEFICS3
 from engine.vision.families.internvl import INTERNVL
 from engine.vision.families.lfm2_vl import LFM2_VL
@@ -14,5 +15,6 @@ from engine.vision.families.pixtral import PIXTRAL
 from engine.vision.families.qwen_vl import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 
 FAMILIES: tuple[Family, ...] = (
-    GEMMA3, GEMMA4, IDEFICS3, INTERNVL, LFM2_VL, LLAVA, LLAVA_NEXT, PIXTRAL, QWEN2_VL, QWEN2_5_VL, QWEN3_VL,
+    GEMMA3, GEMMA4, GLM4V, IDEFICS3, INTERNVL, LFM2_VL, LLAVA, LLAVA_NEXT, PIXTRAL, QWEN2_VL, QWEN2_5_VL,
+    QWEN3_VL,
 )  # fmt: skip

@@ -123,11 +123,11 @@ def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, 
         linear(source, name, shape.outputs, columns, None)
         for name, columns in zip(names.linears, (width, shape.outputs), strict=True)
     )
-    head = Head(_by_channel, inputs, _Projector(merger, activated(up, down, shape.activation)))
+    head = Head(by_channel, inputs, _Projector(merger, activated(up, down, shape.activation)))
     return GridParts((first,), blocks.blocks, head, before=before, after=after)
 
 
-def _by_channel(cells: Floats) -> Floats:
+def by_channel(cells: Floats) -> Floats:
     """The patches of each token as one row, in which the numbers of a channel stand together."""
     return np.ascontiguousarray(cells.transpose(0, 2, 1)).reshape(len(cells), -1)
 

@@ -95,7 +95,7 @@ class _Shape:
 def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, None, GridParts]:
     """As `GridDesign.make`."""
     tower, width = shape.tower, shape.tower.width
-    first = _first(shape, names.first, source)
+    first = frame_linears(source, names.first, width, shape.patch, shape.frames)
     blocks = yield from tower_layers(source, tower, names.tower, tower.layers)
     after = norm(
         source, names.after, width, tower.eps, layer_norm=tower.layer_norm,
@@ -118,13 +118,13 @@ def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, 
     return GridParts(first, _windowed(blocks.blocks, shape), head, deep, place, None, after)
 
 
-def _first(shape: _Shape, name: str, source: TowerSource) -> tuple[Linear, ...]:
-    """What makes rows of patches."""
-    width, area = shape.tower.width, shape.patch**2
-    if shape.frames:
-        kernel = (3, shape.frames, shape.patch, shape.patch)
-        return (linear(source, name, width, 3 * shape.frames * area, None, View(kernel=kernel)),)
-    view = View(kernel=(3, shape.patch, shape.patch))
+def frame_linears(source: TowerSource, name: str, width: int, patch: int, frames: int) -> tuple[Linear, ...]:
+    """What makes rows of patches of so many frames, or with 0 of one, by the sum of two matrices."""
+    area = patch**2
+    if frames:
+        kernel = (3, frames, patch, patch)
+        return (linear(source, name, width, 3 * frames * area, None, View(kernel=kernel)),)
+    view = View(kernel=(3, patch, patch))
     first, second = (source.matrix(name + end, width, 3 * area, view) for end in (".weight", ".weight.1"))
     return Linear(first, vector_if(source, name + ".bias", None, width)), Linear(second)
 
@@ -258,11 +258,13 @@ def _shape_from_hf(vision: Keys, tower: TowerShape, outputs: str) -> _Shape:
 
 def _with_processor(shape: _Shape, names: _Names, processor: Keys) -> GridDesign:
     pixels = normalisation(processor, CLIP_MEAN, CLIP_DEVIATION)
-    return _design(shape, names, pixels, _limits(processor), resampling(processor))
+    return _design(shape, names, pixels, pixel_limits(processor, _LEAST, _MOST), resampling(processor))
 
 
-def _limits(processor: Keys) -> tuple[int, int]:
-    """The fewest and the most pixels of a picture, which an image processor's settings have in two forms."""
+def pixel_limits(processor: Keys, least: int, most: int) -> tuple[int, int]:
+    """The fewest and the most pixels of a picture, which an image processor's settings have in two forms;
+    `least` and `most` where they do not say.
+    """
     sizes = inner(processor, "size", "preprocessor_config.json")
     found = list[int]()
     for names, default in (

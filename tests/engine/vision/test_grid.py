@@ -49,5 +49,10 @@ def test_resampled_positions(rows: int, columns: int) -> None:
     expected = (torch.from_numpy(table)[taps] * weights[:, :, None]).sum(1).numpy()
     found = resampled(table, rows, columns)
     assert np.abs(found - expected).max() < 1e-5
+    taps, weights = get_vision_interpolation_indices_and_weights(
+        torch.tensor([[1, rows, columns]]), 6, mode="bicubic"
+    )
+    expected = (torch.from_numpy(table)[taps] * weights[:, :, None]).sum(1).numpy()
+    assert np.abs(resampled(table, rows, columns, cubic=True) - expected).max() < 1e-5
     if (rows, columns) == (6, 6):
         assert np.allclose(found, table, atol=1e-6)
