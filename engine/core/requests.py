@@ -136,7 +136,8 @@ class ChatRequest:
         plain: a free completion: the text of the last message is the whole prompt, without a template but
             with its control tokens, and the reply continues it.
         report_prompt: report the prompt as `Rendered` before it is read.
-        replayed: read this prompt, in its own passes and without the cache, and ignore the messages.
+        replayed: read this prompt, in its own passes and without the cache, and ignore the messages except
+            their pictures, which the prompt's tokens of pictures mean.
         priority: of several replies at a time, those of higher priority come first; those below 0 go on only
             while there is no other. A `Priority` may be changed meanwhile.
         tools: what the model may call; calls are reported as `CallPiece`.

@@ -20,9 +20,10 @@ from desktop.services.engine.stream_thread import Job
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context import is_temporary
 from desktop.store.attachments.message_format import Attachment, message_text
-from desktop.store.attachments.picture_marks import mark_of
+from desktop.store.attachments.picture_marks import PictureMark, mark_of
 from desktop.store.attachments.pictures import MOST_STORED, PictureStore, StoredPicture
 from desktop.store.database.database import Database, StoreError
+from engine.core import ChatRequest, ChatSource, Message, Picture
 from engine.remote.estimate import picture_tokens
 from engine.words import _
 
@@ -302,6 +303,7 @@ class AttachmentService(QObject):
     def _count(self, conversation: int, held: Held) -> None:
         text, model = message_text(held.attachment), self._session.model
         if held.attachment.picture is not None:
+            self._count_picture(conversation, held, held.attachment.picture)
             return
         # for a server they stay estimated: nothing of a file leaves before it is sent, from whichever chat
         if model is not None and not model.host and len(text) <= _MOST_COUNTED:
@@ -310,6 +312,21 @@ class AttachmentService(QObject):
                 lambda source: source.count(text),
                 lambda tokens: self._on_counted(conversation, held.key, tokens),
             )
+
+    def _count_picture(self, conversation: int, held: Held, mark: PictureMark) -> None:
+        """Ask a model on this computer how many tokens a picture has; of others' it stays estimated."""
+        model = self._session.model
+        if model is None or not model.reads_pictures:
+            return
+        shown = Message("user", mark.words, pictures=(Picture(mark.name, mark.key, mark.width, mark.height),))
+
+        def count(source: ChatSource) -> int:
+            requests = ChatRequest((shown,)), ChatRequest((Message("user", "-"),))
+            seen, bare = (source.size(request).prompt for request in requests)
+            return max(1, seen - bare)
+
+        self._counting.add((conversation, held.key))
+        self._session.ask(count, lambda tokens: self._on_counted(conversation, held.key, tokens))
 
     def _on_counted(self, conversation: int, key: int, tokens: int | None) -> None:
         self._counting.discard((conversation, key))

@@ -18,7 +18,7 @@ from desktop.store.conversations.records import StoredMessage
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.database.database import StoreError
 from desktop.store.provenance.provenance import Provenance
-from engine.core import ChatRequest, ModelInfo, Rendered
+from engine.core import ChatRequest, ModelInfo, Picture, Rendered
 from engine.platform.version import version
 from engine.settings import Settings
 
@@ -61,6 +61,16 @@ class ReplyProvenance(NamedTuple):
         """The recorded facts about the model."""
         found = self.provenance.facts.get("model", {}) if self.provenance is not None else {}
         return found if isinstance(found, dict) else {}
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """The pictures that its prompt was made with, without their bytes."""
+        kept = self.provenance.facts.get("pictures", ()) if self.provenance is not None else ()
+        return tuple(
+            Picture("", each[0], each[1], each[2])
+            for each in kept
+            if isinstance(each, list) and list(map(type, each)) == [str, int, int]
+        )
 
     @property
     def expected(self) -> tuple[int, ...]:
@@ -140,6 +150,14 @@ class ProvenanceService(QObject):
             "engine": version(), "started": time.time(), "known": known, "plain": request.plain,
             "settings": settings,
         }  # fmt: skip
+        pictures = {
+            each.key: [each.key, each.width, each.height]
+            for message in request.messages
+            for each in message.pictures
+            if each.data
+        }
+        if pictures and model is not None and not model.host:
+            facts["pictures"] = list(pictures.values())
         if model is not None:
             about = {name: getattr(model, name) for name in FACTS}
             facts["model"] = {**about, "identity": self._identities.get(model.path, "")}

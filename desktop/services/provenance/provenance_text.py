@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from desktop.items.models.local_models import count_text
@@ -12,7 +12,7 @@ from desktop.services.engine.reply_record import drafting_text, reason_text, sta
 from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.system.language import moment_text
 from desktop.settings import PANES
-from engine.core import Rendered
+from engine.core import FIRST_PICTURE_ID, Rendered
 from engine.settings import AdapterSettings, SamplerSettings, Settings, setting_info
 from engine.units import number_text, rate_text, seconds_text, size_text
 from engine.words import _, ngettext, translate
@@ -114,8 +114,12 @@ def prompt_pieces(prompt: Rendered, ids: tuple[int, ...] | None = None) -> Itera
     """The text of the prompt (or of `ids`) in order: (text, whether it is a control token)."""
     known = {id: (data, control) for id, data, control in prompt.vocabulary}
     plain = bytearray()
-    for id in prompt.ids if ids is None else ids:
-        data, control = known.get(id, (f"<{id}>".encode(), True))
+    for id, count in _folded(prompt.ids if ids is None else ids):
+        if count:
+            shown = ngettext("<picture, {n} token>", "<picture, {n} tokens>", count)
+            data, control = shown.encode(), True
+        else:
+            data, control = known.get(id, (f"<{id}>".encode(), True))
         if not control:
             plain += data
             continue
@@ -125,6 +129,17 @@ def prompt_pieces(prompt: Rendered, ids: tuple[int, ...] | None = None) -> Itera
         yield data.decode("utf-8", "replace"), True
     if plain:
         yield plain.decode("utf-8", "replace"), False
+
+
+def _folded(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Each id of a text with 0, and the tokens of a picture that stand together as one, with their number."""
+    at = 0
+    while at < len(ids):
+        end = at
+        while end < len(ids) and ids[end] == ids[at] + end - at and ids[at] >= FIRST_PICTURE_ID:
+            end += 1
+        yield ids[at], end - at
+        at = max(end, at + 1)
 
 
 def setting_rows(reply: ReplyProvenance) -> list[SettingRow]:

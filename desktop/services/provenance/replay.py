@@ -16,7 +16,9 @@ from desktop.services.engine.reply_record import stats_of
 from desktop.services.engine.stream_thread import Job
 from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.session.chat_session import ChatSession
-from engine.core import ChatRequest, ChatSource, Loading, ModelInfo, Prefill, Text, TokenInfo
+from desktop.services.session.pictures import with_data
+from desktop.store.attachments.pictures import PictureStore
+from engine.core import ChatRequest, ChatSource, Loading, Message, ModelInfo, Prefill, Text, TokenInfo
 from engine.errors import BadSetting
 from engine.platform.version import version
 from engine.settings import (
@@ -83,7 +85,8 @@ class Replay(QObject):
     def __init__(self, session: ChatSession, reply: ReplyProvenance, parent: QObject | None = None) -> None:
         super().__init__(parent)
         expected = reply.expected
-        request = replay_request(reply)
+        pictures = PictureStore(session.stores.database_of(reply.message.id))
+        request = with_data(replay_request(reply), pictures.get)
         trace = reply.trace
         pieces = (
             tuple(trace.token(index).text for index in range(reply.known, reply.known + len(expected)))
@@ -114,7 +117,9 @@ class Replay(QObject):
 
 
 def replay_request(reply: ReplyProvenance) -> ChatRequest:
-    """The request for the same reply: its prompt, settings and drawn seed, ending where it was cut off."""
+    """The request for the same reply: its prompt, settings and drawn seed, ending where it was cut off. Its
+    pictures have no bytes yet.
+    """
     assert reply.provenance is not None
     stats, reason, length = (
         stats_of(reply.message.stats),
@@ -125,8 +130,9 @@ def replay_request(reply: ReplyProvenance) -> ChatRequest:
     stops = StopSettings.from_json(reply.settings(StopSettings))
     if reason in _CUT or "error" in reply.message.stats:  # ended by a time limit or by the user
         stops = dataclasses.replace(stops, max_tokens=length, time_limit=0.0)
+    pictures = reply.pictures
     return ChatRequest(
-        (),
+        (Message("user", "", pictures=pictures),) if pictures else (),
         sampler=dataclasses.replace(sampler, seed=stats.seed) if stats is not None else sampler,
         stops=stops,
         speculation=SpeculationSettings.from_json(reply.settings(SpeculationSettings)),
