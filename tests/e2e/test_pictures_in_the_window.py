@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
 
 from desktop.app import EngineApi
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
@@ -52,10 +53,15 @@ def attach(hand: Hand, name: str, width: int, height: int) -> None:
 def answer(hand: Hand, text: str) -> None:
     before = len(hand.items())
     hand.type(text)
-    hand.press(Qt.Key.Key_Return)
+    QTest.keyClick(hand.box, Qt.Key.Key_Return)
+    answered(hand, before + 2)
+
+
+def answered(hand: Hand, messages: int) -> None:
+    """Wait until the chat has so many messages, and no reply is being written."""
     hand.qtbot.waitUntil(
         lambda: (
-            hand.session.state == "idle" and not hand.session.replying_in and len(hand.items()) == before + 2
+            hand.session.state == "idle" and not hand.session.replying_in and len(hand.items()) == messages
         ),
         timeout=LOAD_MS,
     )
@@ -63,7 +69,7 @@ def answer(hand: Hand, text: str) -> None:
 
 def replayed(hand: Hand) -> tuple[str, str]:
     """The prompt in the details of the last reply, and what its replay says."""
-    hand.press(Qt.Key.Key_I, Qt.KeyboardModifier.ControlModifier)
+    hand.window.reply_details.open_last()
     dialog = hand.window.reply_details.dialog
     hand.click("Replay", dialog)
     hand.qtbot.waitUntil(lambda: dialog.replay.text() == "Replay", timeout=LOAD_MS)
@@ -101,5 +107,10 @@ def test_another_model_reads_the_names(hand: Hand, models: Path) -> None:
     answer(hand, "What is it?")
     hand.window.model_controller.open(models / "blind")
     hand.wait_for("idle", timeout=LOAD_MS)
-    answer(hand, "And now?")
+    hand.type("And now?")
+    QTest.keyClick(hand.box, Qt.Key.Key_Return)
+    words = hand.window.composer_controller.offers.words.text()
+    assert words.startswith("1 picture of this chat is not sent; the model reads its name")
+    hand.click("Send without pictures")
+    answered(hand, 4)
     assert "[picture: boat.png]" in replayed(hand)[0]

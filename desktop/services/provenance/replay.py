@@ -85,8 +85,10 @@ class Replay(QObject):
     def __init__(self, session: ChatSession, reply: ReplyProvenance, parent: QObject | None = None) -> None:
         super().__init__(parent)
         expected = reply.expected
-        pictures = PictureStore(session.stores.database_of(reply.message.id))
-        request = with_data(replay_request(reply), pictures.get)
+        request = replay_request(reply)
+        if reply.pictures:
+            pictures = PictureStore(session.stores.database_of(reply.message.id))
+            request = with_data(request, pictures.get)
         trace = reply.trace
         pieces = (
             tuple(trace.token(index).text for index in range(reply.known, reply.known + len(expected)))

@@ -17,7 +17,7 @@ from desktop.services.provenance.provenance_text import (
     setting_rows,
     value_words,
 )
-from engine.core import Rendered, Stats
+from engine.core import FIRST_PICTURE_ID, Rendered, Stats
 from engine.platform.version import version
 from engine.settings import SamplerSettings, StopSettings
 from tests.desktop.services.provenance.test_replay import reply
@@ -81,6 +81,11 @@ def test_a_prompt_is_told_by_its_tokens() -> None:
     )
     assert [*prompt_pieces(PROMPT)] == [("<s>", True), ("é", False), ("<s>", True), ("So", False)]
     assert [*prompt_pieces(PROMPT, (9, 5))] == [("So", False), ("<5>", True)]
+    first = FIRST_PICTURE_ID + 7
+    seen = (9, first, first + 1, first + 2, first + 40, 9)
+    assert [*prompt_pieces(PROMPT, seen)] == [
+        ("So", False), ("<picture, 3 tokens>", True), ("<picture, 1 token>", True), ("So", False),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

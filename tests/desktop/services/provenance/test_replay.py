@@ -14,7 +14,7 @@ from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.provenance.replay import Compared, Replay, doubts, replay_request, why_not
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.provenance.provenance import Provenance
-from engine.core import ModelInfo, Prefill, Rendered, Stats, Text, TokenInfo
+from engine.core import Message, ModelInfo, Picture, Prefill, Rendered, Stats, Text, TokenInfo
 from engine.drain import drain
 from engine.platform.version import version
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, SpeculationSettings, StopSettings
@@ -72,6 +72,15 @@ def test_why_a_replay_may_differ(made: ReplyProvenance, identity: str, said: lis
 def test_threads_do_not_matter_on_a_gpu() -> None:
     there = dataclasses.replace(MODEL, backend="cuda", where="GPU 0", threads=4)
     assert doubts(reply(model={"where": "GPU 0", "backend": "cuda"}), there, LOADED, "o") == []
+
+
+def test_a_replay_asks_with_the_pictures_of_the_prompt() -> None:
+    made = reply()
+    assert made.provenance is not None
+    kept = [["a" * 32, 60, 40], ["b" * 32, "60", 40], "c"]
+    seen = made._replace(provenance=Provenance({**made.provenance.facts, "pictures": kept}, PROMPT))
+    assert replay_request(seen).messages == (Message("user", "", pictures=(Picture("", "a" * 32, 60, 40),)),)
+    assert replay_request(made).messages == ()
 
 
 def test_a_replay_draws_with_the_seed_that_was_drawn() -> None:
