@@ -204,18 +204,26 @@ class PagedCache:
         first, span = self.pictures.span(part.ids[0])
         rows = self.pictures.rows(first)
         at, count = part.ids[0] - first, len(part.ids)
-        most = max(self.rows, span.tokens) if self.bidirectional_pictures else self.rows
-        if self._picture_pass is None or self._picture_pass.max_rows < most:
-            if self._picture_pass is not None:
-                self._picture_pass.close()
-            self._picture_pass = self.model.record_pictures(
-                self.store, most, self.context_length, self.pictures.spec
-            )
+        passes = self._passes_over(span.tokens, self.pictures)
         step, begin = self.step(*part), len(part.lease.ids) - at
         places = sequence_positions([(0, span.rows, span.columns)], span.tokens)[0]
         places += np.int32(begin - self.shift(part.lease, begin))
         own = slice(at, at + count)
-        return self._picture_pass.run(step, rows.states[own], [deep[own] for deep in rows.deep], places[own])
+        return passes.run(step, rows.states[own], [deep[own] for deep in rows.deep], places[own])
+
+    def _passes_over(self, tokens: int, pictures: PictureTokens) -> PicturePass:
+        """The recorded pass over spans of so many tokens, which may be more than `rows` if they are read at
+        once: it is then recorded for a power of two, so that a longer span seldom needs another one.
+        """
+        most = max(self.rows, 1 << (tokens - 1).bit_length()) if pictures.spec.bidirectional else self.rows
+        found = self._picture_pass
+        if found is None or found.max_rows < most:
+            self._picture_pass = None
+            if found is not None:
+                found.close()
+            found = self.model.record_pictures(self.store, most, self.context_length, pictures.spec)
+            self._picture_pass = found
+        return found
 
     def shift(self, lease: Lease, length: int) -> int:
         """By how much less than its position the token after the first `length` of a lease is rotated:

@@ -13,6 +13,7 @@ from engine.core import FIRST_PICTURE_ID
 from engine.generator.reading import Reading
 from engine.models import Model, paged
 from engine.models.paged import PagedCache, SequencePart
+from engine.models.pictures import PicturePass
 from engine.settings import CacheSettings
 from engine.vision import PictureRows, Span, VisionSpec
 from tests.engine.models.architectures import ids, write_checkpoint
@@ -61,6 +62,13 @@ def test_a_picture_is_read_in_one_pass_of_more_rows_than_texts(
     model: Model, keep: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[Any] = []
+    recorded, record = list[int](), model.record_pictures
+
+    def recording(cache: Any, rows: int, *others: Any) -> PicturePass:
+        recorded.append(rows)
+        return record(cache, rows, *others)
+
+    monkeypatch.setattr(model, "record_pictures", recording)
     for rows in (64, 4):
         monkeypatch.setattr(paged, "prefill_rows", lambda *_unused, rows=rows: rows)
         cache = PagedCache(model, CacheSettings(context_length=96, memory=1))
@@ -79,6 +87,7 @@ def test_a_picture_is_read_in_one_pass_of_more_rows_than_texts(
         found.append([logits, *([np.concatenate(states)] if keep else [])])
         cache.keep_hidden(False)
         cache.close()
+    assert recorded == [64, 16, 32], "a pass for both pictures, or one for each"
     for wide, narrow in zip(*found, strict=True):
         np.testing.assert_allclose(narrow, wide, rtol=0, atol=1e-4 * np.abs(wide).max())
 
