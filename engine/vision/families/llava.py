@@ -34,7 +34,7 @@ from engine.vision.headers import (
 from engine.vision.images import BICUBIC, padded_to_square, resized
 from engine.vision.patch_encoder import PatchDesign, PatchNames
 from engine.vision.projector import ProjectorNames, ProjectorShape
-from engine.vision.tower import SIGLIP
+from engine.vision.tower import SIGLIP, TowerShape
 from engine.words import _
 
 SPEC = VisionSpec("llava", "<image>", "<image>")
@@ -56,7 +56,7 @@ _SIGLIP_TOWER = {
 @dataclass(frozen=True, slots=True)
 class OneCrop:
     """One square of `side` pixels: the whole picture made to fit (`fit` "stretch"), with bars of a `colour`
-    beside it ("pad"), or its middle ("crop").
+    beside it ("pad"), or its middle after the shorter side is made `shortest` pixels ("crop").
     """
 
     side: int
@@ -67,6 +67,7 @@ class OneCrop:
     colour: tuple[int, int, int] = (0, 0, 0)
     before: str = ""
     after: str = ""
+    shortest: int = 0
 
     @property
     def most_patches(self) -> int:
@@ -84,8 +85,8 @@ class OneCrop:
             picture = padded_to_square(picture, self.colour)
         elif self.fit == "crop":
             height, width = picture.shape[:2]
-            short = min(width, height)
-            width, height = int(side * width / short), int(side * height / short)
+            short, shortest = min(width, height), max(side, self.shortest)
+            width, height = int(shortest * width / short), int(shortest * height / short)
             picture = resized(picture, width, height, self.filter)
             top, left = (height - side) // 2, (width - side) // 2
             picture = picture[top : top + side, left : left + side]
@@ -142,23 +143,27 @@ def _check_strategy(config: Keys, kind: str) -> None:
 def _one_crop(processor: Keys, side: int, patch: int) -> OneCrop:
     """As the image processor cuts pictures."""
     whole, filter = OneCrop(side, patch, patch, BICUBIC), resampling(processor)
+    if isinstance(processor.raw("size"), int):  # as in the first files of CLIP
+        processor = processor.replaced("size", {"shortest_edge": processor.raw("size")})
     size = inner(processor, "size")
     fit = "crop" if size.has("shortest_edge") or not size.source else "stretch"
+    shortest = size.integer("shortest_edge", 1, MOST_SIDE, side) if fit == "crop" else side
     if processor.flag("do_pad", False):
         mean = normalisation(processor, CLIP_MEAN, CLIP_DEVIATION).mean
         colour = int(mean[0] * 255), int(mean[1] * 255), int(mean[2] * 255)
         return replace(whole, filter=filter, fit="pad", colour=colour)
-    return replace(whole, filter=filter, fit=fit)
+    return replace(whole, filter=filter, fit=fit, shortest=shortest)
 
 
 def from_gguf(keys: Keys, tensors: Tensors) -> PatchDesign:
-    """`mlp` in llama.cpp's mmproj files. Their layers end where the features are taken; an
-    activation of the projector is GELU.
+    """`mlp` in llama.cpp's mmproj files, such as those of LLaVA 1.5 and Moondream 2. Their layers end where
+    the features are taken, which may be before the last one that headers count.
     """
-    shape, side = tower_from_gguf(keys), keys.integer("image_size", 1, MOST_SIDE)
+    shape, side = _stored_layers(tower_from_gguf(keys), tensors), keys.integer("image_size", 1, MOST_SIDE)
     patch = keys.integer("patch_size", 1, 1 << 10)
     names = PatchNames(
         gguf_names(tensors, shape), *PATCHES, ProjectorNames("mm.0", "mm.2"),
+        after="v.post_ln" if "v.post_ln.weight" in tensors else "",
         before="v.pre_ln" if "v.pre_ln.weight" in tensors else "",
         class_row="v.class_embd" if "v.class_embd" in tensors else "",
     )  # fmt: skip
@@ -171,6 +176,12 @@ def from_gguf(keys: Keys, tensors: Tensors) -> PatchDesign:
         OneCrop(side, patch, patch, BICUBIC, "pad", colour),
         ProjectorShape(shape.width * len(features), width, width), features,
     )  # fmt: skip
+
+
+def _stored_layers(shape: TowerShape, tensors: Tensors) -> TowerShape:
+    """The shape with one layer less, as in Moondream's files, where the last one is in no file."""
+    last = f"v.blk.{shape.layers - 1}.ln1.weight"
+    return shape if last in tensors or shape.layers == 1 else replace(shape, layers=shape.layers - 1)
 
 
 LLAVA = Family("llava", ("LlavaForConditionalGeneration",), (), from_hf, None, (CLIP, SIGLIP_TOWER))

@@ -27,6 +27,9 @@ CASES: dict[str, Any] = {
     "clip, cropped": (
         "clip_vision_model", {}, CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=SQUARE),
     ),
+    "clip, cropped to less than the shortest side": (
+        "clip_vision_model", {}, CLIPImageProcessorPil(size={"shortest_edge": 70}, crop_size=SQUARE),
+    ),
     "clip, padded": (
         "clip_vision_model", {"vision_feature_layer": -1},
         LlavaImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=SQUARE, do_pad=True),
@@ -70,10 +73,10 @@ def test_rows_are_those_of_transformers(pair: Any, width: int, height: int) -> N
     assert encoded.text(width, height) == "<image>" * (SIDE // PATCH) ** 2
 
 
-@pytest.mark.parametrize("swapped", [False, True])
-def test_an_mmproj_file_says_the_same(tmp_path: Path, swapped: bool) -> None:
-    """Those of the first converter have no more layers than are used, and the names of the feed-forward
-    part's matrices are swapped.
+@pytest.mark.parametrize(("swapped", "counted"), [(False, 0), (True, 0), (True, 1)])
+def test_an_mmproj_file_says_the_same(tmp_path: Path, swapped: bool, counted: int) -> None:
+    """Those of the first converter have no more layers than are used, though headers may have `counted` more,
+    and the names of the feed-forward part's matrices are swapped.
     """
     kind, settings, processor = CASES["clip, padded"]
     config = LlavaConfig(
@@ -95,7 +98,7 @@ def test_an_mmproj_file_says_the_same(tmp_path: Path, swapped: bool) -> None:
             re.sub("ffn_(up|down)", lambda part: other[part[0]], name): tensors[name] for name in tensors
         }
     path = write_tower(
-        tmp_path, "mlp", config.vision_config, TEXT["hidden_size"], tensors, block_count=layers
+        tmp_path, "mlp", config.vision_config, TEXT["hidden_size"], tensors, block_count=layers + counted
     )
     same, encoded = Encoded(path), Encoded(folder)
     for width, height in SIZES[:4]:
