@@ -13,6 +13,7 @@ from desktop.preflight import DEBIAN_PACKAGES
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.gguf_blocks.quants import NVFP4_PAIRS
 from engine.cli import COMMANDS
+from engine.vision.families import FAMILIES
 from engine.weights import FORMATS
 from engine.weights.gguf.table import TWO_BIT_FORMATS
 from engine.weights.packed.table import METHODS
@@ -22,6 +23,12 @@ from tests.engine.models.cases.table import CASES
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 _MIXTURE = " mixture of experts"
+_PICTURES = {
+    "gemma3": "Gemma 3", "gemma4": "4", "idefics3": "SmolVLM", "internvl": "InternVL 2.5, 3",
+    "lfm2_vl": "LFM2-VL", "llava": "LLaVA", "llava_next": "NeXT", "pixtral": "Pixtral, Mistral Small 3.1",
+    "qwen2_vl": "Qwen2-VL", "qwen2_5_vl": "2.5", "qwen3_vl": "3 and 3.5",
+}  # fmt: skip
+"""The models of each family of vision encoders."""
 
 
 def commands() -> str:
@@ -51,7 +58,7 @@ def architectures() -> str:
         "With llama.cpp: RWKV-6, 7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo, 2, 3, PLM, OpenELM, Nanbeige 4.2, Ouro, Spark X2.5, Maple, Talkie. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
-        "Vision models: text alone."
+        f"Pictures: {', '.join(_PICTURES[family.name] for family in FAMILIES)}; others read text alone."
     )
 
 
