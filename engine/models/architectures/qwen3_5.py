@@ -24,7 +24,7 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS
 from engine.models.headers.keys import Keys
-from engine.models.headers.rope_sections import sections_of_family
+from engine.models.headers.rope_sections import usual_sections
 from engine.models.names import GGUF, HF, RecurrentNames, TensorNames
 from engine.tensors import RawTensor
 
@@ -71,7 +71,7 @@ def from_hf_mixture(keys: Keys) -> ModelConfig:
 
 def _of_pictures(config: ModelConfig) -> ModelConfig:
     """The same with the family's sections of rotary positions."""
-    return replace(config, rope=sections_of_family(config.rope, (11, 11, 10), interleaved=True))
+    return replace(config, rope=usual_sections(config.rope, (11, 11, 10), interleaved=True))
 
 
 def from_hf_next(keys: Keys) -> ModelConfig:

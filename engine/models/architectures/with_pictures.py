@@ -16,7 +16,7 @@ from engine.models.architectures.llama import EMU_3
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
-from engine.models.headers.rope_sections import sections_of_family
+from engine.models.headers.rope_sections import usual_sections
 from engine.models.names import TensorNames
 from engine.tensors import RawTensor
 from engine.words import _
@@ -276,7 +276,7 @@ def _from_hf(found: Architecture, kind: str, keys: Keys) -> ModelConfig:
     config = found.from_hf(own.replaced("architectures", [TEXT_MODELS[kind]]))
     if kind in _SECTIONS:
         usual, in_turn = _SECTIONS[kind]
-        config = replace(config, rope=sections_of_family(config.rope, usual, interleaved=in_turn))
+        config = replace(config, rope=usual_sections(config.rope, usual, interleaved=in_turn))
     if kind in _INTERLEAVED and config.rope is not None:
         config = replace(config, rope=replace(config.rope, interleaved=_INTERLEAVED[kind]))
     if kind == "hy_v4_vl_text" and config.latent is not None and config.indexer is not None:

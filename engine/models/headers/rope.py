@@ -24,14 +24,6 @@ GGUF_KINDS = ("none", "linear", "yarn", "longrope")
 STRETCH, ALPHA = "inglenook.rope_stretch", "inglenook.rope_alpha"
 _SECTIONS_INTERLEAVED = ("qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe")
 """The architectures of GGUF files whose sections of M-RoPE are interleaved, which the files do not say."""
-_SECTIONS = {
-    **dict.fromkeys(("qwen2_vl_text", "qwen2_5_vl_text"), ([16, 24, 24], False)),
-    **dict.fromkeys(("qwen3_vl_text", "qwen3_vl_moe_text"), ([24, 20, 20], True)),
-    **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), ([11, 11, 10], True)),
-}
-"""By the `model_type` in config.json: the sections of M-RoPE where it states none, and whether they are
-interleaved, whatever it says, as in the classes of transformers.
-"""
 _CONTEXT = "original_max_position_embeddings"
 _MOST = 1 << 30
 _MOST_LEARNED = 20.0
@@ -57,11 +49,9 @@ def rope_from_hf(
         keys = keys.without(STRETCH, ALPHA)
     rope = _rope_from_hf(keys, head_dim, base, share, interleaved, layer_type)
     scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
-    usual, in_turn = _SECTIONS.get(str(keys.raw("model_type")), (None, False))
     if scaling is not None:
-        in_turn = in_turn or any(scaling.raw(name) is True for name in ("mrope_interleaved", "interleaved"))
-        stated = scaling.raw("mrope_section")
-        rope = divided(rope, usual if stated is None else stated, in_turn)
+        in_turn = any(scaling.raw(name) is True for name in ("mrope_interleaved", "interleaved"))
+        rope = divided(rope, scaling.raw("mrope_section"), in_turn)
     return _stretched(rope, keys)
 
 

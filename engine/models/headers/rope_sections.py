@@ -19,7 +19,7 @@ def divided(rope: RopeConfig, sections: object, interleaved: bool) -> RopeConfig
     return replace(rope, sections=(time, rows, columns), sections_interleaved=interleaved)
 
 
-def sections_of_family(
+def usual_sections(
     rope: RopeConfig | None, usual: tuple[int, int, int], *, interleaved: bool
 ) -> RopeConfig | None:
     """The rope of a family whose sections of M-RoPE are the `usual` ones where config.json states none, and
