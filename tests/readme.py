@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 _MIXTURE = " mixture of experts"
 _PICTURES = {
-    "gemma3": "Gemma 3", "gemma4": "4", "glm4v": "GLM-4.1V to 4.6V", "idefics3": "SmolVLM", "internvl": "InternVL 2.5, 3",
-    "lfm2_vl": "LFM2-VL", "llava": "LLaVA", "llava_next": "NeXT", "pixtral": "Pixtral, Mistral Small 3.1",
+    "gemma3": "Gemma 3", "gemma4": "4", "glm4v": "GLM-4.1V", "idefics3": "SmolVLM", "internvl": "InternVL",
+    "lfm2_vl": "LFM2-VL", "llava": "LLaVA", "llava_next": "NeXT", "pixtral": "Pixtral, Mistral 3",
     "qwen2_vl": "Qwen2-VL", "qwen2_5_vl": "2.5", "qwen3_vl": "3 and 3.5",
 }  # fmt: skip
 """The models of each family of vision encoders."""
