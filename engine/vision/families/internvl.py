@@ -123,8 +123,8 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
 
 def _counts(keys: Keys, chat: bool) -> tuple[int, int, bool]:
     """The least and the most tiles, and whether there is a thumbnail."""
-    if not chat:
-        most = keys.integer("max_patches", 1, 1 << 10, 12) if keys.flag("crop_to_patches", True) else 1
+    if not chat:  # whose processor cuts pictures even if its settings do not say so
+        most = keys.integer("max_patches", 1, 1 << 10, 12)
         return keys.integer("min_patches", 1, most, 1), most, True
     most = keys.integer("max_dynamic_patch", 1, 1 << 10, 12) if keys.flag("dynamic_image_size", True) else 1
     return keys.integer("min_dynamic_patch", 1, most, 1), most, keys.flag("use_thumbnail", True)

@@ -74,6 +74,8 @@ def models(
         image_mean=[0.485, 0.456, 0.406], image_std=[0.229, 0.224, 0.225],
     )  # fmt: skip
     folder = save(model, processor, tmp_path_factory.mktemp("internvl"))
+    file = folder / "preprocessor_config.json"  # as published; InternVLProcessor asks for tiles
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | {"crop_to_patches": False}), "utf-8")
     native = Encoded(folder)
     chat = Encoded(as_authors_have_it(folder, tmp_path_factory.mktemp("chat")))
     yield model, processor, native, chat
