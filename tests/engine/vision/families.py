@@ -90,16 +90,18 @@ def _qwen(
     )
     add_text(save(model, processor, folder), tokens, "<|vision_start|><|image_pad|><|vision_end|>")
     image = ids["<|image_pad|>"]
+    return Case(folder, model, image, ids[END], partial(_grids, processor, image))
 
-    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
-        found = processor(list(pictures), return_tensors="pt")
-        kinds = torch.tensor([[int(id == image) for id in prompt]])
-        return {
-            "pixel_values": found["pixel_values"], "image_grid_thw": found["image_grid_thw"],
-            "mm_token_type_ids": kinds,
-        }  # fmt: skip
 
-    return Case(folder, model, image, ids[END], inputs)
+def _grids(
+    processor: Any, image: int, pictures: Sequence[Image.Image], prompt: Sequence[int]
+) -> Mapping[str, Any]:
+    found = processor(list(pictures), return_tensors="pt")
+    kinds = torch.tensor([[int(id == image) for id in prompt]])
+    return {
+        "pixel_values": found["pixel_values"], "image_grid_thw": found["image_grid_thw"],
+        "mm_token_type_ids": kinds,
+    }  # fmt: skip
 
 
 _SECTIONS = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "mrope_section": [4, 2, 2]}}
@@ -322,7 +324,37 @@ def _gemma4(folder: Path, both_ways: bool) -> Case:
     return Case(folder, model, image, ids[END], inputs)
 
 
+def _glm4v(folder: Path) -> Case:
+    from transformers import Glm4vConfig, Glm4vForConditionalGeneration
+    from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
+
+    tokens = ["<|begin_of_image|>", "<|image|>", "<|end_of_image|>", "<|video|>"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "depth": 2, "hidden_size": 48, "num_heads": 2, "image_size": 84, "patch_size": 14,
+        "out_hidden_size": 32, "intermediate_size": 72,
+    }  # fmt: skip
+    text = {
+        **_TEXT, "num_key_value_heads": 1, "vocab_size": size, "pad_token_id": 0, "eos_token_id": ids[END],
+        "rope_parameters": {
+            "rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5,
+            "mrope_section": [2, 1, 1],
+        },
+    }  # fmt: skip
+    image = ids["<|image|>"]
+    config = Glm4vConfig(
+        vision_config=vision, text_config=text, image_token_id=image, video_token_id=ids["<|video|>"],
+        image_start_token_id=ids["<|begin_of_image|>"], image_end_token_id=ids["<|end_of_image|>"],
+    )  # fmt: skip
+    model = randomise(Glm4vForConditionalGeneration(config))
+    area = 2 * 28 * 28
+    processor = Glm4vImageProcessorPil(size={"shortest_edge": 4 * area, "longest_edge": 30 * area})
+    add_text(save(model, processor, folder), tokens, "<|begin_of_image|><|image|><|end_of_image|>")
+    return Case(folder, model, image, ids[END], partial(_grids, processor, image))
+
+
 FAMILIES: Mapping[str, Callable[[Path], Case]] = {
+    "glm4v": _glm4v,
     "idefics3": _idefics3, "qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "qwen3_vl": _qwen3_vl,
     "qwen3_5": _qwen3_5, "llava": _llava, "gemma3": _gemma3, "internvl": _internvl,
     "lfm2_vl": _lfm2_vl,
