@@ -11,10 +11,10 @@ from engine.vision.families.internvl import INTERNVL
 from engine.vision.families.lfm2_vl import LFM2_VL
 from engine.vision.families.llava import LLAVA
 from engine.vision.families.llava_next import LLAVA_NEXT
-from engine.vision.families.pixtral import PIXTRAL
+from engine.vision.families.pixtral import LIGHTON_OCR, PIXTRAL
 from engine.vision.families.qwen_vl import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 
 FAMILIES: tuple[Family, ...] = (
-    GEMMA3, GEMMA4, GLM4V, IDEFICS3, INTERNVL, LFM2_VL, LLAVA, LLAVA_NEXT, PIXTRAL, QWEN2_VL, QWEN2_5_VL,
-    QWEN3_VL,
+    GEMMA3, GEMMA4, GLM4V, IDEFICS3, INTERNVL, LFM2_VL, LIGHTON_OCR, LLAVA, LLAVA_NEXT, PIXTRAL,
+    QWEN2_VL, QWEN2_5_VL, QWEN3_VL,
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Pixtral (arXiv 2410.07073), and Mistral Small 3.1 and Ministral 3 (their model cards).
+"""Pixtral (arXiv 2410.07073), and Mistral Small 3.1, Ministral 3 and LightOnOCR (their model cards).
 
-Pictures keep their shape; a row of tokens ends with [IMG_BREAK], the last one with [IMG_END]. Later models
-merge squares of patches to one token.
+Pictures keep their shape; a row of tokens ends with [IMG_BREAK], the last one with [IMG_END], except in
+LightOnOCR. Later models merge squares of patches to one token.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.tensors import Floats
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.grid import Axial, frequencies
-from engine.vision.grid_encoder import GridDesign, GridParts
+from engine.vision.grid_encoder import GridDesign, GridParts, Layout, one_span
 from engine.vision.grid_passes import Head
 from engine.vision.headers import (
     CLIP_DEVIATION,
@@ -65,6 +65,23 @@ def lines(rows: int, columns: int) -> tuple[Piece, ...]:
     for row in range(rows):
         found += [Span(1, columns), _END if row == rows - 1 else _BREAK]
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How pictures stand in prompts, and the names of the tower and of what follows it in folders."""
+
+    spec: VisionSpec
+    layout: Layout
+    tower: str
+    projector: str
+
+
+_MISTRAL = _Kind(SPEC, lines, "vision_tower.", "multi_modal_projector.")
+_LIGHTON = _Kind(
+    VisionSpec("lightonocr", "<|image_pad|>", "<|image_pad|>"), one_span, "vision_encoder.",
+    "vision_projection.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,24 +150,27 @@ def by_channel(cells: Floats) -> Floats:
 
 
 def _design(
-    shape: _Shape, names: _Names, pixels: Normalisation, filter: int, *, interleaved: bool
+    kind: _Kind, shape: _Shape, names: _Names, pixels: Normalisation, filter: int, *, interleaved: bool
 ) -> GridDesign:
     side, dim = shape.patch * shape.factor, rotated_dim(shape.tower)
     pairs = frequencies(dim // 2, dim, shape.base)
     return GridDesign(
-        SPEC, replace(shape.tower, layers=shape.layers), shape.patch, shape.factor, shape.outputs, pixels,
+        kind.spec, replace(shape.tower, layers=shape.layers), shape.patch, shape.factor, shape.outputs,
+        pixels,
         partial(size_within, factor=side, longest=shape.longest), filter,
         (-(-shape.longest // side) * shape.factor) ** 2,
         Axial(np.ascontiguousarray(pairs[::2]), np.ascontiguousarray(pairs[1::2]), interleaved),
-        partial(_parts, shape, names), lines,
+        partial(_parts, shape, names), kind.layout,
     )  # fmt: skip
 
 
-def _from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
-    """`Mistral3ForConditionalGeneration`, and `LlavaForConditionalGeneration` with such a tower."""
+def _from_hf(kind: _Kind, config: Keys, processor: Keys, tensors: Tensors) -> Design:
+    """`Mistral3ForConditionalGeneration`, `LightOnOcrForConditionalGeneration`, and
+    `LlavaForConditionalGeneration` with such a tower.
+    """
     vision, text = inner(config, "vision_config"), inner(config, "text_config")
-    prefix = prefix_of(tensors, "vision_tower.patch_conv.weight", _PREFIXES)
-    tower, projector = prefix + "vision_tower.", prefix + "multi_modal_projector."
+    prefix = prefix_of(tensors, kind.tower + "patch_conv.weight", _PREFIXES)
+    tower, projector = prefix + kind.tower, prefix + kind.projector
     names = _Names(
         TowerNames(
             tower + "transformer.layers.{}.", "attention_norm", "attention.q_proj", "attention.k_proj",
@@ -178,7 +198,7 @@ def _from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
         _longest(processor, square(vision, "image_size", 1024)), merged,
     )  # fmt: skip
     pixels = normalisation(processor, CLIP_MEAN, CLIP_DEVIATION)
-    return _design(whole, names, pixels, resampling(processor), interleaved=False)
+    return _design(kind, whole, names, pixels, resampling(processor), interleaved=False)
 
 
 def _longest(processor: Keys, default: int) -> int:
@@ -188,8 +208,10 @@ def _longest(processor: Keys, default: int) -> int:
     return sizes.integer(name, 1, MOST_SIDE, default)
 
 
-def _from_gguf(keys: Keys, tensors: Tensors) -> Design:
-    """`pixtral` in llama.cpp's mmproj files, in which queries and keys are in the order of pairs."""
+def _from_gguf(kind: _Kind, keys: Keys, tensors: Tensors) -> Design:
+    """`pixtral` and `lightonocr` in llama.cpp's mmproj files, where queries and keys are in the order of
+    pairs.
+    """
     tower = replace(tower_from_gguf(keys), gated=True, layer_norm=False, rotated=True)
     if tower.activation == "gelu_tanh":  # which the keys do not tell apart
         tower = replace(tower, activation="gelu")
@@ -201,10 +223,16 @@ def _from_gguf(keys: Keys, tensors: Tensors) -> Design:
         keys.integer("image_size", 1, MOST_SIDE), merged,
     )  # fmt: skip
     names = _Names(GGUF, "v.patch_embd", "v.pre_ln", "mm.input_norm", "mm.patch_merger", ("mm.1", "mm.2"))
-    return _design(shape, names, normalisation(keys, CLIP_MEAN, CLIP_DEVIATION), BICUBIC, interleaved=True)
+    return _design(
+        kind, shape, names, normalisation(keys, CLIP_MEAN, CLIP_DEVIATION), BICUBIC, interleaved=True
+    )
 
 
 PIXTRAL = Family(
-    "pixtral", ("Mistral3ForConditionalGeneration", "LlavaForConditionalGeneration"), ("pixtral",), _from_hf,
-    _from_gguf, ("pixtral",),
+    "pixtral", ("Mistral3ForConditionalGeneration", "LlavaForConditionalGeneration"), ("pixtral",),
+    partial(_from_hf, _MISTRAL), partial(_from_gguf, _MISTRAL), ("pixtral",),
+)  # fmt: skip
+LIGHTON_OCR = Family(
+    "lightonocr", ("LightOnOcrForConditionalGeneration", "LightOnOCRForConditionalGeneration"),
+    ("lightonocr",), partial(_from_hf, _LIGHTON), partial(_from_gguf, _LIGHTON),
 )  # fmt: skip
