@@ -126,7 +126,8 @@ def write_gguf(made: Made, folder: Path) -> Path:
     keys = {
         "clip.projector_type": "lightonocr" if ocr else "pixtral",
         "embedding_length": 48, "block_count": 3, "patch_size": PATCH, "feed_forward_length": 72,
-        "attention.head_count": 2, "attention.layer_norm_epsilon": 1e-5, "projection_dim": WIDTH, "image_size": LONGEST,
+        "attention.head_count": 2, "attention.layer_norm_epsilon": 1e-5, "projection_dim": WIDTH,
+        "image_size": LONGEST,
         "clip.use_gelu": factor == 2 and not ocr, "clip.use_silu": factor == 1 or ocr,
     }  # fmt: skip
     if factor > 1:
