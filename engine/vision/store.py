@@ -140,11 +140,13 @@ class PictureStore:
 
     def encoded(self, ids: Sequence[int]) -> Generator[Loading | Waiting, None, None]:
         """Compute the rows of the pictures whose tokens are among `ids`, as far as there are none; yields
-        between short steps. Raises `BadPicture`, and what loading the encoder raises.
+        progress, and between short steps. Raises `BadPicture`, and what loading the encoder raises.
         """
-        for known in self._among(ids):
-            if not known.rows:
-                yield from self._encoded(known)
+        missing = [known for known in self._among(ids) if not known.rows]
+        for number, known in enumerate(missing):
+            words = _("Looking at picture {number} of {count}", number=number + 1, count=len(missing))
+            yield Loading(words, number, len(missing))
+            yield from self._encoded(known)
 
     def _among(self, ids: Sequence[int]) -> list[_Known]:
         """The pictures of a text, in its order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from engine.chat.local import LocalChat
 from engine.chat.opening import finished, open_chat
 from engine.core import ChatRequest, Done, Loading, Message, Text, Waiting
 from engine.errors import BadPicture
+from engine.generator.runner import SequenceRunner
+from engine.kv_cache.lease import Lease
 from engine.settings import (
     CacheSettings,
     GuidanceSettings,
@@ -58,12 +60,8 @@ def ids_of(events: list[Any]) -> list[int]:
     return [token.id for event in events if isinstance(event, Text) for token in event.tokens]
 
 
-def test_replies_beside_each_other_are_those_alone(chat: LocalChat, alone: list[int]) -> None:
-    text = Reply(chat, TEXT, TOKENS).ids
-    requests = [
-        ChatRequest(tuple(messages), GREEDY, StopSettings(max_tokens=TOKENS, min_tokens=TOKENS))
-        for messages in (PICTURES, TEXT, PICTURES, [asked("And what is this one?", (20, 20))])
-    ]
+def together(chat: LocalChat, requests: Sequence[ChatRequest]) -> list[list[int]]:
+    """The tokens of replies that are written at the same time."""
     streams = [(chat.stream(request, threading.Event()), list[Any]()) for request in requests]
     running = list(streams)
     while running:
@@ -73,7 +71,16 @@ def test_replies_beside_each_other_are_those_alone(chat: LocalChat, alone: list[
                 running.remove(one)
             else:
                 one[1].append(event)
-    found = [ids_of(events) for _stream, events in streams]
+    return [ids_of(events) for _stream, events in streams]
+
+
+def test_replies_beside_each_other_are_those_alone(chat: LocalChat, alone: list[int]) -> None:
+    text = Reply(chat, TEXT, TOKENS).ids
+    requests = [
+        ChatRequest(tuple(messages), GREEDY, StopSettings(max_tokens=TOKENS, min_tokens=TOKENS))
+        for messages in (PICTURES, TEXT, PICTURES, [asked("And what is this one?", (20, 20))])
+    ]
+    found = together(chat, requests)
     assert found[0] == found[2] == alone
     assert found[1] == text
     assert found[3] == Reply(chat, [asked("And what is this one?", (20, 20))], TOKENS).ids
@@ -169,3 +176,51 @@ def test_caches_that_are_kept_on_disk_have_pictures(folder: Path) -> None:
             assert (reply.cached > 256) == cached
         finally:
             chat.close()
+
+
+@pytest.mark.parametrize("length", [1, 24, 30, 45, 60])
+def test_a_picture_of_which_the_cache_has_a_part_is_read_on(
+    chat: LocalChat, alone: list[int], length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one whose tokens attend to each other, all of it is read again."""
+    Reply(chat, PICTURES, 1)
+    cache = chat.generator.cache
+    opens = cache.open
+
+    def cut(ids: Sequence[int], key: str = "") -> Lease:
+        lease = opens(ids, key)
+        lease.truncate(min(lease.length, length))
+        return lease
+
+    monkeypatch.setattr(cache, "open", cut)
+    reply = Reply(chat, PICTURES, TOKENS)
+    assert reply.ids == alone
+    assert reply.cached <= length
+
+
+def test_a_suspended_reply_about_pictures_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More chats than the cache can hold together are answered as each alone."""
+    settings = CacheSettings(context_length=1024, dtype="fp32", memory=1)
+    suspended: list[SequenceRunner] = []
+    suspend = SequenceRunner.suspend
+
+    def counted(runner: SequenceRunner) -> None:
+        suspended.append(runner)
+        suspend(runner)
+
+    monkeypatch.setattr(SequenceRunner, "suspend", counted)
+    chat = finished(open_chat(folder, LoadSettings(backend="cpu", threads=2), settings))
+    try:
+        count = 1 + chat.generator.cache.store.page_count // 3
+        messages = [[asked(f"{number} " * 30, (60, 40), (33, 70))] for number in range(count)]
+        tokens = 530 - len(Reply(chat, messages[0], 1).rendered.ids)
+        assert tokens > 280  # so that each reply needs two more pages while it is written
+        expected = [Reply(chat, each, tokens).ids for each in messages]
+        requests = [
+            ChatRequest(tuple(each), GREEDY, StopSettings(max_tokens=tokens, min_tokens=tokens))
+            for each in messages
+        ]
+        assert together(chat, requests) == expected
+        assert suspended
+    finally:
+        chat.close()
