@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
+from transformers.utils.logging import disable_progress_bar
 
 from engine.core import Waiting
 from engine.drain import drain
@@ -18,6 +19,7 @@ from engine.vision import PictureRows, Piece
 from engine.vision.opening import open_vision
 from engine.weights import open_checkpoint
 
+disable_progress_bar()  # it starts a thread
 Floats = npt.NDArray[np.float32]
 TEXT = {
     "hidden_size": 40, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,

@@ -6,6 +6,7 @@ the class after all others, where it has the position of a patch.
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ LLAMA = {
 def by_llama_cpp(model: Path, mmproj: Path, image: Image.Image) -> list[Floats]:
     """The rows (n, E) of each crop of a picture."""
     llama = pytest.importorskip("llama_cpp")
-    mtmd = llama.mtmd_cpp
+    mtmd = importlib.import_module("llama_cpp.mtmd_cpp")
     text = llama.Llama(str(model), n_ctx=64, n_threads=2, verbose=False)
     params = mtmd.mtmd_context_params_default()
     params.use_gpu, params.n_threads, params.warmup, params.print_timings = False, 2, False, False
@@ -116,10 +117,9 @@ def test_rows(written: Callable[[Path], Path], size: tuple[int, int], tmp_path: 
     encoded = Encoded(model)
     mine = [each.states for each in encoded.rows(image)]
     encoded.close()
-    if len(theirs) > 1:
-        theirs = [*theirs[1:], theirs[0]] if written is not idefics3 else theirs
-        mine, theirs = mine[:-1], theirs[:-1]  # the whole picture is resized
     assert len(mine) == len(theirs) > 0
+    if len(theirs) > 1:
+        mine, theirs = mine[:-1], theirs[:-1]  # the last one is the whole picture, which is resized
     for own, other in zip(mine, theirs, strict=True):
         assert own.shape == other.shape
         cosines = (own * other).sum(1) / np.linalg.norm(own, axis=1) / np.linalg.norm(other, axis=1)
