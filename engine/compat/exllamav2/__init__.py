@@ -28,16 +28,16 @@ from engine.compat.exllamav2.stand_in import stand_in
 from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
 from engine.compat.exllamav2.util import Timer
 from engine.compat.exllamav2.version import __version__ as __version__
+from engine.compat.exllamav2.vision import ExLlamaV2VisionTower
 
 __all__ = [
     "ExLlamaV2", "ExLlamaV2Cache", "ExLlamaV2CacheBase", "ExLlamaV2Cache_8bit", "ExLlamaV2Cache_Q4",
     "ExLlamaV2Cache_Q6", "ExLlamaV2Cache_Q8", "ExLlamaV2Cache_TP", "ExLlamaV2Config", "ExLlamaV2Lora",
-    "ExLlamaV2Tokenizer", "Timer", "stand_in",
+    "ExLlamaV2Tokenizer", "ExLlamaV2VisionTower", "Timer", "stand_in",
 ]  # fmt: skip
 
 _ABSENT = {
-    "ExLlamaV2VisionTower": "pictures are not supported yet; use a script for text",
-    "ExLlamaV2MultimodalProjector": "pictures are not supported yet; use a script for text",
+    "ExLlamaV2MultimodalProjector": "the vision tower has it",
     "Intervention": "layers cannot be changed from outside; leave it out",
     "SeqTensor": "it is an inner part of ExLlamaV2; use torch.cat",
 }

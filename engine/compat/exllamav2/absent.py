@@ -20,7 +20,7 @@ MODULES = dict.fromkeys(
 ) | dict.fromkeys(
     ("vlm", "vlm.mmprojector", "vlm.util", "vlm.vision_tower", "vlm.processor", "vlm.processor.pixtral",
      "vlm.processor.qwen2", "vlm.processor.siglip", "generator.dynamic_embeddings"),
-    "pictures are not supported yet; use a script for text",
+    "it is an inner part of ExLlamaV2's vision tower; use ExLlamaV2VisionTower",
 ) | dict.fromkeys(
     ("server.websocket", "server.websocket_actions"),
     "run `inglenook-engine serve MODEL`, which serves other programs over HTTP",
@@ -48,12 +48,19 @@ TOKENIZERS = dict.fromkeys(("ExLlamaV2TokenizerBase", "ExLlamaV2TokenizerHF"), _
 """Names of `exllamav2.tokenizer` that are not here -> why."""
 
 
+_TOWER = ("ExLlamaV2MMEmbedding", "ExLlamaV2VisionTower")
+
+
 class _Absent(ModuleType):
-    """A module that is not here; any name can be imported from it, and none used (`absent_name`)."""
+    """A module that is not here; any name can be imported from it, and none used (`absent_name`) but those of
+    the vision tower.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in _TOWER:  # where their parts would be
+            return getattr(importlib.import_module(f"{__package__}.vision"), name)
         module = self.__name__.removeprefix(__package__ + ".")
         return absent_name(f"`{name}` of `{module}`", MODULES[module])
 

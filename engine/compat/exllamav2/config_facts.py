@@ -31,8 +31,8 @@ _FILES = (
     "attention_multiplier", "query_pre_attn_scalar", "scale_depth", "sliding_window_pattern",
 )  # fmt: skip
 MISSING: Mapping[str, str] = (
-    {"vision_" + name: "pictures are not supported yet" for name in _VISION}
-    | dict.fromkeys(("mrope_section", "multimodal_projector_bias"), "pictures are not supported yet")
+    {"vision_" + name: "the vision tower reads it from the model's files" for name in _VISION}
+    | dict.fromkeys(("mrope_section", "multimodal_projector_bias"), "it is read from the model's files")
     | dict.fromkeys(
         _POSITIONS,
         "it is read from the model's files; set scale_pos_emb, scale_alpha_value or yarn_rope_factor",

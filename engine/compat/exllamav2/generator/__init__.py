@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from engine.compat.absent import refusing
 from engine.compat.exllamav2.absent import share_names
 from engine.compat.exllamav2.generator.base import ExLlamaV2BaseGenerator
 from engine.compat.exllamav2.generator.dynamic import ExLlamaV2DynamicGenerator
@@ -19,14 +18,14 @@ from engine.compat.exllamav2.generator.filters import (
 from engine.compat.exllamav2.generator.hooks import ExLlamaV2PostSamplingHook, ExLlamaV2PostSamplingResult
 from engine.compat.exllamav2.generator.sampler import ExLlamaV2Sampler
 from engine.compat.exllamav2.generator.streaming import ExLlamaV2StreamingGenerator
+from engine.compat.exllamav2.vision import ExLlamaV2MMEmbedding
 
 __all__ = [
     "ExLlamaV2BaseGenerator", "ExLlamaV2DynamicGenerator", "ExLlamaV2DynamicGeneratorAsync",
     "ExLlamaV2DynamicJob", "ExLlamaV2DynamicJobAsync",
-    "ExLlamaV2Filter", "ExLlamaV2PostSamplingHook", "ExLlamaV2PostSamplingResult",
+    "ExLlamaV2Filter", "ExLlamaV2MMEmbedding", "ExLlamaV2PostSamplingHook", "ExLlamaV2PostSamplingResult",
     "ExLlamaV2PrefixFilter", "ExLlamaV2Sampler", "ExLlamaV2SelectFilter", "ExLlamaV2StreamingGenerator",
 ]  # fmt: skip
-__getattr__ = refusing(__name__, {"ExLlamaV2MMEmbedding": "pictures are not supported yet"})
 share_names(
     __name__,
     ("base", "dynamic", "dynamic_async", "sampler", "streaming", "filters.base", "filters.prefix",

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from engine.compat.exllamav2.attributes import Declared, constructor_ignores_others, ignores_others, refuse
+from engine.compat.exllamav2.attributes import Declared, constructor_ignores_others, ignores_others
 from engine.compat.exllamav2.cache import ExLlamaV2CacheBase
 from engine.compat.exllamav2.generator.dynamic_job import ExLlamaV2DynamicJob
 from engine.compat.exllamav2.lora import adapters_of
 from engine.compat.exllamav2.model import ExLlamaV2
 from engine.compat.exllamav2.settings import Settings
 from engine.compat.exllamav2.tokenizer import ExLlamaV2Tokenizer
+from engine.compat.exllamav2.vision import ExLlamaV2MMEmbedding, checked_embeddings
 from engine.core import PAGE_TOKENS
 from engine.errors import BadSetting
 from engine.generator.dynamic import MOST_JOBS, DynamicGenerator
@@ -127,6 +128,10 @@ class ExLlamaV2DynamicGenerator(Declared):
                     f"The prompt has {len(prompt.input_ids)} tokens, but max_seq_len is {self._longest}; "
                     "shorten it, or choose a larger max_seq_len."
                 )
+        for one in job.embeddings or ():
+            if self.cache.paged.pictures not in (None, one.store):
+                raise BadSetting("The pictures of a generator's jobs must be those of one vision tower.")
+            self.cache.paged.pictures = one.store
         return job.engine_job(self.tokenizer, self._speculation, self._longest)
 
     def iterate(self) -> list[dict[str, Any]]:
@@ -213,17 +218,17 @@ class ExLlamaV2DynamicGenerator(Declared):
         Prompt i has the seed plus i. With `return_last_results` also the last dict of each. None once
         `abort_event` is set. What a job raises ends the others and is raised.
         """
-        refuse("embeddings", embeddings or None, None, "pictures are not supported yet")
+        shown = checked_embeddings(embeddings)
         several = isinstance(prompt, list)
         prompts = list(prompt) if several else [prompt]
         settings, own = _for_each(prompts, gen_settings, filters if several else [filters])
         jobs = [
             ExLlamaV2DynamicJob(
-                self._ids(text, encode_special_tokens, add_bos), max_new_tokens, min_new_tokens,
+                self._ids(text, encode_special_tokens, add_bos, shown), max_new_tokens, min_new_tokens,
                 gen_settings=settings[place], seed=None if seed is None else seed + place,
                 stop_conditions=stop_conditions, decode_special_tokens=decode_special_tokens,
                 filters=own[place], filter_prefer_eos=filter_prefer_eos, token_healing=token_healing,
-                banned_strings=banned_strings,
+                banned_strings=banned_strings, embeddings=shown,
             )
             for place, text in enumerate(prompts)
         ]  # fmt: skip
@@ -240,10 +245,18 @@ class ExLlamaV2DynamicGenerator(Declared):
         replies, results = (found, ends) if several else (found[0], ends[0])
         return (replies, results) if return_last_results else replies
 
-    def _ids(self, text: str | Sequence[str], encode_special_tokens: bool, add_bos: bool) -> Any:
+    def _ids(
+        self,
+        text: str | Sequence[str],
+        encode_special_tokens: bool,
+        add_bos: bool,
+        embeddings: Sequence[ExLlamaV2MMEmbedding],
+    ) -> Any:
         """The ids of a prompt (1, T), or a list of them for a pair."""
         ids = [
-            self.tokenizer.encode(each, encode_special_tokens=encode_special_tokens, add_bos=add_bos)
+            self.tokenizer.encode(
+                each, encode_special_tokens=encode_special_tokens, add_bos=add_bos, embeddings=embeddings
+            )
             for each in ((text,) if isinstance(text, str) else text)
         ]
         return ids if len(ids) > 1 else ids[0]

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from engine.compat.exllamav2.attributes import Declared, constructor_ignores_others, refuse
+from engine.compat.exllamav2.attributes import Declared, constructor_ignores_others
 from engine.compat.exllamav2.generator.base import check_settings, output_settings
 from engine.compat.exllamav2.generator.filters.followed import engine_filters
 from engine.compat.exllamav2.settings import Settings
 from engine.compat.exllamav2.step_by_step import prompt_rows
+from engine.compat.exllamav2.vision import checked_embeddings
 from engine.core import PAGE_TOKENS, Done, Prefill, Text
 from engine.generator.job import Failed, Job, JobEvent, Started
 from engine.generator.request import GenerationRequest, Guidance
@@ -54,8 +55,8 @@ class ExLlamaV2DynamicJob(Declared):
     """One sequence to generate: `input_ids` (1, n), or with guidance two of these, a prompt and a negative
     one.
 
-    Without `stop_conditions` only `max_new_tokens` ends it. Raises ValueError for ids of another shape and
-    `NotSupportedYet` for `embeddings`.
+    Without `stop_conditions` only `max_new_tokens` ends it. `embeddings` are the pictures whose tokens are
+    among the ids. Raises ValueError for ids of another shape.
     """
 
     missing: ClassVar[Any] = dict.fromkeys(
@@ -95,7 +96,7 @@ class ExLlamaV2DynamicJob(Declared):
     is_finished: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        refuse("embeddings", self.embeddings or None, None, "pictures are not supported yet")
+        self.embeddings = checked_embeddings(self.embeddings)
         self.max_new_tokens = _whole("max_new_tokens", self.max_new_tokens)
         self._settings = self.gen_settings if self.gen_settings is not None else Settings()
         check_settings(self._settings)

@@ -12,6 +12,7 @@ from engine.text.tokenizer.healing import TokenPrefixes
 
 if TYPE_CHECKING:
     from engine.compat.exllamav2.config import ExLlamaV2Config
+    from engine.compat.exllamav2.vision import ExLlamaV2MMEmbedding
     from engine.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -230,15 +231,16 @@ class ExLlamaV2Tokenizer(Declared):
     ) -> Any:
         """Ids (1, n) of a text, or (rows, n) of several.
 
-        With `return_offsets`, also minus the padding of each row, (rows,) int32. Raises `NotSupportedYet`
-        for `embeddings`: pictures are not supported yet.
+        With `return_offsets`, also minus the padding of each row, (rows,) int32. The aliases of `embeddings`
+        become the ids of their pictures. Raises `NotSupportedYet` for other embeddings.
         """
         import torch
 
-        refuse("embeddings", embeddings or None, None, "pictures are not supported yet")
+        from engine.compat.exllamav2.vision import checked_embeddings
 
+        shown = checked_embeddings(embeddings)
         texts = [text] if isinstance(text, str) else list(text)
-        rows = [self._ids(part, add_bos, add_eos, encode_special_tokens) for part in texts]
+        rows = [self._ids(part, add_bos, add_eos, encode_special_tokens, shown) for part in texts]
         longest = max(map(len, rows))
         ids = torch.tensor(
             [[self.pad_token_id] * (longest - len(row)) + row for row in rows], dtype=torch.int64
@@ -247,8 +249,17 @@ class ExLlamaV2Tokenizer(Declared):
             return ids, torch.tensor([len(row) - longest for row in rows], dtype=torch.int32)
         return ids
 
-    def _ids(self, text: str, add_bos: bool, add_eos: bool, special: bool) -> list[int]:
-        ids = self.engine_tokenizer.encode(text, special=special)
+    def _ids(
+        self,
+        text: str,
+        add_bos: bool,
+        add_eos: bool,
+        special: bool,
+        embeddings: Sequence[ExLlamaV2MMEmbedding] = (),
+    ) -> list[int]:
+        from engine.compat.exllamav2.vision import ids_with
+
+        ids = ids_with(self.engine_tokenizer, text, embeddings, special)
         if add_bos and self.bos_token_id is not None:
             ids = [self.bos_token_id, *ids]
         return [*ids, self.eos_token_id] if add_eos and self.eos_token_id is not None else ids

@@ -33,6 +33,7 @@ PLACES = [
     ("generator.filters.base", "ExLlamaV2Tokenizer"), ("generator.filters.prefix", "ExLlamaV2Filter"),
     ("tokenizer", "ExLlamaV2TokenizerHF"), ("tokenizer.hf", "ExLlamaV2TokenizerHF"),
     ("model", "ExLlamaV2Linear"), ("vlm.vision_tower", "ExLlamaV2VisionTower"),
+    ("generator.dynamic_embeddings", "ExLlamaV2MMEmbedding"),
     ("server.websocket", "ExLlamaV2WebSocketServer"),
 ]  # fmt: skip
 
@@ -48,7 +49,7 @@ def cache(model):
 def test_names_are_where_scripts_look_for_them(module, name):
     found = getattr(importlib.import_module(f"{exllamav2.__name__}.{module}"), name)
     public = getattr(exllamav2, name, getattr(exllamav2.generator, name, found))
-    assert found is public or "VisionTower" in name
+    assert found is public
     with pytest.raises(ImportError, match="ExLlamaV2Nothing"):
         exec(f"from {exllamav2.__name__}.model import ExLlamaV2Nothing")
 

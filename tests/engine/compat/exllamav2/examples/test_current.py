@@ -6,9 +6,11 @@ import argparse
 import asyncio
 import json
 import sys
+from unittest import mock
 
 import pytest
 import torch
+from PIL import Image
 
 import engine.compat.exllamav2 as package
 from engine.compat.exllamav2 import (
@@ -38,7 +40,9 @@ from engine.compat.exllamav2.generator import (
 from engine.compat.exllamav2.generator.filters import ExLlamaV2PrefixFilter
 from engine.compat.exllamav2.server import ExLlamaV2WebSocketServer
 from engine.errors import NotSupportedYet
+from engine.settings import LoadSettings
 from tests.engine.models.lora.test_lora import write_adapter
+from tests.engine.vision.families import FAMILIES
 
 pytestmark = pytest.mark.slow
 
@@ -506,10 +510,53 @@ def test_minimal_chat(loaded):
     assert result["cached_tokens"] > 0  # of the first turn
 
 
-@pytest.mark.parametrize("script", ["multimodal", "multimodal_grounding_qwen", "multimodal_video"])
-def test_scripts_for_pictures_are_refused_by_name(script):
-    with pytest.raises(NotSupportedYet, match="`ExLlamaV2VisionTower` is not supported here: pictures"):
-        package.ExLlamaV2VisionTower(package.ExLlamaV2Config())  # what they do first
+@pytest.mark.parametrize(
+    "sizes", [((80, 40), (20, 60)), ((64, 64),)], ids=["multimodal", "multimodal_grounding_qwen"]
+)
+def test_multimodal(tmp_path, sizes):
+    """Pictures in one prompt; then a job, step by step. Of the second script this is what it asks of the
+    engine.
+    """
+    config = package.ExLlamaV2Config(str(FAMILIES["idefics3"](tmp_path / "model").folder))
+    config.load_settings = LoadSettings(backend="cpu", threads=1)
+    tower = package.ExLlamaV2VisionTower(config)
+    tower.load(progress=False)
+    model = package.ExLlamaV2(config)
+    cache = package.ExLlamaV2Cache(model, lazy=True, max_seq_len=1024)
+    model.load_autosplit(cache, progress=False)
+    tokenizer = package.ExLlamaV2Tokenizer(config)
+    generator = ExLlamaV2DynamicGenerator(model=model, cache=cache, tokenizer=tokenizer)
+    images = [
+        tower.get_image_embeddings(
+            model=model, tokenizer=tokenizer, image=Image.new("RGB", size, "red"), text_alias=alias
+        )
+        for alias, size in zip(("{{IMAGE_1}}", "{{IMAGE_2}}"), sizes, strict=False)
+    ]
+    prompt = "".join(f"{image.text_alias}\n" for image in images) + "Compare them."
+    greedy = ExLlamaV2Sampler.Settings.greedy()
+    output = generator.generate(
+        prompt=prompt, max_new_tokens=8, add_bos=True, encode_special_tokens=True, gen_settings=greedy,
+        decode_special_tokens=True, stop_conditions=[tokenizer.eos_token_id], embeddings=images,
+    )  # fmt: skip
+    assert output.startswith(prompt)
+    ids = tokenizer.encode(prompt, add_bos=True, encode_special_tokens=True, embeddings=images)
+    job = ExLlamaV2DynamicJob(
+        input_ids=ids, max_new_tokens=8, decode_special_tokens=True, gen_settings=greedy, embeddings=images,
+        stop_conditions=[tokenizer.eos_token_id],
+    )  # fmt: skip
+    generator.enqueue(job)
+    written = ""
+    while generator.num_remaining_jobs():
+        written += "".join(result.get("text", "") for result in generator.iterate())
+    assert prompt + written == output
+    for part in (generator.close, model.unload, tower.unload):
+        part()
+
+
+@pytest.mark.parametrize("script", ["multimodal_video"])
+def test_scripts_for_films_are_refused_by_name(script):
+    with pytest.raises(NotSupportedYet, match="`get_video_embeddings` is not supported here: models read"):
+        package.ExLlamaV2VisionTower.get_video_embeddings(mock.Mock(), video=[])
 
 
 def test_ws_server_is_refused_by_name(loaded):
