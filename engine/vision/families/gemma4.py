@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from engine.backends.base import Array, Ops
+from engine.errors import BadCheckpoint
 from engine.models.building.attention import Attention, SeparateQkv
 from engine.models.building.source import WHOLE, View, linear, norm
 from engine.models.headers.keys import Keys
@@ -43,6 +44,7 @@ from engine.vision.images import BICUBIC, Normalisation
 from engine.vision.projector import Projector
 from engine.vision.sizes import size_of_tokens
 from engine.vision.tower import GGUF, TowerShape, TowerSource, patch_linear
+from engine.words import _
 
 SPEC = VisionSpec("gemma4", "<|image|>", "<|image|>")
 _BEFORE, _AFTER = "<|image>", "<image|>"
@@ -128,8 +130,7 @@ def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, 
     width = shape.tower.width
     first = patch_linear(source, names.first, width, shape.patch, False, flat=shape.flat)
     tables = source.vector(names.places, 2, shape.places, width)
-    longest = min(shape.places, shape.tokens * shape.pooled)
-    tables = np.ascontiguousarray(tables[:, :longest])
+    tables = np.ascontiguousarray(tables[:, : shape.tokens * shape.pooled])  # a picture may be one row
     blocks = list[Block]()
     for number in range(shape.tower.layers):
         blocks.append(_Layer(source, shape, names, names.layer.format(number)).block())
@@ -225,7 +226,16 @@ def _rotary_order(dim: int, heads: int) -> Order:
 
 
 def _design(shape: _Shape, names: _Names, filter: int, *, bidirectional: bool) -> GridDesign:
-    side, dim = shape.patch * shape.pooled, rotated_dim(shape.tower)
+    side, dim, longest = shape.patch * shape.pooled, rotated_dim(shape.tower), shape.tokens * shape.pooled
+    if shape.places < longest:
+        raise BadCheckpoint(
+            _(
+                "The vision encoder has positions for {found} patches in a row, but {longest} were expected; the "
+                "file is damaged.",
+                found=shape.places,
+                longest=longest,
+            )
+        )
     pairs = frequencies(dim // 4, dim // 2, shape.base)
     return GridDesign(
         replace(SPEC, bidirectional=bidirectional, windows_alone=bidirectional), shape.tower, shape.patch,

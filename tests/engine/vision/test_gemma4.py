@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import torch
 from transformers import Gemma4Config, Gemma4ForConditionalGeneration
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 
+from engine.errors import EngineError
 from engine.vision import Span
+from engine.vision.opening import vision_spec
+from engine.weights import open_checkpoint
 from tests.engine.vision.encoding import Encoded, assert_close, picture, randomise, save
 from tests.engine.vision.mmproj import write_mmproj
 
@@ -20,7 +24,7 @@ WIDTH, PATCH, TOKENS = 40, 16, 70
 SIZES = ((300, 200), (10, 7), (1, 190), (640, 640), (2000, 10), (97, 531))
 VISION = {
     "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 3, "num_attention_heads": 3,
-    "num_key_value_heads": 3, "head_dim": 16, "patch_size": PATCH, "position_embedding_size": 300,
+    "num_key_value_heads": 3, "head_dim": 16, "patch_size": PATCH, "position_embedding_size": 900,
 }  # fmt: skip
 TEXT = {
     "hidden_size": WIDTH, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -161,3 +165,38 @@ def test_mmproj(made: Made, encoded: Encoded, tmp_path: Path) -> None:
         assert_same(found, whole, width, height)
     assert found.spec.bidirectional == encoded.spec.bidirectional
     found.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"head_dim": 18}, "multiple of 4"), ({"num_key_value_heads": 9}, "num_key_value_heads"),
+        ({"num_attention_heads": 4}, "shape"), ({"num_hidden_layers": 4}, "lacks tensors"),
+        ({"position_embedding_size": 901}, "shape"), ({"position_embedding_size": 209}, "positions for 209"),
+        ({"patch_size": 1 << 20}, "patch_size"), ({"pooling_kernel_size": 0}, "pooling_kernel_size"),
+        ({"hidden_activation": "unknown"}, "activation"), ({"rms_norm_eps": "small"}, "rms_norm_eps"),
+    ],
+)  # fmt: skip
+def test_hostile_folders(hostile: Path, change: dict[str, Any], words: str) -> None:
+    """One sentence says what is wrong."""
+    path = hostile / "config.json"
+    kept = path.read_text()
+    config = json.loads(kept)
+    config["vision_config"] |= change
+    path.write_text(json.dumps(config))
+    try:
+        with pytest.raises(EngineError, match=words) as caught:
+            vision_spec(open_checkpoint(hostile))
+        assert "\n" not in str(caught.value)
+    finally:
+        path.write_text(kept)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a model with limits."""
+    return save(
+        model_of("limits"),
+        Gemma4ImageProcessorPil(max_soft_tokens=TOKENS),
+        tmp_path_factory.mktemp("hostile"),
+    )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from transformers import (
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
@@ -326,4 +327,24 @@ def test_the_makers_settings_of_sizes(hostile: Path) -> None:
     assert found.layout(8000, 8000) == (Span(35, 35),)
     assert found.layout(8, 8) == (Span(2, 2),)
     assert found.layout(60_000, 20) == (Span(1, MOST_TOKENS),)
+    found.close()
+
+
+# -- mixtures
+
+
+@pytest.mark.parametrize("name", ["Qwen3VLMoe", "Qwen3_5Moe"])
+def test_mixtures_have_the_same_encoder(tmp_path: Path, name: str) -> None:
+    """Only the language model differs."""
+    case = CASES["qwen3_vl" if name == "Qwen3VLMoe" else "qwen3_5"]
+    text = {
+        **TEXT, **case.text, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8,
+        "shared_expert_intermediate_size": 8, "decoder_sparse_step": 1, "mlp_only_layers": [],
+    }  # fmt: skip
+    config = getattr(transformers, name + "Config")(vision_config=dict(case.vision), text_config=text)
+    model = randomise(getattr(transformers, name + "ForConditionalGeneration")(config))
+    processor = processor_of(case)
+    found = Encoded(save(model, processor, tmp_path))
+    assert found.spec.positions == Positions((4, 3, 3), True)
+    assert_same(found, model, processor, 150, 100)
     found.close()
