@@ -230,8 +230,8 @@ def _design(shape: _Shape, names: _Names, filter: int, *, bidirectional: bool) -
     if shape.places < longest:
         raise BadCheckpoint(
             _(
-                "The vision encoder has positions for {found} patches in a row, but {longest} were expected; the "
-                "file is damaged.",
+                "The vision encoder has positions for {found} patches in a row, but {longest} were expected; "
+                "the file is damaged.",
                 found=shape.places,
                 longest=longest,
             )
