@@ -510,14 +510,19 @@ def test_minimal_chat(loaded):
     assert result["cached_tokens"] > 0  # of the first turn
 
 
+@pytest.fixture(scope="module")
+def eyes(tmp_path_factory):
+    return FAMILIES["idefics3"](tmp_path_factory.mktemp("eyes") / "model").folder
+
+
 @pytest.mark.parametrize(
     "sizes", [((80, 40), (20, 60)), ((64, 64),)], ids=["multimodal", "multimodal_grounding_qwen"]
 )
-def test_multimodal(tmp_path, sizes):
+def test_multimodal(eyes, sizes):
     """Pictures in one prompt; then a job, step by step. Of the second script this is what it asks of the
     engine.
     """
-    config = package.ExLlamaV2Config(str(FAMILIES["idefics3"](tmp_path / "model").folder))
+    config = package.ExLlamaV2Config(str(eyes))
     config.load_settings = LoadSettings(backend="cpu", threads=1)
     tower = package.ExLlamaV2VisionTower(config)
     tower.load(progress=False)
