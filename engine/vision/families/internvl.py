@@ -112,7 +112,10 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     )
     if chat and config.text("ps_version", "v2") != "v2":
         raise UnsupportedModel(
-            _("The model joins patches in the order of its first version, which is not supported.")
+            _(
+                "The model joins patches in the order of its first version, which is not supported. Choose "
+                "another model."
+            )
         )
     pixels = normalisation(processor, IMAGENET_MEAN, IMAGENET_DEVIATION)
     return _design(
