@@ -19,8 +19,9 @@ from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.encoding import Encoded, assert_close, picture, randomise, save
 from tests.engine.vision.mmproj import write_mmproj
+from tests.tiny import TINY
 
-WIDTH, PATCH, TOKENS = 40, 16, 70
+WIDTH, PATCH, TOKENS = TINY.width, 16, 70
 SIZES = ((300, 200), (10, 7), (1, 190), (640, 640), (2000, 10), (97, 531))
 VISION = {
     "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 3, "num_attention_heads": 3,
@@ -145,7 +146,8 @@ def write_gguf(made: Made, folder: Path) -> Path:
     keys = {
         "projector_type": "gemma4v", "embedding_length": 48, "block_count": 3, "patch_size": PATCH,
         "feed_forward_length": 72, "attention.head_count": 3, "attention.layer_norm_epsilon": 1e-6,
-        "projection_dim": WIDTH, "image_size": 224,
+        "projection_dim": WIDTH, "image_size": 224, "image_mean": [0.0, 0.0, 0.0],
+        "image_std": [1.0, 1.0, 1.0], "clip.use_gelu": True,
     }  # fmt: skip
     text = {**TEXT, **CASES[case][1]}
     own = {

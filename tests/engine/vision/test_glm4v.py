@@ -17,8 +17,9 @@ from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.encoding import Encoded, assert_close, picture, randomise, save
 from tests.engine.vision.mmproj import write_mmproj
+from tests.tiny import TINY
 
-WIDTH, PATCH = 40, 14
+WIDTH, PATCH = TINY.width, 14
 SIZES = ((300, 200), (10, 7), (1, 100), (640, 640), (224, 112), (97, 531))
 VISION = {
     "depth": 3, "hidden_size": 48, "num_heads": 2, "image_size": 84, "patch_size": PATCH,

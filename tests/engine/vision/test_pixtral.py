@@ -27,8 +27,9 @@ from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.encoding import Encoded, assert_close, picture, randomise, save
 from tests.engine.vision.mmproj import write_mmproj
+from tests.tiny import TINY
 
-WIDTH, PATCH, LONGEST = 40, 14, 200
+WIDTH, PATCH, LONGEST = TINY.width, 14, 200
 SIZES = ((300, 200), (40, 7), (1, 190), (640, 640), (182, 182), (97, 531))
 VISION = {
     "model_type": "pixtral", "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 3,

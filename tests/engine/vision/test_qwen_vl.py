@@ -33,8 +33,9 @@ from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.encoding import Encoded, assert_close, picture, randomise, save
 from tests.engine.vision.mmproj import write_mmproj
+from tests.tiny import TINY
 
-WIDTH = 40
+WIDTH = TINY.width
 TEXT = {
     "hidden_size": WIDTH, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 2, "vocab_size": 64, "tie_word_embeddings": False,
