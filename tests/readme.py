@@ -25,8 +25,8 @@ README = ROOT / "README.md"
 _MIXTURE = " mixture of experts"
 _PICTURES = {
     "gemma3": "Gemma 3", "gemma4": "4", "glm4v": "GLM-4.1V", "idefics3": "SmolVLM", "internvl": "InternVL",
-    "lfm2_vl": "LFM2-VL", "llava": "LLaVA", "llava_next": "NeXT", "pixtral": "Pixtral, Mistral 3",
-    "qwen2_vl": "Qwen2-VL", "qwen2_5_vl": "2.5", "qwen3_vl": "3 and 3.5",
+    "lfm2_vl": "LFM2-VL", "lightonocr": "LightOnOCR", "llava": "LLaVA", "llava_next": "NeXT",
+    "pixtral": "Pixtral, Mistral 3", "qwen2_vl": "Qwen2-VL", "qwen2_5_vl": "2.5", "qwen3_vl": "3, 3.5",
 }  # fmt: skip
 """The models of each family of vision encoders."""
 
@@ -58,7 +58,7 @@ def architectures() -> str:
         "With llama.cpp: RWKV-6, 7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo, 2, 3, PLM, OpenELM, Nanbeige 4.2, Ouro, Spark X2.5, Maple, Talkie. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
-        f"Pictures: {', '.join(_PICTURES[family.name] for family in FAMILIES)}; others read text alone."
+        f"Pictures: {', '.join(_PICTURES[family.name] for family in FAMILIES)}; others: text alone."
     )
 
 
