@@ -29,7 +29,7 @@ TEXT = {
     "hidden_size": WIDTH, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 2, "vocab_size": 64, "pad_token_id": 0, "eos_token_id": 1,
     "rope_parameters": {
-        "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0, "mrope_section": [4, 3, 3],
+        "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0, "mrope_section": [10, 7, 7],
     },
 }  # fmt: skip
 AREA = 2 * 28 * 28
@@ -64,7 +64,7 @@ def assert_same(encoded: Encoded, made: Made, width: int, height: int) -> None:
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_folder(made: Made, encoded: Encoded, width: int, height: int) -> None:
     assert_same(encoded, made, width, height)
-    assert encoded.spec.positions == Positions((4, 3, 3), False)
+    assert encoded.spec.positions == Positions((10, 7, 7), False)
 
 
 _NAMES = (

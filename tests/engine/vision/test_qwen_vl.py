@@ -62,7 +62,8 @@ CASES = {
     "qwen2_vl": Case(
         Qwen2VLConfig, Qwen2VLForConditionalGeneration,
         {"depth": 3, "embed_dim": 48, "hidden_size": WIDTH, "num_heads": 2, "mlp_ratio": 2},
-        "qwen2vl_merger", "qwen2vl", {}, {"rope_parameters": {"rope_theta": 1e4, "mrope_section": [4, 3, 3]}},
+        "qwen2vl_merger", "qwen2vl", {},
+        {"rope_parameters": {"rope_theta": 1e4, "mrope_section": [10, 7, 7]}},
     ),
     "qwen2_5_vl": Case(
         Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration,
@@ -71,7 +72,7 @@ CASES = {
             "fullatt_block_indexes": [1, 3], "window_size": 112,
         },
         "qwen2.5vl_merger", "qwen2vl", {"n_wa_pattern": 2, "clip.use_silu": True},
-        {"rope_parameters": {"rope_theta": 1e4, "mrope_section": [4, 3, 3]}},
+        {"rope_parameters": {"rope_theta": 1e4, "mrope_section": [10, 7, 7]}},
     ),
     "qwen3_vl": Case(
         Qwen3VLConfig, Qwen3VLForConditionalGeneration,
@@ -83,7 +84,8 @@ CASES = {
         {
             "clip.use_gelu": True, "is_deepstack_layers": [True, False, True, False], "image_size": 96,
         },
-        {"head_dim": 20, "rope_parameters": {"rope_theta": 1e4, "mrope_section": [4, 3, 3]}}, patch=16,
+        {"head_dim": 20, "rope_parameters": {"rope_theta": 1e4, "mrope_section": [4, 3, 3]}},
+        {"attention.key_length": 20, "attention.value_length": 20}, patch=16,
     ),
     "qwen3_5": Case(
         Qwen3_5Config, Qwen3_5ForConditionalGeneration,
@@ -114,6 +116,12 @@ def processor_of(case: Case) -> Any:
     return Qwen2VLImageProcessorPil(
         patch_size=case.patch, size={"shortest_edge": 4 * area, "longest_edge": 130 * area}
     )
+
+
+def sections_of(case: Case) -> tuple[int, int, int]:
+    """The pairs of time, rows and columns in the language model."""
+    time, rows, columns = case.text["rope_parameters"]["mrope_section"]
+    return time, rows, columns
 
 
 def model_of(case: Case) -> Any:
@@ -222,7 +230,8 @@ def write_gguf(
     change(tensors)
     return write_mmproj(
         folder, case.architecture, WIDTH, {**keys, **case.keys}, tensors,
-        {"rope.dimension_sections": [4, 3, 3, 0], "rope.dimension_count": 20, **case.model_keys},
+        {"rope.dimension_sections": [*sections_of(case), 0],
+            "rope.dimension_count": 2 * sum(sections_of(case)), **case.model_keys},
     )  # fmt: skip
 
 
@@ -232,7 +241,7 @@ def test_mmproj(made: Made, encoded: Encoded, tmp_path: Path) -> None:
     for width, height in SIZES[:3]:
         assert_same(found, made[1], made[2], width, height)
     interleaved = made[0].projector == "qwen3vl_merger"
-    assert found.spec.positions == encoded.spec.positions == Positions((4, 3, 3), interleaved)
+    assert found.spec.positions == encoded.spec.positions == Positions(sections_of(made[0]), interleaved)
     found.close()
 
 
