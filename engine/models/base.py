@@ -161,6 +161,11 @@ class Model:
         self._make_tables(positions, positions)
         return self.backend.record(self.forward if head else self.hidden, cache, max_rows)
 
+    def record_embeddings(self, cache: KVCache, max_rows: int) -> Program:
+        """Record a pass that gives the scaled embeddings (logit_rows, E) of tokens, for up to `max_rows`."""
+        parts = self.parts
+        return self.backend.record(lambda ops: ops.last_rows(parts.embedded(ops)), cache, max_rows)
+
     def record_pictures(self, cache: KVCache, max_rows: int, context: int, spec: PictureSpec) -> PicturePass:
         """Record the pass over pictures' tokens over the same `cache` as that over texts, for steps of up to
         `max_rows` rows; `context` is as in `record`. Raises `UnsupportedModel` where the model cannot take

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.backends.base import KVCache, Program, Step
 from engine.backends.decode_loop import DecodeLoop, HasDecodeLoop, SamplingPlan
@@ -22,7 +23,7 @@ from engine.models.layers.features import Features
 from engine.models.layers.positions.mrope import sequence_positions
 from engine.models.memory.estimate import cache_dtype, chosen_context, further_pages
 from engine.models.memory.fit import prefill_rows, work_space
-from engine.models.picture_tokens import PictureTokens, borders_in, shift_after
+from engine.models.picture_tokens import PictureTokens, borders_in, shift_after, spans_in
 from engine.models.pictures import LONGEST_WHOLE, PicturePass
 from engine.settings import CacheSettings
 from engine.tensors import Floats, Ints
@@ -74,6 +75,7 @@ class PagedCache:
         self.pictures: PictureTokens | None = None
         """What knows the pictures of sequences; None for a model that reads none."""
         self._picture_pass: PicturePass | None = None
+        self._embeddings: Program | None = None
         self._shifts: WeakKeyDictionary[Lease, tuple[int, int]] = WeakKeyDictionary()
         self.key = ""
         """Identifies what keys and values depend on besides ids, such as adapters; see `record_again`."""
@@ -187,29 +189,46 @@ class PagedCache:
         return self.pictures is not None and self.pictures.spec.bidirectional
 
     def borders(self, ids: Sequence[int]) -> Sequence[int]:
-        """Where the spans of pictures begin and end in a text, ascending. Raises `BadPicture`."""
+        """Where passes over pictures begin and end in a text, ascending. Raises `BadPicture`."""
         return borders_in(ids, self.pictures) if self.pictures is not None else ()
 
     def run_parts(self, parts: Sequence[SequencePart]) -> Floats:
         """Run the pass over one sequence's part, or over several: logits as in `step_of`, valid until the
         next pass. The caller extends the leases after it. Raises as `run`, and `BadPicture`.
         """
-        if parts[0].ids[0] >= FIRST_PICTURE_ID:
+        if max(parts[0].ids) >= FIRST_PICTURE_ID:
             return self._run_picture(*parts)
         return self.program.run(self.step_of(parts))
 
     def _run_picture(self, part: SequencePart) -> Floats:
-        """The pass over tokens of one span of a picture."""
+        """The pass over tokens of pictures: of one span, or of several with a little text between them."""
         assert self.pictures is not None
-        first, span = self.pictures.span(part.ids[0])
-        rows = self.pictures.rows(first)
-        at, count = part.ids[0] - first, len(part.ids)
-        passes = self._passes_over(span.tokens, self.pictures)
-        step, begin = self.step(*part), len(part.lease.ids) - at
-        places = sequence_positions([(0, span.rows, span.columns)], span.tokens)[0]
-        places += np.int32(begin - self.shift(part.lease, begin))
-        own = slice(at, at + count)
-        return passes.run(step, rows.states[own], [deep[own] for deep in rows.deep], places[own])
+        step, spec = self.step(*part), self.pictures.spec
+        spans = spans_in(part.ids, self.pictures)
+        passes = self._passes_over(spans[0][3].tokens, self.pictures)
+        states: Floats = np.empty((len(part.ids), self.model.config.width), np.float32)
+        deep: list[Floats] = [np.zeros_like(states) for _unused in range(spec.deep)]
+        text = step.token_ids < FIRST_PICTURE_ID
+        if text.any():
+            states[text] = self._embedded(step, text)
+        places = None
+        for begin, end, first, span in spans:
+            rows, at = self.pictures.rows(first), part.ids[begin] - first
+            own = slice(at, at + end - begin)
+            for target, source in zip([states, *deep], [rows.states, *rows.deep], strict=True):
+                target[begin:end] = source[own]
+            if spec.positions is not None:
+                starts = len(part.lease.ids) + begin - at
+                places = sequence_positions([(0, span.rows, span.columns)], span.tokens)[0][own]
+                places += np.int32(starts - self.shift(part.lease, starts))
+        return passes.run(step, states, deep, places)
+
+    def _embedded(self, step: Step, which: npt.NDArray[np.bool_]) -> Floats:
+        """The embeddings (rows, E) of some of a step's tokens."""
+        if self._embeddings is None:
+            self._embeddings = self.model.record_embeddings(self.store, self.rows)
+        ids, places = step.token_ids[which], step.positions[which]
+        return self._embeddings.run(Step(ids, places, step.pages, len(ids), states=step.states))
 
     def _passes_over(self, tokens: int, pictures: PictureTokens) -> PicturePass:
         """The recorded pass over spans of so many tokens, which may be more than `rows` if they are read at
@@ -241,10 +260,10 @@ class PagedCache:
 
     def _close_others(self) -> None:
         """Close the passes that are recorded when they are needed."""
-        for other in (self._headless, self._picture_pass):
+        for other in (self._headless, self._embeddings, self._picture_pass):
             if other is not None:
                 other.close()
-        self._headless = self._picture_pass = None
+        self._headless = self._embeddings = self._picture_pass = None
 
     def step(self, lease: Lease, ids: Sequence[int], logit_rows: int = 1) -> Step:
         """The pass of `run`, for `program.run`; the caller extends the lease after it. Raises as `run`."""

@@ -9,6 +9,9 @@ from engine.core import FIRST_PICTURE_ID
 from engine.models.pictures import PictureSpec
 from engine.tensors import Floats
 
+MOST_BETWEEN = 16
+"""Tokens of text between two spans that are read in one pass with them."""
+
 
 class SpanOfPicture(Protocol):
     """Consecutive tokens of a picture: `tokens` are `rows` * `columns`."""
@@ -52,15 +55,37 @@ class PictureTokens(Protocol):
         ...
 
 
-def borders_in(ids: Sequence[int], pictures: PictureTokens) -> list[int]:
-    """Where the spans of pictures begin and end in a text, ascending. Raises `BadPicture`."""
-    found: list[int] = []
+Spans = list[tuple[int, int, int, SpanOfPicture]]
+
+
+def spans_in(ids: Sequence[int], pictures: PictureTokens) -> Spans:
+    """The spans of pictures in a text, or what is there of them: where each begins and ends, the id of the
+    span's first token, and the span. Raises `BadPicture`.
+    """
+    found: Spans = []
     end = 0
     for at in [place for place, id in enumerate(ids) if id >= FIRST_PICTURE_ID]:
         if at >= end:
             first, span = pictures.span(ids[at])
-            end = at + span.tokens - (ids[at] - first)
-            found += [at, min(end, len(ids))]
+            end = min(len(ids), at + span.tokens - (ids[at] - first))
+            found.append((at, end, first, span))
+    return found
+
+
+def borders_in(ids: Sequence[int], pictures: PictureTokens) -> list[int]:
+    """Where passes over pictures begin and end in a text, ascending. Raises `BadPicture`.
+
+    A few tokens of text between two spans, such as the ends of a picture's lines, are read with these, unless
+    passes depend on where a span begins.
+    """
+    spec = pictures.spec
+    between = 0 if spec.bidirectional or spec.positions is not None or spec.deep else MOST_BETWEEN
+    found: list[int] = []
+    for begin, end, _first, _span in spans_in(ids, pictures):
+        if found and begin - found[-1] <= between and between:
+            found[-1] = end
+        else:
+            found += [begin, end]
     return found
 
 
@@ -69,5 +94,5 @@ def shift_after(ids: Sequence[int], pictures: PictureTokens) -> int:
     that begin in it, where rotary positions have sections (`engine.models.layers.positions.mrope`). Raises
     `BadPicture`.
     """
-    found = (pictures.span(ids[at]) + (ids[at],) for at in borders_in(ids, pictures)[::2])
-    return sum(span.tokens - max(span.rows, span.columns) for first, span, id in found if id == first)
+    found = [span for begin, _end, first, span in spans_in(ids, pictures) if ids[begin] == first]
+    return sum(span.tokens - max(span.rows, span.columns) for span in found)

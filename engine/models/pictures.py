@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops, Program, RotaryTable, Step
+from engine.core import FIRST_PICTURE_ID
 from engine.errors import UnsupportedModel
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import GatedStreams
@@ -73,8 +74,7 @@ class PictureSpec(Protocol):
 class PicturePass:
     """The pass over pictures' tokens: its program, and the rows and angles that it reads. Used by one thread.
 
-    All rows of a step belong to one picture. Where tokens attend in both directions, they are all tokens of
-    it.
+    Where tokens attend in both directions, a step has all tokens of one picture and no others.
     """
 
     def __init__(
@@ -85,7 +85,6 @@ class PicturePass:
         self._bidirectional, self._windows_alone = spec.bidirectional, spec.windows_alone
         self.states: Floats = np.zeros((max_rows, config.width), np.float32)
         self.deep: list[Floats] = [np.zeros_like(self.states) for _unused in range(spec.deep)]
-        self._stand_ins: Ints = np.full(max_rows, STAND_IN, np.int32)
         self._filled: list[tuple[RotaryTable, RotaryTable, Axes]] = []
         self._rows: Ints | None = None
         self.tables = ropes
@@ -151,15 +150,16 @@ class PicturePass:
     def run(
         self, step: Step, states: Floats, deep: Sequence[Floats] = (), positions: Ints | None = None
     ) -> Floats:
-        """Run a step over tokens of a picture, of which positions and pages matter, and not the ids; the rest
-        is as in `fill` and `Program.run`.
+        """Run a step over tokens of pictures, whose ids do not matter, and of text between them; the rest is
+        as in `fill` and `Program.run`.
         """
-        count = len(step.token_ids)
+        count, ids = len(step.token_ids), step.token_ids
         assert len(states) == count
         self.fill(states, deep, positions)
         assert self._program is not None, "the pass is not recorded, or closed"
         ropes = None if self._rows is None else self._rows[:count]
-        return self._program.run(replace(step, token_ids=self._stand_ins[:count], rope_positions=ropes))
+        ids = np.where(ids < FIRST_PICTURE_ID, ids, np.int32(STAND_IN))
+        return self._program.run(replace(step, token_ids=ids, rope_positions=ropes))
 
     def close(self) -> None:
         """Close the program."""

@@ -104,8 +104,12 @@ class Parts:
         """The last hidden states (logit_rows, E) of the step's last rows, after the final norm. `kept` is as
         in `last`; with `features`, for which the stack must be `Layered`, it gets these of all rows.
         """
+        return self.hidden_of(ops, self.embedded(ops), tables, kept, features)
+
+    def embedded(self, ops: Ops) -> Array:
+        """The scaled embeddings (T, E) of the step's tokens."""
         table = self.embed if self.changes.weight is None else self.changes.weight
-        return self.hidden_of(ops, ops.embed(table, self.embed_scale), tables, kept, features)
+        return ops.embed(table, self.embed_scale)
 
     def hidden_of(
         self, ops: Ops, x: Array, tables: RopeTables, kept: Floats | None = None,

@@ -224,3 +224,14 @@ def test_a_suspended_reply_about_pictures_goes_on(folder: Path, monkeypatch: pyt
         assert suspended
     finally:
         chat.close()
+
+
+def test_a_picture_in_tiles_takes_few_passes(tmp_path: Path) -> None:
+    """The marks of tiles are read in one pass with these, and so are the ends of lines."""
+    for kind in ("idefics3", "mistral3"):
+        chat = opened(FAMILIES[kind](tmp_path / kind).folder)
+        try:
+            reply = Reply(chat, [asked("What?", (60, 40))], 1)
+            assert len(reply.rendered.passes[0]) == 4  # text before, the picture, text after, the last token
+        finally:
+            chat.close()
