@@ -11,6 +11,7 @@ from engine.errors import EngineError
 from engine.models.describe import describe_text_model
 from engine.vision.opening import Layouts, is_mmproj, vision_layouts
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
+from engine.weights.gguf.ollama import projectors_of
 from engine.words import _
 
 _EYES = "vision_config", "visual", "vision"
@@ -76,8 +77,11 @@ def _senses(checkpoint: Checkpoint, *, reads: bool) -> tuple[str, ...]:
 
 
 def _lacks_file(checkpoint: Checkpoint, info: ModelInfo) -> bool:
-    """Whether a GGUF model reads pictures by a file that is not beside it."""
-    if checkpoint.format != "gguf" or any(is_mmproj(file.name) for file in checkpoint.path.parent.glob("*")):
+    """Whether a GGUF model reads pictures by a file that is not there."""
+    path = checkpoint.path
+    if checkpoint.format != "gguf" or projectors_of(path):
+        return False
+    if any(is_mmproj(file.name) for file in path.parent.glob("*")):
         return False
     name = checkpoint.metadata.get("general.architecture")
     return name in _WITH_PICTURES or (name == _GEMMA_3 and info.layers >= _LAYERS_WITH_EYES)

@@ -1,4 +1,6 @@
-"""Finds and opens a model's vision encoder: in the model's own folder, or in an mmproj GGUF beside it."""
+"""Finds and opens a model's vision encoder: in the model's own folder, or in an mmproj GGUF beside it (of
+Ollama's models, in the blob that their manifest names).
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ from engine.vision.design import Design
 from engine.vision.families import FAMILIES
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.gguf.file import GgufFile
+from engine.weights.gguf.ollama import projectors_of
 from engine.weights.safetensors.json import read_json_object
 from engine.words import _
 
@@ -172,14 +175,16 @@ def processor_keys(folder: Path) -> Keys:
 
 
 def _beside(checkpoint: Checkpoint) -> _Found | None:
-    """The mmproj file in the model's folder that fits it; of several the one whose name begins most like the
-    model's.
+    """The mmproj file of a GGUF model that fits it: one of Ollama's by its manifest, else one in the model's
+    folder, of several the one whose name begins most like the model's.
     """
     name = checkpoint.path.name
     files = [file for file in checkpoint.path.parent.glob("*.gguf") if is_mmproj(file.name)]
+    files.sort(key=lambda file: (-_likeness(file.name, name), file.name))
+    named = projectors_of(checkpoint.path)
     width = _width(checkpoint)
     damaged: EngineError | None = None
-    for file in sorted(files, key=lambda file: (-_likeness(file.name, name), file.name)):
+    for file in (*named, *files):
         try:
             found = _opened(file, checkpoint.metadata)
         except (BadCheckpoint, ModelNotFound) as error:
@@ -187,7 +192,8 @@ def _beside(checkpoint: Checkpoint) -> _Found | None:
             continue
         if found is None:
             continue
-        if found.design.width == width and _is_for(found.design.spec, file.name, checkpoint):
+        own = file in named or _is_for(found.design.spec, file.name, checkpoint)
+        if own and found.design.width == width:
             return found
         found.checkpoint.close()
     if damaged is not None:

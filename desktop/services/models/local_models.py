@@ -175,9 +175,13 @@ def _title(path: Path) -> str:
 
 
 def _beside(path: Path) -> tuple[object, ...]:
-    """The stamps of the vision encoders (mmproj) in the folder of a GGUF file, of which it may have one."""
+    """The stamps of the vision encoders (mmproj) in the folder of a GGUF file, of which it may have one, or
+    of those that belong to one of Ollama's files.
+    """
     if path.suffix.lower() != ".gguf":
-        return ()
+        from engine.weights.gguf.ollama import projectors_of
+
+        return tuple((each.name, each.stat().st_size) for each in projectors_of(path))
     found = []
     with os.scandir(path.parent) as entries:
         for each in itertools.islice(entries, _MOST_FILES):

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from engine.weights.gguf.ollama import MODEL_LAYER, blobs_of, is_blob, manifests, sorted_entries
 from engine.words import _
 
 __all__ = ["StoredModel", "hugging_face_models", "model_at", "ollama_models", "title_of"]
 
-MOST_MANIFESTS = 2000
-MAX_MANIFEST_BYTES = 1 << 20
-MODEL_LAYER = "application/vnd.ollama.image.model"
-_DIGEST = re.compile(r"(sha256)[:-]([0-9a-f]{64})")
 _OLLAMA_HOST, _OLLAMA_OWNER = "registry.ollama.ai", "library"
 
 
@@ -37,7 +31,7 @@ def hugging_face_models(cache: Path, stop: threading.Event) -> Iterator[StoredMo
     Layout: https://huggingface.co/docs/huggingface_hub/guides/manage-cache
     (models--OWNER--NAME/snapshots/REVISION).
     """
-    for repository in _sorted(cache):
+    for repository in sorted_entries(cache):
         if stop.is_set():
             return
         if not repository.name.startswith("models--"):
@@ -71,7 +65,7 @@ def _snapshot(repository: Path) -> Path | None:
         revision = ""
     if re.fullmatch(r"[0-9A-Za-z]{1,64}", revision) and (snapshots / revision).is_dir():
         return snapshots / revision
-    folders = [path for path in _sorted(snapshots) if path.is_dir()]
+    folders = [path for path in sorted_entries(snapshots) if path.is_dir()]
     return max(folders, key=_changed, default=None)
 
 
@@ -84,23 +78,20 @@ def _changed(path: Path) -> float:
 
 def _broken_link(folder: Path) -> str:
     """The name of a weight file whose blob is missing; "" if there is none."""
-    for path in _sorted(folder):
+    for path in sorted_entries(folder):
         if path.suffix in (".safetensors", ".gguf") and path.is_symlink() and not path.exists():
             return path.name
     return ""
 
 
 def ollama_models(folder: Path, stop: threading.Event) -> Iterator[StoredModel]:
-    """The models in Ollama's folder: each manifest (HOST/OWNER/NAME/TAG) names a blob, which is a GGUF file.
-
-    Layout: https://github.com/ollama/ollama/blob/main/docs/faq.md and the OCI image manifests.
-    """
-    for count, manifest in enumerate(_manifests(folder / "manifests")):
-        if stop.is_set() or count >= MOST_MANIFESTS:
+    """The models in Ollama's folder: each manifest names a blob, which is a GGUF file."""
+    for manifest in manifests(folder):
+        if stop.is_set():
             return
         title = _ollama_title(manifest.relative_to(folder / "manifests").parts)
         try:
-            digest = _model_digest(manifest)
+            digests = blobs_of(manifest, MODEL_LAYER)
         except (OSError, ValueError) as error:
             yield StoredModel(
                 manifest,
@@ -112,9 +103,9 @@ def ollama_models(folder: Path, stop: threading.Event) -> Iterator[StoredModel]:
                 ),
             )
             continue
-        if not digest:
+        if not digests:
             continue  # a cloud model has no weights here
-        blob = folder / "blobs" / digest
+        blob = folder / "blobs" / digests[0]
         trouble = (
             ""
             if blob.is_file()
@@ -123,41 +114,11 @@ def ollama_models(folder: Path, stop: threading.Event) -> Iterator[StoredModel]:
         yield StoredModel(blob, title, trouble)
 
 
-def _manifests(folder: Path) -> Iterator[Path]:
-    """The files four levels down, sorted by name."""
-    for host in _sorted(folder):
-        for owner in _sorted(host):
-            for name in _sorted(owner):
-                yield from (
-                    path for path in _sorted(name) if path.is_file() and not path.name.startswith(".")
-                )
-
-
 def _ollama_title(parts: tuple[str, ...]) -> str:
     """The name as Ollama shows it, without its own registry and the owner "library"."""
     host, owner, name, tag = parts
     named = [part for part, usual in ((host, _OLLAMA_HOST), (owner, _OLLAMA_OWNER)) if part != usual]
     return "/".join([*named, f"{name}:{tag}"])
-
-
-def _model_digest(manifest: Path) -> str:
-    """The file name of the blob; "" if the manifest has no model. Raises ValueError and OSError."""
-    if manifest.stat().st_size > MAX_MANIFEST_BYTES:
-        raise ValueError("it is too large")
-    try:
-        data: Any = json.loads(manifest.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError("it is not JSON") from error
-    layers = data.get("layers") if isinstance(data, dict) else None
-    if not isinstance(layers, list):
-        raise ValueError("it lists no layers")
-    for layer in layers:
-        if isinstance(layer, dict) and layer.get("mediaType") == MODEL_LAYER:
-            found = _DIGEST.fullmatch(str(layer.get("digest")))
-            if found is None:  # never a path outside the folder of blobs
-                raise ValueError("its digest is invalid")
-            return f"{found[1]}-{found[2]}"
-    return ""
 
 
 def model_at(path: Path) -> Path:
@@ -173,8 +134,8 @@ def model_at(path: Path) -> Path:
             return found.parent
         if "manifests" in found.parts and found.suffix != ".gguf" and found.is_file():
             store = next(folder for folder in found.parents if folder.name == "manifests").parent
-            blob = store / "blobs" / _model_digest(found)
-            return blob if blob.is_file() else path
+            blobs = (store / "blobs" / name for name in blobs_of(found, MODEL_LAYER)[:1])
+            return next((blob for blob in blobs if blob.is_file()), path)
     except (OSError, RuntimeError, ValueError):  # opening it says what is wrong
         pass
     return path
@@ -182,18 +143,10 @@ def model_at(path: Path) -> Path:
 
 def title_of(path: Path) -> str:
     """The name of a model in one of these stores, by its path; "" if it is elsewhere."""
-    if _DIGEST.fullmatch(path.name) and path.parent.name == "blobs":
+    if is_blob(path):
         for stored in ollama_models(path.parent.parent, threading.Event()):
             if stored.path.name == path.name:
                 return stored.title
     if path.parent.name == "snapshots" and path.parent.parent.name.startswith("models--"):
         return _repository(path.parent.parent.name).rpartition("/")[2]
     return ""
-
-
-def _sorted(folder: Path) -> list[Path]:
-    """The entries of a folder, sorted by name; empty if it cannot be read."""
-    try:
-        return [folder / name for name in sorted(os.listdir(folder), key=str.lower)]
-    except OSError:
-        return []

@@ -18,11 +18,13 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 from engine.drain import drain
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.vision import VisionSpec
+from engine.vision.describe import describe
 from engine.vision.opening import open_vision, vision_layouts, vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.converted import encoder_tensors, write_tower
 from tests.engine.vision.encoding import TEXT, randomise, save
 from tests.engine.vision.mmproj import write_file, write_model
+from tests.tiny import TINY, write_gguf
 
 Change = Callable[[dict[str, Any]], None]
 WIDTH = TEXT["hidden_size"]
@@ -110,6 +112,59 @@ def test_a_text_model_of_the_same_width_in_the_same_folder(made: Path, tmp_path:
     write_encoder(made, tmp_path, "mmproj-other-f16.gguf")
     assert file_of(model_beside(tmp_path, "text.gguf", tokens=["a", "b"])) == ""
     assert file_of(model_beside(tmp_path, "eyes.gguf", tokens=["a", "<image>"])) == "mmproj-other-f16.gguf"
+
+
+# -- Ollama's blobs
+
+
+def pulled(made: Path, store: Path, *parts: str, width: int = TINY.width) -> tuple[Path, Path]:
+    """The blobs of a model and of an encoder for models of this width, in Ollama's folder, whose manifest
+    names both, or only the `parts` of the two. The model's vocabulary does not have the encoder's token.
+    """
+    blobs, manifest = store / "blobs", store / "manifests/registry.ollama.ai/library/eyes/latest"
+    blobs.mkdir(parents=True)
+    manifest.parent.mkdir(parents=True)
+    digests = {"model": "a" * 64, "projector": "b" * 64}
+    layers = [
+        {"mediaType": f"application/vnd.ollama.image.{part}", "digest": f"sha256:{digests[part]}"}
+        for part in parts or digests
+    ]
+    manifest.write_text(json.dumps({"layers": layers}), "utf-8")
+    model = write_gguf(blobs / f"sha256-{digests['model']}")
+    return model, write_encoder(made, blobs, f"sha256-{digests['projector']}", width)
+
+
+def test_the_encoder_that_ollamas_manifest_names(made: Path, tmp_path: Path) -> None:
+    model, encoder = pulled(made, tmp_path)
+    bad = tmp_path / "manifests/registry.ollama.ai/library/bad/latest"
+    bad.parent.mkdir()
+    bad.write_text("{", "utf-8")
+    info = describe(model)
+    assert info.reads_pictures
+    assert (info.vision_file, info.vision_file_bytes) == (str(encoder), encoder.stat().st_size)
+    with closing(open_checkpoint(model)) as checkpoint, closing(drain(open_vision(checkpoint))) as opened:
+        assert opened.spec == spec_of(model)
+
+
+def test_an_encoder_that_ollamas_manifest_does_not_name_or_that_does_not_fit(
+    made: Path, tmp_path: Path
+) -> None:
+    assert file_of(pulled(made, tmp_path / "a", "model")[0]) == ""
+    assert file_of(pulled(made, tmp_path / "b", width=44)[0]) == ""
+
+
+def test_an_encoder_of_ollamas_that_is_damaged_or_missing(made: Path, tmp_path: Path) -> None:
+    model, encoder = pulled(made, tmp_path)
+    encoder.write_bytes(encoder.read_bytes()[:900])
+    with pytest.raises(BadCheckpoint):
+        spec_of(model)
+    info = describe(model)
+    assert (info.reads_pictures, len(info.remarks)) == (False, 1)
+    encoder.unlink()
+    assert file_of(model) == ""
+
+
+# -- files that are no encoder
 
 
 def test_other_files_are_passed_over(made: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -103,6 +104,22 @@ def test_headers_are_read_again_when_a_vision_encoder_comes_or_goes(
     search(qtbot, catalogue, [], [tmp_path])
     search(qtbot, catalogue, [], [tmp_path])
     assert describer.calls == ["a.gguf", "b.gguf", "a.gguf"]  # without it, what was read first holds
+
+
+def test_headers_are_read_again_when_ollama_pulls_a_vision_encoder(
+    qtbot: QtBot, catalogue: LocalModelsService, describer: Describer, tmp_path: Path
+) -> None:
+    blobs = [f"sha256-{digit * 64}" for digit in "ab"]
+    make(tmp_path, *(f"blobs/{blob}" for blob in blobs), "manifests/host/owner/name/tag")
+    kinds = "model", "projector"
+    layers = [
+        {"mediaType": f"application/vnd.ollama.image.{kind}", "digest": blob}
+        for kind, blob in zip(kinds, blobs, strict=True)
+    ]
+    for known in (1, 1, 2, 2):
+        (tmp_path / "manifests/host/owner/name/tag").write_text(json.dumps({"layers": layers[:known]}))
+        assert search(qtbot, catalogue, [], [tmp_path]) == ["host/owner/name:tag"]
+    assert describer.calls == [blobs[0]] * 2
 
 
 def test_a_new_search_replaces_the_old_one(
