@@ -13,7 +13,7 @@ import torch
 
 from engine.backends.base import Step
 from engine.backends.decode_loop import SamplingPlan
-from engine.core import PAGE_TOKENS
+from engine.core import FIRST_PICTURE_ID, PAGE_TOKENS
 from engine.models import Model
 from engine.models.layers.positions.mrope import sequence_positions
 from engine.vision import Positions, VisionSpec
@@ -147,10 +147,11 @@ class Passes:
         found, prompt = [], self.prompt
         for first, end in zip([0, *cuts[:-1]], cuts, strict=True):
             states = [(0 if first else -1, 0)] if self.with_states else ()
-            here = slice(first, end)
+            here, places = slice(first, end), np.arange(first, end, dtype=np.int32)
+            ids = np.where(prompt.of_pictures[here], FIRST_PICTURE_ID + places, prompt.ids[here])
             step = Step(
-                prompt.ids[here], np.arange(first, end, dtype=np.int32), PAGES, end - first,
-                states=states, rope_positions=prompt.positions[here, 0],
+                ids.astype(np.int32), places, PAGES, end - first, states=states,
+                rope_positions=prompt.positions[here, 0],
             )  # fmt: skip
             picture = set(prompt.of_pictures[here].tolist())
             assert len(picture) == 1
