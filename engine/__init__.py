@@ -60,7 +60,7 @@ _HOMES = {
     "engine.core": (
         "Alternative", "CallPiece", "ChatEvent", "ChatRequest", "ChatSource", "Done", "Foreseen", "Loading",
         "Message",
-        "ModelInfo", "Prefill",
+        "ModelInfo", "Picture", "Prefill",
         "PromptSize", "Rendered", "Running", "Stats", "Text", "TokenInfo", "Tool", "ToolCall",
         "Trimmed", "Waiting",
     ),
@@ -70,8 +70,8 @@ _HOMES = {
         "SpeculationSettings", "StopSettings",
     ),
     "engine.errors": (
-        "BadCheckpoint", "BadSetting", "BadTemplate", "BenchmarkError", "Cancelled", "ContextTooLong",
-        "DeviceLost", "DownloadError",
+        "BadCheckpoint", "BadPicture", "BadSetting", "BadTemplate", "BenchmarkError", "Cancelled",
+        "ContextTooLong", "DeviceLost", "DownloadError",
         "EngineError", "ModelNotFound", "NotEnoughMemory", "NotFinite", "NothingAllowed", "NotSupportedYet",
         "RemoteError", "UnsupportedModel",
     ),
@@ -86,7 +86,7 @@ _HOMES = {
     "engine.constraint.prefix": ("PrefixFilter",),
     "engine.constraint.select": ("SelectFilter",),
     "engine.constraint.grammar": ("GrammarFilter",),
-    "engine.models": ("describe",),
+    "engine.vision.describe": ("describe",),
 }  # fmt: skip
 
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -38,7 +38,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     if info.assistant or info.why_no_text:
         return info
     found, why = layouts_or_why(checkpoint)
-    info = replace(info, remarks=(*_senses(checkpoint, reads=found is not None), *info.remarks, *why))
+    info = replace(info, remarks=(*other_senses(checkpoint, reads=found is not None), *info.remarks, *why))
     if found is None:
         return replace(info, lacks_vision_file=not why and _lacks_file(checkpoint, info))
     spec, file = found.spec, found.file
@@ -59,7 +59,7 @@ def layouts_or_why(checkpoint: Checkpoint) -> tuple[Layouts | None, tuple[str, .
         return None, (_("The model's pictures cannot be read: {error}", error=error),)
 
 
-def _senses(checkpoint: Checkpoint, *, reads: bool) -> tuple[str, ...]:
+def other_senses(checkpoint: Checkpoint, *, reads: bool) -> tuple[str, ...]:
     """A sentence about what the model takes besides texts, if it is not used here."""
     if checkpoint.format == "gguf":
         return ()

@@ -121,7 +121,7 @@ def _prompts(fields: Fields, most: int, model: ServedModel) -> tuple[Sequence[_P
     a text with pictures.
     """
     value = fields.get("prompt")
-    if isinstance(value, dict):
+    if isinstance(value, dict) and {"prompt_string", "multimodal_data"} & value.keys():
         return [_pictured(Fields(value, "prompt"), model)], False
     numbers = isinstance(value, list) and any(is_ids([item]) for item in value)
     if numbers and all(isinstance(item, str) or is_ids([item]) for item in value):

@@ -20,7 +20,7 @@ from safetensors.torch import save_file as save_torch
 from engine.errors import BadCheckpoint, EngineError, UnsupportedModel
 from engine.hub.local.scan import model_paths
 from engine.models.load import read_config
-from engine.models.remarks import remarks
+from engine.vision.describe import other_senses
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ROPE, SMALL, Case, case_folders, expected_logits, ids
 from tests.engine.models.cases.table import BY_NAME
@@ -126,10 +126,8 @@ def test_the_part_for_pictures_is_left_out(folder_of: Callable[[Case], Path], tm
     write_tensors(folder, {**tensors, **more})
     expected = expected_logits(BY_NAME["Ministral 3"])
     assert np.abs(logits(load(folder), ids(60)) - expected).max() <= 1e-4 * np.abs(expected).max()
-    checkpoint = open_checkpoint(folder)
-    assert remarks(checkpoint, read_config(checkpoint)) == (
-        "The model also takes pictures, but only its text model runs here.",
-    )
+    said = "The model also takes pictures, but only its text model runs here."
+    assert other_senses(open_checkpoint(folder), reads=False) == (said,)
 
 
 BAD: tuple[tuple[dict[str, Any], type[EngineError], str], ...] = (

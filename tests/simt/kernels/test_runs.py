@@ -203,11 +203,12 @@ def test_rope_and_learned_positions() -> None:
     calls.append(pointwise.add_positions_call(q, TABLES[3], y))
     tables = dict(zip(TABLES, (table.cos, table.sin, weight, learned), strict=False))
     for call in calls:
-        given = {**tables, q: laid_out(x), y: empty(y, 8), Runtime.POSITIONS: positions}
+        kinds = Runtime.POSITIONS, Runtime.ROPE_POSITIONS
+        given = {**tables, q: laid_out(x), y: empty(y, 8), **dict.fromkeys(kinds, positions)}
         together = played(call, given, 8, twice=False)
         for row in range(8):
             given |= {q: laid_out(x[row : row + 1]), y: empty(y, 1)}
-            given[Runtime.POSITIONS] = positions[row : row + 1]
+            given |= dict.fromkeys(kinds, positions[row : row + 1])
             for one, other in zip(together, played(call, given, 1, twice=False), strict=True):
                 assert one[y][row].tobytes() == other[y][0].tobytes()
 

@@ -154,7 +154,7 @@ def test_a_wrong_value_is_named_as_the_client_named_it(name: str, value: Any, sa
 
 def test_a_prediction_without_messages_is_refused() -> None:
     with pytest.raises(ApiError, match="history"):
-        prediction_of(Fields({"predictionConfigStack": {"layers": []}}))
+        prediction_of(Fields({"predictionConfigStack": {"layers": []}}), KeptFiles())
 
 
 def test_a_preset_is_refused() -> None:
