@@ -238,7 +238,9 @@ def saved_model(kind: str, whole: Whole, folder: Path) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # it would leave a thread behind
-    model = tiny_model(kind, whole)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)  # rates of recurrent layers are random from the beginning
+        model = tiny_model(kind, whole)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
