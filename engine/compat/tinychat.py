@@ -27,7 +27,7 @@ __getattr__ = refusing(
     __name__,
     dict.fromkeys(
         ("LlavaStreamGenerator", "NVILAStreamGenerator", "InternVLStreamGenerator", "tokenizer_image_token"),
-        "pictures are not supported yet; use StreamGenerator",
+        "it takes prebuilt embeddings of pictures; send pictures by engine.open_chat, or use StreamGenerator",
     )
     | {"prepare_logits_processor": "gen_params say how tokens are sampled; pass them to StreamGenerator"},
 )

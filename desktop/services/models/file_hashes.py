@@ -21,8 +21,8 @@ _PAUSE_S = 0.2
 
 
 class HashService(QObject):
-    """Knows the hash of each model that was used: the loaded one's is computed soon after loading, others on
-    request.
+    """Knows the hash of each model that was used: the loaded one's, and that of its vision encoder's file, is
+    computed soon after loading, others on request.
 
     Signals:
         progress(str path, int done, int total): bytes.
@@ -71,8 +71,11 @@ class HashService(QObject):
 
     @Slot()
     def _look(self) -> None:
-        if self._session.model is not None and not self._session.model.host:
-            self.compute(self._session.model.path)
+        model = self._session.model
+        if model is not None and not model.host:
+            self.compute(model.path)
+            if model.vision_file:
+                self.compute(model.vision_file)
 
     @Slot()
     def _on_engine(self) -> None:

@@ -38,13 +38,14 @@ _OF_REQUEST = ("sampler", "stops", "speculation", "constraint", "guidance", "out
 class ReplyProvenance(NamedTuple):
     """A reply with what it was made from; `provenance` is None if that was not recorded.
 
-    `hash` is "" while it is not known.
+    `hash` is "" while it is not known, as is `vision_hash`, that of `vision_path`.
     """
 
     message: StoredMessage
     provenance: Provenance | None
     trace: TokenTrace | None
     hash: str = ""
+    vision_hash: str = ""
 
     @property
     def path(self) -> str:
@@ -61,6 +62,19 @@ class ReplyProvenance(NamedTuple):
         """The recorded facts about the model."""
         found = self.provenance.facts.get("model", {}) if self.provenance is not None else {}
         return found if isinstance(found, dict) else {}
+
+    @property
+    def vision(self) -> Mapping[str, Any]:
+        """The recorded facts about the file (mmproj) of the vision encoder that read its pictures: path,
+        size in bytes, and identity; empty if it was no such file, or there were no pictures.
+        """
+        found = self.provenance.facts.get("vision", {}) if self.provenance is not None else {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def vision_path(self) -> str:
+        """That file; "" if there was none."""
+        return str(self.vision.get("path", ""))
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
@@ -106,6 +120,7 @@ class ProvenanceService(QObject):
         self._begun: dict[int, dict[str, Any]] = {}
         self._unsaved: dict[int, Provenance] = {}
         self._identities: dict[str, str] = {}
+        self._vision_identity = ""
         session.model_changed.connect(self._on_model)
         session.replies.begun.connect(self._on_begun)
         session.replies.rendered.connect(self._on_rendered)
@@ -120,17 +135,35 @@ class ProvenanceService(QObject):
         )
         if not found.path:
             return found
-        return found._replace(hash=self.hashes.hash_of(found.path, str(found.model.get("identity", ""))))
+        return found._replace(
+            hash=self.hashes.hash_of(found.path, str(found.model.get("identity", ""))),
+            vision_hash=(
+                self.hashes.hash_of(found.vision_path, str(found.vision.get("identity", "")))
+                if found.vision_path
+                else ""
+            ),
+        )
 
     def identity_of_loaded(self) -> str:
         """The identity of the loaded model's files; "" if none is loaded."""
         return next(iter(self._identities.values()), "")
 
+    def vision_identity_of_loaded(self) -> str:
+        """That of the loaded model's vision encoder; "" if no model is loaded or it has no such file."""
+        return self._vision_identity
+
     def compute_hash(self, reply: ReplyProvenance) -> bool:
         """Compute the hash of the model's files; False if they have changed or are gone."""
-        same = bool(reply.path) and identity(Path(reply.path)) == reply.model.get("identity")
+        return self._compute(reply.path, reply.model)
+
+    def compute_vision_hash(self, reply: ReplyProvenance) -> bool:
+        """The same for the file of its vision encoder."""
+        return self._compute(reply.vision_path, reply.vision)
+
+    def _compute(self, path: str, facts: Mapping[str, Any]) -> bool:
+        same = bool(path) and identity(Path(path)) == facts.get("identity")
         if same:
-            self.hashes.compute(reply.path)
+            self.hashes.compute(path)
         return same
 
     @Slot(object)
@@ -138,6 +171,8 @@ class ProvenanceService(QObject):
         """Remember the files as they were loaded: if they are replaced later, that is another model."""
         has_files = model is not None and not model.host
         self._identities = {model.path: identity(Path(model.path))} if model and has_files else {}
+        vision = model.vision_file if model is not None else ""
+        self._vision_identity = identity(Path(vision)) if vision else ""
 
     @Slot(int, object, int)
     def _on_begun(self, message_id: int, request: ChatRequest, known: int) -> None:
@@ -158,6 +193,11 @@ class ProvenanceService(QObject):
         }
         if pictures and model is not None and not model.host:
             facts["pictures"] = list(pictures.values())
+            if model.vision_file:
+                facts["vision"] = {
+                    "path": model.vision_file, "size": model.vision_file_bytes,
+                    "identity": self._vision_identity,
+                }  # fmt: skip
         if model is not None:
             about = {name: getattr(model, name) for name in FACTS}
             facts["model"] = {**about, "identity": self._identities.get(model.path, "")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from desktop.items.models.local_models import count_text
@@ -25,6 +26,7 @@ __all__ = [
     "prompt_words",
     "setting_rows",
     "value_words",
+    "vision_words",
 ]
 
 
@@ -55,6 +57,7 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
         (_("File"), reply.path),
         ("SHA-256", hash_words if reply.path else ""),
         (_("Size"), _size(model)),
+        (_("Vision encoder"), vision_words(reply)),
         (_("Adapters"), "\n".join(map(str, adapters)) or (_("none") if model and not reply.server else "")),
         (_("Ran on"), _place(model)),
         (_("Written"), moment_text(started, seconds=True) if isinstance(started, int | float) else ""),
@@ -91,6 +94,14 @@ def facts_rows(reply: ReplyProvenance, hash_words: str) -> list[tuple[str, str]]
     ]
     rows += [("Inglenook", str(facts.get("engine", "")))]
     return [(title, words) for title, words in rows if words]
+
+
+def vision_words(reply: ReplyProvenance) -> str:
+    """The file of the vision encoder that read the pictures, its size, and its hash once that is known."""
+    if not reply.vision_path:
+        return ""
+    words = f"{Path(reply.vision_path).name}, {size_text(int(reply.vision.get('size', 0)))}"
+    return f"{words}\nSHA-256: {reply.vision_hash}" if reply.vision_hash else words
 
 
 def prompt_words(prompt: Rendered | None) -> str:
@@ -187,6 +198,8 @@ def as_json(reply: ReplyProvenance) -> str:
     }
     if provenance is not None:
         data |= {name: value for name, value in provenance.facts.items() if name not in ("model", "known")}
+    if reply.vision:
+        data["vision"] = {**reply.vision, "sha256": reply.vision_hash or None}
     if provenance is not None and provenance.prompt is not None:
         prompt = provenance.prompt
         data["prompt"] = {

@@ -8,6 +8,7 @@ import dataclasses
 import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, Signal
@@ -175,9 +176,12 @@ def why_not(reply: ReplyProvenance, model: ModelInfo | None, busy: bool) -> str:
 
 
 def doubts(
-    reply: ReplyProvenance, model: ModelInfo | None, loaded: tuple[LoadSettings, CacheSettings], identity: str
-) -> list[str]:
-    """Reasons why a replay may differ, as sentences for the user."""
+    reply: ReplyProvenance, model: ModelInfo | None, loaded: tuple[LoadSettings, CacheSettings],
+    identity: str, vision_identity: str = "",
+) -> list[str]:  # fmt: skip
+    """Reasons why a replay may differ, as sentences for the user; the identities are those of the loaded
+    model's files and of its vision encoder's.
+    """
     if reply.provenance is None or model is None:
         return []
     was, found = reply.model, list[str]()
@@ -187,6 +191,13 @@ def doubts(
                 "The loaded model is {model}, whose files differ from those of “{was}” at the time.",
                 model=model.name,
                 was=was.get("name", _("the model")),
+            )
+        )
+    if reply.vision_path and reply.vision.get("identity") != vision_identity:
+        found.append(
+            _(
+                "The loaded model's vision encoder differs from “{was}”, which read the pictures then.",
+                was=Path(reply.vision_path).name,
             )
         )
     if (was.get("backend"), was.get("where")) != (model.backend, model.where):

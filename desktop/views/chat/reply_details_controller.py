@@ -68,6 +68,8 @@ class ReplyDetailsController(QObject):
         if reply.path and not reply.hash:
             being = self._provenance.compute_hash(reply)
             dialog.show_hash("computing…" if being else _("unknown: the files were removed or changed"))
+        if reply.vision_path and not reply.vision_hash:
+            self._provenance.compute_vision_hash(reply)
         self._look_again()
         dialog.open()
 
@@ -86,7 +88,11 @@ class ReplyDetailsController(QObject):
         if trouble:
             self.dialog.show_replay(trouble, False)
             return
-        different = doubts(reply, model, self._session.loaded_with, self._provenance.identity_of_loaded())
+        provenance = self._provenance
+        different = doubts(
+            reply, model, self._session.loaded_with, provenance.identity_of_loaded(),
+            provenance.vision_identity_of_loaded(),
+        )  # fmt: skip
         ready = _(
             "The reply can be generated again from its exact prompt, settings and seed, and compared "
             "token by token."
@@ -148,11 +154,13 @@ class ReplyDetailsController(QObject):
     @Slot(str, str)
     def _on_hash(self, path: str, found: str) -> None:
         reply = self._reply()
-        if reply is None or self.dialog is None or reply.path != path or reply.hash:
+        if reply is None or self.dialog is None or path not in (reply.path, reply.vision_path):
             return
         fresh = self._provenance.of(reply.message.id)
         self.dialog.reply = fresh
-        self.dialog.show_hash(fresh.hash or _("unknown: the files could not be read or have changed"))
+        self.dialog.show_vision()
+        if path == reply.path and not reply.hash:
+            self.dialog.show_hash(fresh.hash or _("unknown: the files could not be read or have changed"))
 
     @Slot(str, object, object)
     def _on_hashing(self, path: str, done: int, total: int) -> None:

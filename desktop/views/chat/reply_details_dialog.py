@@ -24,7 +24,13 @@ from PySide6.QtWidgets import (
 
 from desktop.services.engine.reply_record import spoken
 from desktop.services.provenance.provenance import ReplyProvenance
-from desktop.services.provenance.provenance_text import facts_rows, prompt_pieces, prompt_words, setting_rows
+from desktop.services.provenance.provenance_text import (
+    facts_rows,
+    prompt_pieces,
+    prompt_words,
+    setting_rows,
+    vision_words,
+)
 from desktop.views.layout.breakable import breakable
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
@@ -42,6 +48,10 @@ _SELECTABLE = Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionF
 
 def _label(text: str = "", tone: str = "") -> QLabel:
     return text_label(text, tone, wraps=True, plain=True)
+
+
+def _breakable_words(text: str) -> str:
+    return " ".join(map(breakable, text.split(" ")))
 
 
 class _Prompt(QPlainTextEdit):
@@ -186,7 +196,8 @@ class ReplyDetailsDialog(QDialog):
         grid = FactsGrid((2, 5), (22, 7))
         column = fill(QVBoxLayout(body), grid, margins=(0, 12, 0, 8), spacing=7)
         for title, words in facts_rows(self.reply, self.reply.hash or "…"):
-            value = _label(breakable(words) if title in ("File", "SHA-256") else words)
+            files = title in ("File", "SHA-256", _("Vision encoder"))
+            value = _label(_breakable_words(words) if files else words)
             value.setTextInteractionFlags(_SELECTABLE)
             value.setAccessibleName(f"{title}: {spoken(words)}")
             self._values[title] = value
@@ -239,6 +250,13 @@ class ReplyDetailsDialog(QDialog):
         if "SHA-256" in self._values:
             self._values["SHA-256"].setText(breakable(words))
             self._values["SHA-256"].setAccessibleName(_("SHA-256: {words}", words=words))
+
+    def show_vision(self) -> None:
+        """Show what is now known of the vision encoder's file."""
+        title, words = _("Vision encoder"), vision_words(self.reply)
+        if title in self._values:
+            self._values[title].setText(_breakable_words(words))
+            self._values[title].setAccessibleName(f"{title}: {spoken(words)}")
 
     def show_replay(self, words: str, possible: bool, tone: str = "muted") -> None:
         """Show whether a replay is possible, why it may differ, or its result."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,10 @@ class SeeingApi(EchoApi):
     def describe(self, path: Path) -> ModelInfo:
         lacks = path.stem == "lacking"
         sees = not lacks and path.stem != "blind"
-        return replace(super().describe(path), reads_pictures=sees, lacks_vision_file=lacks)
+        info = replace(super().describe(path), reads_pictures=sees, lacks_vision_file=lacks)
+        if (file := path.parent / "mmproj-echo.gguf").is_file():
+            info = replace(info, vision_file=str(file), vision_file_bytes=file.stat().st_size)
+        return info
 
 
 @pytest.fixture
@@ -96,3 +100,30 @@ def test_a_model_without_its_mmproj_file_says_so(hand: Hand) -> None:
     words = "lacking reads pictures only with its vision encoder, a file whose name begins with “mmproj”"
     hand.qtbot.waitUntil(lambda: words in hand.window.chat.banner.text.text(), timeout=WAIT_MS)
     assert not hand.window.composer_controller.files.held()
+
+
+def test_the_details_of_a_reply_name_the_vision_encoders_file(hand: Hand) -> None:
+    (hand.folder / "echo.gguf").write_bytes(b"weights")
+    file = hand.folder / "mmproj-echo.gguf"
+    file.write_bytes(b"eyes")
+    hand.session.reload_model()
+    hand.wait_for("idle")
+    say(hand, "Before any picture")
+    attach(hand)
+    say(hand, "What is it?")
+    before, reply = (hand.desktop.services.provenance.of(hand.items()[at].id) for at in (1, -1))
+    assert (before.vision_path, reply.vision_path, reply.vision["size"]) == ("", str(file), 4)
+    hand.window.reply_details.open_last()
+    dialog = hand.window.reply_details.dialog
+    words = f"mmproj-echo.gguf, 4 bytes\nSHA-256: {hashlib.sha256(b'eyes').hexdigest()}"
+    value = dialog._values["Vision encoder"]
+    hand.qtbot.waitUntil(lambda: value.text().replace("\u200b", "") == words, timeout=WAIT_MS)
+    assert dialog.words.text().startswith("The reply can be generated again")
+    dialog.close()
+    file.write_bytes(b"others")
+    hand.session.reload_model()
+    hand.wait_for("idle")
+    hand.window.reply_details.open_last()
+    said = "The replay may differ. The loaded model's vision encoder differs from “mmproj-echo.gguf”"
+    assert hand.window.reply_details.dialog.words.text().startswith(said)
+    hand.window.reply_details.dialog.close()

@@ -20,7 +20,7 @@ from desktop.services.provenance.provenance_text import (
 from engine.core import FIRST_PICTURE_ID, Rendered, Stats
 from engine.platform.version import version
 from engine.settings import SamplerSettings, StopSettings
-from tests.desktop.services.provenance.test_replay import reply
+from tests.desktop.services.provenance.test_replay import reply, seeing
 
 HEAD = [("Model", "Owl"), ("Adapters", "none"), ("Ran on", "the processor (CPU), 2 threads")]
 END = [("Ended", "finished"), ("Inglenook", version())]
@@ -47,6 +47,19 @@ def test_what_is_not_known_is_left_out() -> None:
     failed = reply(stats=None, model={"server": "Lab", "server_version": "2"}, error="Lost.")
     server = [("Model", "Owl"), ("Server", "Lab – 2")]
     assert facts_rows(failed, "abc") == [*server, END[0], ("Error", "Lost."), END[1]]
+
+
+def test_the_vision_encoders_file() -> None:
+    about = {"path": "/m/mmproj-F16.gguf", "size": 850_000_000, "identity": "v"}
+    seen, blind = seeing(about), reply()
+    seen.message.text = blind.message.text = "Hm"
+    assert dict(facts_rows(seen, ""))["Vision encoder"] == "mmproj-F16.gguf, 850 MB"
+    assert json.loads(as_json(seen))["vision"] == {**about, "sha256": None}
+    hashed = seen._replace(vision_hash="abc")
+    assert dict(facts_rows(hashed, ""))["Vision encoder"] == "mmproj-F16.gguf, 850 MB\nSHA-256: abc"
+    assert json.loads(as_json(hashed))["vision"]["sha256"] == "abc"
+    assert "Vision encoder" not in dict(facts_rows(blind, ""))
+    assert "vision" not in json.loads(as_json(blind))
 
 
 @pytest.mark.parametrize(("seed", "words"), [(None, "77, random"), (77, "77, set by you")])

@@ -69,6 +69,26 @@ def test_why_a_replay_may_differ(made: ReplyProvenance, identity: str, said: lis
     assert doubts(made, MODEL, LOADED, identity) == said
 
 
+def seeing(vision: Any) -> ReplyProvenance:
+    """A reply about a picture, with what was recorded of the vision encoder's file."""
+    made = reply()
+    assert made.provenance is not None
+    return made._replace(provenance=Provenance({**made.provenance.facts, "vision": vision}, PROMPT))
+
+
+@pytest.mark.parametrize("now", ["w", ""])
+def test_another_vision_encoder_may_make_a_replay_differ(now: str) -> None:
+    seen = seeing({"path": "/m/mmproj-F16.gguf", "size": 850_000_000, "identity": "v"})
+    assert doubts(seen, MODEL, LOADED, "o", "v") == []
+    assert doubts(seen, MODEL, LOADED, "o", now) == [
+        "The loaded model's vision encoder differs from “mmproj-F16.gguf”, which read the pictures then."
+    ]
+
+
+def test_a_reply_without_pictures_does_not_depend_on_the_vision_encoder() -> None:
+    assert doubts(reply(), MODEL, LOADED, "o", "v") == doubts(seeing("x"), MODEL, LOADED, "o", "v") == []
+
+
 def test_threads_do_not_matter_on_a_gpu() -> None:
     there = dataclasses.replace(MODEL, backend="cuda", where="GPU 0", threads=4)
     assert doubts(reply(model={"where": "GPU 0", "backend": "cuda"}), there, LOADED, "o") == []
