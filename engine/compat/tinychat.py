@@ -27,7 +27,7 @@ __getattr__ = refusing(
     __name__,
     dict.fromkeys(
         ("LlavaStreamGenerator", "NVILAStreamGenerator", "InternVLStreamGenerator", "tokenizer_image_token"),
-        "it takes prebuilt embeddings of pictures; send pictures by engine.open_chat, or use StreamGenerator",
+        "pictures go with messages to engine.open_chat; use StreamGenerator for texts",
     )
     | {"prepare_logits_processor": "gen_params say how tokens are sampled; pass them to StreamGenerator"},
 )
