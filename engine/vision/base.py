@@ -73,6 +73,8 @@ class VisionSpec:
         positions: the sections of the language model's rotary positions; None if a picture's tokens have
             positions as those of texts.
         deep: how many layers get further rows (`PictureRows.deep`).
+        around: what stands before and after a layout where the chat template has no place for pictures; the
+            templates of such models write it themselves.
         nbytes: of its weights in memory.
         windows_alone: of a `bidirectional` model, whether only layers with a window are so (Gemma 4).
     """
@@ -83,6 +85,7 @@ class VisionSpec:
     bidirectional: bool = False
     positions: Positions | None = None
     deep: int = 0
+    around: tuple[str, str] = ("", "")
     nbytes: int = 0
     windows_alone: bool = False
 

@@ -50,7 +50,9 @@ def encode_chat(
         }  # fmt: skip
         text = _with_pictures(template, inside, given, pictures) if pictures else None
         try:
-            text = template.render(inside, **given) if text is None else text
+            if text is None:
+                text = template.render(inside, **given)
+                text = pictures.surrounded(text) if pictures else text
         except BadTemplate as error:
             return error
         return text.translate({ord(mark): name for name, mark in marks.items()}), guard.literal

@@ -19,12 +19,13 @@ class PictureMarks:
     """Characters that stand for pictures in messages, and what becomes of each.
 
     `placeholder` is what chat templates write for a picture, `token` the token that stands for one of its
-    tokens.
+    tokens. `around` stands before and after a picture that a template did not place.
     """
 
     placeholder: str
     token: str
     placed: Mapping[str, Placed]
+    around: tuple[str, str] = ("", "")
 
     @property
     def names(self) -> list[object]:
@@ -59,6 +60,11 @@ class PictureMarks:
         if not found or len(texts) != len(found) + 1:
             return None
         return texts[0] + "".join(mark + after for mark, after in zip(found, texts[1:], strict=True))
+
+    def surrounded(self, text: str) -> str:
+        """A text that was rendered with marks in the messages, with what stands around each picture."""
+        before, after = self.around
+        return text.translate({ord(mark): before + mark + after for mark in self.placed})
 
     def encode(self, tokenizer: Tokenizer, text: str, literal: Mapping[int, str]) -> tuple[str, list[int]]:
         """The prompt's text and its token ids; `literal` is as in `Tokenizer.encode_parts`. In the text, each

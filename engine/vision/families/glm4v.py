@@ -44,7 +44,7 @@ from engine.vision.images import BICUBIC, Normalisation
 from engine.vision.sizes import dynamic_size
 from engine.vision.tower import GGUF, TowerNames, TowerShape, TowerSource, tower_layers
 
-SPEC = VisionSpec("glm4v", "<|image|>", "<|image|>")
+SPEC = VisionSpec("glm4v", "<|image|>", "<|image|>", around=("<|begin_of_image|>", "<|end_of_image|>"))
 _LEAST, _MOST = 112 * 112, 28 * 28 * 15000
 """Pixels of both frames, where the image processor's settings do not say."""
 _BASE = 10000.0

@@ -48,7 +48,7 @@ from engine.vision.sizes import dynamic_size
 from engine.vision.tower import GGUF, TowerNames, TowerShape, TowerSource, tower_layers
 from engine.words import _
 
-SPEC = VisionSpec("qwen_vl", "<|image_pad|>", "<|image_pad|>")
+SPEC = VisionSpec("qwen_vl", "<|image_pad|>", "<|image_pad|>", around=("<|vision_start|>", "<|vision_end|>"))
 MOST_TOKENS = 1280
 """The most tokens of a picture: what the model cards advise as an upper limit, since time and memory grow
 faster than they. Files that allow more get no more.

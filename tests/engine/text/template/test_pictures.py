@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,8 @@ PARTS = """{%- for message in messages -%}
 class Places:
     """Each picture becomes a text and two rows of ids."""
 
-    def __init__(self, token: str = "<|im_end|>") -> None:
-        self.spec = VisionSpec("fake", "<|vision|>", token)
+    def __init__(self, token: str = "<|im_end|>", around: tuple[str, str] = ("", "")) -> None:
+        self.spec = VisionSpec("fake", "<|vision|>", token, around=around)
 
     def placed(self, picture: Picture) -> tuple[str | range, ...]:
         first = 1 << 25 if picture.name == "a" else 1 << 26
@@ -48,9 +49,9 @@ def message(text: str, *names: str) -> Message:
     return Message("user", text, pictures=tuple(Picture(name) for name in names))
 
 
-def prompt(tokenizer: Tokenizer, source: str, *messages: Message, token: str = "<|im_end|>") -> str:
+def prompt(tokenizer: Tokenizer, source: str, *messages: Message, **spec: Any) -> str:
     """The prompt, with tokens of pictures as their ids in brackets."""
-    pictures, turns = marked(messages, Places(token))
+    pictures, turns = marked(messages, Places(**spec))
     _text, ids = encode_chat(tokenizer, ChatTemplate(source, None, None), turns, pictures=pictures)
     pieces = (f"[{id}]".encode() if id >= 1 << 24 else tokenizer.token_bytes(id) for id in ids)
     return b"".join(pieces).decode()
@@ -75,6 +76,14 @@ def test_without_a_place_in_the_template_pictures_are_where_the_message_has_them
 ) -> None:
     found = prompt(tokenizer, CHATML, message("One [picture: a] two [picture: a]?", "a", "a"))
     assert f"user\nOne {A} two {A}?<|im_end|>" in found
+
+
+def test_what_stands_around_a_picture_comes_with_it_unless_the_template_writes_it(
+    tokenizer: Tokenizer,
+) -> None:
+    message_of_one, around = message("[picture: a]?", "a"), ("<|im_start|>", "end")
+    assert f"user\n<|im_start|>{A}end?" in prompt(tokenizer, CHATML, message_of_one, around=around)
+    assert f"user\n{A}?" in prompt(tokenizer, PARTS, message_of_one, around=around)
 
 
 @pytest.mark.parametrize("source", [PARTS, CHATML])
