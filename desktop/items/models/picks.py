@@ -91,7 +91,7 @@ def pick_facts(suggestion: Suggestion) -> str:
     pick, fit = suggestion.pick, suggestion.fit
     speed = speed_text(fit)
     parts = (
-        _("{size} to download", size=size_text(pick.bytes)),
+        _("{size} to download", size=size_text(pick.choice.bytes)),
         _("needs about {size} of memory", size=size_text(fit.total)),
         speed,
         _("{name} licence", name=pick.licence),

@@ -106,7 +106,7 @@ def choices_of(listing: HubFiles, memories: Sequence[int], disk: int) -> list[Hu
 
     Raises `DownloadError` as `model_choices` does.
     """
-    groups, encoder = _gguf_groups(listing.files), _vision_encoder(listing.files)
+    groups, encoder = _gguf_groups(listing.files), vision_encoder(listing.files)
     if not _unsupported(listing):
         folders = (_folder_groups(listing.files, suffix) for suffix in _FOLDERS)
         groups += next((found for found in folders if found), [])
@@ -198,7 +198,7 @@ def _gguf_groups(files: Iterable[HubFile]) -> list[tuple[str, str, tuple[HubFile
     return groups
 
 
-def _vision_encoder(files: Iterable[HubFile]) -> HubFile | None:
+def vision_encoder(files: Iterable[HubFile]) -> HubFile | None:
     """The vision encoder that comes with each GGUF model of a repository: of several types of it the smallest
     that loses next to nothing.
     """

@@ -15,7 +15,7 @@ from typing import Any
 
 import resources
 from engine.core import ModelInfo, WorkSpace
-from engine.hub.catalogue.choose import WORK_BYTES
+from engine.hub.catalogue.choose import WORK_BYTES, vision_encoder
 from engine.hub.catalogue.models import HubChoice, HubFile
 from engine.hub.catalogue.search import model_files
 from engine.platform.whole_file import write_whole
@@ -46,16 +46,23 @@ class Pick:
     vocabulary: int
     active: float
     files: tuple[HubFile, ...]
+    encoder: HubFile | None = None
+    """Its vision encoder, as the hub has said since the list was shipped."""
 
     @property
     def bytes(self) -> int:
-        """The size of the download."""
+        """The size of its weights."""
         return sum(file.size for file in self.files)
 
     @property
     def choice(self) -> HubChoice:
         """What is to be downloaded."""
-        return HubChoice(self.repo, self.revision, self.quantisation, "gguf", self.files, self.bytes)
+        own = () if self.encoder is None else (self.encoder,)
+        size = sum(file.size for file in own)
+        return HubChoice(
+            self.repo, self.revision, self.quantisation, "gguf", (*self.files, *own), self.bytes + size,
+            vision_bytes=size,
+        )  # fmt: skip
 
     @property
     def info(self) -> ModelInfo:
@@ -114,7 +121,11 @@ def renew_picks(folder: Path, *, stop: threading.Event | None = None) -> Picks:
     models = tuple(_renewed(pick, stop) for pick in picks.models)
     today = _today()
     files = {
-        pick.repo: {"revision": pick.revision, "files": [_plain(file) for file in pick.files]}
+        pick.repo: {
+            "revision": pick.revision,
+            "files": [_plain(file) for file in pick.files],
+            "encoder": None if pick.encoder is None else _plain(pick.encoder),
+        }
         for pick in models
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +143,10 @@ def _renewed(pick: Pick, stop: threading.Event | None) -> Pick:
     names = [file.name for file in pick.files]
     if not all(name in now and now[name].size > 0 for name in names):
         return pick
-    return dataclasses.replace(pick, revision=listing.revision, files=tuple(now[name] for name in names))
+    files = tuple(now[name] for name in names)
+    return dataclasses.replace(
+        pick, revision=listing.revision, files=files, encoder=vision_encoder(listing.files)
+    )
 
 
 def _plain(file: HubFile) -> dict[str, Any]:
@@ -154,7 +168,8 @@ def _with_files(pick: Pick, kept: dict[str, Any] | None) -> Pick:
     files = _files(kept["files"])
     if [file.name for file in files] != [file.name for file in pick.files]:
         return pick
-    return dataclasses.replace(pick, revision=str(kept["revision"]), files=files)
+    encoder = _files([kept["encoder"]])[0] if kept.get("encoder") else None
+    return dataclasses.replace(pick, revision=str(kept["revision"]), files=files, encoder=encoder)
 
 
 def _kept(path: Path) -> dict[str, Any]:

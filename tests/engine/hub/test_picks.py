@@ -77,6 +77,20 @@ def test_a_renewed_list_is_kept(monkeypatch, tmp_path: Path) -> None:
     assert by_maker["Meta"] == shipped["Meta"]  # its file has gone from the newest commit, not from its own
 
 
+def test_a_renewed_model_comes_with_its_vision_encoder(monkeypatch, tmp_path: Path) -> None:
+    (shipped,) = (pick for pick in load_picks().models if pick.name == "Gemma 3 4B")
+    encoders = [HubFile("mmproj-model-f32.gguf", 9, "1" * 64), HubFile("mmproj-model-f16.gguf", 5, "2" * 64)]
+    hub(monkeypatch, **{shipped.maker: (*shipped.files, *encoders)})
+    monkeypatch.setattr(module, "_today", lambda: "2999-01-02")
+    renew_picks(tmp_path)
+    picks = {pick.name: pick for pick in load_picks(tmp_path).models}
+    choice = picks["Gemma 3 4B"].choice
+    assert choice.files == (*shipped.files, encoders[1])
+    assert (choice.bytes, choice.vision_bytes) == (shipped.bytes + 5, 5)
+    assert picks["Gemma 3 4B"].info == shipped.info  # its weights decide what fits, and how fast it is
+    assert picks["Qwen3 0.6B"].choice.vision_bytes == 0
+
+
 @pytest.mark.parametrize(
     "kept",
     [
