@@ -44,10 +44,12 @@ class ModelPass:
 
 def run_pass(model_pass: ModelPass, cache: PagedCache) -> Floats:
     """Run a pass alone: the logits (rows, V) float32 of all its parts, valid until the next pass."""
-    parts, started = model_pass.parts(), time.perf_counter()
-    logits = cache.run_parts(parts)
-    if model_pass.timed:
-        model_pass.seconds = time.perf_counter() - started
+    program, step = cache.pass_of(model_pass.parts())
+    if not model_pass.timed:
+        return program.run(step)
+    started = time.perf_counter()
+    logits = program.run(step)
+    model_pass.seconds = time.perf_counter() - started
     return logits
 
 

@@ -37,8 +37,7 @@ StreamEvent = Loading | Waiting | Prefill | Text | Running | Done
 class Scheduler:
     """The jobs of one cache, used by one thread.
 
-    Up to `most_jobs` run at a time. A chunk of a prompt has at most `chunk` rows; 0 leaves it to the
-    scheduler.
+    Up to `most_jobs` run at a time. A chunk of a prompt has at most `chunk` rows (0: as many as suit).
     """
 
     def __init__(
@@ -148,9 +147,9 @@ class Scheduler:
             self._go_on_together()
         elif (model_pass := self._pass_alone(job := self.active[0])) is not None:
             try:  # here, in as few steps as possible: a model on the CPU waits for them
-                parts = model_pass.parts()
+                program, step = self._cache.pass_of(model_pass.parts())
                 started = time.perf_counter() if model_pass.timed else 0.0
-                logits = self._cache.run_parts(parts)
+                logits = program.run(step)
                 model_pass.seconds = time.perf_counter() - started if model_pass.timed else 0.0
             except BaseException as error:  # noqa: BLE001 - further jobs may come
                 self._fail(job, error)
@@ -192,7 +191,8 @@ class Scheduler:
             parts = [part for _, found, _ in batch for part in found]
             try:
                 started = time.perf_counter()
-                logits = self._cache.run_parts(parts)
+                program, step = self._cache.pass_of(parts)
+                logits = program.run(step)
                 seconds = time.perf_counter() - started
             except BaseException as error:  # noqa: BLE001 - the other jobs go on
                 for job, _, _ in batch:

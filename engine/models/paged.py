@@ -192,15 +192,15 @@ class PagedCache:
         """Where passes over pictures begin and end in a text, ascending. Raises `BadPicture`."""
         return borders_in(ids, self.pictures) if self.pictures is not None else ()
 
-    def run_parts(self, parts: Sequence[SequencePart]) -> Floats:
-        """Run the pass over one sequence's part, or over several: logits as in `step_of`, valid until the
-        next pass. The caller extends the leases after it. Raises as `run`, and `BadPicture`.
+    def pass_of(self, parts: Sequence[SequencePart]) -> tuple[Program, Step]:
+        """The pass over one sequence's part, or over several: the program that runs it, and its step as in
+        `step_of`. The caller extends the leases after it. Raises as `run`, and `BadPicture`.
         """
         if max(parts[0].ids) >= FIRST_PICTURE_ID:
-            return self._run_picture(*parts)
-        return self.program.run(self.step_of(parts))
+            return self._pass_over_pictures(*parts)
+        return self.program, self.step_of(parts)
 
-    def _run_picture(self, part: SequencePart) -> Floats:
+    def _pass_over_pictures(self, part: SequencePart) -> tuple[Program, Step]:
         """The pass over tokens of pictures: of one span, or of several with a little text between them."""
         assert self.pictures is not None
         step, spec = self.step(*part), self.pictures.spec
@@ -221,7 +221,7 @@ class PagedCache:
                 starts = len(part.lease.ids) + begin - at
                 places = sequence_positions([(0, span.rows, span.columns)], span.tokens)[0][own]
                 places += np.int32(starts - self.shift(part.lease, starts))
-        return passes.run(step, states, deep, places)
+        return passes.ready(step, states, deep, places)
 
     def _embedded(self, step: Step, which: npt.NDArray[np.bool_]) -> Floats:
         """The embeddings (rows, E) of some of a step's tokens."""

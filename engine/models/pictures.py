@@ -147,11 +147,11 @@ class PicturePass:
             assert positions is not None
             fill_table(target, source, positions, axes)
 
-    def run(
+    def ready(
         self, step: Step, states: Floats, deep: Sequence[Floats] = (), positions: Ints | None = None
-    ) -> Floats:
-        """Run a step over tokens of pictures, whose ids do not matter, and of text between them; the rest is
-        as in `fill` and `Program.run`.
+    ) -> tuple[Program, Step]:
+        """The program, and its step over tokens of pictures, whose ids do not matter, and of text between
+        them; the rest is as in `fill`, and counts until the next call.
         """
         count, ids = len(step.token_ids), step.token_ids
         assert len(states) == count
@@ -159,7 +159,14 @@ class PicturePass:
         assert self._program is not None, "the pass is not recorded, or closed"
         ropes = None if self._rows is None else self._rows[:count]
         ids = np.where(ids < FIRST_PICTURE_ID, ids, np.int32(STAND_IN))
-        return self._program.run(replace(step, token_ids=ids, rope_positions=ropes))
+        return self._program, replace(step, token_ids=ids, rope_positions=ropes)
+
+    def run(
+        self, step: Step, states: Floats, deep: Sequence[Floats] = (), positions: Ints | None = None
+    ) -> Floats:
+        """Run what `ready` gives."""
+        program, step = self.ready(step, states, deep, positions)
+        return program.run(step)
 
     def close(self) -> None:
         """Close the program."""

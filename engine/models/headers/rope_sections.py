@@ -27,4 +27,5 @@ def usual_sections(
     """
     if rope is None:
         return None
-    return replace(divided(rope, list(rope.sections or usual), interleaved), sections_interleaved=interleaved)
+    found = divided(rope, list(rope.sections or usual), interleaved)
+    return found if found.sections is None else replace(found, sections_interleaved=interleaved)

@@ -80,7 +80,8 @@ def test_a_picture_is_read_in_one_pass_of_more_rows_than_texts(
         with cache.open(text) as lease:
             for start, count in passes:
                 part = text[start : start + count]
-                logits = cache.run_parts([SequencePart(lease, part, 1)]).copy()
+                program, step = cache.pass_of([SequencePart(lease, part, 1)])
+                logits = program.run(step).copy()
                 lease.extend(part)
                 if model.kept is not None:
                     states.append(model.kept[:count].copy())

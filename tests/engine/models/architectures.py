@@ -196,7 +196,8 @@ def older_config(case: Case, config: Config) -> Config:
         kept["rope_theta"] = rope.pop("rope_theta")
         if "partial_rotary_factor" in rope:
             kept["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
-        kept["rope_scaling"] = None if rope["rope_type"] == "default" else rope | {"type": rope["rope_type"]}
+        usual = rope == {"rope_type": "default"}
+        kept["rope_scaling"] = None if usual else rope | {"type": rope["rope_type"]}
         if kept["rope_scaling"]:
             del kept["rope_scaling"]["rope_type"]
     assert transformers.__version__ >= "5"
