@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from engine.models.dense import Dense
     from engine.text.template.reasoning import Tag
     from engine.text.tokenizer.tokenizer import Tokenizer
-    from engine.vision.store import PictureStore
+    from engine.vision.encoder_cache import EncoderCache
 
 _ID = attrgetter("id")
 
@@ -74,7 +74,7 @@ class LocalChat:
         kept: str = "",
         dense: Sequence[Dense] = (),
         prompts: tuple[str, str] = ("", ""),
-        pictures: PictureStore | None = None,
+        pictures: EncoderCache | None = None,
     ) -> None:
         """`load` is how to load a draft model. The cache is saved at the end under the name `kept`, unless
         that is empty. `dense` are the layers behind an embedding model's pooling; `prompts` come before the

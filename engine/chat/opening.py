@@ -74,21 +74,20 @@ def _load(
     from engine.models.memory.placement import on_a_device
     from engine.models.open_text import open_text
     from engine.models.saved import fingerprint, restore_cache
-    from engine.vision.describe import describe_checkpoint, layouts_or_why
-    from engine.vision.store import PictureStore
+    from engine.vision.describe import described
+    from engine.vision.encoder_cache import EncoderCache
     from engine.weights.checkpoint import open_checkpoint
 
     yield Loading(_("Reading the model's headers"), 0, 1)
     checkpoint = open_checkpoint(path)
     try:
-        info = describe_checkpoint(checkpoint)
+        info, layouts = described(checkpoint)
         # an impossible context is reported before the weights are read
         chosen_context(cache, info.context_length)
         width = read_config(checkpoint).width  # which refuses an assistant
         tokenizer, template = open_text(checkpoint, load.chat_template)
         dense = dense_layers(checkpoint, width) if info.embedding else ()
         prompts = embedding_prompts(checkpoint, info.architecture, info.name)
-        layouts = layouts_or_why(checkpoint)[0] if info.reads_pictures else None
         found = yield from on_a_device(checkpoint, info, load, cache, replaces)
     finally:
         checkpoint.close()
@@ -113,7 +112,7 @@ def _load(
     if target.where:
         info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)
     generator = DynamicGenerator(paged.model, paged, tokenizer)
-    pictures = None if layouts is None else PictureStore(layouts, partial(_load_vision, path, load.threads))
+    pictures = None if layouts is None else EncoderCache(layouts, partial(_load_vision, path, load.threads))
     paged.pictures = pictures
     return LocalChat(info, generator, template, settled(load, target), kept, dense, prompts, pictures)
 

@@ -23,7 +23,7 @@ from engine.text.template.encoding import encode_chat
 from engine.text.template.template import ChatTemplate
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.vision import VisionEncoder
-from engine.vision.store import PictureStore
+from engine.vision.encoder_cache import EncoderCache
 from engine.words import N_, _, ngettext
 
 
@@ -95,7 +95,7 @@ def _render(options: argparse.Namespace, console: Console) -> Answer:
     return {"text": text, "ids": ids}
 
 
-def _pictures(model: str) -> PictureStore:
+def _pictures(model: str) -> EncoderCache:
     """What pictures become in a model's prompts, by its headers. Raises `BadSetting` if it reads none."""
     from engine.vision.describe import describe_checkpoint
     from engine.vision.opening import vision_layouts
@@ -105,7 +105,7 @@ def _pictures(model: str) -> PictureStore:
         layouts = vision_layouts(checkpoint)
         if layouts is None:
             raise BadSetting(describe_checkpoint(checkpoint).why_no_pictures)
-    return PictureStore(layouts, _no_weights)
+    return EncoderCache(layouts, _no_weights)
 
 
 def _no_weights() -> Generator[Loading, None, VisionEncoder]:

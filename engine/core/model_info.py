@@ -147,7 +147,7 @@ class ModelInfo:
     reads_pictures: bool = False
     """Whether a local model reads pictures."""
     vision_encoder: str = ""
-    """The family of its vision encoder, such as "siglip"."""
+    """The family of its vision encoder, such as "gemma3"."""
     vision_bytes: int = 0
     """The weights of the vision encoder in memory, once a picture was read."""
     vision_file: str = ""

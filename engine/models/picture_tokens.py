@@ -39,7 +39,7 @@ class RowsOfPicture(Protocol):
 
 
 class PictureTokens(Protocol):
-    """The pictures of a model's sequences (`engine.vision.store`)."""
+    """The pictures of a model's sequences (`engine.vision.encoder_cache`)."""
 
     @property
     def spec(self) -> PictureSpec: ...
@@ -79,10 +79,10 @@ def borders_in(ids: Sequence[int], pictures: PictureTokens) -> list[int]:
     passes depend on where a span begins.
     """
     spec = pictures.spec
-    between = 0 if spec.bidirectional or spec.positions is not None or spec.deep else MOST_BETWEEN
+    apart = spec.bidirectional or spec.positions is not None or spec.deep > 0
     found: list[int] = []
     for begin, end, _first, _span in spans_in(ids, pictures):
-        if found and begin - found[-1] <= between and between:
+        if found and not apart and begin - found[-1] <= MOST_BETWEEN:
             found[-1] = end
         else:
             found += [begin, end]

@@ -65,7 +65,7 @@ class VisionSpec:
     """What is known of a vision encoder from headers alone.
 
     Attributes:
-        family: its name, such as "siglip".
+        family: its name, such as "gemma3".
         placeholder: what the model's chat template writes for a picture, such as "<image>"; a layout takes
             its place.
         token: the text of the token that stands for one token of a picture, such as "<image_soft_token>".

@@ -34,22 +34,28 @@ def describe(path: str | Path) -> ModelInfo:
 
 def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     """The same for an open checkpoint. Raises `BadCheckpoint` and `UnsupportedModel`."""
+    return described(checkpoint)[0]
+
+
+def described(checkpoint: Checkpoint) -> tuple[ModelInfo, Layouts | None]:
+    """The same, and what pictures become in the model's prompts, if it reads any."""
     info = describe_text_model(checkpoint)
     if info.assistant or info.why_no_text:
-        return info
-    found, why = layouts_or_why(checkpoint)
+        return info, None
+    found, why = _layouts_or_why(checkpoint)
     info = replace(info, remarks=(*other_senses(checkpoint, reads=found is not None), *info.remarks, *why))
     if found is None:
-        return replace(info, lacks_vision_file=not why and _lacks_file(checkpoint, info))
+        return replace(info, lacks_vision_file=not why and _lacks_file(checkpoint, info)), None
     spec, file = found.spec, found.file
-    return replace(
+    info = replace(
         info, reads_pictures=True, vision_encoder=spec.family, vision_bytes=spec.nbytes,
         vision_file="" if file is None else str(file),
         vision_file_bytes=0 if file is None else file.stat().st_size,
     )  # fmt: skip
+    return info, found
 
 
-def layouts_or_why(checkpoint: Checkpoint) -> tuple[Layouts | None, tuple[str, ...]]:
+def _layouts_or_why(checkpoint: Checkpoint) -> tuple[Layouts | None, tuple[str, ...]]:
     """What pictures become in a model's prompts; or a sentence why it reads none, though its files have an
     encoder: the model can still be used without.
     """

@@ -62,8 +62,8 @@ def vision_spec(checkpoint: Checkpoint) -> VisionSpec | None:
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """What is known of a model's vision encoder from headers alone (`engine.vision.store.Layouts`). `file` is
-    that beside a GGUF model.
+    """What is known of a model's vision encoder from headers alone; `file` is that beside a GGUF model. See
+    `engine.vision.encoder_cache.Layouts`.
     """
 
     spec: VisionSpec

@@ -184,22 +184,7 @@ def doubts(
     """
     if reply.provenance is None or model is None:
         return []
-    was, found = reply.model, list[str]()
-    if was.get("identity") != identity:
-        found.append(
-            _(
-                "The loaded model is {model}, whose files differ from those of “{was}” at the time.",
-                model=model.name,
-                was=was.get("name", _("the model")),
-            )
-        )
-    if reply.vision_path and reply.vision.get("identity") != vision_identity:
-        found.append(
-            _(
-                "The loaded model's vision encoder differs from “{was}”, which read the pictures then.",
-                was=Path(reply.vision_path).name,
-            )
-        )
+    was, found = reply.model, _other_files(reply, model, identity, vision_identity)
     if (was.get("backend"), was.get("where")) != (model.backend, model.where):
         found.append(
             _(
@@ -236,6 +221,27 @@ def doubts(
     if reply.provenance.prompt is not None and not reply.provenance.prompt.exact:
         found.append(
             _("A part of its prompt was cached in an earlier session, and how it was read is unknown.")
+        )
+    return found
+
+
+def _other_files(reply: ReplyProvenance, model: ModelInfo, identity: str, vision_identity: str) -> list[str]:
+    """What `doubts` says of the files."""
+    was, found = reply.model, list[str]()
+    if was.get("identity") != identity:
+        found.append(
+            _(
+                "The loaded model is {model}, whose files differ from those of “{was}” at the time.",
+                model=model.name,
+                was=was.get("name", _("the model")),
+            )
+        )
+    if reply.vision_path and reply.vision.get("identity") != vision_identity:
+        found.append(
+            _(
+                "The loaded model's vision encoder differs from “{was}”, which read the pictures then.",
+                was=Path(reply.vision_path).name,
+            )
         )
     return found
 

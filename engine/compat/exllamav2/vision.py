@@ -15,7 +15,7 @@ from engine.core import Loading, Picture
 from engine.drain import drain
 from engine.errors import BadSetting, NotSupportedYet
 from engine.vision import VisionEncoder
-from engine.vision.store import PictureStore
+from engine.vision.encoder_cache import EncoderCache
 
 if TYPE_CHECKING:
     from engine.compat.exllamav2.config import ExLlamaV2Config
@@ -39,7 +39,7 @@ class ExLlamaV2MMEmbedding(Declared):
     first_index: int
     length: int
 
-    def __init__(self, store: PictureStore, picture: Picture, text_alias: str | None) -> None:
+    def __init__(self, store: EncoderCache, picture: Picture, text_alias: str | None) -> None:
         self._store, self._placed = store, store.placed(picture)
         own = [id for piece in self._placed if not isinstance(piece, str) for id in piece]
         self.first_index, self.length = own[0], len(own)
@@ -50,7 +50,7 @@ class ExLlamaV2MMEmbedding(Declared):
         drain(store.encoded(own))
 
     @property
-    def store(self) -> PictureStore:
+    def store(self) -> EncoderCache:
         """The pictures of its tower."""
         return self._store
 
@@ -89,7 +89,7 @@ class ExLlamaV2VisionTower(Declared):
                 raise BadSetting(describe_checkpoint(checkpoint).why_no_pictures)
         self.config = config
         self._layouts = layouts
-        self._store = PictureStore(layouts, self._opened)
+        self._store = EncoderCache(layouts, self._opened)
 
     def _opened(self) -> Generator[Loading, None, VisionEncoder]:
         from engine.vision.opening import open_vision
@@ -105,7 +105,7 @@ class ExLlamaV2VisionTower(Declared):
     def unload(self) -> None:
         """Release the encoder's memory, and all pictures; their embeddings cannot be used afterwards."""
         self._store.close()
-        self._store = PictureStore(self._layouts, self._opened)
+        self._store = EncoderCache(self._layouts, self._opened)
 
     def get_image_embeddings(
         self,

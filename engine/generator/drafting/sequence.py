@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 from engine.core import FIRST_PICTURE_ID
 from engine.generator.sequence import TokenSequence
 from engine.kv_cache.lease import Lease
+from engine.models.pictures import STAND_IN
 from engine.speculation.assistant import AssistantDrafter
 from engine.speculation.draft_length import DraftLengthController
 from engine.speculation.drafter import Drafter
@@ -21,7 +22,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Hear = Callable[[int, Sequence[int], Floats], None]
 """As `SequenceRunner.heard`."""
-_STAND_IN = 0
 
 
 class Drafting:
@@ -136,7 +136,7 @@ def without_pictures(ids: Sequence[int]) -> list[int]:
     """The ids with another token in place of each token of a picture: no drafter reads pictures, and which
     token it reads there changes guesses alone.
     """
-    return [id if id < FIRST_PICTURE_ID else _STAND_IN for id in ids]
+    return [id if id < FIRST_PICTURE_ID else STAND_IN for id in ids]
 
 
 def _hear_without_pictures(hear: Hear, start: int, ids: Sequence[int], states: Floats) -> None:

@@ -14,7 +14,7 @@ _FIRST_MARK = 0x100000
 
 
 class PlacesPictures(Protocol):
-    """Knows what pictures become in prompts (`engine.vision.store`)."""
+    """Knows what pictures become in prompts (`engine.vision.encoder_cache`)."""
 
     @property
     def spec(self) -> VisionSpec: ...

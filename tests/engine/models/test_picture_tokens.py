@@ -8,19 +8,19 @@ import pytest
 
 from engine.models.picture_tokens import MOST_BETWEEN, borders_in, shift_after, spans_in
 from engine.vision import Positions, VisionSpec
-from engine.vision.store import PictureStore
+from engine.vision.encoder_cache import EncoderCache
 from tests.engine.vision.fakes import FakeEncoder, picture
 
 SPEC = VisionSpec("fake", "<image>", "<image>")
 SECTIONS = replace(SPEC, positions=Positions((1, 1, 1)))
 
 
-def store_of(spec: VisionSpec) -> PictureStore:
+def store_of(spec: VisionSpec) -> EncoderCache:
     encoder = FakeEncoder(spec)
-    return PictureStore(encoder, encoder.load)
+    return EncoderCache(encoder, encoder.load)
 
 
-def ids_of(store: PictureStore, between: int) -> list[int]:
+def ids_of(store: EncoderCache, between: int) -> list[int]:
     """Five tokens of text, a picture of six tokens, some text, and a picture of four, before another text."""
     first, second = (
         next(piece for piece in store.placed(each) if isinstance(piece, range))

@@ -11,15 +11,15 @@ import pytest
 from engine.core import FIRST_PICTURE_ID, Loading, Picture, Waiting
 from engine.drain import drain
 from engine.errors import BadPicture
-from engine.vision.store import PictureStore
+from engine.vision.encoder_cache import EncoderCache
 from tests.engine.vision.fakes import FakeEncoder, picture
 
 
-def store_of(encoder: FakeEncoder, most_bytes: int = 1 << 20) -> PictureStore:
-    return PictureStore(encoder, encoder.load, most_bytes)
+def store_of(encoder: FakeEncoder, most_bytes: int = 1 << 20) -> EncoderCache:
+    return EncoderCache(encoder, encoder.load, most_bytes)
 
 
-def ids_of(store: PictureStore, one: Picture) -> range:
+def ids_of(store: EncoderCache, one: Picture) -> range:
     (ids,) = (piece for piece in store.placed(one) if isinstance(piece, range))
     return ids
 
@@ -49,7 +49,7 @@ def test_what_names_a_picture_without_its_bytes() -> None:
 
 
 def test_no_two_pictures_share_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.vision.store._LAST_ID", FIRST_PICTURE_ID + 40)
+    monkeypatch.setattr("engine.vision.encoder_cache._LAST_ID", FIRST_PICTURE_ID + 40)
     store = store_of(FakeEncoder())
     seen: set[int] = set()
     for number in range(5):
@@ -132,7 +132,7 @@ def test_the_encoder_is_loaded_once_for_prompts_that_begin_together() -> None:
         yield Loading("", 1, 2)
         return encoder
 
-    store = PictureStore(encoder, load)
+    store = EncoderCache(encoder, load)
     ids, others = ids_of(store, picture(2, 2)), ids_of(store, picture(2, 2, more=1))
     first, second = store.encoded(ids), store.encoded(others)
     assert isinstance([next(first), next(first)][1], Loading)

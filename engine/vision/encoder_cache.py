@@ -60,8 +60,8 @@ class _Known:
                 at += piece.tokens
 
 
-class PictureStore:
-    """The pictures of one model's prompts. Used by one thread.
+class EncoderCache:
+    """The pictures of one model's prompts, and what its vision encoder made of them. Used by one thread.
 
     A picture's ids are derived from its content, so that equal beginnings of prompts are equal ids. The rows
     of the least recently used pictures are dropped where all take more than `most_bytes`, except of those
