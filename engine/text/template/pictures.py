@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,17 +39,11 @@ class PictureMarks:
         if not isinstance(content, str) or not any(mark in content for mark in self.placed):
             return dict(turn)
         parts: list[dict[str, str]] = []
-        text = ""
-        for char in content:
-            if char not in self.placed:
-                text += char
-                continue
-            if text.strip("\n"):
-                parts.append({"type": "text", "text": text.strip("\n")})
-            parts.append({"type": "image"})
-            text = ""
-        if text.strip("\n"):
-            parts.append({"type": "text", "text": text.strip("\n")})
+        for piece in re.split(f"([{''.join(self.placed)}])", content):
+            if piece in self.placed:
+                parts.append({"type": "image"})
+            elif text := piece.strip("\n"):
+                parts.append({"type": "text", "text": text})
         return {**turn, "content": parts}
 
     def marked(self, text: str, turns: Sequence[Mapping[str, Any]]) -> str | None:
@@ -68,7 +63,7 @@ class PictureMarks:
 
     def encode(self, tokenizer: Tokenizer, text: str, literal: Mapping[int, str]) -> tuple[str, list[int]]:
         """The prompt's text and its token ids; `literal` is as in `Tokenizer.encode_parts`. In the text, each
-        span of a picture is one token. Raises `BadTemplate` where pictures were left out.
+        span of a picture is one token. Raises `BadTemplate` if there is no control token for that.
         """
         order = [char for char in text if char in self.placed]
         carrier = self._carrier(tokenizer, text)
