@@ -195,13 +195,18 @@ class BlockLayout:
             emit(b.add(first, b.mul(g, ir.Constant(I64, self._group_bytes))), g)
 
     def emit_dot(
-        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+        self,
+        b: ir.IRBuilder,
+        block: ir.Value,
+        rows: Sequence[ir.Value],
+        totals: Accumulators,
+        ahead: ir.Value,
     ) -> None:
         d, m = self._numbers(b, block)
-        prefetch_lines(b, block, self._numbers_bytes, len(rows))
+        prefetch_lines(b, block, self._numbers_bytes, len(rows), ahead)
 
         def group_dot(group: ir.Value, g: ir.Value) -> None:
-            prefetch_lines(b, group, self._group_bytes, len(rows))
+            prefetch_lines(b, group, self._group_bytes, len(rows), ahead)
             reader = CodeReader(b, self.codes, group, self._small_bytes)
             packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
             for part in range(GROUP // self.part):

@@ -70,13 +70,18 @@ class Fp8:
         return np.concatenate(both, axis=2).reshape(-1)
 
     def emit_dot(
-        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+        self,
+        b: ir.IRBuilder,
+        block: ir.Value,
+        rows: Sequence[ir.Value],
+        totals: Accumulators,
+        ahead: ir.Value,
     ) -> None:
         scale = load(b, block, VF32)
-        prefetch_lines(b, block, _SCALE_BYTES, len(rows))
+        prefetch_lines(b, block, _SCALE_BYTES, len(rows), ahead)
         with counted_loop(b, ir.Constant(I64, self.unit // _GROUP)) as g:
             group = _group(b, block, g)
-            prefetch_lines(b, group, _GROUP * LANES, len(rows))
+            prefetch_lines(b, group, _GROUP * LANES, len(rows), ahead)
             parts: list[list[ir.Value | None]] = [[None] * CHAINS for _ in rows]
             xs = [b.add(x, b.mul(g, ir.Constant(I64, 4 * _GROUP))) for x in rows]
             for k in range(_GROUP):

@@ -169,16 +169,21 @@ class Grouped(_Groups):
         return scale, b.sitofp(b.sext(zero, VI32), VF32)
 
     def emit_dot(
-        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+        self,
+        b: ir.IRBuilder,
+        block: ir.Value,
+        rows: Sequence[ir.Value],
+        totals: Accumulators,
+        ahead: ir.Value,
     ) -> None:
         scale, zero = self._numbers(b, block)
         codes = self._codes
         raised = BIAS if codes is None else codes.zero
         whole = b.add(b.fptosi(zero, VI32), const_vector(raised, VI32))
-        prefetch_lines(b, block, self._groups_at, len(rows))
+        prefetch_lines(b, block, self._groups_at, len(rows), ahead)
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
             group = self._group(b, block, g)
-            prefetch_lines(b, group, self._group_bytes, len(rows))
+            prefetch_lines(b, group, self._group_bytes, len(rows), ahead)
             packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
             reader = None if codes is None else CodeReader(b, codes, group)
             quads = (
@@ -283,14 +288,19 @@ class Affine(_Groups):
         return fma(b, scale, const_vector(128.0), bias) if self.bits == 8 else bias
 
     def emit_dot(
-        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+        self,
+        b: ir.IRBuilder,
+        block: ir.Value,
+        rows: Sequence[ir.Value],
+        totals: Accumulators,
+        ahead: ir.Value,
     ) -> None:
         scale, bias = self._numbers(b, block)
         minimum, codes = self._minimums(b, scale, bias), self._codes
-        prefetch_lines(b, block, self._groups_at, len(rows))
+        prefetch_lines(b, block, self._groups_at, len(rows), ahead)
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
             group = self._group(b, block, g)
-            prefetch_lines(b, group, self._group_bytes, len(rows))
+            prefetch_lines(b, group, self._group_bytes, len(rows), ahead)
             packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
             reader = None if codes is None else CodeReader(b, codes, group)
             quads = (

@@ -72,9 +72,16 @@ class WeightLayout(Protocol):
         ...
 
     def emit_dot(
-        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+        self,
+        b: ir.IRBuilder,
+        block: ir.Value,
+        rows: Sequence[ir.Value],
+        totals: Accumulators,
+        ahead: ir.Value,
     ) -> None:
-        """Emit totals[r] += block times the activations at rows[r], for each r."""
+        """Emit totals[r] += block times the activations at rows[r], for each r; weights are prefetched
+        `ahead` bytes ahead.
+        """
         ...
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
@@ -117,18 +124,15 @@ READ_AHEAD = 8 << 10
 """How many bytes ahead packed weights are prefetched: 0.4 microseconds at 20 GB/s for each core."""
 
 
-def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int, rows: int) -> None:
-    """Prefetch the `size` bytes that begin `READ_AHEAD` bytes after `block` into the second-level cache,
-    which can have many more reads in flight than the first; for a product of `rows` rows.
+def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int, rows: int, ahead: ir.Value) -> None:
+    """Prefetch the `size` bytes that begin `ahead` bytes after `block`, for a product of `rows` rows, into
+    the second-level cache, which can have many more reads in flight than the first.
 
     All bytes of a block must be prefetched: a line that is not costs memory's whole latency for each block.
-    With AVX-512, a single row takes so few instructions for each line that the processor's own prefetcher
-    and its loads in flight keep up, as long as bytes are read in their order; prefetching costs a tenth then.
+    With AVX-512, a single row takes so few instructions for each line that the first level keeps up.
     """
-    if WIDE and rows == 1:
-        return
     for line in range(0, size, 64):
-        prefetch(b, block, READ_AHEAD + line, 2)
+        prefetch(b, b.add(block, ahead), line, 1 if WIDE and rows == 1 else 2)
 
 
 def add_to_chain(

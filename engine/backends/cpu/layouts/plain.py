@@ -47,10 +47,15 @@ class Plain:
         return load_half(b, block, offset) if self.name == "f16" else load_bfloat(b, block, offset)
 
     def emit_dot(
-        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+        self,
+        b: ir.IRBuilder,
+        block: ir.Value,
+        rows: Sequence[ir.Value],
+        totals: Accumulators,
+        ahead: ir.Value,
     ) -> None:
         """`totals` has `CHAINS` slots for each row."""
-        prefetch_lines(b, block, self.block_bytes, len(rows))
+        prefetch_lines(b, block, self.block_bytes, len(rows), ahead)
         for k in range(self.unit):
             weight = self._vector(b, block, k)
             for r, x in enumerate(rows):

@@ -78,9 +78,14 @@ class Q8:
         return np.concatenate((lanes_of(scales, rows), quads_of(source[:, :, 2:], rows)), axis=2).reshape(-1)
 
     def emit_dot(
-        self, b: ir.IRBuilder, block: ir.Value, rows: Sequence[ir.Value], totals: Accumulators
+        self,
+        b: ir.IRBuilder,
+        block: ir.Value,
+        rows: Sequence[ir.Value],
+        totals: Accumulators,
+        ahead: ir.Value,
     ) -> None:
-        prefetch_lines(b, block, self.block_bytes, len(rows))
+        prefetch_lines(b, block, self.block_bytes, len(rows), ahead)
         scale, codes = load_half(b, block), b.add(block, ir.Constant(I64, _CODES))
         quads = ((q, byte_operand(b, codes, q)) for q in range(_UNIT // 4))
         for r, value in enumerate(integer_products(b, quads, rows, BIAS, ALL, 0)):

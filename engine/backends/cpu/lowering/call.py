@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.backends.cpu.kernels.linear import linear
 from engine.backends.cpu.lowering.constants import Constants
+from engine.backends.cpu.runtime.read_ahead import read_ahead_of_one_row
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.moe import Routes
@@ -63,7 +64,7 @@ class Calls:
 
     def __init__(self, cache: StateAddresses, prompt_bits: int, constants: Constants, threads: int) -> None:
         self.cache, self.prompt_bits, self.constants = cache, prompt_bits, constants
-        self.threads = threads
+        self.threads, self.read_ahead = threads, read_ahead_of_one_row()
         self.operations: list[Operation] = []
         self.scratch = linear.scratch_bytes(0)
         self.inputs = 0

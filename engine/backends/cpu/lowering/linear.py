@@ -77,6 +77,7 @@ def _linear(calls: Calls, node: Linear) -> None:
         weight.address, weight.tile_bytes, weight.tiles, weight.blocks, x, x.stride, y, y.stride,
         0 if node.bias is None else calls.constants.vector(node.bias), 0 if residual is None else residual,
         group, int(x.on_logit_rows), weight.shape[1], calls.inputs, *_packed(node), weight.interleaved,
+        calls.read_ahead,
     ]  # fmt: skip
     small, large = -(-weight.tiles // group), -(-weight.tiles // linear.LARGE_TILES)
     calls.add(
@@ -110,7 +111,8 @@ def _experts(calls: Calls, node: ExpertLinear) -> None:
     arguments: list[Argument] = [
         calls.constants.integers(np.array(addresses, np.int64)), first.tile_bytes, first.tiles, first.blocks,
         x, x.stride, y, y.stride, bias, 0, group, 0, first.shape[1], 0, *_packed(node),
-        first.interleaved, table, routing.experts, y.stride, calls.expert_tags, tiles,
+        first.interleaved, calls.read_ahead, table, routing.experts, y.stride, calls.expert_tags,
+        tiles,
     ]  # fmt: skip
     calls.expert_tags += routing.experts
     assert calls.expert_tags < 1 << TAG_BITS

@@ -160,7 +160,7 @@ def check_products(tensor: RawTensor, values: Array, columns: int) -> None:
     bound = np.abs(x).sum(1)[:, None] * np.abs(values).max(1)
     alone: Array | None = None
     for rows in (1, 2, 4, 8):
-        call = compiled(_dot(weight.weight_layout, rows), 6)
+        call = compiled(_dot(weight.weight_layout, rows), 7)
         got, out = (
             np.zeros((8, weight.tiles * LANES), np.float32),
             aligned(64 * 8).view(np.float32).reshape(8, LANES),
@@ -176,6 +176,7 @@ def check_products(tensor: RawTensor, values: Array, columns: int) -> None:
                     packed.strides[0],
                     rows,
                     out.ctypes.data,
+                    0,
                 )
                 got[first : first + rows, tile * LANES : (tile + 1) * LANES] = out[:rows]
         assert (np.abs(got[:, :37] - exact) / bound).max() < 1e-6

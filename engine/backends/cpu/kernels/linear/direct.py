@@ -30,7 +30,7 @@ from engine.backends.cpu.codegen.simd_bytes import byte_sums, spread_word
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, add_scaled
 from engine.backends.cpu.kernels.packed_activations import FEATURES
-from engine.backends.cpu.layouts.layout import CHAINS, IntegerLayout, WeightLayout, prefetch_lines
+from engine.backends.cpu.layouts.layout import CHAINS, READ_AHEAD, IntegerLayout, WeightLayout, prefetch_lines
 from engine.backends.cpu.layouts.plain import Plain
 
 FEW_ROWS = 48 if WIDE else 24
@@ -104,12 +104,13 @@ def _direct(weight_layout: IntegerLayout, form: PanelFormat, rows: int) -> Any:
 
     def emit(b: ir.IRBuilder, *arguments: Any) -> None:
         tile, blocks, x, x_stride, here, y, y_stride = arguments
+        ahead = ir.Constant(I64, READ_AHEAD)
         outputs = OutputTile(b, 1, row_addresses(b, y, y_stride, rows, here))
         offsets = row_addresses(b, ir.Constant(I64, 0), x_stride, rows, here)
         products = DirectProducts(form, offsets, outputs.sums)
         with counted_loop(b, blocks) as i:
             block = b.add(tile, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
-            prefetch_lines(b, block, weight_layout.block_bytes, rows)
+            prefetch_lines(b, block, weight_layout.block_bytes, rows, ahead)
             weight_layout.emit_panel(b, block, b.add(x, b.mul(i, ir.Constant(I64, x_bytes))), products)
         outputs.write()
 
@@ -122,12 +123,13 @@ def _direct_floats(weight_layout: Plain, rows: int) -> Any:
 
     def emit(b: ir.IRBuilder, *arguments: Any) -> None:
         tile, blocks, x, x_stride, here, y, y_stride = arguments
+        ahead = ir.Constant(I64, READ_AHEAD)
         outputs = OutputTile(b, 1, row_addresses(b, y, y_stride, rows, here))
         x_rows = row_addresses(b, x, x_stride, rows, here)
         with counted_loop(b, blocks) as i:
             block = b.add(tile, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
             offset = b.mul(i, ir.Constant(I64, 4 * weight_layout.unit))
-            weight_layout.emit_dot(b, block, [b.add(row, offset) for row in x_rows], outputs.sums)
+            weight_layout.emit_dot(b, block, [b.add(row, offset) for row in x_rows], outputs.sums, ahead)
         outputs.write()
 
     name = f"direct_{weight_layout.name}_{rows}"

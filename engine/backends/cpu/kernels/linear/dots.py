@@ -27,7 +27,7 @@ from engine.backends.cpu.codegen.simd_bytes import KIND
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
 from engine.backends.cpu.kernels.packed_activations import FEATURES, PACKED_BYTES
-from engine.backends.cpu.layouts.layout import CHAINS, WeightLayout
+from engine.backends.cpu.layouts.layout import CHAINS, READ_AHEAD, WeightLayout
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 
 PAIRS_FROM = 2 if PAIRS and KIND == "avx2" else SMALL_BATCH + 1
@@ -45,13 +45,18 @@ few_rows: Any = None
 
 
 def _dot(weight_layout: WeightLayout, rows: int) -> Any:
-    """dot(tile, blocks, x, x_stride, here, out): add to `rows` vectors of 16 float32 sums of a weight tile.
+    """dot(tile, blocks, x, x_stride, here, out, ahead): add to `rows` vectors of 16 float32 sums of a weight
+    tile.
 
     x is packed for an integer layout, else float32. Rows from `here` on repeat the last one: the code for 4
-    rows takes 3 no slower than those for 2 and 1 do, and that for 8 takes 7.
+    rows takes 3 no slower than those for 2 and 1 do, and that for 8 takes 7. `ahead`: how many bytes ahead a
+    single row's weights are prefetched; those of several rows are, by `READ_AHEAD`.
     """
 
-    def emit(b: ir.IRBuilder, tile: Any, blocks: Any, x: Any, x_stride: Any, here: Any, out: Any) -> None:
+    def emit(b: ir.IRBuilder, *arguments: Any) -> None:
+        tile, blocks, x, x_stride, here, out, ahead = arguments
+        if rows > 1:
+            ahead = ir.Constant(I64, READ_AHEAD)
         # A sum in one chain goes on where the blocks before these ended, as if all came at once.
         chains = 1 if weight_layout.integer else CHAINS
         totals = Accumulators(b, rows * chains)
@@ -66,7 +71,7 @@ def _dot(weight_layout: WeightLayout, rows: int) -> Any:
             offset = b.mul(
                 i, ir.Constant(I64, PACKED_BYTES * unit // FEATURES if weight_layout.integer else 4 * unit)
             )
-            weight_layout.emit_dot(b, block, [b.add(row, offset) for row in x_rows], totals)
+            weight_layout.emit_dot(b, block, [b.add(row, offset) for row in x_rows], totals, ahead)
         for r in range(rows):
             value = totals.get(r)
             for chain in range(1, chains):
@@ -75,7 +80,7 @@ def _dot(weight_layout: WeightLayout, rows: int) -> Any:
                 value = b.fadd(value, load(b, out, VF32, 64 * r))
             store(b, value, out, 64 * r)
 
-    return intrinsic_function(f"dot_{weight_layout.name}_{rows}", types.void, (types.int64,) * 6, emit)
+    return intrinsic_function(f"dot_{weight_layout.name}_{rows}", types.void, (types.int64,) * 7, emit)
 
 
 def _emit_clear(b: ir.IRBuilder, address: Any) -> None:
@@ -85,36 +90,38 @@ def _emit_clear(b: ir.IRBuilder, address: Any) -> None:
 clear = intrinsic_function("clear", types.void, (types.int64,), _emit_clear)
 
 
-def _dots_template(tile: int, blocks: int, x: int, x_stride: int, rows: int, out: int) -> None:
+def _dots_template(tile: int, blocks: int, x: int, x_stride: int, rows: int, out: int, ahead: int) -> None:
     """out[r] += x[r] times blocks of one weight tile."""
     r = 0
     while r < rows:
         xr, here = x + r * x_stride, rows - r
         if WIDE_DOT and here > 6:
-            dot8(tile, blocks, xr, x_stride, here, out + 64 * r)
+            dot8(tile, blocks, xr, x_stride, here, out + 64 * r, ahead)
             r += 8
         elif here > 2:
-            dot4(tile, blocks, xr, x_stride, here, out + 64 * r)
+            dot4(tile, blocks, xr, x_stride, here, out + 64 * r, ahead)
             r += 4
         elif here > 1:
-            dot2(tile, blocks, xr, x_stride, here, out + 64 * r)
+            dot2(tile, blocks, xr, x_stride, here, out + 64 * r, ahead)
             r += 2
         else:
-            dot1(tile, blocks, xr, x_stride, here, out + 64 * r)
+            dot1(tile, blocks, xr, x_stride, here, out + 64 * r, ahead)
             r += 1
 
 
-def _pair_dots_template(tile: int, blocks: int, x: int, x_stride: int, rows: int, out: int) -> None:
+def _pair_dots_template(
+    tile: int, blocks: int, x: int, x_stride: int, rows: int, out: int, ahead: int
+) -> None:
     """The same for a layout of integers, from `PAIRS_FROM` rows on with activations packed as pairs."""
     if rows < PAIRS_FROM:
-        dot1(tile, blocks, x, x_stride, rows, out)
+        dot1(tile, blocks, x, x_stride, rows, out, ahead)
         return
     few_rows(tile, blocks, x, x_stride, rows, out, 64)
 
 
 def dots_kernel(weight_layout: WeightLayout, few_rows: Any) -> Any:
-    """dots(tile, blocks, x, x_stride, rows, out) for a layout as a Python function; `few_rows` is its product
-    of pairs, None if it has none.
+    """dots(tile, blocks, x, x_stride, rows, out, ahead) for a layout as a Python function; `few_rows` is its
+    product of pairs, None if it has none.
     """
     name = f"dots_{weight_layout.name}"
     if few_rows is not None and PAIRS_FROM <= SMALL_BATCH:

@@ -46,12 +46,13 @@ rows that all threads have work.
 # Words of the argument block: the weight's address, bytes of its tiles, tiles, blocks of a tile; address and
 # stride (bytes) of x and y; bias and residual (0: none); weight tiles of a small batch's tile; whether rows
 # are those with logits; columns of W; number of the input; its packed form (0: none) and stride; how many of
-# W's tiles are interleaved.
+# W's tiles are interleaved; how many bytes ahead one row's product prefetches W.
 (
     A_WEIGHT, A_TILE_BYTES, A_TILES, A_BLOCKS, A_X, A_X_STRIDE, A_Y, A_Y_STRIDE,
     A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS, A_INPUT, A_PACKED, A_PACKED_STRIDE, A_INTERLEAVED,
-) = range(17)  # fmt: skip
-ARGUMENTS = 17
+    A_AHEAD,
+) = range(18)  # fmt: skip
+ARGUMENTS = 18
 
 SCRATCH_OUT = 64
 OUT_BYTES = 64 * SMALL_BATCH
@@ -166,7 +167,7 @@ def _small_batch_template(args: int, number: int, rows: int, first: int, last: i
             st_i64(scratch, number)
             st_i64(scratch + 8, ld_i64(args + 8 * A_INPUT))
         x, x_stride = packed, stride
-    interleaved = ld_i64(args + 8 * A_INTERLEAVED)
+    interleaved, ahead = ld_i64(args + 8 * A_INTERLEAVED), ld_i64(args + 8 * A_AHEAD)
     part = PANEL // UNIT if interleaved > 1 else blocks
     x_bytes = PACKED_BYTES * UNIT // PACKED_FEATURES if INTEGER else 4 * UNIT
     if INTEGER and rows >= PAIRS_FROM:
@@ -184,7 +185,7 @@ def _small_batch_template(args: int, number: int, rows: int, first: int, last: i
         for at in range(0, blocks, part):
             length = min(part, blocks - at)
             for j in range(count):
-                dots(here, length, x + at * x_bytes, x_stride, rows, out + OUT_BYTES * j)
+                dots(here, length, x + at * x_bytes, x_stride, rows, out + OUT_BYTES * j, ahead)
                 here += length * BLOCK_BYTES
         for j in range(count):
             for r in range(rows):
@@ -241,7 +242,7 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
     for j in range(first, last):
         for r in range(start, start + rows):
             finish_row(args, j, r, zero)
-    interleaved = ld_i64(args + 8 * A_INTERLEAVED)
+    interleaved, ahead = ld_i64(args + 8 * A_INTERLEAVED), ld_i64(args + 8 * A_AHEAD)
     together = min(interleaved, last - first)
     if rows <= FEW_ROWS and interleaved == 1:
         for j in range(first, last):
@@ -313,7 +314,7 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
         ONE_CHAIN=one_chain,
         start_row=jit(_start_row, words(4)) if one_chain else finish_row,
         end_row=jit(_write_row, words(4)) if one_chain else finish_row,
-        dots=jit(dots_kernel(weight_layout, few.get(16) if weight_layout.integer else None), words(6)),
+        dots=jit(dots_kernel(weight_layout, few.get(16) if weight_layout.integer else None), words(7)),
         **constants,
     )
     large = _large_batch(weight_layout, jit, bits, constants, few.get(bits))
