@@ -1,5 +1,5 @@
 """Finds and opens a model's vision encoder: in the model's own folder, or in an mmproj GGUF beside it (of
-Ollama's models, in the blob that their manifest names).
+Ollama's models, in the model's own file, or in the blob that their manifest names).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _NAMELESS = re.compile(r"(mmproj|model|ggml|b?f16|f32|fp16|q8_0|gguf|[-_.])+")
 """Names of mmproj files that do not say of which model they are."""
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 """Where folders have the settings of the image processor; the second has them inside an object."""
-_CLIP = "clip"
-"""general.architecture of mmproj files, and the prefix of their keys."""
+_CLIP, _PROJECTOR = "clip", "clip.projector_type"
+"""general.architecture of mmproj files, and the key that names the family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,10 @@ def _found(checkpoint: Checkpoint) -> Iterator[_Found | None]:
     if checkpoint.format != "gguf":
         design = _of_folder(checkpoint)
         yield None if design is None else _surveyed(design, checkpoint, _sections(checkpoint))
+        return
+    own = _inside(checkpoint)
+    if own is not None:
+        yield replace(own, positions=_sections(checkpoint))
         return
     beside = _beside(checkpoint)
     try:
@@ -237,15 +241,33 @@ def _opened(file: Path, model: Mapping[str, Any]) -> _Found | None:
     Raises `BadCheckpoint`.
     """
     checkpoint = GgufFile(file)
-    metadata = checkpoint.metadata
-    kind = metadata.get("clip.projector_type", metadata.get("clip.vision.projector_type"))
-    family = next((each for each in FAMILIES if kind in each.gguf), None)
-    if metadata.get("general.architecture") != _CLIP or family is None or family.from_gguf is None:
-        checkpoint.close()
-        return None
-    keys = Keys({**model, **metadata}, file.name, "clip.vision.")
+    found = None
     try:
-        return _surveyed(family.from_gguf(keys, checkpoint.tensors), checkpoint)
+        if checkpoint.metadata.get("general.architecture") == _CLIP:
+            found = _of_gguf(checkpoint, {**model, **checkpoint.metadata})
     except UnsupportedModel:
+        pass
+    if found is None:
         checkpoint.close()
+    return found
+
+
+def _inside(checkpoint: Checkpoint) -> _Found | None:
+    """The encoder in a GGUF model's own file, as Ollama's are; None if there is none, or its family cannot be
+    run. Raises `BadCheckpoint` and `UnsupportedModel`.
+    """
+    if _PROJECTOR not in checkpoint.metadata or checkpoint.metadata["general.architecture"] == _CLIP:
         return None
+    return _of_gguf(checkpoint, checkpoint.metadata)
+
+
+def _of_gguf(checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> _Found | None:
+    """The encoder in a file whose keys, and those of its model, are `metadata`; None if its family cannot be
+    run.
+    """
+    kind = metadata.get(_PROJECTOR, metadata.get("clip.vision.projector_type"))
+    family = next((each for each in FAMILIES if kind in each.gguf), None)
+    if family is None or family.from_gguf is None:
+        return None
+    keys = Keys(metadata, checkpoint.path.name, "clip.vision.")
+    return _surveyed(family.from_gguf(keys, checkpoint.tensors), checkpoint)

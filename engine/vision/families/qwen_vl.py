@@ -314,7 +314,7 @@ def _from_gguf(change: Callable[[_Shape, Keys], _Shape], keys: Keys, tensors: Te
     )  # fmt: skip
     shape = _Shape(
         tower, keys.integer("patch_size", 1, 1 << 10), keys.integer("spatial_merge_size", 1, 64, 2),
-        keys.integer("projection_dim", 1, MOST_WIDTH), 0,
+        keys.integer("projection_dim", 1, MOST_WIDTH), _stored_frames(tensors),
     )  # fmt: skip
     shape = change(shape, keys)
     area = (shape.patch * shape.factor) ** 2
@@ -324,6 +324,12 @@ def _from_gguf(change: Callable[[_Shape, Keys], _Shape], keys: Keys, tensors: Te
     )
     pixels = normalisation(keys, CLIP_MEAN, CLIP_DEVIATION)
     return _design(shape, names, pixels, limits, BICUBIC)
+
+
+def _stored_frames(tensors: Tensors) -> int:
+    """The frames in the patches' kernels; 0 if there is a matrix for each of two."""
+    kernels = tensors.get("v.patch_embd.weight")
+    return kernels.shape[2] if kernels is not None and len(kernels.shape) == 5 else 0
 
 
 def _unchanged(shape: _Shape, keys: Keys) -> _Shape:

@@ -18,6 +18,7 @@ from engine.weights.file import ModelFile
 from engine.weights.format import Format
 from engine.weights.gguf.metadata import Cursor, GgufMetadata
 from engine.weights.gguf.nvfp4 import with_scales
+from engine.weights.gguf.ollama_layout import as_llama_cpp
 from engine.weights.gguf.table import GGUF_FORMATS, GGUF_TYPE_NAMES, TWO_BIT_FORMATS
 from engine.weights.gguf.two_bits import in_groups
 from engine.weights.tensor import FileTensor, check_overlap, find_format
@@ -32,22 +33,24 @@ _SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf",
 class GgufFile:
     """A `Checkpoint` of one GGUF file, or of all parts when `path` is a part `...-00001-of-0000N.gguf`.
 
-    `metadata` are the keys of the first part. Raises `BadCheckpoint`, `UnsupportedModel` or `ModelNotFound`.
+    `metadata` are the keys of the first part; they and the tensors have llama.cpp's names. Raises
+    `BadCheckpoint`, `UnsupportedModel` or `ModelNotFound`.
     """
 
     format = "gguf"
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, RawTensor]
 
     def __init__(self, path: Path) -> None:
         parts = split_parts(path)
         self.path, self.files = parts[0], tuple(parts)
         first, tensors = _read_part(parts[0])
-        self.metadata: Mapping[str, Any] = first
         self._check_split_count(first, len(parts))
         table: dict[str, RawTensor] = {}
         _add(table, tensors, parts[0])
         for part in parts[1:]:
             _add(table, _read_part(part)[1], part)
-        self.tensors: Mapping[str, RawTensor] = with_scales(table)
+        self.metadata, self.tensors = as_llama_cpp(first, with_scales(table))
 
     def close(self) -> None:
         """Forget the tensors."""

@@ -21,6 +21,8 @@ from engine.vision import VisionSpec
 from engine.vision.describe import describe
 from engine.vision.opening import open_vision, vision_layouts, vision_spec
 from engine.weights import open_checkpoint
+from tests.engine.models.architectures import write_case_gguf, write_checkpoint
+from tests.engine.models.cases.table import CASES
 from tests.engine.vision.converted import encoder_tensors, write_tower
 from tests.engine.vision.encoding import TEXT, randomise, save
 from tests.engine.vision.mmproj import write_file, write_model
@@ -28,6 +30,7 @@ from tests.tiny import TINY, write_gguf
 
 Change = Callable[[dict[str, Any]], None]
 WIDTH = TEXT["hidden_size"]
+QWEN = next(case for case in CASES if case.variant == "in Qwen2.5-VL")
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +165,18 @@ def test_an_encoder_of_ollamas_that_is_damaged_or_missing(made: Path, tmp_path: 
     assert (info.reads_pictures, len(info.remarks)) == (False, 1)
     encoder.unlink()
     assert file_of(model) == ""
+
+
+@pytest.mark.parametrize(("part", "lacks"), [("model", True), ("projector", False)])
+def test_a_model_of_ollamas_whose_manifest_names_no_encoder_lacks_one(
+    made: Path, tmp_path: Path, part: str, lacks: bool
+) -> None:
+    """One that is named is there, even if it cannot be run; one beside it is another model's."""
+    model, encoder = pulled(made, tmp_path, "model", *({part} - {"model"}))
+    write_case_gguf(QWEN, write_checkpoint(QWEN, tmp_path / "folder"), model)
+    write_encoder(made, model.parent, encoder.name, kind="a-projector-of-tomorrow")
+    info = describe(model)
+    assert (info.reads_pictures, info.lacks_vision_file, info.remarks) == (False, lacks, ())
 
 
 # -- files that are no encoder
