@@ -32,8 +32,7 @@ class ContentGuard:
         used = set[str]().union(*texts)  # the characters of all: a loop over megabytes takes a second
         self._free = (chr(code) for code in _PRIVATE_USE if chr(code) not in used)
         self._pattern = tokenizer.special_pattern
-        self._starts, self._ends = tokenizer.special_edges()
-        self._longest = max(map(len, self._starts), default=0)
+        self._starts, self._ends = tokenizer.special_starts, tokenizer.special_ends
         self._mark_of: dict[str, str] = {}
         self.literal: dict[int, str] = {}
 
@@ -66,8 +65,7 @@ class ContentGuard:
         if not core:
             return text
         before, after = text[: text.index(core)], text[text.index(core) + len(core) :]
-        longest = min(self._longest, len(core))
-        head = next((n for n in range(longest, 0, -1) if core[:n] in self._ends), 0)
-        tail = next((n for n in range(min(longest, len(core) - head), 0, -1) if core[-n:] in self._starts), 0)
+        head = self._ends.at_end(core[::-1], len(core))
+        tail = self._starts.at_end(core, len(core) - head)
         middle = core[head : len(core) - tail]
         return before + self._mark(core[:head]) + middle + self._mark(core[len(core) - tail :]) + after

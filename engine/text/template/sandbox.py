@@ -57,7 +57,7 @@ _LEFT_OUT = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")
 _PRIVATE = ("_loop_vars", "_block_vars")  # added by Jinja to calls inside loops and blocks
 _FAILURES = (
     jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, AssertionError,
-    RuntimeError, MemoryError, SyntaxError,
+    NameError, RuntimeError, MemoryError, SyntaxError,
 )  # fmt: skip
 
 

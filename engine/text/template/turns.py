@@ -148,7 +148,10 @@ def open_end(text: str, content: str) -> str:
 
 
 def fold_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """The turns with all system texts moved to the first user turn; None if either is missing."""
+    """The turns with all system texts moved to the first user turn; None if either is missing.
+
+    System messages without text only disappear.
+    """
     system = [str(turn.get("content") or "") for turn in turns if turn.get("role") == "system"]
     rest = [dict(turn) for turn in turns if turn.get("role") != "system"]
     first = next(
@@ -156,7 +159,7 @@ def fold_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | No
     )
     if not system or first is None:
         return None
-    first["content"] = "\n\n".join([*system, first["content"]])
+    first["content"] = "\n\n".join([*filter(None, system), first["content"]])
     return rest
 
 

@@ -19,6 +19,7 @@ from engine.text.tokenizer.definition_check import expected_form
 from engine.text.tokenizer.gguf import facts_from_gguf
 from engine.text.tokenizer.hf_folder import facts_from_folder
 from engine.text.tokenizer.library import build, is_from_library
+from engine.text.tokenizer.prefixes import Prefixes
 from engine.text.tokenizer.vocabulary import (
     TokenizerFacts,
     byte_level_alphabet,
@@ -70,7 +71,8 @@ class Tokenizer:
         self._verbatim = {entry["id"] for entry in facts.definition["added_tokens"]} | self.special_ids
         self.vocab_size = max(self._texts) + 1
         self.stop_token_ids = tuple(i for i in facts.stop_ids if i < self.vocab_size)
-        self._secret = hide_specials(facts.definition, facts.special)
+        with expected_form():
+            self._secret = hide_specials(facts.definition, facts.special)
         self.special_pattern = special_pattern(self._secret)
         self._strips_before, self._strips_after = facts.strips_before, facts.strips_after
         self._charsmap = Charsmap.maybe(
@@ -156,10 +158,15 @@ class Tokenizer:
             and name == name.strip()
         }
 
-    def special_edges(self) -> tuple[frozenset[str], frozenset[str]]:
-        """All proper prefixes and all proper suffixes of the control tokens' texts."""
-        starts = frozenset(text[:n] for text in self._secret for n in range(1, len(text)))
-        return starts, frozenset(text[n:] for text in self._secret for n in range(1, len(text)))
+    @functools.cached_property
+    def special_starts(self) -> Prefixes:
+        """The beginnings of the control tokens' texts."""
+        return Prefixes(self._secret)
+
+    @functools.cached_property
+    def special_ends(self) -> Prefixes:
+        """The ends of the control tokens' texts, read backwards."""
+        return Prefixes(text[::-1] for text in self._secret)
 
     def least_tokens(self, text: str) -> int:
         """A number of tokens that `text` has at least, by its bytes alone; 0 where they do not tell."""

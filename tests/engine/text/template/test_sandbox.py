@@ -111,6 +111,7 @@ HOSTILE = {
 
 NESTING = "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(COUNT) %}STEP{% endfor %}"
 BOUNDED = {
+    "infinity that is folded into the code": "{{ '1e999' | fromjson }}",
     "dates": "{{ strftime_now('%Y' * 100000) | length }}",
     "date of half a character": "{{ strftime_now('\\ud800') }}",
     "digits of a fraction": "{{ '{:.99999f}'.format(1.5) }}" * 50,

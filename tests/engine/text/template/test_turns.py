@@ -158,3 +158,11 @@ def test_schemas_that_a_template_takes_stay_as_they_are() -> None:
     assert '"a": {"type": ["string", "null"]}' in text
     with pytest.raises(BadTemplate, match="No"):
         ChatTemplate("{{ raise_exception('No.') }}", None, None).render(CHAT[:1], tools=tools)
+
+
+def test_an_empty_system_message_leaves_no_blank_lines_where_a_template_takes_none() -> None:
+    asked = Message("user", "Hi")
+    silent = "{% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    for source in (GEMMA, silent):
+        template = ChatTemplate(source, "<s>", "</s>")
+        assert template.render([Message("system", ""), asked]) == template.render([asked])

@@ -91,6 +91,7 @@ MODEL: dict[str, Change] = {
     "unknown token": lambda d: d["model"].update(unk_token=["a"]),
     "dropout": lambda d: d["model"].update(dropout=7),
     "merge": lambda d: d["model"]["merges"].append(["a", "no such piece"]),
+    "merges of a number": lambda d: d["model"].update(merges=5),
     "merge of three": lambda d: d["model"]["merges"].append(["a", "b", "c"]),
     "score": lambda d: d.update(model={"type": "Unigram", "vocab": [["a", float("nan")]], "unk_id": 0}),
     "piece": lambda d: d.update(model={"type": "Unigram", "vocab": [["a"]], "unk_id": 0}),
