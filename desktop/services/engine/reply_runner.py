@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -148,7 +149,7 @@ class ReplyRunner(QObject):
         reply.request = request
         reply.model_name = self.engine.model.name if self.engine.model is not None else ""
         self._replies[message.id] = reply
-        self._note_opened(reply)
+        self._note_start(reply)
         reply.checkpoint_due.connect(self._checkpoint)
         request = dataclasses.replace(request, report_prompt=True)
         self.begun.emit(message.id, request, reply.known)
@@ -190,14 +191,15 @@ class ReplyRunner(QObject):
             opened = model.opened_thought(request.thinking.thinking) if model is not None else ""
             if opened != reply.opened:
                 reply.opened = opened
-                self._note_opened(reply)
+                self._note_start(reply)
                 self.changed.emit(reply.message_id)
 
-    def _note_opened(self, reply: RunningReply) -> None:
-        if not reply.opened:
+    def _note_start(self, reply: RunningReply) -> None:
+        known = _known_at_start(reply)
+        if not known:
             return
         try:
-            self._stores.of(reply.message_id).note_opened(reply.message_id, reply.opened)
+            self._stores.of(reply.message_id).note_start(reply.message_id, known)
         except StoreError as error:
             self.unsaved.report(error)  # the end of the reply is saved with it
 
@@ -315,12 +317,9 @@ class ReplyRunner(QObject):
         saved = record(reply.done, reply.trimmed, sentence, reply.model_name, reply.avoided)
         if cancelled and not sentence and stopped_by not in ("", "user"):
             saved["stopped_by"] = stopped_by
-        if reply.opened:
-            saved["opened"] = reply.opened
+        saved |= _known_at_start(reply)
         if reply.label:
             saved[LABEL] = reply.label
-        if reply.language:
-            saved[LANGUAGE] = reply.language
         if reply.cut_tokens:
             saved["trimmed_tokens"] = reply.cut_tokens
         if reply.is_document:
@@ -336,3 +335,9 @@ class ReplyRunner(QObject):
         if reply.calls and state == "complete":
             self.called.emit(reply.conversation_id, reply.message_id, reply.calls)
         self.ended.emit(reply.conversation_id, reply.message_id, bool(stopped_by))
+
+
+def _known_at_start(reply: RunningReply) -> dict[str, Any]:
+    """What of a reply's statistics is known when it begins, and needed to show it."""
+    known = {"opened": reply.opened, LANGUAGE: reply.language}
+    return {name: value for name, value in known.items() if value}

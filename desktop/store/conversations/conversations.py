@@ -240,13 +240,13 @@ class ConversationStore:
             "UPDATE messages SET text = ? WHERE id = ? AND state = 'running'", (text, message_id)
         )
 
-    def note_opened(self, message_id: int, opened: str) -> None:
-        """Record, when a reply begins inside a thought, the tag that closes it; needed if no end is ever
-        saved.
+    def note_start(self, message_id: int, stats: Mapping[str, Any]) -> None:
+        """Record what is known of a reply when it begins, such as the tag that closes the thought that it
+        begins in; needed if no end is ever saved.
         """
         self._database.execute(
             "UPDATE messages SET stats = ? WHERE id = ? AND state = 'running'",
-            (json.dumps({"opened": opened}), message_id),
+            (json.dumps(dict(stats)), message_id),
         )
 
     def set_text(self, message_id: int, text: str, settled: bool = True) -> None:

@@ -18,7 +18,7 @@ from desktop.store.transfer.exporters.footnotes import add_footnotes
 from desktop.store.transfer.exporters.formulas import INLINE, ROW, add_formulas
 from desktop.store.transfer.exporters.inline_html import add_inline_html
 from desktop.store.transfer.exporters.pictures import as_html, as_markdown
-from desktop.store.transfer.exporters.reading import label, opened_in, pieces, shown_path, when
+from desktop.store.transfer.exporters.reading import label, named_path, opened_in, pieces, when
 from desktop.store.transfer.exporters.tasks import add_tasks
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.words import _
@@ -122,22 +122,25 @@ def _article(conversation: ConversationRecord, pages: Iterator[int]) -> Iterator
             '<h2>System prompt</h2>\n<div class="system" '
             f'dir="auto">{_plain(conversation.system_prompt)}</div>\n'
         )
-    for message in shown_path(conversation):
+    for message, is_named in named_path(conversation):
         if conversation.kind == NOTEBOOK:
             yield f'<div class="document" dir="auto">{_plain(message.text)}</div>\n'
         else:
-            yield from _message(message, pages, conversation.pictures)
+            yield from _message(message, is_named, pages, conversation.pictures)
     yield "</article>\n"
 
 
 def _message(
-    message: MessageRecord, pages: Iterator[int], pictures: Mapping[str, StoredPicture]
+    message: MessageRecord, is_named: bool, pages: Iterator[int], pictures: Mapping[str, StoredPicture]
 ) -> Iterator[str]:
     """`pages` numbers the texts, to distinguish the footnotes of each. Calls of tools are folded."""
     made = when(message.created_at)
     head = f"<bdi>{escape(label(message))}</bdi>" + (f" · {made}" if made else "")
     called = message.call is not None
-    yield f"<details>\n<summary>{head}</summary>\n" if called else f"<h2>{head}</h2>\n"
+    if called:
+        yield f"<details>\n<summary>{head}</summary>\n"
+    elif is_named:
+        yield f"<h2>{head}</h2>\n"
     if message.role == "user":
         yield f'<div class="user" dir="auto">{as_html(message.text.strip(chr(10)), pictures)}</div>\n'
         return

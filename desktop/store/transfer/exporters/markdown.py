@@ -1,4 +1,6 @@
-"""A conversation as Markdown (CommonMark): the shown path, a heading for each message, thoughts as quotes."""
+"""A conversation as Markdown (CommonMark): the shown path, a heading for each author, thoughts and calls of
+tools as quotes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.transfer.exporters.pictures import as_markdown
-from desktop.store.transfer.exporters.reading import label, opened_in, pieces, shown_path, when
+from desktop.store.transfer.exporters.reading import label, named_path, opened_in, pieces, when
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.words import _
 
@@ -28,25 +30,30 @@ def _parts(conversation: ConversationRecord) -> Iterator[str]:
     if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:
         yield "## System prompt"
         yield conversation.system_prompt.strip("\n")
-    for message in shown_path(conversation):
+    for message, is_named in named_path(conversation):
         if conversation.kind == NOTEBOOK:
             yield message.text
         else:
-            yield from _message(message, conversation)
+            yield from _message(message, conversation, is_named)
 
 
-def _message(message: MessageRecord, conversation: ConversationRecord) -> Iterator[str]:
+def _message(message: MessageRecord, conversation: ConversationRecord, is_named: bool) -> Iterator[str]:
     made = when(message.created_at)
-    yield f"## {_escaped(label(message))}" + (f" · {made}" if made else "")
+    heading = _escaped(label(message))
+    if message.call is not None:
+        yield _quoted(as_markdown(message.text, conversation.pictures), heading)
+        return
+    if is_named:
+        yield f"## {heading}" + (f" · {made}" if made else "")
     if message.role == "user":
         yield as_markdown(message.text.strip("\n"), conversation.pictures)
         return
     for is_thought, text in pieces(as_markdown(message.text, conversation.pictures), opened_in(message)):
-        yield _quoted(text) if is_thought else text
+        yield _quoted(text, _("Thoughts")) if is_thought else text
 
 
-def _quoted(text: str) -> str:
-    return "\n".join(["> **Thoughts**", ">", *(f"> {line}".rstrip() for line in text.strip().splitlines())])
+def _quoted(text: str, heading: str) -> str:
+    return "\n".join([f"> **{heading}**", ">", *(f"> {line}".rstrip() for line in text.strip().splitlines())])
 
 
 def _escaped(text: str) -> str:

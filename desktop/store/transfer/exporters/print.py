@@ -22,7 +22,7 @@ from desktop.store.transfer.exporters.footnotes import NOTE_BACK, NOTE_REF
 from desktop.store.transfer.exporters.formulas import INLINE, ROW
 from desktop.store.transfer.exporters.html import code_style, highlighted, make_renderer
 from desktop.store.transfer.exporters.pictures import as_markdown, text_and_pictures
-from desktop.store.transfer.exporters.reading import label, opened_in, pieces, shown_path, when
+from desktop.store.transfer.exporters.reading import label, named_path, opened_in, pieces, when
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.words import _
 
@@ -111,11 +111,11 @@ def print_pieces(conversation: ConversationRecord) -> Iterator[Piece]:
     if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:
         yield _who(_("System prompt"))
         yield from (replace(piece, bar=True) for piece in _plain(conversation.system_prompt, ""))
-    for message in shown_path(conversation):
+    for message, is_named in named_path(conversation):
         if conversation.kind == NOTEBOOK:
             yield from _plain(message.text, "")
         else:
-            yield from _message(message, conversation.pictures)
+            yield from _message(message, is_named, conversation.pictures)
 
 
 def first_words(text: str, most: int = 64) -> str:
@@ -133,11 +133,14 @@ def _who(words: str, mark: str = "") -> Piece:
     return Piece(f'<p class="who">{escape(words)}</p>', 20.0, True, mark=mark)
 
 
-def _message(message: MessageRecord, pictures: Mapping[str, StoredPicture]) -> Iterator[Piece]:
+def _message(
+    message: MessageRecord, is_named: bool, pictures: Mapping[str, StoredPicture]
+) -> Iterator[Piece]:
     made = when(message.created_at)
     is_user = message.role == "user"
     mark = (first_words(in_words(message.text)) or "…") if is_user else ""
-    yield _who(label(message) + (f" · {made}" if made else ""), mark)
+    if is_named:
+        yield _who(label(message) + (f" · {made}" if made else ""), mark)
     if is_user:
         for is_html, part in text_and_pictures(message.text.strip("\n"), pictures):
             if is_html:
@@ -148,11 +151,9 @@ def _message(message: MessageRecord, pictures: Mapping[str, StoredPicture]) -> I
         return
     for is_thought, text in pieces(as_markdown(message.text, pictures), opened_in(message)):
         for piece in _rendered(text):
-            yield (
-                replace(piece, html=f'<div class="thoughts">{piece.html}</div>', bar=True)
-                if is_thought
-                else piece
-            )
+            if is_thought:
+                piece = replace(piece, html=f'<div class="thoughts">{piece.html}</div>')
+            yield replace(piece, bar=piece.bar or is_thought or message.call is not None)
 
 
 def _plain(text: str, colour: str) -> Iterator[Piece]:

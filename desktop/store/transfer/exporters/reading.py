@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from desktop.blocks import THINKING_TAGS, Block, BlockSplitter, Kind
@@ -12,7 +12,7 @@ from desktop.store.conversations.records import code_language
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 from engine.words import N_, _, translate
 
-__all__ = ["label", "opened_in", "pieces", "shown_path", "when", "without_thoughts"]
+__all__ = ["label", "named_path", "opened_in", "pieces", "shown_path", "when", "without_thoughts"]
 
 _LABELS = {"user": N_("You"), "assistant": N_("Assistant"), "system": N_("System"), "tool": N_("Tool")}
 
@@ -39,6 +39,22 @@ def shown_path(conversation: ConversationRecord) -> list[MessageRecord]:
         found.append(_in_fence(_with_call(message)))
         parent, chosen = message.key, message.shown_child
     return found
+
+
+def named_path(conversation: ConversationRecord) -> Iterator[tuple[MessageRecord, bool]]:
+    """As `shown_path`, each with whether its author is named above it: a reply that goes on after calls of
+    tools belongs to the one before them, as in the window.
+    """
+    above = ""
+    after_call = False
+    for message in shown_path(conversation):
+        if message.call is not None:
+            after_call = True
+            yield message, True
+            continue
+        author = label(message) if message.role == "assistant" else ""
+        yield message, not (after_call and author and author == above)
+        above, after_call = author, False
 
 
 def _with_call(message: MessageRecord) -> MessageRecord:

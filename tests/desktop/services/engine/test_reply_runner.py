@@ -218,6 +218,13 @@ def test_a_thought_that_the_prompt_opens(desk: Desk, monkeypatch: pytest.MonkeyP
         assert desk.end(again, by="user").stats["opened"] == opened
 
 
+def test_a_reply_of_json_is_json_also_after_a_crash(desk: Desk) -> None:
+    number = desk.begin(request=ChatRequest((), constraint=ConstraintSettings(format="json")))
+    assert desk.store.message(number).stats == {"language": "json"}  # what a killed process leaves
+    desk.send(number, word("{"))
+    assert desk.end(number, by="user").stats["language"] == "json"
+
+
 def test_the_authors_name_is_left_out(desk: Desk) -> None:
     number = desk.begin(leading=LeadingName(("Ann",)))
     desk.send(number, word("Ann"), word(": Hello"), Done("stop_token", "", STATS))

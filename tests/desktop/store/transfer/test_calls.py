@@ -13,7 +13,8 @@ from desktop.store.database.open import open_conversations
 from desktop.store.transfer.exporters.html import html_page
 from desktop.store.transfer.exporters.markdown import markdown
 from desktop.store.transfer.exporters.own import own_json
-from desktop.store.transfer.exporters.reading import shown_path
+from desktop.store.transfer.exporters.print import print_pieces
+from desktop.store.transfer.exporters.reading import named_path, shown_path
 from desktop.store.transfer.importers.own import Own
 
 CALL = StoredCall("call_1", "files_read", '{"path": "/a"}', "files", "read")
@@ -32,8 +33,8 @@ def called(store: ConversationStore, waiting: bool = False) -> int:
 def test_texts_have_the_call_and_its_result(store: ConversationStore, database: Database) -> None:
     record = read_whole(database, called(store))
     text = "".join(markdown([record]))
-    assert "## Called read (files)" in text
-    assert '```json\n{\n  "path": "/a"\n}\n```\n\n````\nIt says\n```no```.\n````' in text
+    assert "> **Called read (files)**" in text
+    assert '> ```json\n> {\n>   "path": "/a"\n> }\n> ```\n>\n> ````\n> It says\n> ```no```.\n> ````' in text
     page = "".join(html_page([record]))
     assert "Called read (files)" in page
     assert "```no```" in page
@@ -47,6 +48,40 @@ def test_a_call_is_folded_in_a_web_page(store: ConversationStore, database: Data
     assert "<summary><bdi>The model wants to call read (files)</bdi>" in calls[1]
     assert "<h2><bdi>Called" not in page
     assert page.count("</details>") == 2
+
+
+def test_a_reply_that_goes_on_after_calls_is_not_named_again(
+    store: ConversationStore, database: Database
+) -> None:
+    chat = store.create().id
+    above = store.add_message(chat, None, "user", "What does it say?").id
+    for text in ("I look.", "Once more."):
+        above = store.add_message(chat, above, "assistant", text).id
+        above = store.add_message(chat, above, "tool", "No.", "complete", call=CALL).id
+    above = store.add_message(chat, above, "assistant", "It says no.").id
+    store.add_message(chat, above, "assistant", "It says no, I repeat.")
+    record = read_whole(database, chat)
+    named = [(message.text, is_named) for message, is_named in named_path(record) if message.call is None]
+    assert named == [
+        ("What does it say?", True), ("I look.", True), ("Once more.", False), ("It says no.", False),
+        ("It says no, I repeat.", True),
+    ]  # fmt: skip
+    assert "".join(markdown([record])).count("## Assistant") == 2
+    assert "".join(html_page([record])).count("<h2><bdi>Assistant") == 2
+    printed = [piece.html for piece in print_pieces(record)]
+    assert sum('<p class="who">Assistant' in html for html in printed) == 2
+    called = [piece.bar for piece in print_pieces(record) if "path" in piece.html]
+    assert called == [True, True]
+
+
+def test_another_model_that_goes_on_is_named(store: ConversationStore, database: Database) -> None:
+    chat = store.create().id
+    above = store.add_message(chat, None, "assistant", "I look.").id
+    store.finish(above, "I look.", "complete", {"model": "One"})
+    above = store.add_message(chat, above, "tool", "No.", "complete", call=CALL).id
+    above = store.add_message(chat, above, "assistant", "It says no.").id
+    store.finish(above, "It says no.", "complete", {"model": "Two"})
+    assert [is_named for _message, is_named in named_path(read_whole(database, chat))] == [True, True, True]
 
 
 def test_a_reply_of_nothing_but_calls_is_left_out_of_texts(
