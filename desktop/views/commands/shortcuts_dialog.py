@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, Qt, QTimer
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QDialog, QFrame, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
@@ -106,7 +106,7 @@ class ShortcutsDialog(QDialog):
         self.setWindowTitle(_("Keyboard shortcuts"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.keymap = keymap
-        self.rows: dict[str, _KeyRow] = {}
+        self._rows: dict[str, _KeyRow] = {}
         self._sections: list[tuple[QLabel, list[QWidget], list[str]]] = []
         self.query = _Query()
         self.query.setProperty("tone", "search")
@@ -123,6 +123,11 @@ class ShortcutsDialog(QDialog):
         self._scroll = VerticalScrollArea(self._table())
         layout = fill(QVBoxLayout(self), self.query, (self._scroll, 1), self._buttons())
         dialog_margins(layout)
+        self._menus = iter(MENUS)
+        self._add_next()
+        self._adding = QTimer(self)
+        self._adding.timeout.connect(self._add_next)
+        self._adding.start()
         keymap.changed.connect(self._refresh)
         self._refresh()
         self.query.setFocus()
@@ -143,32 +148,49 @@ class ShortcutsDialog(QDialog):
         column = QVBoxLayout(table)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
-        for menu in MENUS:
-            names = [command.name for command in COMMANDS if command.menu == menu and command.text]
-            for name in names:
-                self.rows[name] = _KeyRow(self.keymap, name, self._begin_edit)
-            self._add_section(column, translate(menu), [self.rows[name] for name in names], [])
-        known = [(translate(text), translate(keys)) for text, keys in ELSEWHERE]
-        fixed = [_fixed_row(text, keys) for text, keys in known]
-        self._add_section(column, _("Fixed keys"), fixed, [f"{text} {keys}".lower() for text, keys in known])
+        self._column = column
         column.addWidget(self._nothing)
         column.addStretch(1)
         return table
 
-    def _add_section(
-        self, column: QVBoxLayout, title: str, rows: list[QWidget] | list[_KeyRow], texts: list[str]
-    ) -> None:
+    @property
+    def rows(self) -> dict[str, _KeyRow]:
+        """The rows by their commands' names. Those not seen at first are made while the window is idle."""
+        self._add_all()
+        return self._rows
+
+    def _add_all(self) -> None:
+        while self._adding.isActive():
+            self._add_next()
+
+    def _add_next(self) -> None:
+        """Make the rows of the next menu; after the last one, those of the keys that cannot be changed."""
+        menu = next(self._menus, None)
+        if menu is not None:
+            names = [command.name for command in COMMANDS if command.menu == menu and command.text]
+            made = {name: _KeyRow(self.keymap, name, self._begin_edit) for name in names}
+            self._rows |= made
+            self._add_section(translate(menu), [*made.values()], [])
+            return
+        self._adding.stop()
+        known = [(translate(text), translate(keys)) for text, keys in ELSEWHERE]
+        fixed = [_fixed_row(text, keys) for text, keys in known]
+        self._add_section(_("Fixed keys"), fixed, [f"{text} {keys}".lower() for text, keys in known])
+
+    def _add_section(self, title: str, rows: Sequence[QWidget], texts: list[str]) -> None:
         heading = text_label(title, "heading")
         heading.setContentsMargins(4, 14 if self._sections else 4, 4, 4)
-        column.addWidget(heading)
-        for row in rows:
-            column.addWidget(row)
+        section = QWidget()  # shown as a whole: each row shown alone would have all of them laid out again
+        fill(QVBoxLayout(section), heading, *rows, margins=(0, 0, 0, 0), spacing=0)
+        self._column.insertWidget(self._column.count() - 2, section)
+        section.show()
         self._sections.append((heading, list(rows), texts))
 
     # -- searching
 
     def _search(self, text: str) -> None:
         words = text.lower().split()
+        self._add_all()
         any_row = False
         for heading, rows, texts in self._sections:
             seen = False
@@ -186,9 +208,11 @@ class ShortcutsDialog(QDialog):
         self._scroll.verticalScrollBar().setValue(0)
 
     def _refresh(self) -> None:
-        for row in self.rows.values():
+        for row in self._rows.values():
             row.refresh()
-        self.reset_all.setEnabled(any(self.keymap.is_changed(name) for name in self.rows))
+        self.reset_all.setEnabled(
+            any(self.keymap.is_changed(command.name) for command in COMMANDS if command.text)
+        )
 
     # -- changing
 

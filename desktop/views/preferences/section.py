@@ -19,7 +19,8 @@ __all__ = ["PreferenceSection"]
 
 
 class PreferenceSection(QWidget):
-    """Shows `page`. `labels` are the texts of the buttons by their commands' names.
+    """Shows `page`. `labels` are the texts of the buttons by their commands' names. The form makes its rows
+    when `show_found` first shows them.
 
     `command_requested(name)` when a button was pressed. `form` is None on a page without a settings class.
     """
@@ -36,6 +37,7 @@ class PreferenceSection(QWidget):
         self._column = fill(QVBoxLayout(self), self.heading, margins=(0, 0, 8, 16), spacing=12)
         if page.cls is not None:
             self.form = SettingsForm(page.cls, names=page.names, explained=True)
+            self.form.setVisible(False)
             self._column.addWidget(self.form)
         self._buttons = QWidget()
         flow = FlowLayout(self._buttons, 8)
@@ -60,7 +62,10 @@ class PreferenceSection(QWidget):
         named = f"{translate(self.page.title)} {self.page.words}".lower()
         if all(word in named for word in words):
             words = ()
-        found = self.form.set_query(list(words)) if self.form is not None else not words
+        found = not words
+        if self.form is not None:
+            found = self.form.set_query(list(words))
+            self.form.setVisible(found)
         for widget, its_words in self._extras:
             matches = all(word in its_words for word in words)
             widget.setVisible(matches)

@@ -73,7 +73,7 @@ class PreferencesWindow(QDialog):
         self.list.currentRowChanged.connect(self.show_page)
         self.box.activated.connect(self.show_page)
         self.query.textChanged.connect(self._search)
-        self.show_page(0)
+        self._page = 0
         metrics, room = self.fontMetrics(), parent.size()
         self.resize(
             min(metrics.averageCharWidth() * _CHARACTERS, room.width()),
@@ -113,7 +113,8 @@ class PreferencesWindow(QDialog):
         self._mark(number)
         self._nothing.hide()
         for place, section in enumerate(self.sections):
-            section.show_found(())
+            if place == number:
+                section.show_found(())
             section.setVisible(place == number)
         self._scroll.verticalScrollBar().setValue(0)
         self._tabs.renew()

@@ -30,7 +30,10 @@ class FlowLayout(QLayout):
     def __init__(self, parent: QWidget | None = None, gap: int = -1) -> None:
         super().__init__(parent)
         self._parts: list[_Part] = []
-        self._heights: dict[int, int] = {}  # by width; those around it ask again and again
+        # those around it ask again and again
+        self._heights: dict[int, int] = {}  # by width
+        self._hints: dict[str, QSize] = {}
+        self._placed: tuple[QRect, bool] | None = None
         self.setSpacing(gap)
         self.setContentsMargins(QMargins(0, 0, 0, 0))
 
@@ -65,7 +68,7 @@ class FlowLayout(QLayout):
         return self._parts.pop(index).item if 0 <= index < len(self._parts) else None
 
     def invalidate(self) -> None:
-        self._heights = {}
+        self._heights, self._hints, self._placed = {}, {}, None
         super().invalidate()
 
     def expandingDirections(self) -> Qt.Orientation:
@@ -84,18 +87,29 @@ class FlowLayout(QLayout):
 
     def setGeometry(self, rect: QRect) -> None:
         super().setGeometry(rect)
+        place = (rect, self._mirrored())
+        if place == self._placed:
+            return
+        self._placed = place
         self._arrange(rect.marginsRemoved(self.contentsMargins()), move=True)
 
     def sizeHint(self) -> QSize:
         """All in one line."""
+        if (known := self._hints.get("preferred")) is not None:
+            return known
         shown = [part for part in self._parts if not part.space and not part.item.isEmpty()]
         wide = sum(part.item.sizeHint().width() for part in shown)
         wide += self.spacing() * max(0, len(shown) - 1)
-        return self._with_margins(wide)
+        self._hints["preferred"] = self._with_margins(wide)
+        return self._hints["preferred"]
 
     def minimumSize(self) -> QSize:
         """As wide as the widest part."""
-        return self._with_margins(max((part.item.minimumSize().width() for part in self._parts), default=0))
+        if (known := self._hints.get("least")) is not None:
+            return known
+        wide = max((part.item.minimumSize().width() for part in self._parts), default=0)
+        self._hints["least"] = self._with_margins(wide)
+        return self._hints["least"]
 
     def _with_margins(self, width: int) -> QSize:
         around = self.contentsMargins()
@@ -125,8 +139,7 @@ class FlowLayout(QLayout):
 
     def _arrange(self, rect: QRect, move: bool) -> int:
         """Place the items if `move`; returns the height they need."""
-        parent = self.parentWidget()
-        mirrored = parent is not None and parent.layoutDirection() == Qt.LayoutDirection.RightToLeft
+        mirrored = self._mirrored()
         y, pushed = 0, False
         for line in self._lines(rect.width()):
             shown = [part for part in line if not part.space]
@@ -141,6 +154,10 @@ class FlowLayout(QLayout):
             pushed = pushed or any(part.stretch for part in line)
             y += high + self.spacing()
         return max(0, y - self.spacing())
+
+    def _mirrored(self) -> bool:
+        parent = self.parentWidget()
+        return parent is not None and parent.layoutDirection() == Qt.LayoutDirection.RightToLeft
 
 
 def _shows(line: list[_Part]) -> bool:

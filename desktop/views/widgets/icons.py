@@ -79,12 +79,16 @@ class IconButton(QToolButton):
         self._tint()
 
     def _tint(self) -> None:
-        palette, side = self.palette(), self._side()
+        side = self._side()
+        if self.iconSize().width() != side:
+            self.setIconSize(QSize(side, side))
+        if not self.isVisible():  # setting a style notifies each button many times
+            return
+        palette = self.palette()
         normal = palette.color(QPalette.ColorGroup.Active, self._role).name()
         disabled = palette.color(QPalette.ColorGroup.Disabled, self._role).name()
         look = (self._icon_name, normal, disabled, (self._device_side(),))
-        self.setIconSize(QSize(side, side))
-        if look != self._drawn and self.isVisible():  # setting a style notifies each button many times
+        if look != self._drawn:
             self._drawn = look
             self.setIcon(tinted(*look))
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer
+
+if TYPE_CHECKING:
+    from pygments.lexer import Lexer
 
 __all__ = ["CodeColours", "IdleRunner", "Span"]
 
@@ -85,6 +90,7 @@ class CodeColours:
 
     def __init__(self, runner: IdleRunner) -> None:
         self.runner = runner
+        self._compiled: set[type[Lexer]] = set()
         self._known: OrderedDict[tuple[str, str], tuple[tuple[Span, ...], ...]] = OrderedDict()
 
     def get(self, language: str, code: str) -> tuple[tuple[Span, ...], ...] | None:
@@ -102,14 +108,19 @@ class CodeColours:
             self.runner.run(key, self._lex(language, code, done))
 
     def _lex(self, language: str, code: str, done: Callable[[], None]) -> Iterator[None]:
-        from pygments.lexers import get_lexer_by_name
+        from pygments.lexers import find_lexer_class_by_name
         from pygments.util import ClassNotFound
 
         yield
         try:
-            lexer = get_lexer_by_name(language)
+            made = find_lexer_class_by_name(language)
         except ClassNotFound:
             return
+        yield
+        if made not in self._compiled:
+            yield from _compile(made)
+            self._compiled.add(made)
+        lexer = made()
         yield
         lines: list[list[Span]] = [[]]
         column = 0
@@ -129,6 +140,21 @@ class CodeColours:
         while len(self._known) > 256:
             self._known.popitem(last=False)
         done()
+
+
+def _compile(lexer: type[Lexer]) -> Iterator[None]:
+    """Compile the expressions of a lexer one by one. Its first instance would compile all of them at once,
+    which takes some 50 ms; it finds them in the cache of `re` instead.
+    """
+    from pygments.lexer import Future, RegexLexer
+
+    states = lexer.get_tokendefs() if issubclass(lexer, RegexLexer) else {}
+    for rules in states.values():
+        for rule in rules:
+            if type(rule) is tuple:
+                expression = rule[0].get() if isinstance(rule[0], Future) else rule[0]
+                re.compile(expression, lexer.flags)
+                yield
 
 
 def _style(token: str) -> str:

@@ -8,10 +8,10 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QPushButton
+from PySide6.QtWidgets import QApplication, QFrame, QPushButton, QWidget
 
 from desktop.store.settings.preferences import Preferences
-from desktop.views.commands.actions import COMMANDS, ELSEWHERE, Command
+from desktop.views.commands.actions import COMMANDS, ELSEWHERE, MENUS, Command
 from desktop.views.commands.keymap import Keymap, native, typing_trouble
 from desktop.views.commands.menus import with_mnemonics
 from desktop.views.commands.shortcuts_dialog import ShortcutsDialog
@@ -123,6 +123,22 @@ def dialog_of(hand: Hand) -> ShortcutsDialog:
     found = QApplication.activeModalWidget()
     assert isinstance(found, ShortcutsDialog)
     return found
+
+
+def key_rows(dialog: ShortcutsDialog) -> int:
+    return len([each for each in dialog.findChildren(QFrame) if each.objectName() == "keyRow"])
+
+
+def test_only_the_rows_seen_at_first_are_made_before_the_dialog_shows(qtbot, tmp_path) -> None:
+    parent = QWidget()
+    qtbot.addWidget(parent)
+    dialog = ShortcutsDialog(Keymap(Preferences(tmp_path / "preferences.json")), parent)
+    names = [each.name for menu in MENUS for each in COMMANDS if each.menu == menu and each.text]
+    assert key_rows(dialog) == len([each for each in COMMANDS if each.menu == MENUS[0] and each.text])
+    qtbot.waitUntil(lambda: key_rows(dialog) == len(names) + len(ELSEWHERE))
+    assert [*dialog.rows] == names
+    other = ShortcutsDialog(dialog.keymap, parent)
+    assert [*other.rows] == names  # who asks for a row does not wait
 
 
 def chips(dialog: ShortcutsDialog, name: str) -> list[QPushButton]:

@@ -24,6 +24,7 @@ from desktop.settings import PANES, PREFERENCES, Appearance, Behaviour, LocalSer
 from desktop.views.commands.actions import COMMANDS
 from desktop.views.preferences.model_folders import ModelFolders
 from desktop.views.preferences.window import PreferencesWindow
+from desktop.views.settings.form_row import Row
 from engine.settings import Settings
 from tests.desktop.accessible import faults, popup_faults
 from tests.desktop.hand import Hand
@@ -56,6 +57,25 @@ def control(window: QWidget, kind: type[QWidget], name: str) -> QWidget:
 
 def pages_shown(window: PreferencesWindow) -> list[str]:
     return [each.page.title for each in window.sections if each.isVisible()]
+
+
+def rows_made(window: PreferencesWindow) -> set[str]:
+    return {each.page.title for each in window.sections if each.findChildren(Row)}
+
+
+def test_the_rows_of_a_page_are_made_when_it_is_first_shown(hand: Hand) -> None:
+    window = opened(hand)
+    assert rows_made(window) == {TITLES[0]}
+    window.show_page(TITLES.index("Chats"))
+    assert rows_made(window) == {TITLES[0], "Chats"}
+    window.query.setText("trash")
+    assert rows_made(window) == {TITLES[0], "Chats", "Data and updates"}
+    hand.window.preferences.preferences = None
+    hand.window.preferences.show_preference(TITLES.index("Notifications"), "")
+    again = hand.window.preferences.preferences
+    assert again is not None
+    assert "Chats" not in rows_made(again)
+    window.close()
 
 
 def test_every_setting_of_the_program_has_one_place() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from time import perf_counter
 
+import pytest
+from pygments.lexers import find_lexer_class_by_name
 from pytestqt.qtbot import QtBot
 
 from desktop.views.transcript.rendering.code_highlight import CodeColours, IdleRunner
@@ -55,6 +58,26 @@ def test_an_unknown_language_is_left_alone(qtbot: QtBot) -> None:
     colours.find("key", "no-such-language", "x", lambda: None)
     qtbot.waitUntil(runner.idle)
     assert colours.get("no-such-language", "x") is None
+
+
+def test_the_expressions_of_a_lexer_are_compiled_one_by_one(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+    compile_one = re._compiler.compile
+
+    def counted(pattern: str, flags: int = 0) -> re.Pattern[str]:
+        compiled.append(pattern)
+        return compile_one(pattern, flags)
+
+    monkeypatch.setattr(re._compiler, "compile", counted)
+    find_lexer_class_by_name("fortran")  # its import compiles expressions, too
+    job = CodeColours(IdleRunner())._lex("fortran", "do i = 1, 2", lambda: None)
+    in_steps = []
+    for _step in job:
+        in_steps.append(len(compiled) - sum(in_steps))
+    assert sum(in_steps) > 10
+    assert max(in_steps[1:]) == 1
 
 
 def test_work_is_sliced(qtbot: QtBot) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize
+from PySide6.QtCore import QSize, Qt
 from PySide6.QtWidgets import QWidget
 
 from desktop.views.widgets.flow_layout import FlowLayout
@@ -51,3 +51,23 @@ def test_heights_are_worked_out_once_for_each_width_until_something_changes(qtbo
     assert layout.heightForWidth(150) == 89
     layout.setContentsMargins(0, 1, 0, 2)
     assert layout.heightForWidth(150) == 92
+
+
+def test_parts_are_placed_once_for_each_place_until_something_changes(qtbot) -> None:
+    row = QWidget()
+    qtbot.addWidget(row)
+    layout, box = FlowLayout(row), Box(100, 20)
+    layout.addWidget(box)
+    row.resize(300, 40)
+    row.show()
+    place = row.rect()
+    layout.setGeometry(place)
+    asked = box.asked
+    layout.setGeometry(place)
+    assert box.asked == asked
+    box.become(150, 20)
+    layout.activate()
+    assert box.width() == 150
+    row.setLayoutDirection(Qt.LayoutDirection.RightToLeft)
+    layout.setGeometry(place)
+    assert box.geometry().right() == place.right()
