@@ -126,6 +126,11 @@ def targets(settings: LoadSettings, known: Usable | None = None) -> list[Target]
     return chosen if settings.backend == "cuda" else [*chosen, Target("cpu", free=free_memory())]
 
 
+def may_take_gpus(settings: LoadSettings) -> bool:
+    """Whether `targets` may name a GPU."""
+    return settings.backend not in ("cpu", "reference") and bool(find_gpus().gpus)
+
+
 def choose(settings: LoadSettings, fits: Fits = lambda _unused: True, known: Usable | None = None) -> Target:
     """The first of `targets` that a model fits on, or else the last. Raises as `targets` does."""
     found = targets(settings, known)

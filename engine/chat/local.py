@@ -283,7 +283,8 @@ class LocalChat:
 
     def _proved_again(self, error: NotFinite) -> Iterator[ChatEvent]:
         """Check the kernels again where that is possible, then raise `error` with the result."""
-        from engine.models.proof.first_use import Provable, prove_again
+        from engine.models.proof.first_use import prove_again
+        from engine.models.proof.provable import Provable
 
         model = self.generator.model
         backend = model.backend

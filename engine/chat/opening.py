@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.chat.local import LocalChat, kept_caches, log_notice
-from engine.chat.texts import with_thinking
 from engine.core import Loading
 from engine.drain import drain, mapped
 from engine.errors import Cancelled
@@ -20,8 +18,10 @@ from engine.settings import CacheSettings, LoadSettings
 from engine.words import _
 
 if TYPE_CHECKING:
+    from engine.chat.local import LocalChat
     from engine.models.memory.placement import Replaced
     from engine.vision import VisionEncoder
+    from engine.vision.encoder_cache import EncoderCache, Layouts
 
 
 def open_chat(
@@ -62,10 +62,12 @@ def _watched(
 def _load(
     path: str | Path, load: LoadSettings, cache: CacheSettings, replaces: Replaced | None
 ) -> Generator[Loading, None, LocalChat]:
-    # Imported here, so that importing this module does not import Numba and torch.
-    from engine.backends.choice import settled
+    # Imported here, where garbage is rarely collected: a thousand modules would set that off many times.
+    from engine.backends.choice import may_take_gpus, settled
     from engine.backends.cpu.runtime.cores import default_threads
     from engine.backends.trim import give_memory_back
+    from engine.chat.local import LocalChat, kept_caches, log_notice
+    from engine.chat.texts import with_thinking
     from engine.generator.dynamic import DynamicGenerator
     from engine.models.dense import dense_layers
     from engine.models.embedding_prompts import embedding_prompts
@@ -75,13 +77,12 @@ def _load(
     from engine.models.open_text import open_text
     from engine.models.saved import fingerprint, restore_cache
     from engine.vision.describe import described
-    from engine.vision.encoder_cache import EncoderCache
     from engine.weights.checkpoint import open_checkpoint
 
     yield Loading(_("Reading the model's headers"), 0, 1)
     checkpoint = open_checkpoint(path)
     try:
-        info, layouts = described(checkpoint)
+        info, layouts = described(checkpoint, for_gpus=may_take_gpus(load))
         # an impossible context is reported before the weights are read
         chosen_context(cache, info.context_length)
         width = read_config(checkpoint).width  # which refuses an assistant
@@ -112,9 +113,14 @@ def _load(
     if target.where:
         info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)
     generator = DynamicGenerator(paged.model, paged, tokenizer)
-    pictures = None if layouts is None else EncoderCache(layouts, partial(_load_vision, path, load.threads))
-    paged.pictures = pictures
+    pictures = paged.pictures = None if layouts is None else _pictures(layouts, path, load.threads)
     return LocalChat(info, generator, template, settled(load, target), kept, dense, prompts, pictures)
+
+
+def _pictures(layouts: Layouts, path: str | Path, threads: int) -> EncoderCache:
+    from engine.vision.encoder_cache import EncoderCache
+
+    return EncoderCache(layouts, partial(_load_vision, path, threads))
 
 
 def _load_vision(path: str | Path, threads: int) -> Generator[Loading, None, VisionEncoder]:

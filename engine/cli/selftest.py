@@ -48,7 +48,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _answer(options: argparse.Namespace, console: Console) -> Answer:
     from engine.backends import backend_on
     from engine.backends.choice import choose, settled
-    from engine.models.proof.first_use import Provable
+    from engine.models.proof.provable import Provable
 
     settings = read_settings(LoadSettings, options)
     target = choose(settings)

@@ -10,15 +10,12 @@ import numpy as np
 from engine.backends.routing import MOST_GPU_EXPERTS
 from engine.backends.states import States
 from engine.core import ModelInfo, WorkSpace
-from engine.models.architectures.eagle3 import is_eagle3
-from engine.models.architectures.gemma4_assistant import is_assistant
+from engine.models.architectures.drafters import is_assistant, is_eagle3
 from engine.models.base import read_bytes
 from engine.models.building.source import Survey
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import GatedStreams, HyperConnections
 from engine.models.config.recurrent import Rwkv4, Rwkv6, Rwkv7
-from engine.models.drafting.assistant import survey_assistant
-from engine.models.drafting.eagle3 import survey_eagle3
 from engine.models.drafting.mtp import head_bytes
 from engine.models.headers.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
@@ -33,12 +30,12 @@ _AUTO_CACHE = "fp16"
 """The automatic cache type of the CPU backend."""
 
 
-def describe_text_model(checkpoint: Checkpoint) -> ModelInfo:
-    """The facts of an open checkpoint, without those about pictures (`engine.vision.describe`). Raises
-    `BadCheckpoint` and `UnsupportedModel`.
+def describe_text_model(checkpoint: Checkpoint, *, for_gpus: bool = True) -> ModelInfo:
+    """The facts of an open checkpoint, without those about pictures (`engine.vision.describe`), and not
+    `for_gpus` without what it takes on a GPU, which needs another survey. Raises `BadCheckpoint` and
+    `UnsupportedModel`.
     """
     from engine.backends.cpu.backend import CpuBackend  # imports Numba
-    from engine.backends.cuda.lowering.estimate import UsualGpu
 
     if is_assistant(checkpoint) or is_eagle3(checkpoint):
         return _describe_assistant(checkpoint)
@@ -51,12 +48,8 @@ def describe_text_model(checkpoint: Checkpoint) -> ModelInfo:
     plain = PlainCount(checkpoint, backend)
     seen = survey(checkpoint, backend, plain)
     assert seen.parts is not None
-    gpu_bytes, gpu_work, head = 0, WorkSpace(), head_bytes(checkpoint, backend)
-    if not cpu_only(config):
-        gpu = UsualGpu()
-        on_gpu = survey(checkpoint, gpu)
-        assert on_gpu.parts is not None
-        gpu_bytes, gpu_work = on_gpu.bytes, work_space(config, gpu, on_gpu.parts)
+    gpu_bytes, gpu_work = _on_a_gpu(checkpoint, config) if for_gpus else (0, WorkSpace())
+    head = head_bytes(checkpoint, backend)
     return ModelInfo(
         path=str(checkpoint.path),
         name=_name(checkpoint, config.name),
@@ -95,10 +88,24 @@ def describe_text_model(checkpoint: Checkpoint) -> ModelInfo:
     )
 
 
+def _on_a_gpu(checkpoint: Checkpoint, config: ModelConfig) -> tuple[int, WorkSpace]:
+    """Bytes of the weights on a GPU, and the work space; nothing where there are no kernels."""
+    from engine.backends.cuda.lowering.estimate import UsualGpu
+
+    if cpu_only(config):
+        return 0, WorkSpace()
+    gpu = UsualGpu()
+    seen = survey(checkpoint, gpu)
+    assert seen.parts is not None
+    return seen.bytes, work_space(config, gpu, seen.parts)
+
+
 def _describe_assistant(checkpoint: Checkpoint) -> ModelInfo:
     """The facts of an assistant, whose layers have no cache of their own, or of an EAGLE-3 drafter."""
     from engine.backends.cpu.backend import CpuBackend
     from engine.backends.cuda.lowering.estimate import UsualGpu
+    from engine.models.drafting.assistant import survey_assistant
+    from engine.models.drafting.eagle3 import survey_eagle3
 
     backend = CpuBackend()
     plain = PlainCount(checkpoint, backend)

@@ -15,8 +15,7 @@ from engine.drain import drain, mapped
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures import ARCHITECTURES
-from engine.models.architectures.eagle3 import is_eagle3
-from engine.models.architectures.gemma4_assistant import is_assistant
+from engine.models.architectures.drafters import is_assistant, is_eagle3
 from engine.models.architectures.with_pictures import PARTS, WITH_PICTURES, text_architecture
 from engine.models.base import Model, Weights, rope_tables
 from engine.models.building.source import Loader, Survey, View
@@ -27,8 +26,7 @@ from engine.models.headers.keys import Keys
 from engine.models.lora.gguf import Places, find_slots
 from engine.models.lora.slots import adapter_slots
 from engine.models.other_kinds import of_another_type, what_it_is
-from engine.models.proof.first_use import Provable, cases_for, prove
-from engine.models.proof.miniature import kinds_of, miniatures
+from engine.models.proof.provable import Provable
 from engine.tensors import Floats, RawTensor
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
@@ -202,6 +200,9 @@ def read_model(
     model = Model(config, backend, parts, weights)
     yield from model.prepare(cache_dtype)
     if isinstance(backend, Provable) and not backend.notice:
+        from engine.models.proof.first_use import cases_for, prove
+        from engine.models.proof.miniature import kinds_of, miniatures
+
         small = miniatures(architecture, config, names, checkpoint.tensors, prepare, cache_dtype)
         kinds = kinds_of(checkpoint.tensors, prepare)
         model.proof = partial(prove, backend, cases_for(kinds, small, config, cache_dtype), cache_dtype)

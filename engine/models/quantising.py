@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.backends.base import MemoryEstimator
-from engine.models.architectures.eagle3 import is_eagle3, names_of
-from engine.models.architectures.gemma4_assistant import ASSISTANT, is_assistant
+from engine.models.architecture import Architecture
+from engine.models.architectures.drafters import is_assistant, is_eagle3, names_of
 from engine.models.load import Prepare, find_architecture
 from engine.settings import LoadSettings
 from engine.tensors import RawTensor
@@ -20,10 +20,17 @@ def head_tensor(checkpoint: Checkpoint) -> str:
     if is_eagle3(checkpoint):
         names = names_of(checkpoint).decoder
     else:
-        architecture = ASSISTANT if is_assistant(checkpoint) else find_architecture(checkpoint)
-        names = architecture.names(checkpoint.format, checkpoint.tensors)
+        names = _architecture(checkpoint).names(checkpoint.format, checkpoint.tensors)
     head = names.head + ".weight"
     return head if head in checkpoint.tensors else names.embed + ".weight"
+
+
+def _architecture(checkpoint: Checkpoint) -> Architecture:
+    if is_assistant(checkpoint):
+        from engine.models.architectures.gemma4_assistant import ASSISTANT
+
+        return ASSISTANT
+    return find_architecture(checkpoint)
 
 
 class PlainCount:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import shutil
 import sys
@@ -182,6 +181,8 @@ def _files(folder: Path) -> Iterator[tuple[os.stat_result, Path]]:
 def _identity(cache: PagedCache, fingerprint: str) -> str:
     """Everything that the bytes of a page depend on. A backend has the same layout on all machines."""
     config, store = cache.model.config, cache.store
+    import importlib.metadata  # takes 20 ms, which a start can do without
+
     try:
         program = importlib.metadata.version("inglenook")
     except importlib.metadata.PackageNotFoundError:

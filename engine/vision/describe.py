@@ -5,14 +5,17 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.core import ModelInfo
 from engine.errors import EngineError
 from engine.models.describe import describe_text_model
-from engine.vision.opening import Layouts, is_mmproj, vision_layouts
+from engine.vision.files import may_have_encoder
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
-from engine.weights.gguf.ollama import projectors_of
 from engine.words import _
+
+if TYPE_CHECKING:
+    from engine.vision.opening import Layouts
 
 _EYES = "vision_config", "visual", "vision"
 _EARS = (
@@ -37,9 +40,11 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     return described(checkpoint)[0]
 
 
-def described(checkpoint: Checkpoint) -> tuple[ModelInfo, Layouts | None]:
-    """The same, and what pictures become in the model's prompts, if it reads any."""
-    info = describe_text_model(checkpoint)
+def described(checkpoint: Checkpoint, *, for_gpus: bool = True) -> tuple[ModelInfo, Layouts | None]:
+    """The same, and what pictures become in the model's prompts, if it reads any; `for_gpus` is as in
+    `describe_text_model`.
+    """
+    info = describe_text_model(checkpoint, for_gpus=for_gpus)
     if info.assistant or info.why_no_text:
         return info, None
     found, why = _layouts_or_why(checkpoint)
@@ -59,6 +64,10 @@ def _layouts_or_why(checkpoint: Checkpoint) -> tuple[Layouts | None, tuple[str, 
     """What pictures become in a model's prompts; or a sentence why it reads none, though its files have an
     encoder: the model can still be used without.
     """
+    if not may_have_encoder(checkpoint):
+        return None, ()
+    from engine.vision.opening import vision_layouts  # with all families of encoders
+
     try:
         return vision_layouts(checkpoint), ()
     except EngineError as error:
@@ -84,10 +93,7 @@ def other_senses(checkpoint: Checkpoint, *, reads: bool) -> tuple[str, ...]:
 
 def _lacks_file(checkpoint: Checkpoint, info: ModelInfo) -> bool:
     """Whether a GGUF model reads pictures by a file that is not there."""
-    path = checkpoint.path
-    if checkpoint.format != "gguf" or projectors_of(path):
-        return False
-    if any(is_mmproj(file.name) for file in path.parent.glob("*")):
+    if checkpoint.format != "gguf" or may_have_encoder(checkpoint):
         return False
     name = checkpoint.metadata.get("general.architecture")
     return name in _WITH_PICTURES or (name == _GEMMA_3 and info.layers >= _LAYERS_WITH_EYES)

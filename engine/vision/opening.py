@@ -21,6 +21,7 @@ from engine.models.load import check_memory, read_config
 from engine.vision.base import Piece, Positions, VisionEncoder, VisionSpec
 from engine.vision.design import Design
 from engine.vision.families import FAMILIES
+from engine.vision.files import is_mmproj
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.gguf.file import GgufFile
 from engine.weights.gguf.ollama import projectors_of
@@ -203,11 +204,6 @@ def _beside(checkpoint: Checkpoint) -> _Found | None:
     if damaged is not None:
         raise damaged
     return None
-
-
-def is_mmproj(name: str) -> bool:
-    """Whether a GGUF file of this name holds a vision encoder, as those of llama.cpp's users do."""
-    return "mmproj" in name.lower() and name.lower().endswith(".gguf")
 
 
 def _is_for(spec: VisionSpec, file: str, model: Checkpoint) -> bool:

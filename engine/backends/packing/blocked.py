@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from functools import cache
+from typing import Protocol, cast, runtime_checkable
 
 from engine.tensors import RawTensor
 
@@ -18,4 +19,10 @@ class Blocked(Protocol):
 
 def in_blocks(tensor: RawTensor) -> RawTensor:
     """`tensor` in the form that backends pack."""
-    return tensor.in_blocks() if isinstance(tensor, Blocked) else tensor
+    return cast(Blocked, tensor).in_blocks() if _is_blocked(type(tensor)) else tensor
+
+
+@cache
+def _is_blocked(kind: type) -> bool:
+    """Remembered, since a protocol looks for its methods anew each time, for each tensor of a model."""
+    return issubclass(kind, Blocked)

@@ -10,30 +10,24 @@ checkpoints of SafeAILab's EAGLE, of SpecForge, and of `speculators`, which vLLM
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architectures import llama, qwen
+from engine.models.architectures.drafters import EAGLE3_GGUF
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_LAYERS, MAX_VOCAB, gguf_decoder
 from engine.models.headers.keys import Keys
-from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
 from engine.words import _
 
 NAME = "EAGLE-3"
 """What is shown as the architecture."""
-CLASSES = (
-    "LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "LlamaEagle3ForCausalLM", "LlamaEagle3DraftModel",
-    "Eagle3Speculator", "Eagle3DraftModel",
-)  # fmt: skip
-"""Names of drafters in config.json."""
 _DECODERS: Mapping[str, tuple[str, Callable[[Keys], ModelConfig]]] = {
     "llama": ("LlamaForCausalLM", llama.from_hf), "qwen3": ("Qwen3ForCausalLM", qwen.from_hf_3),
 }  # fmt: skip
 """By `model_type`, the decoder whose layers are used, and how its config.json is read."""
-_GGUF = "eagle3"
 _MOST_WIDTH = 1 << 20
 
 
@@ -62,60 +56,10 @@ class Eagle3Config(ModelConfig):
         return self.layers_before or (2, layers // 2, layers - 3)
 
 
-@dataclass(frozen=True, slots=True)
-class Eagle3Names:
-    """The names in a file, without ".weight"; `decoder` has those of layers, tables and the last norm."""
-
-    decoder: TensorNames
-    fusion: str
-    hidden_norm: str
-    """After the beginning of the first layer's names."""
-    joined_norm: str
-    state_norm: str
-    """Holds "{}" for the number of the state."""
-    mapping: str = "d2t"
-    """The full name of what leads from drafted tokens to those of the main model: these, or what is added to
-    a token's number.
-    """
-    absolute: bool = False
-    """Whether it is these."""
-
-
-def names_of(checkpoint: Checkpoint) -> Eagle3Names:
-    """The names in a checkpoint: those of a folder, with or without "model." before them, whose only layer
-    may be the "midlayer", or those of a GGUF file.
-    """
-    tensors = checkpoint.tensors
-    if checkpoint.format == "gguf":
-        return Eagle3Names(GGUF, "fc", "attn_norm_2", "", "", absolute=True)
-    at = "model." if "model.fc.weight" in tensors else ""
-    decoder = HF if at else HF.under("-")
-    if any(name.startswith(at + "midlayer.") for name in tensors):
-        decoder = replace(decoder, layer=at + "midlayer.")
-    return Eagle3Names(decoder, at + "fc", "hidden_norm", at + "input_norm", at + "fc_norm.{}")
-
-
-def is_eagle3(checkpoint: Checkpoint) -> bool:
-    """Whether a file or folder is an EAGLE-3 drafter, by what it says, or else by its tensors: the first ones
-    name the class of any Llama.
-    """
-    if checkpoint.format == "gguf":
-        return bool(checkpoint.metadata.get("general.architecture") == _GGUF)
-    config, tensors = checkpoint.metadata["config"], checkpoint.tensors
-    kind, classes = config.get("speculators_model_type"), config.get("architectures")
-    if kind is not None:
-        return bool(kind == "eagle3")
-    if isinstance(classes, list) and bool(classes) and classes[0] in CLASSES:
-        return True
-    names = names_of(checkpoint)
-    norm = names.decoder.at(0) + names.hidden_norm + ".weight"
-    return names.fusion + ".weight" in tensors and norm in tensors
-
-
 def read_eagle3_config(checkpoint: Checkpoint) -> Eagle3Config:
     """The checked configuration of a drafter. Raises `BadCheckpoint` and `UnsupportedModel`."""
     if checkpoint.format == "gguf":
-        keys = Keys(checkpoint.metadata, _("The GGUF metadata"), f"{_GGUF}.")
+        keys = Keys(checkpoint.metadata, _("The GGUF metadata"), f"{EAGLE3_GGUF}.")
         return from_gguf(keys, checkpoint.tensors)
     return from_hf(Keys(checkpoint.metadata["config"], "config.json"))
 
@@ -153,7 +97,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> Eagle3Config:
     """
     tokens = keys.source.get("tokenizer.ggml.tokens")
     count = keys.integer("vocab_size", 1, MAX_VOCAB, len(tokens) if isinstance(tokens, list) else None)
-    shape = gguf_decoder(keys, tensors, _GGUF, interleaved=True, vocab_size=count)
+    shape = gguf_decoder(keys, tensors, EAGLE3_GGUF, interleaved=True, vocab_size=count)
     keys, mapping = keys.renamed(target_layers="extract_layers"), tensors.get("d2t")
     return Eagle3Config(
         **shape | {"architecture": NAME, "tied": False},

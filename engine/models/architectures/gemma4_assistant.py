@@ -13,6 +13,7 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures import gemma4
+from engine.models.architectures.drafters import ASSISTANT_CLASSES, ASSISTANT_GGUF
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys
@@ -20,7 +21,6 @@ from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
 from engine.words import _
 
-_UNIFIED = "Gemma4UnifiedAssistantForCausalLM"
 _MOST_WIDTH = 1 << 20
 
 
@@ -75,7 +75,7 @@ def from_hf(keys: Keys) -> AssistantConfig:
     """`Gemma4AssistantForCausalLM` and `Gemma4UnifiedAssistantForCausalLM`. All of their layers share keys
     and values, which `num_kv_shared_layers` says or, as 0, leaves out.
     """
-    unified = hf_architecture(keys.source) == _UNIFIED
+    unified = hf_architecture(keys.source) == ASSISTANT_CLASSES[1]
     width = keys.integer("backbone_hidden_size", 1, _MOST_WIDTH, 3840 if unified else 1536)
     tied, ordered = keys.flag("tie_word_embeddings", True), keys.flag("use_ordered_embeddings", False)
     text = keys.inner("text_config").replaced("num_kv_shared_layers", 0).replaced("tie_word_embeddings", tied)
@@ -101,17 +101,8 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> AssistantConfig:
 
 
 ASSISTANT = Architecture(
-    ("gemma4-assistant",), ("Gemma4AssistantForCausalLM", _UNIFIED), from_hf, from_gguf,
-    gemma4.HF_NAMES, gemma4.GGUF_NAMES,
+    ASSISTANT_GGUF, ASSISTANT_CLASSES, from_hf, from_gguf, gemma4.HF_NAMES, gemma4.GGUF_NAMES,
 )  # fmt: skip
-
-
-def is_assistant(checkpoint: Checkpoint) -> bool:
-    """Whether a file or folder is an assistant."""
-    if checkpoint.format == "gguf":
-        return checkpoint.metadata.get("general.architecture") in ASSISTANT.gguf
-    names = checkpoint.metadata["config"].get("architectures")
-    return isinstance(names, list) and bool(names) and names[0] in ASSISTANT.hf
 
 
 def read_assistant_config(checkpoint: Checkpoint) -> AssistantConfig:

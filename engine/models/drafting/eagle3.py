@@ -16,7 +16,8 @@ import numpy as np
 from engine.backends.base import Array, MemoryEstimator, Ops, Weight
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting
-from engine.models.architectures.eagle3 import Eagle3Config, Eagle3Names, names_of, read_eagle3_config
+from engine.models.architectures.drafters import Eagle3Names, names_of
+from engine.models.architectures.eagle3 import Eagle3Config, read_eagle3_config
 from engine.models.base import Model, Weights
 from engine.models.building.decoder import block_of, norm_of
 from engine.models.building.source import Loader, Survey, WeightSource, linear, norm

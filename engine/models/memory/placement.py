@@ -20,7 +20,7 @@ from engine.models.load import check_memory, read_config, read_model
 from engine.models.memory.estimate import cache_bytes, cache_dtype, chosen_context
 from engine.models.memory.fit import fit, freed_bytes, offload_limit, work_space
 from engine.models.paged import PagedCache
-from engine.models.proof.first_use import Provable
+from engine.models.proof.provable import Provable
 from engine.models.quantising import preparation
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from engine.models.proof.cases import (
     layer_norm_case,
     linear_case,
 )
+from engine.models.proof.provable import Provable
 from engine.models.proof.random_tensors import BLOCKS, Builder, builder
 from engine.tensors import Floats, RawTensor
 
@@ -50,27 +51,6 @@ _FAILURES = (EngineError, AssertionError, RuntimeError, ValueError, LookupError)
 """The errors of a kernel that does not run or leaves unusable results."""
 
 log = logging.getLogger(__name__)
-
-
-@runtime_checkable
-class Provable(Protocol):
-    """A backend whose kernels can be checked."""
-
-    notice: str
-    """Why torch's operations have replaced the kernels; "" while they have not."""
-    report: str
-
-    def to_prove(self, forward: Forward, cache_dtype: str) -> Sequence[Any]:
-        """The kernels left to check: a `cuda.proof.trial.Trial` for each device."""
-        ...
-
-    def replace(self, why: str, report: str) -> None:
-        """Use torch's operations from now on."""
-        ...
-
-    def forget_proofs(self) -> None:
-        """Check all kernels again."""
-        ...
 
 
 def cases_for(

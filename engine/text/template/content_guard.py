@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 __all__ = ["ContentGuard", "texts_in"]
 
-_PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFD))
+_PRIVATE_USE = range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFD)
 
 
 def texts_in(value: Any) -> Iterable[str]:
@@ -30,7 +31,7 @@ class ContentGuard:
 
     def __init__(self, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
         used = set[str]().union(*texts)  # the characters of all: a loop over megabytes takes a second
-        self._free = (chr(code) for code in _PRIVATE_USE if chr(code) not in used)
+        self._free = (chr(code) for code in chain(*_PRIVATE_USE) if chr(code) not in used)
         self._pattern = tokenizer.special_pattern
         self._starts, self._ends = tokenizer.special_starts, tokenizer.special_ends
         self._mark_of: dict[str, str] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from engine.backends.cpu.layouts.fp8 import FP8_WEIGHT_LAYOUTS
 from engine.backends.cpu.layouts.gguf import GGUF_WEIGHT_LAYOUTS
 from engine.backends.cpu.layouts.grouped import GROUPED_WEIGHT_LAYOUTS
@@ -20,6 +22,7 @@ WEIGHT_LAYOUTS: tuple[WeightLayout, ...] = (
 """All packed layouts."""
 
 
+@cache
 def weight_layout_for(type_name: str) -> WeightLayout:
     """The layout a tensor type is packed into.
 

@@ -11,6 +11,7 @@ take them in 16 bits (`packed_activations`), or, in large batches and if the set
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -321,6 +322,7 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
     return {"small_batch": jit(small, words(6)), "large_batch": jit(large, words(6))}
 
 
+@cache
 def panel_format_of(weight_layout: WeightLayout, bits: int) -> PanelFormat | None:
     """The panel format in which large batches take integers; None if they take float32."""
     return (
