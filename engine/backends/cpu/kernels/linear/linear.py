@@ -243,7 +243,7 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
     for j in range(first, last):
         for r in range(start, start + rows):
             finish_row(args, j, r, zero)
-    interleaved, ahead = ld_i64(args + 8 * A_INTERLEAVED), ld_i64(args + 8 * A_AHEAD)
+    interleaved = ld_i64(args + 8 * A_INTERLEAVED)
     together = min(interleaved, last - first)
     if rows <= FEW_ROWS and interleaved == 1:
         for j in range(first, last):
