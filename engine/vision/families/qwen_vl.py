@@ -226,14 +226,14 @@ def _from_hf_3(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     """`Qwen3VLForConditionalGeneration`, `Qwen3_5ForConditionalGeneration` and their mixtures; the later ones
     have no deep layers.
     """
-    vision, prefix = _vision(config), _prefix(tensors)
+    vision, prefix = _vision(config).over({"patch_size": 16, "depth": 27}), _prefix(tensors)
     width, inner = (
         vision.integer(name, 1, MOST_WIDTH, default)
         for name, default in (("hidden_size", 1152), ("intermediate_size", 4304))
     )
     tower = _layer_norms(vision, width, inner, "gelu_pytorch_tanh")
     names = _names(prefix, "mlp.linear_fc1", "mlp.linear_fc2", "", "norm", _LATER_MERGER)
-    shape = _shape_from_hf(vision.over({"patch_size": 16, "depth": 27}), tower, "out_hidden_size")
+    shape = _shape_from_hf(vision, tower, "out_hidden_size")
     default = (8, 16, 24) if config.text("model_type", "").startswith("qwen3_vl") else ()
     deep = _layers(vision, "deepstack_visual_indexes", tower.layers, default)
     table = _square(vision.integer("num_position_embeddings", 1, MOST_SIDE**2, 2304))
@@ -267,10 +267,7 @@ def pixel_limits(processor: Keys, least: int, most: int) -> tuple[int, int]:
     """
     sizes = inner(processor, "size", "preprocessor_config.json")
     found = list[int]()
-    for names, default in (
-        (("min_pixels", "shortest_edge"), _LEAST),
-        (("max_pixels", "longest_edge"), _MOST),
-    ):
+    for names, default in ((("min_pixels", "shortest_edge"), least), (("max_pixels", "longest_edge"), most)):
         given = [keys.integer(name, 0, MOST_SIDE**2, 0) for keys in (processor, sizes) for name in names]
         found.append(next((each for each in given if each), default))
     return found[0], found[1]
