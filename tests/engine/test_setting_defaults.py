@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine.errors import BadSetting
 from engine.fields import Kind, Settings, check_value, field_kinds
 from engine.settings import (
     SAMPLER_STEP_NAMES,
@@ -79,6 +80,19 @@ DEFAULTS: dict[type[Settings], dict[str, Any]] = {
 }  # fmt: skip
 """Of each setting its default; of numbers (default, lowest, highest, the value that does nothing)."""
 
+CHOICES = {
+    "when_full": "drop_oldest stop", "format": "none json json_schema regex grammar choices",
+    "method": "none ngram model mtp", "thinking": "auto off on minimal low medium high xhigh max",
+    "dtype": "auto fp32 fp16 fp8 q8 q6 q4", "value_dtype": "same fp32 fp16 fp8 q8 q4",
+    "backend": "auto cpu cuda reference", "prompt_bits": "16 8", "quantise": "none q8 q6 q4",
+    "quantise_head": "same none q8 q6 q4",
+}  # fmt: skip
+WORDS = {
+    "repetition_range": ((-1, "all"),), "dry_range": ((0, "all"),), "context_length": ((0, "auto"),),
+    "memory": ((0, "auto"),), "threads": ((0, "auto"),),
+}  # fmt: skip
+"""What is shown instead of a number."""
+
 
 def kinds_of(cls: type[Settings]) -> list[tuple[str, Kind]]:
     return list(field_kinds(cls).items())  # type: ignore[arg-type]
@@ -92,6 +106,26 @@ def test_defaults_and_ranges(cls: type[Settings]) -> None:
         found[name] = value if info.low is None else (value, info.low, info.high, info.neutral)
     found.pop("order", None)
     assert found == DEFAULTS[cls]
+
+
+def test_choices_and_the_words_of_numbers() -> None:
+    infos = {name: kind.info for cls in DEFAULTS for name, kind in kinds_of(cls) if name != "order"}
+    choices = {name: " ".join(value for value, _label in info.choices) for name, info in infos.items()}
+    assert {name: values for name, values in choices.items() if values} == CHOICES
+    assert {name: info.words for name, info in infos.items() if info.words} == WORDS
+
+
+@pytest.mark.parametrize(
+    ("gpus", "fits"),
+    [("", True), ("0", True), ("0,1", True), (" 1 , 0 ", True), ("15", True), ("a", False), ("0,", False),
+     ("0 1", False), ("-1", False), ("100", False)],
+)  # fmt: skip
+def test_numbers_of_gpus(gpus: str, fits: bool) -> None:
+    if fits:
+        assert LoadSettings(gpus=gpus).gpus == gpus
+        return
+    with pytest.raises(BadSetting, match="separated by commas, such as 0 or 0,1"):
+        LoadSettings(gpus=gpus)
 
 
 def test_the_order_of_the_sampler_steps() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -100,3 +101,28 @@ def test_a_replayed_picture_is_read_in_one_pass(model: Model, monkeypatch: pytes
     reading = Reading(cache, prompt())
     assert [reading.most(at) for at in (0, 7, 10, 18, 19, 21, 50, 51)] == [4, 12, 9, 4, 4, 30, 4, 4]
     cache.close()
+
+
+def reading(recurrent: bool, small: int = 8) -> Reading:
+    """Of a text without pictures, for a model of which up to `small` rows are a small batch."""
+    program = SimpleNamespace(batch_rows=small)
+    cache: Any = SimpleNamespace(
+        recurrent=recurrent, borders=lambda _ids: [], bidirectional_pictures=False, program=program, rows=64
+    )
+    return Reading(cache, range(50))
+
+
+def test_a_replayed_pass_begins_earlier_only_where_states_can_go_back() -> None:
+    ids = list(range(40))
+    assert reading(recurrent=False).again(ids, [(0, 40)], 36, 64) == (31, 40)
+    assert reading(recurrent=True).again(ids, [(0, 40)], 36, 64) == (36, 40)
+
+
+@pytest.mark.parametrize(
+    ("left", "chunk", "rows"),
+    [(1, 4, 1), (17, 4, 17), (18, 4, 9), (40, 4, 9), (40, 20, 20), (30, 20, 20), (28, 20, 19), (20, 20, 20)],
+)
+def test_no_piece_of_a_large_pass_is_a_small_one(left: int, chunk: int, rows: int) -> None:
+    ids = list(range(left + 1))
+    assert reading(recurrent=False).size(ids, 0, 0, chunk) == rows
+    assert reading(recurrent=False).size(ids, 0, left, chunk) == 1

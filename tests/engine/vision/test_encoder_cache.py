@@ -108,6 +108,18 @@ def test_rows_that_were_dropped_are_computed_again() -> None:
     assert encoder.encoded[4:] == [picture(2, 2).data]
 
 
+def test_one_picture_that_takes_more_than_all_may_is_kept_until_the_next() -> None:
+    encoder = FakeEncoder()
+    store = store_of(encoder, most_bytes=1)
+    ids, others = ids_of(store, picture(2, 2)), ids_of(store, picture(2, 2, more=1))
+    for _unused in range(2):
+        assert store.rows(ids[0]).states.shape == (4, 8)
+    assert len(encoder.encoded) == 1
+    drain(store.encoded(others))
+    store.rows(ids[0])
+    assert len(encoder.encoded) == 3
+
+
 def test_a_picture_is_forgotten_after_its_prompts() -> None:
     encoder = FakeEncoder()
     store = store_of(encoder)

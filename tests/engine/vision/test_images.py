@@ -17,6 +17,7 @@ from engine.errors import BadPicture
 from engine.vision.images import (
     MOST_PIXELS,
     Normalisation,
+    media_type,
     padded_to_square,
     patches,
     picture_size,
@@ -160,5 +161,12 @@ def test_files_with_wrong_bytes_are_read_or_told(kind: str) -> None:
 def test_a_file_that_draws_is_not_run() -> None:
     """PostScript is a program, for which Pillow starts an interpreter."""
     data = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
-    with pytest.raises(BadPicture):
-        read_picture(data)
+    for read in (read_picture, picture_size, media_type):
+        with pytest.raises(BadPicture, match="of no format that is supported"):
+            read(data)
+
+
+@pytest.mark.parametrize("kind", ["PCX", "TGA", "SGI", "EPS", "PDF"])
+def test_other_formats_are_not_opened(kind: str) -> None:
+    with pytest.raises(BadPicture, match="of no format that is supported"):
+        picture_size(saved(picture(8, 6), kind))

@@ -15,6 +15,7 @@ from PIL import Image
 from transformers import Lfm2VlConfig, Lfm2VlForConditionalGeneration
 
 from engine.vision import passes
+from engine.vision.families.lfm2_vl import Tiles
 from tests.engine.vision.converted import FLATTENED, encoder_tensors, flat_kernels, write_tower
 from tests.engine.vision.encoding import SIZES, Encoded, Floats, assert_close, picture, randomise
 from tests.engine.vision.lfm2_crops import FACTOR, PATCH, SETTINGS, TOKENS, batched, crops
@@ -73,6 +74,11 @@ def test_narrow_pictures_have_no_more_tokens_than_others(pair: Any) -> None:
         spans = [piece for piece in encoded.layout(*size) if not isinstance(piece, str)]
         assert max(span.tokens for span in spans) <= TOKENS["max_image_tokens"]
         assert len(encoded.states(picture(*size)))
+
+
+@pytest.mark.parametrize(("tile", "most_tokens", "patches"), [(512, 64, 1024), (64, 256, 1024), (0, 4, 16)])
+def test_a_pass_holds_a_tile_and_a_picture_in_one_piece(tile: int, most_tokens: int, patches: int) -> None:
+    assert Tiles(16, 32, 2, tile, most_tokens=most_tokens).most_patches == patches
 
 
 def test_an_mmproj_file_has_the_same_tower(

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 
 from engine.drain import drain
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.models.describe import describe_text_model
 from engine.vision import VisionSpec
-from engine.vision.describe import describe
+from engine.vision.describe import describe, other_senses
 from engine.vision.opening import open_vision, vision_layouts, vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import write_case_gguf, write_checkpoint
@@ -117,6 +119,23 @@ def test_a_text_model_of_the_same_width_in_the_same_folder(made: Path, tmp_path:
     assert file_of(model_beside(tmp_path, "eyes.gguf", tokens=["a", "<image>"])) == "mmproj-other-f16.gguf"
 
 
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("mmproj-model-f16.gguf", True), ("mmproj.gguf", True), ("ggml-mmproj-Q8_0.gguf", True),
+        ("mmproj-llava-f16.gguf", True), ("mmproj-other-f16.gguf", False),
+    ],
+)  # fmt: skip
+def test_an_encoder_without_a_token_is_known_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Path, name: str, own: bool
+) -> None:
+    """As LLaVA's: by a beginning like the model's, or a name that says nothing."""
+    monkeypatch.setattr("engine.vision.opening._WITHOUT_TOKEN", ("idefics3",))
+    write_encoder(made, tmp_path, name)
+    model = model_beside(tmp_path, "llava-7b.gguf", tokens=["a", "b"])
+    assert file_of(model) == (name if own else "")
+
+
 # -- Ollama's blobs
 
 
@@ -203,7 +222,38 @@ def test_a_damaged_file_beside_a_good_one(made: Path, tmp_path: Path) -> None:
     assert file_of(model) == "mmproj-other.gguf"
 
 
+@pytest.mark.parametrize(
+    ("name", "layers", "lacks"),
+    [
+        ("qwen2vl", 1, True), ("qwen3vl", 1, True), ("qwen3vlmoe", 1, True), ("cogvlm", 1, True),
+        ("glm4v", 1, True), ("glm4v_moe", 1, True), ("llama4", 1, True), ("pixtral", 1, True),
+        ("gemma3", 26, False), ("gemma3", 33, False), ("gemma3", 34, True), ("llama", 34, False),
+    ],
+)  # fmt: skip
+def test_a_model_whose_vision_encoder_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, layers: int, lacks: bool
+) -> None:
+    """The library says so; any mmproj file beside it may be the one."""
+    with closing(open_checkpoint(write_gguf(tmp_path / "a.gguf"))) as checkpoint:
+        info = replace(describe_text_model(checkpoint), layers=layers)
+    path = write_model(tmp_path / "model.gguf", name, WIDTH)
+    monkeypatch.setattr("engine.vision.describe.describe_text_model", lambda _checkpoint: info)
+    monkeypatch.setattr("engine.vision.describe.vision_layouts", lambda _checkpoint: None)
+    assert describe(path).lacks_vision_file == lacks
+    (tmp_path / "mmproj-other.gguf").write_bytes(b"")
+    assert not describe(path).lacks_vision_file
+
+
 # -- folders
+
+
+@pytest.mark.parametrize("ears", [False, True])
+def test_sounds_beside_pictures_that_are_read(folder: Path, ears: bool) -> None:
+    if ears:
+        change_json(folder / "config.json", lambda config: config.update(audio_config={"hidden_size": 8}))
+    with closing(open_checkpoint(folder)) as checkpoint:
+        said = other_senses(checkpoint, reads=True)
+    assert said == (("The model also takes sounds, which are not used here.",) if ears else ())
 
 
 def test_a_folder_says_what_its_encoder_is(folder: Path) -> None:
