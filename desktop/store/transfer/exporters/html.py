@@ -119,7 +119,7 @@ def _article(conversation: ConversationRecord, pages: Iterator[int]) -> Iterator
         yield f'<p class="date">{made}</p>\n'
     if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:
         yield (
-            '<h2>System prompt</h2>\n<div class="system" '
+            f'<h2>{_("System prompt")}</h2>\n<div class="system" '
             f'dir="auto">{_plain(conversation.system_prompt)}</div>\n'
         )
     for message, is_named in named_path(conversation):

@@ -23,7 +23,6 @@ _NAMES = {"summary": "strong"}
 
 def add_inline_html(markdown: MarkdownIt) -> MarkdownIt:
     """Make the parser recognise these elements; they are written without attributes."""
-    markdown.options["html"] = True
     markdown.disable("html_block").core.ruler.after("inline", "inline_html", _find)
     markdown.add_render_rule("html_open", _open)
     markdown.add_render_rule("html_close", _close)

@@ -28,7 +28,7 @@ def _parts(conversation: ConversationRecord) -> Iterator[str]:
     if made := when(conversation.created_at):
         yield f"*{made}*"
     if conversation.system_prompt.strip() and conversation.kind != NOTEBOOK:
-        yield "## System prompt"
+        yield f"## {_('System prompt')}"
         yield conversation.system_prompt.strip("\n")
     for message, is_named in named_path(conversation):
         if conversation.kind == NOTEBOOK:

@@ -95,6 +95,14 @@ def test_tables_in_a_script_from_right_to_left_begin_at_the_right() -> None:
     assert rows(table) == [["1 one", "שתיים"], ["1", "2"]]
 
 
+@pytest.mark.parametrize(
+    ("role", "text", "marks"),
+    [("user", "Why?\nWell", ["Why? Well"]), ("user", " ", ["…"]), ("assistant", "Because.", [])],
+)
+def test_questions_are_entries_of_the_outline(role: str, text: str, marks: list[str]) -> None:
+    assert [piece.mark for piece in printed(text, role) if piece.mark] == marks
+
+
 def test_lines_and_introductions() -> None:
     found = printed("Like this:\n\n- a\n\n---\n\nEnd.\n\n> said")
     kinds = {words(piece): piece for piece in found}

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.transfer.exporters.html import html_page
+from desktop.store.transfer.exporters.markdown import markdown
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.words import set_language
 
 USER = MessageRecord("a", None, "user", "\n1 < 2?\n", 1_700_000_000.0)
 REPLY = MessageRecord("b", "a", "assistant", "<think>\nHm.\n</think>\n\n*Yes.*", None)
@@ -58,3 +60,14 @@ def test_dates_and_prompts_are_left_out_where_there_are_none() -> None:
     assert 'class="system"' not in text
     assert '<p class="date">' not in text
     assert '<p class="date">' in page(replace(CHAT, created_at=1_700_000_000.0))
+
+
+def test_headings_are_in_the_language_of_the_window() -> None:
+    set_language("de", ".", ",")
+    try:
+        web, text = page(CHAT), "".join(markdown([CHAT]))
+    finally:
+        set_language("en")
+    assert "<h2>Systemprompt</h2>" in web
+    assert "\n## Systemprompt\n" in text
+    assert "\n> **Gedanken**\n>\n> " in text
