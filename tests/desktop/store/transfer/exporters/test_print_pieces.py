@@ -111,15 +111,19 @@ def test_lines_and_introductions() -> None:
     assert [piece.html for piece in found].count("<hr>") == 1
 
 
-@pytest.mark.parametrize("text", ["> a\n>\n> > b", "- x\n\n  > y\n\n- z", "> - q\n>   > r"])
-def test_elements_of_quotes_are_closed_in_order(text: str) -> None:
-    html, open_ = printed(text)[-1].html, list[str]()
-    for slash, name in re.findall(r"<(/?)(blockquote|table|tr|td|ul|li|p)\b", html):
-        if slash:
-            assert open_.pop() == name
-        else:
-            open_.append(name)
-    assert not open_
+LONG_TABLE = "|n|b|\n|-|-|\n" + "|1|x|\n" * (TABLE_ROWS + 1)
+
+
+@pytest.mark.parametrize("text", ["> a\n>\n> > b", "- x\n\n  > y\n\n- z", "> - q\n>   > r", LONG_TABLE])
+def test_elements_of_quotes_and_tables_are_closed_in_order(text: str) -> None:
+    for piece in printed(text):
+        open_ = list[str]()
+        for slash, name in re.findall(r"<(/?)(blockquote|table|thead|tbody|tr|th|td|ul|li|p)\b", piece.html):
+            if slash:
+                assert open_.pop() == name
+            else:
+                open_.append(name)
+        assert not open_
 
 
 def test_formulas_of_a_piece_are_numbered() -> None:

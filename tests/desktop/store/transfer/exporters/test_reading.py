@@ -123,8 +123,9 @@ def test_markdown_has_no_headings_without_words_and_no_dates_that_are_not_known(
 def test_a_reply_that_had_to_be_json_is_exported_as_code() -> None:
     answer = '{\n  "a": "*b*",\n  "c": "```"\n}'
     said = message("a", None, "assistant", f"{THOUGHT}{answer}\n", stats={"language": "json"})
-    (shown,) = shown_path(chat(said))
-    assert pieces(shown.text) == [(True, "Hm."), (False, f"````json\n{answer}\n````")]
+    for lines in ("", "\n\n"):
+        (shown,) = shown_path(chat(replace(said, text=lines + said.text)))
+        assert pieces(shown.text) == [(True, "Hm."), (False, f"````json\n{answer}\n````")]
     assert f"````json\n{answer}\n````" in "".join(markdown([chat(said)]))
     for other in (replace(said, stats={}), replace(said, role="user"), replace(said, stats={"language": 3})):
         assert shown_path(chat(other))[0].text == said.text
