@@ -51,7 +51,10 @@ class Failure:
         if path != MESSAGES_PATH and not path.startswith(MESSAGES_PATH + "/"):
             return self.body()
         kind = _ANTHROPIC_KINDS.get(self.status, BAD_REQUEST if self.status < 500 else "api_error")
-        return {"type": "error", "error": {"type": kind, "message": self.message}, "request_id": None}
+        details = {"details": {"error_code": self.code}} if (self.code or "").startswith(_THREAD) else {}
+        return {
+            "type": "error", "error": {"type": kind, "message": self.message, **details}, "request_id": None,
+        }  # fmt: skip
 
     @property
     def _google_status(self) -> str:
@@ -73,6 +76,8 @@ OLLAMA_PATH = "/api/"
 """What begins with it answers in Ollama's form."""
 STUDIO_PATHS = ("/api/v0/", "/api/v1/chat", "/api/v1/models")
 """LM Studio's among these, which answer in OpenAI's form."""
+_THREAD = "thread_"
+"""What the codes begin with that Anthropic's clients know, of conversations that the server holds."""
 _ANTHROPIC_KINDS = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",

@@ -13,6 +13,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from engine.core import Stats
+from engine.server.anthropic.threads import Threads
 from engine.server.failure import CLOSING, ENDED, ApiError, Failure, busy, failure_of
 from engine.server.fields import Fields
 from engine.server.host import EngineHost, Outlet, ServedModel, Work
@@ -109,6 +110,7 @@ class Service:
         self.responses = StoredResponses()
         self.conversations = StoredResponses()
         """Those of LM Studio's API."""
+        self.threads = Threads()
         self.files = KeptFiles()
         self.kobold: list[KoboldText] = []
         """Texts that are written for KoboldCpp's clients."""

@@ -15,12 +15,17 @@ from engine.server.pictures import at_address, checked_number, decoded, message_
 
 _BETWEEN = "\n\n"
 """What stands between the texts of one message."""
+_CHANGES = ("tool_addition", "tool_removal")
+"""Blocks of system messages, from which on a tool is offered, or is not."""
 _LEFT_OUT = (
     "redacted_thinking", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
     "code_execution_tool_result", "bash_code_execution_tool_result",
-    "text_editor_code_execution_tool_result", "tool_search_tool_result",
+    "text_editor_code_execution_tool_result", "tool_search_tool_result", "advisor_tool_result",
+    "mcp_tool_use", "mcp_tool_result", "mcp_tool_listing", "container_upload", "fallback", *_CHANGES,
 )  # fmt: skip
-"""Blocks of tools that only Anthropic's servers run, and thoughts that nobody else can read."""
+"""Blocks of tools that only Anthropic's servers run, thoughts that nobody else can read, and what `offer_of`
+reads.
+"""
 
 
 def messages_of(fields: Fields, *, pictures: bool = False) -> tuple[Message, ...]:
@@ -40,7 +45,8 @@ def messages_of(fields: Fields, *, pictures: bool = False) -> tuple[Message, ...
         elif role == "assistant":
             _add(found, _assistant(item))
         elif role == "system":
-            _add(found, Message("system", _text(item, "content")))
+            if text := _text(item, "content"):
+                _add(found, Message("system", text))
         else:
             raise item.wrong("role", '"user" or "assistant"')
     checked_number(found, "messages")
@@ -119,7 +125,8 @@ def _text(fields: Fields, name: str, *, result: bool = False) -> str:
         return value or ""
     if not isinstance(value, list):
         raise fields.wrong(name, "a text or a list of content blocks")
-    return _joined([_block_text(block, result=result) for block in fields.parts(name)])
+    blocks = [block for block in fields.parts(name) if block.text("type") not in _LEFT_OUT]
+    return _joined([_block_text(block, result=result) for block in blocks])
 
 
 def _block_text(block: Fields, *, result: bool = False, pictures: bool | None = None) -> str:
@@ -129,6 +136,8 @@ def _block_text(block: Fields, *, result: bool = False, pictures: bool | None = 
     kind = block.text("type")
     if kind == "text":
         return block.text("text")
+    if kind == "compaction":  # what came before, in short
+        return block.text("content")
     if kind == "search_result":
         return _joined((block.text("title"), block.text("source"), _text(block, "content")))
     source = block.part("source") if kind == "document" else None
@@ -152,8 +161,7 @@ def offer_of(fields: Fields) -> Offer:
 
     Raises `ApiError`.
     """
-    items = () if fields.get("tools") is None else fields.parts("tools")
-    tools = tuple(_tool(item) for item in items if item.text("type", "custom") == "custom")
+    tools = _tools(fields)
     choice = fields.part("tool_choice")
     if choice is None:
         return checked_offer(tools, "auto", parallel=True)
@@ -166,6 +174,32 @@ def offer_of(fields: Fields) -> Offer:
     if kind not in _CHOICES:
         raise choice.wrong("type", '"auto", "any", "tool" or "none"')
     return checked_offer(tools, _CHOICES[kind], parallel)
+
+
+def _tools(fields: Fields) -> tuple[Tool, ...]:
+    """The tools of a request, with what its system messages add and remove."""
+    items = [] if fields.get("tools") is None else [*fields.parts("tools")]
+    added, removed = list[Fields](), set[str]()
+    for message in fields.parts("messages") if fields.get("messages") else ():
+        if message.text("role") != "system" or not isinstance(message.get("content"), list):
+            continue
+        for block in message.parts("content"):
+            if block.text("type") not in _CHANGES:
+                continue
+            tool = block.part("tool")
+            if tool is None:
+                raise block.wrong("tool", "an object that names or defines a tool")
+            definition = tool.part("definition")
+            name = (definition or tool).text("name")
+            removed.discard(name)
+            if block.text("type") == "tool_removal":
+                removed.add(name)
+            elif definition is not None:
+                added = [one for one in added if one.text("name") != name] + [definition]
+    inline = {one.text("name") for one in added}
+    items = [item for item in items if item.text("name") not in inline] + added
+    kept = [item for item in items if item.text("name") not in removed]
+    return tuple(_tool(item) for item in kept if item.text("type", "custom") == "custom")
 
 
 def _tool(item: Fields) -> Tool:

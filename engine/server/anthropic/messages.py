@@ -10,6 +10,7 @@ from engine.chat import LocalChat
 from engine.core import ChatRequest
 from engine.server.anthropic.blocks import Blocks, Event
 from engine.server.anthropic.conversation import messages_of, offer_of
+from engine.server.anthropic.threads import Turn
 from engine.server.failure import MESSAGES_PATH, bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
@@ -59,22 +60,31 @@ def _thinking(fields: Fields) -> bool | None:
 
 async def messages(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
     """The endpoint that writes a message."""
-    fields = Fields(await exchange.read())
-    model = service.model(fields)
-    request = message_request(fields, model)
+    with service.threads.turn(Fields(await exchange.read())) as turn:
+        return await _reply(service, exchange, turn)
+
+
+async def _reply(service: Service, exchange: Exchange, turn: Turn) -> Mapping[str, Any] | None:
+    """The message that answers a turn, unless it was sent as events."""
+    model = service.model(turn.fields)
+    request = message_request(turn.fields, model)
     message = _Message(model, request)
     service.start(exchange, [chat_work(request, None)])
-    if not fields.flag("stream"):
+    if not turn.fields.flag("stream"):
         async for _, event in service.events(exchange):
             for _ in message.feed(event):
                 pass
+        service.threads.keep(turn, message.whole())
         return message.whole()
     exchange.ping = lambda: ({"type": "ping"}, "ping")
     exchange.failure_events = lambda failure: ((failure.body_for(MESSAGES_PATH), "error"),)
     async for _, event in service.events(exchange):
         if isinstance(event, Begun):
             await exchange.start_stream()
-        for found in message.feed(event):
+        events = [*message.feed(event)]
+        if isinstance(event, Ended):  # the client may continue it as soon as it knows
+            service.threads.keep(turn, message.whole())
+        for found in events:
             await exchange.send_event(found, found["type"])
     await exchange.end_stream(done=False)
     return None
