@@ -201,7 +201,7 @@ class LocalChat:
             replayed=request.replayed.passes if request.replayed is not None else (),
             shown=plan.shown if plan is not None else frozenset(),
             channel_calls=plan is not None and plan.channel_calls,
-            filters=(plan.filter,) if plan is not None else filters,
+            filters=(plan.filter,) if plan is not None else filters, may_cut=request.may_cut,
         )  # fmt: skip
         job = Job(generation, priority=request.priority, stop=stop, setup=self._setup(request, text))
         written: list[int] = []

@@ -146,6 +146,7 @@ class ChatRequest:
         parallel_tool_calls: whether one reply may hold several calls.
         template_variables: further names for the chat template, as the JSON text of an object, such as
             '{"enable_thinking": false}'. They come before what `thinking` sets.
+        may_cut: a reply in a format that needs more tokens than it may have is cut rather than refused.
         local_only: what this is about must not leave this computer: sources that would send it refuse.
     """
 
@@ -169,6 +170,7 @@ class ChatRequest:
     template_variables: str = ""
     thinking: ThinkingSettings = field(default_factory=ThinkingSettings)
     local_only: bool = False
+    may_cut: bool = False
     begin_reply: bool = True
 
 

@@ -96,14 +96,19 @@ def drawable_tokens(tables: TokenTables, tokenizer: Tokenizer) -> Mask | None:
     )
 
 
-def check_budget(filters: FilterSet, limit: int, room: int, given: int = 0) -> None:
-    """Raise `BadSetting` if the shortest text that the filters allow is too long.
+def check_budget(filters: FilterSet, limit: int, room: int, given: int = 0, *, may_cut: bool = False) -> bool:
+    """Whether the reply will be cut at `limit`, because it `may_cut` and the shortest text that the filters
+    allow is longer. Raise `BadSetting` if that text is too long otherwise.
 
     `limit` is the most tokens of a reply (0: no limit), `room` the number that fits into the context, `given`
     how many the reply has already. May raise `Busy`.
     """
-    _check_length(filters.least() - given, limit, room)
+    least = filters.least() - given
+    _check_length(least, 0 if may_cut else limit, room)
+    if may_cut and 0 < limit < max(least, filters.needed()):
+        return True
     _check_length(filters.needed(), limit, room)
+    return False
 
 
 def _check_length(needed: int, limit: int, room: int) -> None:

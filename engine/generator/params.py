@@ -36,7 +36,8 @@ class GenerationParams:
 
     `banned` texts never appear. The last `given` tokens of the prompt are the reply's beginning, which the
     filters see too. `heal` chooses the prompt's last token again among those that begin with its text.
-    `races`: a draft model may guess what the sampler draws (`Distribution.race`).
+    `races`: a draft model may guess what the sampler draws (`Distribution.race`). `may_cut`: if the shortest
+    text that the filters allow has too many tokens, it is cut rather than refused.
     """
 
     sampler: SamplerSettings
@@ -51,6 +52,7 @@ class GenerationParams:
     given: int = 0
     heal: bool = False
     races: bool = False
+    may_cut: bool = False
 
 
 def token_tables(

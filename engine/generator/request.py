@@ -62,6 +62,7 @@ class GenerationRequest:
         shown: control tokens that are shown as text.
         channel_calls: messages to functions, of a model that writes in channels, are written as calls.
         replayed: the passes that read an earlier sequence with the same ids (`StreamingGenerator.reading`).
+        may_cut: a text in a format that needs more tokens than it may have is cut rather than refused.
     """
 
     ids: Sequence[int]
@@ -83,6 +84,7 @@ class GenerationRequest:
     replayed: Sequence[Sequence[tuple[int, int]]] = ()
     shown: frozenset[int] = frozenset()
     channel_calls: bool = False
+    may_cut: bool = False
 
     @property
     def fixed_seed(self) -> int | None:
@@ -114,4 +116,5 @@ class GenerationRequest:
             self.given,
             self.heal,
             self.speculation.method in ("model", "mtp"),
+            self.may_cut,
         )

@@ -97,8 +97,7 @@ class TokenSequence:
         self._unmatched = ""  # text that was held for rules that have changed since
         self._bans = BannedStrings(params.banned, params.ban_ignore_case) if params.banned else None
         self._held = TokenBuffer()
-        # What comes after the ban gate is never restored.
-        parts = (self._detokenizer, self._bans, self._sampler)
+        parts = (self._detokenizer, self._bans, self._sampler)  # what follows the bans is never restored
         self._checkpoints = Checkpoints([part for part in parts if part is not None])
         self._accepted = 0  # tokens the filters have taken in
         drawable = drawable_tokens(params.tables, tokenizer) if params.filters else None
@@ -146,9 +145,8 @@ class TokenSequence:
         if self._filters is None:
             return
         self._filters.patience = patience
-        given: list[int] = []
-        if self.params.given:
-            given = self.ids[len(self.ids) - self.params.given + bool(self._healed) :]
+        count = self.params.given
+        given = self.ids[len(self.ids) - count + bool(self._healed) :] if count else []
         if not self._filters.begin(b"" if self.params.given else self._healed, given):
             raise BadSetting(
                 _(
@@ -158,7 +156,8 @@ class TokenSequence:
                 )
             )
         room = self.context_length + 1 - len(self.ids)
-        check_budget(self._filters, self.params.rules.max_tokens, room, len(given))
+        limit, may_cut = self.params.rules.max_tokens, self.params.may_cut
+        self._cut_short = check_budget(self._filters, limit, room, len(given), may_cut=may_cut)
         self._prepare_mask()
 
     def close(self) -> None:
@@ -333,7 +332,8 @@ class TokenSequence:
         """Have the filters compute the next mask while the model runs."""
         if self._filters is not None:
             limit, room = self.params.rules.max_tokens, self.context_length + 1 - len(self.ids)
-            self._filters.remaining = min(limit - self.new_tokens, room) if limit else room
+            remaining = min(limit - self.new_tokens, room) if limit else room
+            self._filters.remaining = None if self._cut_short else remaining
             self._filters.prepare()
 
     def _cut(self, text: str) -> StepOutput:

@@ -138,7 +138,8 @@ def reply_work(
 
 
 def chat_work(request: ChatRequest, logprobs: int | None) -> Work:
-    """The work of a reply to messages."""
+    """The work of a reply to messages. A format that needs more tokens than it may have is cut."""
+    request = replace(request, may_cut=True)
     bounded = request.stops.when_full != "drop_oldest"
     return reply_work(lambda chat, stop: chat.stream(request, stop), logprobs, bounded=bounded)
 

@@ -46,6 +46,7 @@ def completion_work(
     """
     if isinstance(prompt, Message):
         return chat_work(replace(request, messages=(prompt,), plain=True), logprobs)
+    request = replace(request, may_cut=True)
 
     def work(chat: LocalChat, stop: threading.Event) -> Generator[Any, None, None]:
         chat.check_writes()

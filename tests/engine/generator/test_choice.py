@@ -155,4 +155,6 @@ def test_a_format_that_is_too_long_is_refused_less_what_the_reply_has_already(
 ) -> None:
     filters = cast(FilterSet, SimpleNamespace(least=lambda: least, needed=lambda: needed))
     with pytest.raises(BadSetting, match=told) if told else nullcontext():
-        check_budget(filters, limit, room, given)
+        assert not check_budget(filters, limit, room, given)
+    with pytest.raises(BadSetting, match=told) if "context" in told else nullcontext():
+        assert check_budget(filters, limit, room, given, may_cut=True) == bool(told)

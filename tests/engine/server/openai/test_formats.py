@@ -10,7 +10,7 @@ import pytest
 from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.openai.formats import format_of
-from tests.engine.server.served import Served, ask, complete
+from tests.engine.server.served import HELLO, Served, ask, complete
 
 NUMBER = {"type": "integer"}
 SCHEMA = ("json_schema", json.dumps(NUMBER))
@@ -110,3 +110,44 @@ def test_replies_have_them(served: Served) -> None:
     assert len(choice["text"]) == 3
     assert choice["text"].isdigit()
     assert complete(served, max_tokens=-2).error["param"] == "max_tokens"
+
+
+LONG = {"type": "object", "properties": {"n": {"type": "string", "minLength": 40}}, "required": ["n"]}
+CUT: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
+    (
+        "/v1/chat/completions",
+        {"max_tokens": 3, "response_format": {"type": "json_schema", "json_schema": {"schema": LONG}}},
+        ("finish_reason", "length"),
+    ),
+    (
+        "/v1/responses",
+        {"max_output_tokens": 3, "text": {"format": {"type": "json_schema", "name": "x", "schema": LONG}}},
+        ("status", "incomplete"),
+    ),
+    (
+        "/v1/messages",
+        {"max_tokens": 3, "output_config": {"format": {"type": "json_schema", "schema": LONG}}},
+        ("stop_reason", "max_tokens"),
+    ),
+    (
+        "/api/chat",
+        {"options": {"num_predict": 3}, "format": LONG, "stream": False},
+        ("done_reason", "length"),
+    ),
+    ("/v1/completions", {"max_tokens": 3, "guided_json": LONG}, ("finish_reason", "length")),
+]
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize(("path", "body", "end"), CUT, ids=[path for path, _, _ in CUT])
+def test_a_format_that_needs_more_tokens_than_a_reply_may_have_is_cut(
+    served: Served, path: str, body: dict[str, Any], end: tuple[str, str]
+) -> None:
+    """Their clients tell their users so (openai's `LengthFinishReasonError`), which a refusal would not let
+    them do.
+    """
+    said = {"/v1/responses": {"input": "Hello"}, "/v1/completions": {"prompt": "Hello"}}
+    answer = ask(served, path, {**said.get(path, {"messages": HELLO}), **body})
+    found = answer.json
+    assert answer.status == 200, found
+    assert {**found, **(found.get("choices") or [{}])[0]}[end[0]] == end[1]
