@@ -45,7 +45,8 @@ GET: tuple[tuple[str, Handler], ...] = (
     ("/api/v1/models", studio_models.models_v1), ("/lmstudio-greeting", studio_models.greeting),
     ("/api/v1/model", kobold.model), ("/api/v1/info/version", kobold.united_version),
     ("/api/v1/config/max_context_length", kobold.context), ("/api/extra/version", kobold.version),
-    ("/api/extra/true_max_context_length", kobold.context),
+    ("/api/extra/true_max_context_length", kobold.context), ("/api/extra/generate/check", kobold.check),
+    ("/api/latest/model", kobold.model), ("/api/latest/config/max_context_length", kobold.context),
     ("/v1/model", tabby_models.model), ("/v1/model/list", tabby_models.models),
     ("/v1/model/draft/list", tabby_models.draft_models), ("/v1/templates", tabby_fixed.templates),
     ("/v1/template/list", tabby_fixed.templates), ("/v1/sampling/overrides", tabby_fixed.overrides),
@@ -74,7 +75,9 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/api/v0/completions", studio_replies.completions), ("/api/v0/embeddings", embeddings.embeddings),
     ("/api/v1/generate", kobold.generate), ("/api/extra/generate/stream", kobold.stream),
     ("/api/extra/generate/check", kobold.check), ("/api/extra/abort", kobold.abort),
-    ("/api/extra/tokencount", kobold.token_count), ("/api/v1/chat", studio_chat.chat),
+    ("/api/extra/tokencount", kobold.token_count), ("/api/extra/detokenize", kobold.detokenize),
+    ("/api/latest/generate", kobold.generate), ("/models/load", models.load),
+    ("/models/unload", models.unload), ("/api/v1/chat", studio_chat.chat),
     ("/api/v1/models/load", studio_models.load), ("/api/v1/models/unload", studio_models.unload),
     ("/v1/model/load", tabby_models.load), ("/v1/model/unload", tabby_models.unload),
     ("/v1/token/encode", tabby_tokens.encode), ("/v1/token/decode", tabby_tokens.decode),
@@ -127,8 +130,10 @@ def _hint(path: str) -> str:
         return " Remove /v1 from the address of the server: this client adds it."
     if path.endswith("/rerank"):
         return " Models that rank texts are not served; compare vectors of /v1/embeddings instead."
-    if path.startswith("/api/extra/"):
+    if path.startswith(("/api/extra/", "/api/latest/", "/api/v1/config/")):
         return " KoboldCpp's API is supported to generate, check and abort texts, and to count tokens."
+    if path.startswith("/api/v1/models/"):
+        return " LM Studio's models can be listed, loaded and unloaded; files are not downloaded."
     if path.startswith(OLLAMA_PATH):
         supported = "chat, generate, embed, embeddings, show, pull, tags, ps and version"
         return f" Ollama's API is supported for {supported}."

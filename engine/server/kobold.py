@@ -14,8 +14,9 @@ from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.http.exchange import Exchange
-from engine.server.llama_cpp.tokens import asked
+from engine.server.llama_cpp.tokens import asked, text_of
 from engine.server.openai import parameters
+from engine.server.openai.aliases import by_our_names
 from engine.server.pictures import checked_number, decoded, message_of
 from engine.server.replies import Begun, Ended, ReplyEvent, Written
 from engine.server.service import KoboldText, Service
@@ -114,13 +115,17 @@ def _pictured(fields: Fields, images: Any, model: ServedModel) -> Message:
 
 
 def _request(fields: Fields, model: ServedModel) -> ChatRequest:
-    renamed = fields.renamed(_NAMES)
+    banned = fields.get("banned_tokens")
+    if isinstance(banned, list) and any(isinstance(one, str) for one in banned):  # texts, whatever the name
+        fields = fields.renamed({"banned_tokens": "banned_strings"}).changed({"banned_tokens": None})
+    renamed = by_our_names(fields.renamed(_NAMES))
     most = parameters.most_tokens(fields, "max_length")
     return ChatRequest(
         (),
         sampler=parameters.sampler(renamed, _DEFAULTS | dict(model.defaults)),
         stops=parameters.stops(renamed, _TOKENS if most is None else most),
         constraint=parameters.constraint(renamed, None),
+        guidance=parameters.guidance(renamed),
         plain=True,
     )
 
@@ -140,6 +145,14 @@ async def token_count(service: Service, exchange: Exchange) -> Mapping[str, Any]
         return {"value": len(ids), "ids": ids}
 
     return await asked(service, exchange, answer)
+
+
+async def detokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """The text of token ids (`ids`)."""
+    fields = Fields(await exchange.read())
+    service.model(fields)
+    ids = fields.ids("ids")
+    return await asked(service, exchange, lambda chat: {"result": text_of(chat, ids), "success": True})
 
 
 async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:

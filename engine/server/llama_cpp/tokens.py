@@ -99,15 +99,28 @@ def _rendering(fields: Fields, model: ServedModel) -> Callable[[LocalChat], tupl
 
 
 def _counted(chat: LocalChat, ids: list[int], fields: Fields) -> Mapping[str, Any]:
-    def made() -> list[str]:
-        return [chat.tokenizer.piece(id) for id in ids]
+    def written(make: Callable[[int], Any]) -> list[Any]:
+        def made() -> list[Any]:
+            return [make(id) for id in ids]
 
-    pieces: list[str] | None = None
-    if fields.flag("return_token_strs"):
-        pieces = made() if len(ids) < aside.LONG else made_aside("pieces", made)
+        return made() if len(ids) < aside.LONG else made_aside("pieces", made)
+
+    tokenizer = chat.tokenizer
+    pieces = written(tokenizer.piece) if fields.flag("return_token_strs") else None
+    tokens: list[Any] = ids
+    if fields.flag("with_pieces"):  # llama.cpp's
+        tokens = written(lambda id: {"id": id, "piece": _piece(tokenizer.token_bytes(id))})
     return {
-        "tokens": ids, "count": len(ids), "max_model_len": chat.context_length, "token_strs": pieces,
+        "tokens": tokens, "count": len(ids), "max_model_len": chat.context_length, "token_strs": pieces,
     }  # fmt: skip
+
+
+def _piece(data: bytes) -> str | list[int]:
+    """The text of a token; its bytes where these are no whole characters."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return list(data)
 
 
 async def asked(

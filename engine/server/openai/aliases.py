@@ -1,4 +1,4 @@
-"""Parameters under the names of TabbyAPI and text-generation-webui, as those of `parameters`.
+"""Parameters under the names of TabbyAPI, text-generation-webui and llama.cpp, as those of `parameters`.
 
 Source: TabbyAPI's API reference (theroyallab.github.io/tabbyAPI), "Completion Request"; the request models of
 text-generation-webui's API.
@@ -13,7 +13,8 @@ from typing import Any
 from engine.server.fields import Fields, is_ids
 
 _NAMES = {
-    "max_length": "max_tokens", "min_length": "min_tokens", "stop_sequence": "stop", "tfs": "tfs_z",
+    "max_length": "max_tokens", "n_predict": "max_tokens", "min_length": "min_tokens",
+    "stop_sequence": "stop", "tfs": "tfs_z",
     "typical": "typical_p", "rep_pen": "repetition_penalty", "penalty_range": "repeat_last_n",
     "repetition_range": "repeat_last_n", "repetition_penalty_range": "repeat_last_n",
     "rep_pen_range": "repeat_last_n", "dry_penalty_last_n": "dry_range", "ban_eos_token": "ignore_eos",

@@ -27,6 +27,7 @@ MOST_STOPS = 64
 MOST_BANNED = 1024
 MOST_LOGPROBS = 20
 _LONGEST = 1 << 20
+_HOTTEST = 100.0
 
 _NEUTRAL = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 """What a request gets that names nothing, of a model whose authors recommend nothing."""
@@ -58,6 +59,9 @@ def sampler(fields: Fields, defaults: Mapping[str, float], choice: int = 0) -> S
             value = fields.number(name, info.low, info.high)
         if value is not None:
             values[setting] = value
+    if spread := fields.number("dynatemp_range", 0, _HOTTEST):  # llama.cpp's and KoboldCpp's
+        middle = values.get("temperature", _NEUTRAL.temperature)
+        values |= {"min_temperature": max(0.0, middle - spread), "max_temperature": middle + spread}
     mirostat = fields.whole("mirostat", 0, 2)
     if mirostat == 1:
         raise fields.wrong("mirostat", "0 or 2, the version that is supported,")

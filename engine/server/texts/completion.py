@@ -17,6 +17,7 @@ from engine.server.http.exchange import Exchange, to_json
 from engine.server.llama_cpp.progress import Progress
 from engine.server.llama_cpp.tokens import asked
 from engine.server.openai import parameters
+from engine.server.openai.aliases import by_our_names
 from engine.server.pictures import checked_number, decoded, marked_message
 from engine.server.replies import Begun, Ended, Reading, Score, Written
 from engine.server.service import Service
@@ -35,6 +36,7 @@ _REFUSED = {
 }
 
 
+_MOST_FIELDS = 64
 _Prompt = Prompt | Infill | Message
 _MARK = "<__media__>"
 """Where a picture stands in a prompt."""
@@ -48,6 +50,7 @@ class _Choice:
         self._ids_asked = fields.flag("return_tokens")
         self._scored = bool(fields.whole("n_probs", 0, parameters.MOST_LOGPROBS))
         self._head = {"index": index, "id_slot": 0}
+        self._chosen = fields.texts("response_fields", _MOST_FIELDS)
         self._scores: list[Score] = []
         self._counts = {"tokens_predicted": 0, "tokens_evaluated": 0}
         self.ended: Ended | None = None
@@ -84,7 +87,7 @@ class _Choice:
             "cache_n": stats.cached_tokens, **_timing("prompt", stats.prefill_tokens, read),
             **_timing("predicted", stats.new_tokens, wrote),
         }  # fmt: skip
-        return {
+        return self._asked_for({
             **self._head, **content, "stop": True, "model": self._model.id,
             "prompt": self._prompt.content if isinstance(self._prompt, Message) else shown(self._prompt),
             "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
@@ -92,7 +95,20 @@ class _Choice:
             "stop_type": reason, "stopping_word": self.ended.trigger if reason == "word" else "",
             "generation_settings": {"n_ctx": self._model.context_length, "seed": stats.seed},
             "timings": timings,
-        }  # fmt: skip
+        })  # fmt: skip
+
+    def _asked_for(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The fields of an answer that the request names ("timings/prompt_n" is a field in a field); all
+        where it names none.
+        """
+        found: dict[str, Any] = {}
+        for path in self._chosen:
+            value: Any = answer
+            for name in path.split("/"):
+                value = value.get(name) if isinstance(value, dict) else None
+            if value is not None:
+                found[path] = value
+        return found if self._chosen else answer
 
     def _content(self, text: str, scores: Sequence[Score]) -> dict[str, Any]:
         found = {"content": text, "tokens": [score.id for score in scores] if self._ids_asked else []}
@@ -144,14 +160,14 @@ def _pictured(fields: Fields, model: ServedModel) -> Message:
 
 async def completion(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
     """The endpoint that writes."""
-    fields = Fields(await exchange.read())
+    fields = by_our_names(Fields(await exchange.read()))
     prompts, several = _prompts(fields, service.options.bounds.prompts, service.model(fields))
     return await _written(service, exchange, fields, prompts, several)
 
 
 async def infill(service: Service, exchange: Exchange) -> Mapping[str, Any] | None:
     """The endpoint that fills a gap."""
-    fields = Fields(await exchange.read())
+    fields = by_our_names(Fields(await exchange.read()))
     return await _written(service, exchange, fields, [infill_of(fields)], several=False)
 
 

@@ -126,7 +126,9 @@ def test_a_kobold_text_is_aborted_before_it_begins(served: Served, monkeypatch: 
 def test_the_names_of_kobold() -> None:
     sent = {
         "rep_pen": 1.2, "rep_pen_range": 64, "typical": 0.9, "tfs": 0.8, "nsigma": 1.5, "sampler_seed": 5,
-        "stop_sequence": ["You:"], "max_length": 7,
+        "stop_sequence": ["You:"], "max_length": 7, "temperature": 0.5, "dynatemp_range": 0.7,
+        "dynatemp_exponent": 2, "banned_tokens": ["a lot"], "negative_prompt": "dull", "guidance_scale": 1.5,
+        "dry_multiplier": 0.8, "dry_penalty_last_n": 99,
     }  # fmt: skip
     request = _request(Fields(sent), ServedModel("tiny", defaults=(("top_k", 3),)))
     sampler, stops = request.sampler, request.stops
@@ -134,6 +136,12 @@ def test_the_names_of_kobold() -> None:
     assert (sampler.tail_free, sampler.top_n_sigma, sampler.seed) == (0.8, 1.5, 5)
     assert (sampler.top_k, sampler.top_p) == (3, 0.92)
     assert (stops.stop_strings, stops.max_tokens) == (("You:",), 7)
+    assert (sampler.min_temperature, sampler.max_temperature) == (0.0, pytest.approx(1.2))
+    assert (sampler.temperature_exponent, sampler.dry_range) == (2.0, 99)
+    assert (request.guidance.negative_prompt, request.guidance.cfg_scale) == ("dull", 1.5)
+    assert request.constraint.banned_strings == ("a lot",)
+    ids = _request(Fields({"banned_tokens": [3]}), ServedModel("tiny")).constraint
+    assert (ids.banned_tokens, ids.banned_strings) == ((3,), ())
     plain = _request(Fields({}), ServedModel("tiny"))
     usual, most = plain.sampler, plain.stops.max_tokens
     assert (usual.temperature, usual.top_k, usual.top_p, usual.repetition_penalty) == (0.7, 100, 0.92, 1.07)
@@ -156,6 +164,12 @@ def test_what_kobold_asks_first(served: Served) -> None:
     found = ask(served, "/api/extra/tokencount", {"prompt": "The quick"}).json
     ids = ask(served, "/tokenize", {"prompt": "The quick"}).json["tokens"]
     assert found == {"value": len(ids), "ids": ids}
+    there = ask(served, "/api/extra/detokenize", {"ids": ids}).json
+    assert there == {"result": "The quick", "success": True}
+    assert ask(served, "/api/extra/generate/check").json == {"results": [{"text": ""}]}
+    assert ask(served, "/api/latest/model").json == ask(served, "/api/v1/model").json
+    assert ask(served, "/api/latest/generate", GREEDY).json == ask(served, "/api/v1/generate", GREEDY).json
+    assert "files are not downloaded" in ask(served, "/api/v1/models/download", {}).error["message"]
     assert ask(served, "/api/v1/model").json == {"result": "koboldcpp/tiny"}
     assert ask(served, "/api/extra/version").json["result"] == "KoboldCpp"
     assert ask(served, "/api/v1/info/version").json == {"result": "1.2.5"}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from engine.server.fields import Fields
 from engine.server.openai.parameters import sampler
-from tests.engine.server.served import Answer, Served, ask
+from tests.engine.server.served import HELLO, Answer, Served, ask
 
 pytestmark = pytest.mark.loopback
 
@@ -70,6 +71,31 @@ def test_a_stop_string_is_named(served: Served) -> None:
     word = write(served).json["content"][2:4]
     found = write(served, stop=[word]).json
     assert (found["stop_type"], found["stopping_word"]) == ("word", word)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_only_the_fields_that_are_asked_for(served: Served, stream: bool) -> None:
+    names = ["content", "generation_settings/n_ctx", "timings/none", "stop_type/x"]
+    found = write(served, response_fields=names, stream=stream)
+    last = json.loads(found.body.decode().strip().split("data: ")[-1]) if stream else found.json
+    text = "" if stream else write(served).json["content"]
+    assert last == {"content": text, "generation_settings/n_ctx": 1024}
+
+
+def test_tokens_with_their_pieces(served: Served) -> None:
+    sent = {"content": "Hello 🦔"}
+    ids = ask(served, "/tokenize", sent).json["tokens"]
+    found = ask(served, "/tokenize", {**sent, "with_pieces": True}).json["tokens"]
+    assert [one["id"] for one in found] == ids
+    pieces = [one["piece"] for one in found]
+    assert any(isinstance(piece, list) for piece in pieces)
+    data = b"".join(piece.encode() if isinstance(piece, str) else bytes(piece) for piece in pieces)
+    assert data.decode() == "Hello 🦔"
+
+
+def test_a_chat_takes_n_predict(served: Served) -> None:
+    sent = {"messages": HELLO, "n_predict": 3}
+    assert ask(served, "/v1/chat/completions", sent).json["usage"]["completion_tokens"] == 3
 
 
 def test_a_bias_may_be_a_list_of_pairs(served: Served) -> None:
