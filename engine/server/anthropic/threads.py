@@ -103,7 +103,7 @@ class Threads:
         if held.fields is None:
             raise _failure(
                 400, "thread_already_continued",
-                f"This message was continued already; go on from the latest one, or {_RESTART}.",
+                f"This message was continued already; continue from the latest one, or {_RESTART}.",
             )  # fmt: skip
         self._held.move_to_end(id)
         return held.fields

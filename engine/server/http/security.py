@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qs
 
@@ -63,6 +64,8 @@ class Security:
         if scope["type"] == "websocket":
             await self._connected(scope, headers, receive, send)
             return
+        id = "req_" + secrets.token_hex(12)
+        send = _with_headers(send, {"x-request-id": id, "request-id": id})  # OpenAI's, Anthropic's
         origin = headers.get("origin", "").lower()
         named = origin in self._origins
         if named:

@@ -339,3 +339,12 @@ def test_a_body_of_millions_of_values_is_refused_before_it_is_parsed(monkeypatch
         exchange.parsed(b'{"a": "' + b'\\",[' * 2000)
     with pytest.raises(ApiError, match=r"is not JSON: a number has too many digits\."):
         exchange.parsed(b'{"a": ' + b"7" * 5000 + b"}")
+
+
+def test_each_answer_has_a_number_that_clients_report(served: Served) -> None:
+    answers = [ask(served, path) for path in ("/v1/models", "/v1/nothing")]
+    answers.append(ask(served, "/v1/models", headers={"Authorization": "Bearer wrong"}))
+    assert [answer.status for answer in answers] == [200, 404, 401]
+    numbers = {answer.headers["x-request-id"] for answer in answers}
+    assert len(numbers) == 3
+    assert numbers == {answer.headers["request-id"] for answer in answers}
