@@ -90,7 +90,7 @@ def schema_source(schema: str | Mapping[str, Any]) -> GrammarSource:
 def regex_source(pattern: str) -> GrammarSource:
     r"""The texts that a regular expression matches as a whole; \d is 0 to 9. Raises `BadSetting`."""
     name = translate(_REGEX)
-    _check_length(name, pattern)
+    pattern = _whole_characters(name, pattern)
     if len(pattern) - len(pattern.rstrip("\\")) & 1:
         raise BadSetting(
             _(
@@ -108,7 +108,7 @@ def lark_source(grammar: str) -> GrammarSource:
     (llama.cpp's), whose first rule is `root`. Raises `BadSetting`.
     """
     name = _("the grammar")
-    _check_length(name, grammar)
+    grammar = _whole_characters(name, grammar)
     if is_gbnf(grammar):
         grammar = lark_of(grammar)
     return checked_source(name, [{"lark_grammar": f"{grammar}\n{NO_FORCING}"}])
@@ -150,7 +150,7 @@ def with_short_blanks(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse(schema: str) -> Any:
-    _check_length(_("the JSON schema"), schema)
+    schema = _whole_characters(_("the JSON schema"), schema)
     try:
         return json.loads(schema, parse_constant=_no_number)
     except json.JSONDecodeError as error:
@@ -176,7 +176,10 @@ def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a JSON number")
 
 
-def _check_length(name: str, text: str) -> None:
+def _whole_characters(name: str, text: str) -> str:
+    """`text`, in which half a surrogate pair, which has no UTF-8, becomes U+FFFD, as in the tokenizer. Raises
+    `BadSetting` if it is empty or too long.
+    """
     if not text.strip():
         raise BadSetting(_("There is no text for {name}; enter it, or choose another format.", name=name))
     if len(text) > _MOST_CHARACTERS:
@@ -188,6 +191,7 @@ def _check_length(name: str, text: str) -> None:
                 most_characters=_MOST_CHARACTERS,
             )
         )
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def checked_source(

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.constraint.grammar import GrammarFilter
-from engine.constraint.grammar_source import regex_source
+from engine.constraint.grammar_source import lark_source, regex_source, schema_source
 from engine.constraint.llguidance_tokens import llguidance_tokenizer
 from engine.constraint.vocabulary import vocabulary_of
 from engine.errors import BadSetting
@@ -399,6 +399,13 @@ def test_a_source_can_be_used_again() -> None:
         assert [vocabulary_of(tokenizer_of(words)).texts[i] for i in allowed_ids(one.mask())] == [
             word for word in words if word != b"b"
         ]
+
+
+def test_half_a_surrogate_pair_is_the_character_that_stands_for_it() -> None:
+    """As in what is written: it has no UTF-8, in which grammars are compiled."""
+    assert regex_source("a[\ud800]").text == regex_source("a[\ufffd]").text
+    assert lark_source('start: "\ud800"').text == lark_source('start: "\ufffd"').text
+    assert schema_source('{"const": "\udfff"}').text == schema_source('{"const": "\ufffd"}').text
 
 
 def test_an_expression_has_no_references_to_count() -> None:
