@@ -221,6 +221,8 @@ def _scale(folder: Path, config: Mapping[str, Any], module: str, down: FileTenso
     """alpha / R, or alpha / sqrt(R); `alpha_pattern` in `config` overrides alpha for modules it names."""
     rank = checked_rank(folder.name, module, down.shape, up.shape)
     patterns = config.get("alpha_pattern") or {}
+    if not isinstance(patterns, dict):
+        raise unsupported(folder.name, f"alpha_pattern {str(patterns)[:80]!r}")
     alpha = next(
         (a for pattern, a in patterns.items() if _names(folder, pattern, module)),
         config.get("lora_alpha", rank),
@@ -239,5 +241,5 @@ def _names(folder: Path, pattern: str, module: str) -> bool:
         if len(pattern) > _MOST_PATTERN or _REPEATED_GROUP.search(pattern) or repeats > _MOST_REPEATS:
             raise re.error("")
         return re.match(rf"(.*\.)?({pattern})$", module) is not None
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:  # too large a count, too many parentheses
         raise unsupported(folder.name, f"alpha_pattern {pattern[:80]!r}") from error

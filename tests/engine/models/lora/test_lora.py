@@ -122,6 +122,9 @@ BAD: dict[str, tuple[dict[str, Any], type[EngineError], str]] = {
     ),
     "alpha": ({"lora_alpha": "much"}, BadCheckpoint, "lora_alpha"),
     "pattern": ({"alpha_pattern": {"(a+)+": 4}}, UnsupportedModel, "sets alpha_pattern '"),
+    "patterns of a text": ({"alpha_pattern": "q_proj"}, UnsupportedModel, "sets alpha_pattern 'q_proj'"),
+    "pattern of many": ({"alpha_pattern": {"a{9999999999}": 4}}, UnsupportedModel, "sets alpha_pattern '"),
+    "deep pattern": ({"alpha_pattern": {"(" * 499 + ")" * 499: 4}}, UnsupportedModel, "sets alpha_pattern '"),
     "broken pattern": ({"alpha_pattern": {"(": 4}}, UnsupportedModel, "sets alpha_pattern '"),
     "infinite": ({"lora_alpha": float("inf")}, BadCheckpoint, "lora_alpha"),
 }
