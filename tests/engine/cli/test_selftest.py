@@ -19,12 +19,14 @@ from engine.backends import choice
 from engine.backends.choice import Gpu, Target, Usable
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference.backend import ReferenceBackend, ReferenceProgram
+from engine.cli import selftest
 from engine.cli.logits import log_softmax
+from engine.cli.selftest import CONTEXT
 from engine.cli.selftest_model import TEXT, WINDOW, Answers, compared, perplexity
 from engine.models.proof.case import checked, difference
 from engine.models.proof.cases import cases
 from engine.models.proof.random_tensors import BLOCKS, PACKED
-from engine.settings import LoadSettings
+from engine.settings import CacheSettings, LoadSettings
 from tests.engine.generator.fakes import make, random_logits, tokenizer
 from tests.simt.fake import FakeDevice
 from tests.tiny import TINY, write_gguf
@@ -64,8 +66,10 @@ def test_the_processor(run: Run) -> None:
     assert code == 0
     assert "rms_norm of heads" in out
     assert out.splitlines()[-1] == "6 checks, 0 failed"
-    code, out = run("--device", "cpu", "--only", "no such thing")
-    assert (code, out) == (1, "nothing was checked: no check has a matching name\n")
+    assert run("--device", "cpu", "--only", "NORM", "--only", "Add")[1].splitlines() == out.splitlines()
+    for nothing in (("--only", "no such thing"), ("--skip-kernels",)):
+        code, out = run("--device", "cpu", *nothing)
+        assert (code, out) == (1, "nothing was checked: no check has a matching name\n")
 
 
 def test_a_gpu_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +138,8 @@ def answers(margin: float, shift: float = 0.0, perplexity: float = 10.0) -> Answ
     ("device", "passed"),
     [(answers(0.05), [True, True, True]), (answers(-0.02), [True, True, True]),
     (answers(0.05, 0.03), [True, False, True]),
-     (answers(0.05, perplexity=10.06), [True, True, False]), (answers(0.05, perplexity=float("nan")),
+     (answers(0.05, perplexity=10.06), [True, True, False]),
+     (answers(0.05, perplexity=9.94), [True, True, False]), (answers(0.05, perplexity=float("nan")),
      [True, True, False])],
 )  # fmt: skip
 def test_the_rule_for_answers(device: Answers, passed: list[bool]) -> None:
@@ -144,6 +149,24 @@ def test_the_rule_for_answers(device: Answers, passed: list[bool]) -> None:
 def test_a_departure_where_the_baseline_was_sure() -> None:
     assert not compared(answers(-0.01), answers(0.11))[0]["passed"]
     assert compared(answers(-0.01), answers(0.09))[0]["passed"]
+
+
+def test_a_model_is_asked_on_two_devices(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str, int]] = []
+
+    def load(_model: str, settings: LoadSettings, cache: CacheSettings, _console: object) -> Any:
+        asked.append((settings.backend, cache.dtype, cache.context_length))
+        generator, _ = make(rows=100)
+        info = SimpleNamespace(notice="", report="")
+        return SimpleNamespace(generator=generator, tokenizer=tokenizer(), info=info, close=lambda: None)
+
+    monkeypatch.setattr(selftest, "load", load)
+    path = write_gguf(tmp_path / "m.gguf")
+    code, out = run(path, "--device", "cpu", "--skip-kernels", "--json")
+    found = json.loads(out)
+    assert asked == [("reference", "fp32", CONTEXT), ("cpu", "fp32", CONTEXT)]
+    assert (code, found["against"], found["kernels"], found["passed"]) == (0, "reference", [], True)
+    assert [row["difference"] for row in found["answers"]] == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.slow

@@ -220,3 +220,10 @@ def test_the_healed_id_is_reported():
     ids = [i for result in results for i in result["chunk_token_ids"][0].tolist()]
     assert [r["healed_token_id"] for r in results if "healed_token_id" in r] == ids[:1]
     assert len(ids) == 4
+
+
+def test_a_step_after_the_end_does_not_report_the_healed_id_again():
+    steps = stepping(make()[0], tokenizer().encode("the quick bro"), GREEDY, heal=True, max_new_tokens=1)
+    (last,) = all_steps(steps)
+    assert "healed_token_id" in last
+    assert "healed_token_id" not in steps.step()

@@ -139,8 +139,11 @@ def test_rows_of_one_prompt(model, cache, ids):
         cache.copy_states(cache, 0, 4, 0, 4, 0, 2, 1, 1)
     with pytest.raises(ValueError, match="from_rows"):
         cache.copy_states(cache, 0, 4, 0, 4, 0, 1, -1, 1)
-    with pytest.raises(ValueError, match="are not there"):
-        cache.copy_states(cache, 0, 400, 0, 400, 0, 1, 1, 1)
+    with pytest.raises(ValueError, match="to_columns equal to from_columns"):
+        cache.copy_states(cache, 0, 4, 0, 3, 0, 1, 1, 1)
+    for columns, row, rows in ((400, 1, 1), (4, 2, cache.batch_size - 1), (4, cache.batch_size, 1)):
+        with pytest.raises(ValueError, match="are not there"):
+            cache.copy_states(cache, 0, columns, 0, columns, 0, 1, row, rows)
     with pytest.raises(ValueError, match="come before"):
         cache.copy_states(cache, length + 2, 0, length + 2, 0, 0, 1, 1, 1)
 
@@ -165,9 +168,11 @@ def test_clones_are_equal_and_independent(model, ids, kind):
     small.current_seq_len = 300
     assert torch.equal(found, model.forward(token, small))
     other = ExLlamaV2Cache_TP(model, base=kind, max_seq_len=300)
+    same = other.clone()
+    assert (type(same), same.dtype) == (ExLlamaV2Cache_TP, kind.dtype)
     with pytest.raises(ValueError, match="of one class"):
         cache.copy_states(other, 0, 4, 0, 4, 0, 1, 0, 1)
-    for each in (cache, clone, small, other):
+    for each in (cache, clone, small, other, same):
         each.close()
 
 
