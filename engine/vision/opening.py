@@ -153,6 +153,8 @@ def _surveyed(design: Design, checkpoint: Checkpoint, positions: Positions | Non
 
 def _of_folder(checkpoint: Checkpoint) -> Design | None:
     config: Any = checkpoint.metadata["config"]
+    if isinstance(thinker := config.get("thinker_config"), dict):  # Qwen's Omni
+        config = {**thinker, "architectures": config.get("architectures")}
     classes, vision = config.get("architectures"), config.get("vision_config")
     if not isinstance(classes, list) or not classes or not isinstance(vision, dict):
         return None

@@ -12,16 +12,25 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.backends.base import Array, Backend, Ops
+from engine.backends.base import Array, Backend, Ops, RotaryTable
 from engine.core import Loading, Waiting
 from engine.errors import BadCheckpoint
 from engine.models.building.source import norm
+from engine.models.layers.parts import RopeTables
 from engine.tensors import Bytes, Floats
 from engine.vision.base import PictureRows, Piece, VisionSpec
 from engine.vision.images import Normalisation, patches, read_picture
 from engine.vision.passes import Pass
 from engine.vision.projector import Projector, ProjectorNames, ProjectorShape, projector
-from engine.vision.tower import Tower, TowerNames, TowerShape, TowerSource, patch_linear, tower_layers
+from engine.vision.tower import (
+    NO_ROPE,
+    Tower,
+    TowerNames,
+    TowerShape,
+    TowerSource,
+    patch_linear,
+    tower_layers,
+)
 from engine.words import _
 
 MOST_PATCHES = 1 << 14
@@ -83,10 +92,12 @@ class PatchNames:
 @dataclass(frozen=True, slots=True)
 class PatchDesign:
     """A `Design`. `patch` is the side of a patch in pixels; `table` counts the positions of patches that are
-    stored, and with a class row there is one more before them. `features` are as in `Tower`. `assemble` makes
-    the rows of the spans of those of the crops.
+    stored, and with a class row there is one more before them, or with `class_last` after them. `features`
+    are as in `Tower`. `assemble` makes the rows of the spans of those of the crops.
 
-    If `flat`, the patches' layer is stored as a matrix, and of each pixel all colours stand together.
+    If `flat`, the patches' layer is stored as a matrix; with `colours_last`, all colours of a pixel stand
+    together. `angles` are those of rope for the patches of a grid of so many rows and columns, (T, D / 2), of
+    interleaved pairs.
     """
 
     spec: VisionSpec
@@ -100,7 +111,10 @@ class PatchDesign:
     features: tuple[int, ...]
     place: PlacePatches = as_stored
     flat: bool = False
+    colours_last: bool = False
     assemble: Assemble = as_cut
+    class_last: bool = False
+    angles: Callable[[int, int], Floats] | None = None
 
     @property
     def width(self) -> int:
@@ -127,6 +141,7 @@ class PatchDesign:
         )
         more = 1 if names.class_row else 0
         table = source.vector(names.positions, self.table + more, shape.width)
+        table = np.roll(table, 1, axis=0) if self.class_last else table
         row = source.vector(names.class_row, shape.width) if more else None
         blocks = yield from tower_layers(source, shape, names.tower, self.layers)
         last = projector(source, self.projector, names.projector)
@@ -185,9 +200,16 @@ class PatchEncoder:
             bias = parts.tower.first.bias
             own = parts.class_row + parts.positions[0]
             self._positions[0] = own if bias is None else own - bias
+        half = shape.attention.head_dim // 2 if design.angles else 0
+        # The row of the class, and rows without rope, are not rotated.
+        self._rope = RotaryTable(
+            np.ones((more + most, half), np.float32), np.zeros((more + most, half), np.float32), True,
+            given=True,
+        )  # fmt: skip
+        tables = RopeTables(self._rope) if half else NO_ROPE
         self._tower = Pass(
             backend,
-            partial(_tower, parts.tower, self._patches, self._positions),
+            partial(_tower, parts.tower, self._patches, self._positions, tables),
             more + most,
             shape.attention,
         )
@@ -218,11 +240,15 @@ class PatchEncoder:
         rows, columns = crop.shape[0] // design.patch, crop.shape[1] // design.patch
         count = rows * columns
         self._patches[first : first + count] = patches(
-            crop, design.patch, design.normalisation, colours_last=design.flat
+            crop, design.patch, design.normalisation, colours_last=design.colours_last
         )
         if self._grid != (rows, columns):
             table = self._parts.positions[first:]
             self._positions[first : first + count] = design.place(table, rows, columns)
+            if design.angles is not None:
+                angles = design.angles(rows, columns)
+                self._rope.cos[first : first + count] = np.cos(angles)
+                self._rope.sin[first : first + count] = np.sin(angles)
             self._grid = rows, columns
         states = (yield from self._tower.steps(first + count))[first:]
         merged = design.projector.merge(states, rows, columns, design.projector.factor)
@@ -235,8 +261,8 @@ class PatchEncoder:
         self._projector.close()
 
 
-def _tower(tower: Tower, patches: Floats, positions: Floats, ops: Ops) -> Array:
-    return ops.last_rows(tower(ops, ops.given(patches), ops.given(positions)))
+def _tower(tower: Tower, patches: Floats, positions: Floats, tables: RopeTables, ops: Ops) -> Array:
+    return ops.last_rows(tower(ops, ops.given(patches), ops.given(positions), tables))
 
 
 def _projector(projector: Projector, merged: Floats, ops: Ops) -> Array:

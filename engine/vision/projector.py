@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.backends.base import Array, Ops
@@ -16,7 +17,8 @@ class ProjectorShape:
     """norm, then one linear layer, or two of `hidden` numbers with an `activation` between them; K -> N.
 
     Before it, squares of `factor` patches are merged by `merge`. `norm` is "layer", "rms" or "none", `offset`
-    is added to its weight. If `transposed`, the first matrix is stored so.
+    is added to its weight. If `transposed`, the first matrix is stored so. With `make`, what that builds
+    follows the norm, in place of linear layers.
     """
 
     inputs: int
@@ -29,13 +31,14 @@ class ProjectorShape:
     factor: int = 1
     merge: Merge = joined
     transposed: bool = False
+    make: Callable[[WeightSource], FeedForward] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectorNames:
     """The names of its tensors. The `first` matrix's may be that of the whole tensor."""
 
-    first: str
+    first: str = ""
     second: str = ""
     norm: str = ""
 
@@ -60,6 +63,8 @@ def projector(source: WeightSource, shape: ProjectorShape, names: ProjectorNames
             source, names.norm, shape.inputs, shape.eps, layer_norm=layer, bias=None if layer else False,
             offset=shape.offset,
         )  # fmt: skip
+    if shape.make is not None:
+        return Projector(shape.make(source), before)
     view = View(transposed=True) if shape.transposed else WHOLE
     if not shape.hidden:
         if source.has(names.first):  # named without an end

@@ -9,12 +9,13 @@ from engine.vision.families.glm4v import GLM4V
 from engine.vision.families.idefics3 import IDEFICS3
 from engine.vision.families.internvl import INTERNVL
 from engine.vision.families.lfm2_vl import LFM2_VL
+from engine.vision.families.llama4 import LLAMA4
 from engine.vision.families.llava import LLAVA
 from engine.vision.families.llava_next import LLAVA_NEXT
 from engine.vision.families.pixtral import LIGHTON_OCR, PIXTRAL
-from engine.vision.families.qwen_vl import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
+from engine.vision.families.qwen_vl import QWEN2_5_OMNI, QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 
 FAMILIES: tuple[Family, ...] = (
-    GEMMA3, GEMMA4, GLM4V, IDEFICS3, INTERNVL, LFM2_VL, LIGHTON_OCR, LLAVA, LLAVA_NEXT, PIXTRAL,
-    QWEN2_VL, QWEN2_5_VL, QWEN3_VL,
+    GEMMA3, GEMMA4, GLM4V, IDEFICS3, INTERNVL, LFM2_VL, LIGHTON_OCR, LLAMA4, LLAVA, LLAVA_NEXT, PIXTRAL,
+    QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
 )  # fmt: skip

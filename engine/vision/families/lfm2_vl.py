@@ -192,8 +192,9 @@ def _design(
         norm="layer" if names.projector.norm else "none", factor=tiles.cell // tiles.patch,
     )  # fmt: skip
     return PatchDesign(
-        SPEC, shape, names, tiles.patch, table, pixels, tiles, projector, (shape.layers,), interpolated, flat
-    )
+        SPEC, shape, names, tiles.patch, table, pixels, tiles, projector, (shape.layers,), interpolated,
+        flat, colours_last=flat,
+    )  # fmt: skip
 
 
 LFM2_VL = Family("lfm2_vl", ("Lfm2VlForConditionalGeneration",), ("lfm2",), from_hf, from_gguf)

@@ -1,5 +1,5 @@
 """Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923), Qwen3-VL (arXiv 2511.21631) and Qwen 3.5 (its
-model card).
+model card); Qwen2.5-Omni (arXiv 2503.20215) has the tower of Qwen2.5-VL.
 
 Pictures keep their shape; the patches of one token, 2 * 2 of them, follow one another. A patch covers two
 frames of a video, and of a picture twice the same. Most layers of Qwen2.5-VL's tower have windows. Qwen3-VL's
@@ -49,6 +49,10 @@ from engine.vision.tower import GGUF, TowerNames, TowerShape, TowerSource, tower
 from engine.words import _
 
 SPEC = VisionSpec("qwen_vl", "<|image_pad|>", "<|image_pad|>", around=("<|vision_start|>", "<|vision_end|>"))
+OMNI = replace(
+    SPEC, family="qwen2_5_omni", placeholder="<|IMAGE|>", token="<|IMAGE|>",
+    around=("<|vision_bos|>", "<|vision_eos|>"),
+)  # fmt: skip
 MOST_TOKENS = 1280
 """The most tokens of a picture: what the model cards advise as an upper limit, since time and memory grow
 faster than they. Files that allow more get no more.
@@ -57,7 +61,7 @@ _LEAST, _MOST = 56 * 56, 28 * 28 * 1280
 """Pixels, where the image processor's settings do not say."""
 _BASE = 10000.0
 _EPS = 1e-6
-_PREFIXES = ("model.visual.", "visual.")
+_PREFIXES = ("model.visual.", "visual.", "thinker.visual.", "thinker.model.visual.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +158,14 @@ def _windowed(blocks: tuple[Block, ...], shape: _Shape) -> tuple[Block, ...]:
 
 
 def _design(
-    shape: _Shape, names: _Names, pixels: Normalisation, limits: tuple[int, int], filter: int
-) -> GridDesign:
+    shape: _Shape, names: _Names, pixels: Normalisation, limits: tuple[int, int], filter: int,
+    spec: VisionSpec = SPEC,
+) -> GridDesign:  # fmt: skip
     side, dim = shape.patch * shape.factor, rotated_dim(shape.tower)
     most = min(limits[1], MOST_TOKENS * side**2)
     pairs = frequencies(dim // 4, dim // 2, _BASE)
     return GridDesign(
-        replace(SPEC, deep=len(shape.deep)), shape.tower, shape.patch, shape.factor, shape.outputs, pixels,
+        replace(spec, deep=len(shape.deep)), shape.tower, shape.patch, shape.factor, shape.outputs, pixels,
         partial(dynamic_size, factor=side, least=min(limits[0], most), most=most), filter,
         max(1, most // side**2) * shape.factor**2, Axial(pairs, pairs), partial(_parts, shape, names),
         frames=max(1, shape.frames), window=shape.window, whole=shape.whole, deep=shape.deep,
@@ -207,8 +212,10 @@ def _from_hf_2(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     return _with_processor(shape, names, processor)
 
 
-def _from_hf_2_5(config: Keys, processor: Keys, tensors: Tensors) -> Design:
-    """`Qwen2_5_VLForConditionalGeneration`."""
+def _from_hf_2_5(spec: VisionSpec, config: Keys, processor: Keys, tensors: Tensors) -> Design:
+    """`Qwen2_5_VLForConditionalGeneration`, and the thinker of Qwen2.5-Omni, whose queries, keys and values
+    are apart.
+    """
     vision, prefix = _vision(config), _prefix(tensors)
     width, inner = (
         vision.integer(name, 1, MOST_WIDTH, default)
@@ -216,10 +223,14 @@ def _from_hf_2_5(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     )
     tower = replace(_layer_norms(vision, width, inner, "silu"), gated=True, layer_norm=False)
     names = _names(prefix, "mlp.up_proj", "mlp.down_proj", "mlp.gate_proj", "ln_q", _FIRST_MERGER)
+    if prefix + "blocks.0.attn.q.weight" in tensors:
+        apart = replace(names.tower, query="attn.q", key="attn.k", value="attn.v", query_key_value="")
+        names = replace(names, tower=apart)
     shape = _shape_from_hf(vision, tower, "out_hidden_size")
     whole = _layers(vision, "fullatt_block_indexes", tower.layers, (7, 15, 23, 31))
     window = max(1, vision.integer("window_size", 1, MOST_SIDE, 112) // (shape.patch * shape.factor))
-    return _with_processor(replace(shape, window=window, whole=frozenset(whole)), names, processor)
+    shape = replace(shape, window=window, whole=frozenset(whole))
+    return _with_processor(shape, names, processor, spec)
 
 
 def _from_hf_3(config: Keys, processor: Keys, tensors: Tensors) -> Design:
@@ -256,9 +267,10 @@ def _shape_from_hf(vision: Keys, tower: TowerShape, outputs: str) -> _Shape:
     )  # fmt: skip
 
 
-def _with_processor(shape: _Shape, names: _Names, processor: Keys) -> GridDesign:
+def _with_processor(shape: _Shape, names: _Names, processor: Keys, spec: VisionSpec = SPEC) -> GridDesign:
     pixels = normalisation(processor, CLIP_MEAN, CLIP_DEVIATION)
-    return _design(shape, names, pixels, pixel_limits(processor, _LEAST, _MOST), resampling(processor))
+    limits = pixel_limits(processor, _LEAST, _MOST)
+    return _design(shape, names, pixels, limits, resampling(processor), spec)
 
 
 def pixel_limits(processor: Keys, least: int, most: int) -> tuple[int, int]:
@@ -295,7 +307,9 @@ def _square(count: int) -> int:
 # -- mmproj files
 
 
-def _from_gguf(change: Callable[[_Shape, Keys], _Shape], keys: Keys, tensors: Tensors) -> Design:
+def _from_gguf(
+    change: Callable[[_Shape, Keys], _Shape], keys: Keys, tensors: Tensors, spec: VisionSpec = SPEC
+) -> Design:
     """The projector types of llama.cpp; `change` adds what one alone has."""
     width = keys.integer("embedding_length", 1, MOST_WIDTH)
     up = tensors.get("v.blk.0.ffn_up.weight")
@@ -320,7 +334,7 @@ def _from_gguf(change: Callable[[_Shape, Keys], _Shape], keys: Keys, tensors: Te
         keys.integer("image_max_pixels", 1, MOST_SIDE**2, MOST_TOKENS * area),
     )
     pixels = normalisation(keys, CLIP_MEAN, CLIP_DEVIATION)
-    return _design(shape, names, pixels, limits, BICUBIC)
+    return _design(shape, names, pixels, limits, BICUBIC, spec)
 
 
 def _stored_frames(tensors: Tensors) -> int:
@@ -355,8 +369,16 @@ QWEN2_VL = Family(
     partial(_from_gguf, _unchanged),
 )  # fmt: skip
 QWEN2_5_VL = Family(
-    "qwen2_5_vl", ("Qwen2_5_VLForConditionalGeneration",), ("qwen2.5vl_merger", "qwen2.5o"), _from_hf_2_5,
-    partial(_from_gguf, _with_windows),
+    "qwen2_5_vl", ("Qwen2_5_VLForConditionalGeneration",), ("qwen2.5vl_merger",),
+    partial(_from_hf_2_5, SPEC), partial(_from_gguf, _with_windows),
+)  # fmt: skip
+QWEN2_5_OMNI = Family(
+    "qwen2_5_omni",
+    (
+        "Qwen2_5OmniModel", "Qwen2_5OmniForConditionalGeneration",
+        "Qwen2_5OmniThinkerForConditionalGeneration",
+    ),
+    ("qwen2.5o",), partial(_from_hf_2_5, OMNI), partial(_from_gguf, _with_windows, spec=OMNI),
 )  # fmt: skip
 QWEN3_VL = Family(
     "qwen3_vl",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,28 +11,11 @@ from typing import Any
 import torch
 from PIL import Image
 
-from engine.chat.local import LocalChat
 from tests.engine.vision.chats import add_text, vocabulary
 from tests.engine.vision.encoding import randomise, save
+from tests.engine.vision.further_families import FURTHER
 from tests.engine.vision.lfm2_crops import PATCH, SETTINGS, batched, crops
-
-END = "<|im_end|>"
-_TEXT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-
-
-@dataclass
-class Case:
-    """A model in `folder`, and as transformers has it: `token` stands for a picture's tokens, `end` ends a
-    turn, `inputs` makes of pictures and the ids of a prompt what `generate` takes besides
-    these ids.
-    """
-
-    folder: Path
-    model: Any
-    token: int
-    end: int
-    inputs: Callable[[Sequence[Image.Image], Sequence[int]], Mapping[str, Any]]
-    chat: LocalChat = field(init=False)
+from tests.engine.vision.whole_models import END, SECTIONS, TEXT, Case, grids, pixels
 
 
 def _idefics3(folder: Path) -> Case:
@@ -77,7 +59,7 @@ def _qwen(
 
     tokens = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
     size, ids = vocabulary([*tokens, END])
-    text = {**_TEXT, "num_key_value_heads": 2, "vocab_size": size, "tie_word_embeddings": False, **text}
+    text = {**TEXT, "num_key_value_heads": 2, "vocab_size": size, "tie_word_embeddings": False, **text}
     whole = config(
         vision_config=dict(vision), text_config=text, image_token_id=ids["<|image_pad|>"],
         video_token_id=ids["<|video_pad|>"], vision_start_token_id=ids["<|vision_start|>"],
@@ -90,28 +72,14 @@ def _qwen(
     )
     add_text(save(model, processor, folder), tokens, "<|vision_start|><|image_pad|><|vision_end|>")
     image = ids["<|image_pad|>"]
-    return Case(folder, model, image, ids[END], partial(_grids, processor, image))
-
-
-def _grids(
-    processor: Any, image: int, pictures: Sequence[Image.Image], prompt: Sequence[int]
-) -> Mapping[str, Any]:
-    found = processor(list(pictures), return_tensors="pt")
-    kinds = torch.tensor([[int(id == image) for id in prompt]])
-    return {
-        "pixel_values": found["pixel_values"], "image_grid_thw": found["image_grid_thw"],
-        "mm_token_type_ids": kinds,
-    }  # fmt: skip
-
-
-_SECTIONS = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "mrope_section": [4, 2, 2]}}
+    return Case(folder, model, image, ids[END], partial(grids, processor, image))
 
 
 def _qwen2_vl(folder: Path) -> Case:
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
 
     vision = {"depth": 2, "embed_dim": 48, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 2}
-    return _qwen(folder, Qwen2VLConfig, Qwen2VLForConditionalGeneration, vision, _SECTIONS, 14)
+    return _qwen(folder, Qwen2VLConfig, Qwen2VLForConditionalGeneration, vision, SECTIONS, 14)
 
 
 def _qwen2_5_vl(folder: Path) -> Case:
@@ -121,7 +89,7 @@ def _qwen2_5_vl(folder: Path) -> Case:
         "depth": 3, "hidden_size": 48, "intermediate_size": 72, "num_heads": 3, "out_hidden_size": 32,
         "fullatt_block_indexes": [1], "window_size": 112,
     }  # fmt: skip
-    return _qwen(folder, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, vision, _SECTIONS, 14)
+    return _qwen(folder, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, vision, SECTIONS, 14)
 
 
 def _qwen3_vl(folder: Path) -> Case:
@@ -131,7 +99,7 @@ def _qwen3_vl(folder: Path) -> Case:
         "depth": 3, "hidden_size": 48, "intermediate_size": 72, "num_heads": 2, "out_hidden_size": 32,
         "num_position_embeddings": 36, "deepstack_visual_indexes": [0, 1], "patch_size": 16,
     }  # fmt: skip
-    text = {"num_hidden_layers": 3, "head_dim": 16, **_SECTIONS}
+    text = {"num_hidden_layers": 3, "head_dim": 16, **SECTIONS}
     return _qwen(folder, Qwen3VLConfig, Qwen3VLForConditionalGeneration, vision, text, 16)
 
 
@@ -162,16 +130,12 @@ def _llava(folder: Path) -> Case:
         "model_type": "clip_vision_model", "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3,
         "num_attention_heads": 4, "image_size": 28, "patch_size": 7,
     }  # fmt: skip
-    text = {**_TEXT, "model_type": "llama", "num_key_value_heads": 1, "vocab_size": size}
+    text = {**TEXT, "model_type": "llama", "num_key_value_heads": 1, "vocab_size": size}
     config = LlavaConfig(vision_config=tower, text_config=text, image_token_id=ids["<image>"])
     model = randomise(LlavaForConditionalGeneration(config))
     processor = CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
     add_text(save(model, processor, folder), ["<image>"], "<image>")
-    return Case(folder, model, ids["<image>"], ids[END], partial(_pixels, processor))
-
-
-def _pixels(processor: Any, pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
-    return {"pixel_values": processor(list(pictures), return_tensors="pt")["pixel_values"]}
+    return Case(folder, model, ids["<image>"], ids[END], partial(pixels, processor))
 
 
 def _gemma3(folder: Path) -> Case:
@@ -185,7 +149,7 @@ def _gemma3(folder: Path) -> Case:
         "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 84, "patch_size": 7,
     }  # fmt: skip
     text = {
-        **_TEXT, "num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": size,
+        **TEXT, "num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": size,
         "sliding_window": 40, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     }  # fmt: skip
     image = ids["<image_soft_token>"]
@@ -199,7 +163,7 @@ def _gemma3(folder: Path) -> Case:
 
     def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
         kinds = torch.tensor([[int(id == image) for id in prompt]])
-        return {**_pixels(processor, pictures, prompt), "token_type_ids": kinds}
+        return {**pixels(processor, pictures, prompt), "token_type_ids": kinds}
 
     return Case(folder, model, image, ids[END], inputs)
 
@@ -214,7 +178,7 @@ def _internvl(folder: Path) -> Case:
         "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
         "image_size": 28, "patch_size": 7,
     }  # fmt: skip
-    text = {**_TEXT, "model_type": "qwen2", "num_key_value_heads": 1, "vocab_size": size}
+    text = {**TEXT, "model_type": "qwen2", "num_key_value_heads": 1, "vocab_size": size}
     image = ids["<IMG_CONTEXT>"]
     config = InternVLConfig(vision_config=tower, text_config=text, image_token_id=image)
     model = randomise(InternVLForConditionalGeneration(config))
@@ -223,7 +187,7 @@ def _internvl(folder: Path) -> Case:
         image_mean=[0.485, 0.456, 0.406], image_std=[0.229, 0.224, 0.225],
     )  # fmt: skip
     add_text(save(model, processor, folder), tokens, "<IMG_CONTEXT>")
-    return Case(folder, model, image, ids[END], partial(_pixels, processor))
+    return Case(folder, model, image, ids[END], partial(pixels, processor))
 
 
 def _lfm2_vl(folder: Path) -> Case:
@@ -233,7 +197,7 @@ def _lfm2_vl(folder: Path) -> Case:
     tokens = ["<image>", "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>", *marks]
     size, ids = vocabulary([*tokens, END])
     text = {
-        **_TEXT, "model_type": "lfm2", "num_key_value_heads": 1, "vocab_size": size, "num_hidden_layers": 3,
+        **TEXT, "model_type": "lfm2", "num_key_value_heads": 1, "vocab_size": size, "num_hidden_layers": 3,
         "layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False,
     }  # fmt: skip
     vision = {
@@ -269,7 +233,7 @@ def _pixtral(folder: Path, merged: int) -> Case:
         "model_type": "pixtral", "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2,
         "num_attention_heads": 2, "patch_size": 14, "image_size": 112, "hidden_act": "silu",
     }  # fmt: skip
-    text = {**_TEXT, "model_type": "mistral", "num_key_value_heads": 1, "vocab_size": size, "head_dim": 16}
+    text = {**TEXT, "model_type": "mistral", "num_key_value_heads": 1, "vocab_size": size, "head_dim": 16}
     common = {"vision_config": vision, "text_config": text, "image_token_index": ids["[IMG]"]}
     if merged > 1:
         model = Mistral3ForConditionalGeneration(Mistral3Config(**common, spatial_merge_size=merged))
@@ -298,7 +262,7 @@ def _gemma4(folder: Path, both_ways: bool) -> Case:
         "num_key_value_heads": 3, "head_dim": 16, "patch_size": 4, "position_embedding_size": 300,
     }  # fmt: skip
     text = {
-        **_TEXT, "num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 16, "global_head_dim": 16,
+        **TEXT, "num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 16, "global_head_dim": 16,
         "vocab_size": size, "vocab_size_per_layer_input": size, "sliding_window": 100, "pad_token_id": 0,
         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
         "hidden_size_per_layer_input": 0 if both_ways else 8,
@@ -335,7 +299,7 @@ def _glm4v(folder: Path) -> Case:
         "out_hidden_size": 32, "intermediate_size": 72,
     }  # fmt: skip
     text = {
-        **_TEXT, "num_key_value_heads": 1, "vocab_size": size, "pad_token_id": 0, "eos_token_id": ids[END],
+        **TEXT, "num_key_value_heads": 1, "vocab_size": size, "pad_token_id": 0, "eos_token_id": ids[END],
         "rope_parameters": {
             "rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5,
             "mrope_section": [2, 1, 1],
@@ -350,12 +314,13 @@ def _glm4v(folder: Path) -> Case:
     area = 2 * 28 * 28
     processor = Glm4vImageProcessorPil(size={"shortest_edge": 4 * area, "longest_edge": 30 * area})
     add_text(save(model, processor, folder), tokens, "<|begin_of_image|><|image|><|end_of_image|>")
-    return Case(folder, model, image, ids[END], partial(_grids, processor, image))
+    return Case(folder, model, image, ids[END], partial(grids, processor, image))
 
 
 FAMILIES: Mapping[str, Callable[[Path], Case]] = {
     "glm4v": _glm4v,
     "idefics3": _idefics3, "qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "qwen3_vl": _qwen3_vl,
+    **FURTHER,
     "qwen3_5": _qwen3_5, "llava": _llava, "gemma3": _gemma3, "internvl": _internvl,
     "lfm2_vl": _lfm2_vl,
     "pixtral": partial(_pixtral, merged=1), "mistral3": partial(_pixtral, merged=2),

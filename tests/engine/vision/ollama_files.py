@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
+from tests.engine.models.cases.expert_routing import llama_4_keys, llama_4_tensors
 from tests.engine.models.gguf_form import Config, GgufForm, Tensors, write_gguf
 
 
@@ -103,6 +104,17 @@ def _mistral_3_text(config: Config) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
+def _llama_4_text(config: Config) -> Mapping[str, Any]:
+    vision = config["vision_config"]
+    return {
+        **llama_4_keys(config), "vision.block_count": vision["num_hidden_layers"],
+        "vision.embedding_length": vision["hidden_size"], "vision.image_size": vision["image_size"],
+        "vision.feed_forward_length": vision["intermediate_size"], "vision.patch_size": vision["patch_size"],
+        "vision.attention.head_count": vision["num_attention_heads"], "vision.rope.freq_base": 1e4,
+        "vision.layer_norm_epsilon": 1e-5, "vision.pixel_shuffle_ratio": 0.5,
+    }  # fmt: skip
+
+
 def _qwen_2_5_text(config: Config) -> Mapping[str, Any]:
     vision = config["vision_config"]
     return {
@@ -170,11 +182,20 @@ _VISION_QWEN_2_5 = (
     ("visual", "v"), ("blocks", "blk"), ("attn.proj", "attn_out"), ("norm1", "ln1"), ("norm2", "ln2"),
     ("mlp.gate_proj", "ffn_gate"), ("mlp.down_proj", "ffn_down"), ("mlp.up_proj", "ffn_up"),
 )  # fmt: skip
+_VISION_LLAMA_4 = (
+    ("vision_model", "v"), ("multi_modal_projector", "mm"), ("model.layers", "blk"),
+    ("input_layernorm", "attn_norm"), ("self_attn.q_proj", "attn_q"), ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"), ("self_attn.o_proj", "attn_output"),
+    ("post_attention_layernorm", "ffn_norm"), ("patch_embedding.linear", "patch_embedding"),
+)  # fmt: skip
 FORMS: Mapping[str, OllamaForm] = {
     "gemma3": OllamaForm(
         GgufForm("gemma3", offset=1.0, keys=_gemma_3_text, change=_scale_of_heads),
         _VISION_GEMMA_3,
         lambda tensors: tensors | {"mm.mm_soft_emb_norm.weight": tensors["mm.mm_soft_emb_norm.weight"] + 1},
+    ),
+    "llama4": OllamaForm(
+        GgufForm("llama4", keys=_llama_4_text, change=llama_4_tensors), _VISION_LLAMA_4
     ),
     "mistral3": OllamaForm(
         GgufForm("mistral3", interleaved=True, keys=_mistral_3_text), _VISION_MISTRAL_3

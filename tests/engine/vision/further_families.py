@@ -1,0 +1,80 @@
+"""Tiny random models of further families that read pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from tests.engine.vision import llama4_tiles
+from tests.engine.vision.chats import add_text, vocabulary
+from tests.engine.vision.encoding import randomise, save
+from tests.engine.vision.whole_models import END, SECTIONS, TEXT, Case, grids
+
+
+def _qwen2_5_omni(folder: Path) -> Case:
+    from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    tokens = ["<|vision_bos|>", "<|vision_eos|>", "<|IMAGE|>", "<|VIDEO|>", "<|AUDIO|>"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "depth": 3, "hidden_size": 48, "intermediate_size": 72, "num_heads": 3, "out_hidden_size": 32,
+        "fullatt_block_indexes": [1], "window_size": 112,
+    }  # fmt: skip
+    text = {**TEXT, "num_key_value_heads": 2, "vocab_size": size, "tie_word_embeddings": False, **SECTIONS}
+    audio = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16}
+    image = ids["<|IMAGE|>"]
+    whole = Qwen2_5OmniThinkerConfig(
+        vision_config=vision, text_config=text, audio_config={**audio, "output_dim": 32},
+        image_token_id=image, video_token_id=ids["<|VIDEO|>"], audio_token_id=ids["<|AUDIO|>"],
+        vision_start_token_id=ids["<|vision_bos|>"],
+    )  # fmt: skip
+    model = randomise(Qwen2_5OmniThinkerForConditionalGeneration(whole))
+    processor = Qwen2VLImageProcessorPil(
+        patch_size=14, size={"shortest_edge": 4 * 28**2, "longest_edge": 30 * 28**2}
+    )
+    add_text(save(model, processor, folder), tokens, "<|vision_bos|><|IMAGE|><|vision_eos|>")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        found = dict(grids(processor, image, pictures, prompt))
+        del found["mm_token_type_ids"]
+        return found
+
+    return Case(folder, model, image, ids[END], inputs)
+
+
+def _llama4(folder: Path) -> Case:
+    from transformers import Llama4Config, Llama4ForConditionalGeneration
+
+    marks = ["<|image_start|>", "<|image_end|>", "<|tile_x_separator|>", "<|tile_y_separator|>"]
+    tokens = ["<|image|>", "<|patch|>", *marks]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "hidden_size": 48, "intermediate_size": 4 * 48, "num_hidden_layers": 2, "num_attention_heads": 3,
+        "image_size": 28, "patch_size": 7, "projector_input_dim": 56, "projector_output_dim": 56,
+        "vision_output_dim": 56, "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"},
+    }  # fmt: skip
+    text = {
+        **TEXT, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": size, "intermediate_size_mlp": 64,
+        "num_local_experts": 2, "num_experts_per_tok": 1, "attention_chunk_size": 64, "pad_token_id": 0,
+        "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"},
+    }  # fmt: skip
+    image = ids["<|patch|>"]
+    config = Llama4Config(vision_config=vision, text_config=text, image_token_id=image)
+    model = randomise(Llama4ForConditionalGeneration(config))
+    # which the class for pictures reads of it, and transformers 5.24 leaves out
+    model.language_model.register_forward_hook(lambda _model, _args, out: setattr(out, "image_outputs", None))
+    model.save_pretrained(folder)
+    add_text(folder, tokens, "<|image|>")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        found = [crop for image in pictures for crop in llama4_tiles.crops(image, 28, 16)]
+        return {"pixel_values": llama4_tiles.batched(found)}
+
+    return Case(folder, model, image, ids[END], inputs)
+
+
+FURTHER: Mapping[str, Callable[[Path], Case]] = {"llama4": _llama4, "qwen2_5_omni": _qwen2_5_omni}
