@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
+
+import numpy as np
 
 from engine.tensors import Bytes
 from engine.vision.images import resized
@@ -32,6 +35,20 @@ def best_grid(width: int, height: int, side: int, least: int, most: int) -> tupl
         if distance < least_distance or (distance == least_distance and large):
             best, least_distance = (wide, high), distance
     return best
+
+
+def covering_grid(
+    width: int, height: int, side: int, most: int, dtype: type[np.floating[Any]] = np.float64
+) -> tuple[int, int]:
+    """The grid (columns, rows) of at most `most` tiles of `side` pixels square that holds the picture with
+    the least enlargement, or else with the least reduction; of equal ones the smallest. Scales are numbers of
+    this type (the image processors of Llama 4 and Command A Vision, in `transformers`).
+    """
+    sides = np.array(grids(1, most), dtype) * dtype(side)
+    scales = (sides / np.array([width, height], dtype)).min(axis=1)
+    enlarged = scales[scales >= 1]
+    best = enlarged.min() if len(enlarged) else scales.max()
+    return grids(1, most)[int(np.argmax(scales == best))]
 
 
 def tiles_of(picture: Bytes, wide: int, high: int, side: int, filter: int) -> tuple[Bytes, ...]:

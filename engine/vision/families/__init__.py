@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from engine.vision.design import Family
+from engine.vision.families.cohere import AYA_VISION, COMMAND_VISION
 from engine.vision.families.gemma3 import GEMMA3
 from engine.vision.families.gemma4 import GEMMA4
 from engine.vision.families.glm4v import GLM4V
 from engine.vision.families.idefics3 import IDEFICS3
 from engine.vision.families.internvl import INTERNVL
+from engine.vision.families.janus import JANUS
 from engine.vision.families.lfm2_vl import LFM2_VL
 from engine.vision.families.llama4 import LLAMA4
 from engine.vision.families.llava import LLAVA
@@ -16,6 +18,6 @@ from engine.vision.families.pixtral import LIGHTON_OCR, PIXTRAL
 from engine.vision.families.qwen_vl import QWEN2_5_OMNI, QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 
 FAMILIES: tuple[Family, ...] = (
-    GEMMA3, GEMMA4, GLM4V, IDEFICS3, INTERNVL, LFM2_VL, LIGHTON_OCR, LLAMA4, LLAVA, LLAVA_NEXT, PIXTRAL,
-    QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
+    AYA_VISION, COMMAND_VISION, GEMMA3, GEMMA4, GLM4V, IDEFICS3, INTERNVL, JANUS, LFM2_VL, LIGHTON_OCR,
+    LLAMA4, LLAVA, LLAVA_NEXT, PIXTRAL, QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
 )  # fmt: skip

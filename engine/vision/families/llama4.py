@@ -37,7 +37,7 @@ from engine.vision.headers import (
 from engine.vision.images import BILINEAR, Normalisation, resized
 from engine.vision.patch_encoder import PatchDesign, PatchNames
 from engine.vision.projector import ProjectorNames, ProjectorShape
-from engine.vision.tiling import grids
+from engine.vision.tiling import covering_grid
 from engine.vision.tower import SIGLIP, TowerShape
 
 SPEC = VisionSpec("llama4", "<|image|>", "<|patch|>")
@@ -98,14 +98,8 @@ class Tiles:
         return (*tiles, *whole)
 
     def grid(self, width: int, height: int) -> tuple[int, int]:
-        """How many tiles are side by side, and one above another. Scales are compared as 32-bit numbers, as
-        the model's processor does.
-        """
-        sides = np.array(grids(1, self.most), np.float32) * np.float32(self.side)
-        scales = (sides / np.array([width, height], np.float32)).min(axis=1)
-        enlarged = scales[scales >= 1]
-        best = enlarged.min() if len(enlarged) else scales.max()
-        return grids(1, self.most)[int(np.argmax(scales == best))]  # the smallest is the first
+        """How many tiles are side by side, and one above another."""
+        return covering_grid(width, height, self.side, self.most, np.float32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,16 @@ _MOST = 32
 """Numbers in names that the package is asked for."""
 
 
-def encoder_tensors(folder: Path, renames: Mapping[str, str] = {}) -> dict[str, Floats]:
-    """All tensors but the language model's. `renames` are parts of names that the package does not know."""
+def encoder_tensors(
+    folder: Path, renames: Mapping[str, str] = {}, skipped: Sequence[str] = ()
+) -> dict[str, Floats]:
+    """All tensors but the language model's, and those with `skipped` in their names. `renames` are parts of
+    names that the package does not know.
+    """
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, _MOST)
     found: dict[str, Floats] = {}
     for name, values in load_file(folder / "model.safetensors").items():
-        if any(part in name for part in _LEFT_OUT):
+        if any(part in name for part in (*_LEFT_OUT, *skipped)):
             continue
         for old, new in renames.items():
             name = name.replace(old, new)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from tests.engine.vision import llama4_tiles
+from tests.engine.vision import command_tiles, llama4_tiles
 from tests.engine.vision.chats import add_text, vocabulary
 from tests.engine.vision.encoding import randomise, save
-from tests.engine.vision.whole_models import END, SECTIONS, TEXT, Case, grids
+from tests.engine.vision.whole_models import END, SECTIONS, TEXT, Case, grids, pixels
 
 
 def _qwen2_5_omni(folder: Path) -> Case:
@@ -77,4 +79,85 @@ def _llama4(folder: Path) -> Case:
     return Case(folder, model, image, ids[END], inputs)
 
 
-FURTHER: Mapping[str, Callable[[Path], Case]] = {"llama4": _llama4, "qwen2_5_omni": _qwen2_5_omni}
+_SIGLIP = {
+    "model_type": "siglip_vision_model", "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "image_size": 28, "patch_size": 7,
+}  # fmt: skip
+_COHERE = "<|IMG_PATCH|>", "<|START_OF_IMG|>", "<|END_OF_IMG|>"
+
+
+def _cohere_text(size: int) -> dict[str, Any]:
+    return {
+        **TEXT, "model_type": "cohere2", "num_key_value_heads": 1, "head_dim": 16, "vocab_size": size,
+        "sliding_window": 40, "layer_types": ["sliding_attention", "full_attention"], "pad_token_id": 0,
+    }  # fmt: skip
+
+
+def _aya_vision(folder: Path) -> Case:
+    from transformers import AyaVisionConfig, AyaVisionForConditionalGeneration
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+
+    tokens = ["<image>", *_COHERE, "TILE_GLOBAL", *(f"TILE_{number}" for number in range(1, 5))]
+    size, ids = vocabulary([*tokens, END])
+    image = ids["<|IMG_PATCH|>"]
+    config = AyaVisionConfig(vision_config=_SIGLIP, text_config=_cohere_text(size), image_token_index=image)
+    model = randomise(AyaVisionForConditionalGeneration(config))
+    processor = GotOcr2ImageProcessorPil(
+        size={"height": 28, "width": 28}, crop_to_patches=True, max_patches=4
+    )
+    add_text(save(model, processor, folder), tokens, "<image>")
+    return Case(folder, model, image, ids[END], partial(pixels, processor))
+
+
+def _command_vision(folder: Path) -> Case:
+    from transformers import Cohere2VisionConfig, Cohere2VisionForConditionalGeneration
+
+    tokens = [*_COHERE, "<|IMG_LINE_BREAK|>"]
+    size, ids = vocabulary([*tokens, END])
+    image = ids["<|IMG_PATCH|>"]
+    config = Cohere2VisionConfig(
+        vision_config=_SIGLIP, text_config=_cohere_text(size), image_token_id=image,
+        alignment_intermediate_size=56,
+    )  # fmt: skip
+    model = randomise(Cohere2VisionForConditionalGeneration(config))
+    model.save_pretrained(folder)
+    settings = {"max_patches": 4, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings), "utf-8")
+    add_text(folder, tokens, "<|IMG_PATCH|>")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        found = [crop for image in pictures for crop in command_tiles.crops(image, 28, 4)]
+        return {"pixel_values": llama4_tiles.batched(found)}
+
+    return Case(folder, model, image, ids[END], inputs)
+
+
+def _janus(folder: Path) -> Case:
+    from transformers import JanusConfig, JanusForConditionalGeneration
+    from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
+
+    tokens = ["<image_placeholder>", "<begin_of_image>", "<end_of_image>"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 28,
+        "patch_size": 7, "mlp_ratio": 2, "projection_dim": 32,
+    }  # fmt: skip
+    drawing = {
+        "embed_dim": 4, "num_embeddings": 16, "latent_channels": 8, "base_channels": 32,
+        "channel_multiplier": [1, 1], "num_res_blocks": 1, "projection_dim": 32, "image_token_embed_dim": 32,
+    }  # fmt: skip
+    text = {**TEXT, "model_type": "llama", "num_key_value_heads": 1, "vocab_size": size}
+    image = ids["<image_placeholder>"]
+    config = JanusConfig(vision_config=vision, text_config=text, vq_config=drawing, image_token_id=image)
+    model = randomise(JanusForConditionalGeneration(config))
+    processor = JanusImageProcessorPil(
+        size={"height": 28, "width": 28}, image_mean=[0.5] * 3, image_std=[0.5] * 3
+    )
+    add_text(save(model, processor, folder), tokens, "<image_placeholder>")
+    return Case(folder, model, image, ids[END], partial(pixels, processor))
+
+
+FURTHER: Mapping[str, Callable[[Path], Case]] = {
+    "aya_vision": _aya_vision, "command_vision": _command_vision, "janus": _janus, "llama4": _llama4,
+    "qwen2_5_omni": _qwen2_5_omni,
+}  # fmt: skip
