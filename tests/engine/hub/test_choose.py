@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from engine.backends import choice as devices
 from engine.backends.choice import Gpu, Usable
 from engine.errors import DownloadError
+from engine.hub.catalogue import choose
 from engine.hub.catalogue.choose import choices_of, free_memories
 from engine.hub.catalogue.models import HubChoice, HubFile, HubFiles, HubModel
 from engine.hub.download.disk import free_disk
@@ -410,3 +411,21 @@ def test_memory_of_what_is_decoded(method: str, growth: int) -> None:
     assert packed.bytes == plain.bytes
     assert 3 * growth * GIB < packed.memory_bytes < 3.7 * growth * GIB
     assert plain.memory_bytes < 4 * GIB
+
+
+def test_branches_are_titles_where_the_main_one_has_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A branch of several choices adds their own titles, and one without any is passed over."""
+    branches = {
+        "main": ["README.md"], "4.0bpw": ["config.json", ("model.safetensors", 4 * GIB)],
+        "gguf": [("m-Q4_0.gguf", 3 * GIB), ("m-Q8_0.gguf", 5 * GIB)], "empty": ["README.md"],
+    }  # fmt: skip
+    monkeypatch.setattr(choose, "free_memories", lambda _load: [64 * GIB])
+    monkeypatch.setattr(choose, "free_disk", lambda _folder: 640 * GIB)
+    monkeypatch.setattr(choose, "model_files", lambda _id, name="main", stop=None: listing(branches[name]))
+    monkeypatch.setattr(choose, "model_branches", lambda _id, stop=None: [*branches][1:])
+    found = choose.model_choices("author/model")
+    assert [choice.title for choice in found] == ["gguf Q4_0", "4.0bpw", "gguf Q8_0"]
+    assert sum(choice.recommended for choice in found) == 1
+    del branches["4.0bpw"], branches["gguf"]
+    with pytest.raises(choose.NothingToChoose):
+        choose.model_choices("author/model")

@@ -238,8 +238,11 @@ def test_index_without_this_wheel(index: Index, tmp_path: Path) -> None:
     )
 
 
-def test_an_invalid_index_page(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.engine.hub.server.json.dumps", lambda value: "{]")
+@pytest.mark.parametrize("page", ["{]", "[]", "{}", '{"files": 3}', '{"files": [3]}', '{"files": [{}]}'])
+def test_an_invalid_index_page(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    monkeypatch.setattr("tests.engine.hub.server.json.dumps", lambda value: page)
     assert "not a valid package list" in refusal(tmp_path)
 
 
@@ -408,8 +411,11 @@ def test_proxy_is_used(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "refused" in refusal(tmp_path / "again")
 
 
-def test_socks_proxy_is_refused(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1080")
+@pytest.mark.parametrize("scheme", ["socks5", "SOCKS4a"])
+def test_socks_proxy_is_refused(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", f"{scheme}://127.0.0.1:1080")
     assert "SOCKS proxy" in refusal(tmp_path)
 
 

@@ -53,6 +53,16 @@ def test_model_paths(tmp_path: Path) -> None:
     assert list(find_models([Place("Mine", tmp_path)], stopped)) == []
 
 
+def test_the_same_weights_in_their_authors_form_are_not_listed_beside_others(tmp_path: Path) -> None:
+    """As in Llama's repositories; other folders in that of a model may hold models."""
+    twin = ("original/params.json", "original/consolidated.00.pth")
+    make(tmp_path / "both", "config.json", "model.safetensors", "gguf/x.gguf", *twin)
+    make(tmp_path / "alone", *twin)
+    assert {model.path.relative_to(tmp_path) for model in found(Place("Here", tmp_path))} == {
+        Path("both"), Path("both/gguf/x.gguf"), Path("alone/original"),
+    }  # fmt: skip
+
+
 def test_links_are_followed_but_never_in_circles(tmp_path: Path) -> None:
     make(tmp_path, "elsewhere/far.gguf", "models/near.gguf", "models/a/b/c.gguf", "models/a/z/z.gguf")
     os.symlink(tmp_path / "elsewhere", tmp_path / "models" / "linked")
@@ -122,8 +132,9 @@ def cached(cache: Path, name: str, revision: str, *files: str, main: str = "") -
 
 
 def test_hugging_face_cache(tmp_path: Path) -> None:
-    plain = cached(tmp_path, "org/Plain-1B", "aaa", "config.json", "model.safetensors", main="aaa")
-    os.utime(cached(tmp_path, "org/Plain-1B", "bbb", "config.json", "model.safetensors"), (1, 1))
+    plain = cached(tmp_path, "org/Plain-1B", "aaa", "config.json", "model.safetensors", main="aaa\n")
+    os.utime(plain, (1, 1))  # another revision is newer
+    cached(tmp_path, "org/Plain-1B", "bbb", "config.json", "model.safetensors")
     os.utime(cached(tmp_path, "org/NoMain", "old", "x.gguf"), (1, 1))
     newest = cached(tmp_path, "org/NoMain", "new", "x.gguf")
     files = cached(tmp_path, "org/Files-GGUF", "ccc", "f-Q4_K_M.gguf", "deep/f-Q8_0.gguf", "mmproj-f.gguf")

@@ -46,6 +46,18 @@ def test_a_mixture_of_experts_is_judged_by_the_weights_that_a_token_reads() -> N
     assert speeds[0] > 5 * speeds[1]
 
 
+def test_what_the_numbers_of_headers_mean() -> None:
+    pick = dataclasses.replace(load_picks().models[0], layers=3, kv_heads=2, head_dim=8, active=0.5)
+    info, size = pick.info, sum(file.size for file in pick.files)
+    assert (info.kv_bytes_per_token, info.kv_shapes) == (2 * 2 * 3 * 2 * 8, ((2, 8),) * 3)  # 16-bit numbers
+    assert (info.layers, info.context_length, info.vocab_size) == (3, pick.context, pick.vocabulary)
+    assert (info.format, info.weights_bytes, info.read_bytes) == ("gguf", size, size // 2)
+    assert (info.path, info.name) == (f"{pick.repo}/{pick.files[0].name}", pick.name)
+    choice = pick.choice
+    assert (choice.format, choice.title, choice.files) == ("gguf", pick.quantisation, pick.files)
+    assert (choice.model_id, choice.revision) == (pick.repo, pick.revision)
+
+
 def hub(monkeypatch, **changed: tuple[HubFile, ...]) -> list[str]:
     """A hub that has the same files at another commit, but `changed` ones by the name of the repository's
     author; returns which repositories it was asked for.
@@ -99,6 +111,7 @@ def test_a_renewed_model_comes_with_its_vision_encoder(monkeypatch, tmp_path: Pa
         "{",
         json.dumps({"updated": "2000-01-01", "files": {}}),
         json.dumps({"updated": "2999-01-01"}),
+        json.dumps({"updated": "2999-01-01", "files": []}),
         json.dumps({"updated": "2999-01-01", "files": {"Qwen/Qwen3-0.6B-GGUF": {"files": 3}}}),
     ],
 )

@@ -211,6 +211,26 @@ def test_addresses_of_pages(hub_home: Path, text: str) -> None:
     assert model_id_of(text) == "a/b"
 
 
+@pytest.mark.parametrize("rest", ["", "/", "/tree/main", "/blob/main/config.json", "/resolve/main/x", "?a=b"])
+def test_addresses_of_models_without_an_author(hub_home: Path, rest: str) -> None:
+    assert model_id_of(f"https://huggingface.co/gpt2{rest}") == "gpt2"
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [
+        ({"branches": [{"name": "main"}, {"name": "4.0bpw"}, {"name": "6.0bpw"}]}, ["4.0bpw", "6.0bpw"]),
+        ({"branches": [{"name": ""}, {"name": 5}, {}, "main", None, {"name": "a"}]}, ["a"]),
+        ({"branches": [{"name": str(number)} for number in range(search.MAX_BRANCHES + 1)]},
+         [str(number) for number in range(search.MAX_BRANCHES)]),
+        ({"branches": {"name": "a"}}, []), ({"branches": 3}, []), ({}, []), ([], []),
+    ],
+)  # fmt: skip
+def test_branches(hub_home: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, names: list[str]) -> None:
+    monkeypatch.setattr(search, "get_json", lambda _web, _path, _parameters, _about: answer)
+    assert search.model_branches("a/b") == names
+
+
 @pytest.mark.parametrize(
     "name",
     ["", "a/b/c", "../x", "a/..", "a b", "a/b?x", "a\n/b", "a/" + "x" * 200, "http://[", "a//b", "-a/b"],
@@ -285,9 +305,15 @@ def test_refusals_with_a_token(hub: Hub) -> None:
     assert len(model_files("a/b").files) == 1
     with pytest.raises(DownloadError, match="was not found"):
         model_files("a/nothing")
-    hub.statuses = [(403, {})]
-    with pytest.raises(DownloadError, match="your token does not give access"):
-        model_files("a/b")
+    for status, kind, words in (
+        (403, "", "may not be read at .*: your token does not give access"),
+        (401, "", "does not accept your token"),
+        (401, "RepoNotFound", "does not exist at .*, or your token does not give access"),
+        (403, "GatedRepo", "is gated: accept its terms .* with the account of your token"),
+    ):
+        hub.statuses = [(status, {"X-Error-Code": kind})]
+        with pytest.raises(DownloadError, match=words):
+            model_files("a/b")
 
 
 def test_private_model_with_the_token_of_the_environment(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
