@@ -24,6 +24,7 @@ from engine.models.quantising import PlainCount
 from engine.models.remarks import remarks
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.facts import licence, pooling, quantisation_name
+from engine.weights.gguf.ollama import pulled_name
 from engine.words import N_
 
 _AUTO_CACHE = "fp16"
@@ -140,8 +141,12 @@ def _describe_assistant(checkpoint: Checkpoint) -> ModelInfo:
 
 
 def _name(checkpoint: Checkpoint, own: str) -> str:
-    """The name to show: for GGUF the file's name, since the name inside is often a build note."""
+    """The name to show: for GGUF the file's, since the name inside is often a build note; of one of Ollama's
+    blobs, the one that it was pulled by.
+    """
     if checkpoint.format == "gguf":
+        if name := pulled_name(checkpoint.path):
+            return name
         return re.sub(r"-\d{5}-of-\d{5}$", "", checkpoint.path.stem)
     return own or checkpoint.path.resolve().name
 

@@ -90,11 +90,18 @@ def entry(info: ModelInfo, source: str = "", title: str = "") -> ModelEntry:
 
 
 def model_name(path: str | Path) -> str:
-    """The name of a model that was not read, or not yet: that of its file or folder, or a server's."""
+    """The name of a model that was not read, or not yet: that of its file or folder, or a server's; of one of
+    Ollama's blobs, the one that it was pulled by.
+    """
     address = split_address(str(path))
     if address is not None:
         return one_line(shown_name(address[1]))
     path = Path(path)
+    if path.parent.name == "blobs":
+        from engine.weights.gguf.ollama import pulled_name
+
+        if name := pulled_name(path):
+            return one_line(name)
     return one_line(path.stem if path.suffix.lower() == ".gguf" else path.name)
 
 

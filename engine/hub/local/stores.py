@@ -8,12 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.weights.gguf.ollama import MODEL_LAYER, blobs_of, is_blob, manifests, sorted_entries
+from engine.weights.gguf.ollama import (
+    MODEL_LAYER,
+    blobs_of,
+    manifest_title,
+    manifests,
+    pulled_name,
+    sorted_entries,
+)
 from engine.words import _
 
 __all__ = ["StoredModel", "hugging_face_models", "model_at", "ollama_models", "title_of"]
-
-_OLLAMA_HOST, _OLLAMA_OWNER = "registry.ollama.ai", "library"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ def ollama_models(folder: Path, stop: threading.Event) -> Iterator[StoredModel]:
     for manifest in manifests(folder):
         if stop.is_set():
             return
-        title = _ollama_title(manifest.relative_to(folder / "manifests").parts)
+        title = manifest_title(manifest)
         try:
             digests = blobs_of(manifest, MODEL_LAYER)
         except (OSError, ValueError) as error:
@@ -114,13 +119,6 @@ def ollama_models(folder: Path, stop: threading.Event) -> Iterator[StoredModel]:
         yield StoredModel(blob, title, trouble)
 
 
-def _ollama_title(parts: tuple[str, ...]) -> str:
-    """The name as Ollama shows it, without its own registry and the owner "library"."""
-    host, owner, name, tag = parts
-    named = [part for part, usual in ((host, _OLLAMA_HOST), (owner, _OLLAMA_OWNER)) if part != usual]
-    return "/".join([*named, f"{name}:{tag}"])
-
-
 def model_at(path: Path) -> Path:
     """What to open for a path that people copy from a store: of a cached repository its snapshot, of one of
     Ollama's manifests its blob, of a JSON file the folder that it lies in; any other path as it is.
@@ -143,10 +141,8 @@ def model_at(path: Path) -> Path:
 
 def title_of(path: Path) -> str:
     """The name of a model in one of these stores, by its path; "" if it is elsewhere."""
-    if is_blob(path):
-        for stored in ollama_models(path.parent.parent, threading.Event()):
-            if stored.path.name == path.name:
-                return stored.title
+    if name := pulled_name(path):
+        return name
     if path.parent.name == "snapshots" and path.parent.parent.name.startswith("models--"):
         return _repository(path.parent.parent.name).rpartition("/")[2]
     return ""

@@ -10,16 +10,23 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MODEL_LAYER", "blobs_of", "is_blob", "manifests", "projectors_of", "sorted_entries"]
+__all__ = [
+    "MODEL_LAYER", "blobs_of", "is_blob", "manifest_title", "manifests", "projectors_of", "pulled_name",
+    "sorted_entries",
+]  # fmt: skip
 
 MOST_MANIFESTS = 2000
 MAX_MANIFEST_BYTES = 1 << 20
 MODEL_LAYER = "application/vnd.ollama.image.model"
 PROJECTOR_LAYER = "application/vnd.ollama.image.projector"
+_HOST, _OWNER = "registry.ollama.ai", "library"
+"""Ollama's own registry and the owner of its models, which names leave out."""
 _DIGEST = re.compile(r"(sha256)[:-]([0-9a-f]{64})")
 
 
@@ -46,38 +53,71 @@ def blobs_of(manifest: Path, layer: str) -> list[str]:
     """The file names of the blobs that a manifest has for layers of this media type. Raises OSError, and
     ValueError if the manifest is damaged.
     """
-    if manifest.stat().st_size > MAX_MANIFEST_BYTES:
+    facts = manifest.stat()
+    if facts.st_size > MAX_MANIFEST_BYTES:
         raise ValueError("it is too large")
+    found = _layers(str(manifest), facts.st_mtime_ns, facts.st_size)
+    names = []
+    for kind, digest in found:
+        if kind == layer:
+            match = _DIGEST.fullmatch(digest)
+            if match is None:  # never a path outside the folder of blobs
+                raise ValueError("its digest is invalid")
+            names.append(f"{match[1]}-{match[2]}")
+    return names
+
+
+@lru_cache(maxsize=MOST_MANIFESTS)
+def _layers(manifest: str, mtime_ns: int, size: int) -> tuple[tuple[str, str], ...]:
+    """The media types and digests of a manifest's layers, which is read once as long as it has this time and
+    size. Raises OSError and ValueError.
+    """
     try:
-        data: Any = json.loads(manifest.read_text("utf-8"))
+        data: Any = json.loads(Path(manifest).read_text("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError("it is not JSON") from error
     layers = data.get("layers") if isinstance(data, dict) else None
     if not isinstance(layers, list):
         raise ValueError("it lists no layers")
-    names = []
-    for each in layers:
-        if isinstance(each, dict) and each.get("mediaType") == layer:
-            found = _DIGEST.fullmatch(str(each.get("digest")))
-            if found is None:  # never a path outside the folder of blobs
-                raise ValueError("its digest is invalid")
-            names.append(f"{found[1]}-{found[2]}")
-    return names
+    return tuple(
+        (str(each.get("mediaType")), str(each.get("digest"))) for each in layers if isinstance(each, dict)
+    )
+
+
+def manifest_title(manifest: Path) -> str:
+    """The name as Ollama shows it, without its own registry and the owner "library": "llama3.2:3b"."""
+    host, owner, name, tag = manifest.parts[-4:]
+    named = [part for part, usual in ((host, _HOST), (owner, _OWNER)) if part != usual]
+    return "/".join([*named, f"{name}:{tag}"])
+
+
+def pulled_name(model: Path) -> str:
+    """The name of the model in one of Ollama's blobs, by the first manifest that names it; "" for any other
+    file.
+    """
+    return next((manifest_title(manifest) for manifest in _naming(model)), "")
+
+
+def _naming(model: Path) -> Iterator[Path]:
+    """The manifests that name a blob as their model."""
+    if not is_blob(model):
+        return
+    for manifest in manifests(model.parent.parent):
+        try:
+            if model.name in blobs_of(manifest, MODEL_LAYER):
+                yield manifest
+        except (OSError, ValueError):
+            continue  # another model's, or one that the search for models says cannot be read
 
 
 def projectors_of(model: Path) -> list[Path]:
     """The files (mmproj) with the vision encoder of one of Ollama's models, by the manifests that name its
     blob; empty for any other file.
     """
-    if not is_blob(model):
-        return []
     found: dict[Path, None] = {}
-    for manifest in manifests(model.parent.parent):
-        try:
-            if model.name in blobs_of(manifest, MODEL_LAYER):
-                found |= {model.parent / name: None for name in blobs_of(manifest, PROJECTOR_LAYER)}
-        except (OSError, ValueError):
-            continue  # another model's, or one that the search for models says cannot be read
+    for manifest in _naming(model):
+        with suppress(OSError, ValueError):
+            found |= {model.parent / name: None for name in blobs_of(manifest, PROJECTOR_LAYER)}
     return [path for path in found if path.is_file()]
 
 

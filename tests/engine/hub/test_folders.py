@@ -11,6 +11,7 @@ import pytest
 
 from engine.hub.local import scan
 from engine.hub.local.scan import FoundModel, Place, find_models, known_places, known_title, model_paths
+from engine.weights.gguf.ollama import projectors_of
 
 NEVER = threading.Event()
 DIGEST = "ab" * 32
@@ -201,6 +202,26 @@ def test_ollama(tmp_path: Path) -> None:
     assert found(Place("Ollama", tmp_path)) == expected
     assert known_title(blobs / f"sha256-{DIGEST}") == "llama3.2:3b"
     assert known_title(blobs / f"sha256-{'00' * 32}") == ""
+
+
+def test_each_manifest_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often names and encoders are asked for; again when it has changed."""
+    projector = layer(f"sha256:{'cd' * 32}", "application/vnd.ollama.image.projector")
+    for number in range(3):
+        pulled(tmp_path, f"registry.ollama.ai/library/m{number}/latest", [layer(f"sha256:{number:064}")])
+    make(tmp_path, f"blobs/sha256-{'cd' * 32}")
+    read, plain = list[str](), Path.read_text
+    monkeypatch.setattr(
+        Path, "read_text", lambda self, *more: read.append(self.parent.name) or plain(self, *more)
+    )
+    blob = tmp_path / f"blobs/sha256-{2:064}"
+    for _time in range(3):
+        assert (known_title(blob), projectors_of(blob)) == ("m2:latest", [])
+        assert len(found(Place("Ollama", tmp_path))) == 3
+    assert read == ["m0", "m1", "m2"]
+    pulled(tmp_path, "registry.ollama.ai/library/m2/latest", [layer(f"sha256:{2:064}"), projector])
+    assert projectors_of(blob) == [tmp_path / f"blobs/sha256-{'cd' * 32}"]
+    assert read == ["m0", "m1", "m2", "m2"]
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_the_encoder_that_ollamas_manifest_names(made: Path, tmp_path: Path) -> 
     bad.parent.mkdir()
     bad.write_text("{", "utf-8")
     info = describe(model)
-    assert info.reads_pictures
+    assert (info.reads_pictures, info.name) == (True, "eyes:latest")
     assert (info.vision_file, info.vision_file_bytes) == (str(encoder), encoder.stat().st_size)
     with closing(open_checkpoint(model)) as checkpoint, closing(drain(open_vision(checkpoint))) as opened:
         assert opened.spec == spec_of(model)
