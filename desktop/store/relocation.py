@@ -29,6 +29,7 @@ from engine.platform.folders import DATA_VARIABLE, data_dir, private_folder, usu
 from engine.platform.language import PREFERENCES
 from engine.platform.moved_data import NOTE_NAME, Moved, read_moved, write_moved
 from engine.platform.whole_file import write_whole
+from engine.printable import json_text
 from engine.units import size_text
 from engine.words import N_, _, translate
 
@@ -301,7 +302,7 @@ def _follow_models(source: Path, target: Path) -> None:
     preferences = target / PREFERENCES
     with contextlib.suppress(FileNotFoundError, ValueError):  # what is damaged is set aside at the start
         content = _with_prefix(json.loads(preferences.read_text(encoding="utf-8")), before, after)
-        write_whole(preferences, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_whole(preferences, json_text(json.dumps(content, indent=2, ensure_ascii=False)) + "\n")
     database = target / FILE_NAME
     if not database.exists():
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -71,6 +72,7 @@ class Reply:
         self._first = self._last = self._reported = 0.0
         self._gate = Gate(prepared.here)
         self._aligner = Aligner(place.numbers)
+        self._characters = codecs.getincrementaldecoder("utf-16-le")("replace")
         self._thinks = in_thought
         self._begin = prepared.begin
         self._new_tokens = 0
@@ -234,6 +236,7 @@ class Reply:
     def _took(self, chunk: Chunk) -> Generator[ChatEvent, None, Passed]:
         """Pass a chunk on; the result has a reason if it ends the reply here."""
         now = self._now()
+        chunk = chunk._replace(thought=self._whole(chunk.thought), text=self._whole(chunk.text))
         tokens = self._tokens(chunk, now)
         if chunk.text or chunk.thought or chunk.tokens or chunk.calls:
             self._new_tokens += len(chunk.tokens) or 1
@@ -252,6 +255,12 @@ class Reply:
             self._reported = now
             yield Running(self.stats())
         return Passed(None, passed.reason, passed.trigger)
+
+    def _whole(self, text: str, *, last: bool = False) -> str:
+        """A piece of text in whole characters: half a surrogate pair, as some servers divide an emoji, waits
+        for the other half, and without one it becomes U+FFFD.
+        """
+        return self._characters.decode(text.encode("utf-16-le", "surrogatepass"), last)
 
     def _tokens(self, chunk: Chunk, now: float) -> tuple[TokenInfo, ...]:
         """The chunk's text in tokens; thoughts stand between the tags that the window folds."""
@@ -291,7 +300,9 @@ class Reply:
 
     def _held(self) -> Generator[ChatEvent, None, Passed]:
         """Yield what was held back; the result is the stop that only the end has decided."""
-        passed = self._gate.feed(self._aligner.finish(self._now()), self._now())
+        now = self._now()
+        half = self._aligner.divide(self._whole("", last=True), (), now)
+        passed = self._gate.feed((*half, *self._aligner.finish(now)), now)
         rest = Passed(None) if passed.reason else self._gate.finish()
         for shown in (passed.shown, rest.shown):
             if shown is not None:

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from desktop.store.database.integrity_marker import request_check
 from engine.printable import one_line
@@ -70,9 +70,18 @@ def missing(what: str, number: int) -> StoreError:
 
 
 class Rows(sqlite3.Cursor):
-    """A cursor that also raises `StoreError` when rows are fetched later. `path` is the database file."""
+    """A cursor that also raises `StoreError` when rows are fetched later. `path` is the database file.
+
+    In texts, half a surrogate pair, which no file can hold, becomes U+FFFD: servers and tools send such.
+    """
 
     path = Path()
+
+    def execute(self, sql: str, values: Any = (), /) -> Self:
+        try:
+            return super().execute(sql, values)
+        except UnicodeEncodeError:
+            return super().execute(sql, [_whole(each) if isinstance(each, str) else each for each in values])
 
     def fetchone(self) -> Any:
         try:
@@ -97,6 +106,10 @@ class Rows(sqlite3.Cursor):
             return super().__next__()
         except sqlite3.DatabaseError as error:
             raise _translation(error, self.path) from error
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 @contextlib.contextmanager

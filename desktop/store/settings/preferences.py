@@ -18,6 +18,7 @@ from desktop.store.database.database import StoreError, set_aside
 from engine.errors import BadSetting
 from engine.platform.regular_file import regular_file
 from engine.platform.whole_file import write_whole
+from engine.printable import json_text
 from engine.settings import Settings, check_value
 from engine.words import _
 
@@ -350,7 +351,7 @@ class Preferences:
             kept[cls.__name__] = {**foreign, **self._saved[cls.__name__]}
         self._data["settings"] = {name: values for name, values in kept.items() if values}
         try:
-            write_whole(self.path, json.dumps(self._data, indent=2, ensure_ascii=False) + "\n")
+            write_whole(self.path, json_text(json.dumps(self._data, indent=2, ensure_ascii=False)) + "\n")
         except OSError as error:
             raise StoreError(
                 _(

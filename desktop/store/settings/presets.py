@@ -14,6 +14,7 @@ from desktop.store.settings.foreign_presets import foreign_settings
 from desktop.store.settings.preferences import Preferences, checked_values
 from engine.platform.regular_file import regular_file
 from engine.platform.whole_file import write_whole
+from engine.printable import json_text
 from engine.settings import SamplerSettings
 from engine.words import _
 
@@ -94,7 +95,7 @@ def write_preset(path: Path, preset: Preset) -> None:
     """Write one preset as a JSON file. Raises `StoreError`."""
     data = {"format": FORMAT, "version": VERSION, "name": preset.name, "settings": preset.settings}
     try:
-        write_whole(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        write_whole(path, json_text(json.dumps(data, indent=2, ensure_ascii=False)) + "\n")
     except OSError as error:
         raise StoreError(
             _(

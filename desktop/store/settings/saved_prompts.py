@@ -10,6 +10,7 @@ from pathlib import Path
 from desktop.store.database.database import Database, StoreError
 from engine.platform.regular_file import regular_file
 from engine.platform.whole_file import write_whole
+from engine.printable import json_text
 from engine.words import _
 
 __all__ = ["LONGEST_PROMPT", "Prompt", "PromptStore", "read_prompts", "write_prompts"]
@@ -56,7 +57,7 @@ def write_prompts(path: Path, prompts: Iterable[Prompt]) -> None:
     """Write them as JSON: a list of objects with "name" and "text". Raises `StoreError`."""
     entries = [{"name": prompt.name, "text": prompt.text} for prompt in prompts]
     try:
-        write_whole(path, json.dumps({"prompts": entries}, ensure_ascii=False, indent=2) + "\n")
+        write_whole(path, json_text(json.dumps({"prompts": entries}, ensure_ascii=False, indent=2)) + "\n")
     except OSError as error:
         raise StoreError(
             _(

@@ -273,3 +273,16 @@ def test_the_key_is_never_in_a_sentence() -> None:
         assert key not in str(caught.value)
         assert "[key]" in str(caught.value)
         assert key not in repr(client._place)
+
+
+def test_an_emoji_in_two_halves_is_one() -> None:
+    """Servers that write JSON in ASCII may divide it between two events; a half alone has no UTF-8."""
+
+    def event(text: str) -> bytes:
+        return f'data: {{"choices": [{{"delta": {{"content": "{text}"}}}}]}}\n\n'.encode()
+
+    end = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+    with answering([event("a\\ud83d"), event("\\ude00b\\udc00"), event("c\\ud83d"), end]):
+        events, sentence = reply(chat())
+    assert (text_of(events), sentence) == ("a\U0001f600b\ufffdc\ufffd", "")
+    assert isinstance(events[-1], Done)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.printable import json_text
 
 __all__ = ["FORMAT", "PERSONA_FIELDS", "VERSION", "own_json", "plain"]
 
@@ -28,7 +29,7 @@ def own_json(conversations: Iterable[ConversationRecord]) -> Iterator[str]:
     yield "["
     separator = "\n"
     for conversation in conversations:
-        yield separator + json.dumps(plain(conversation), ensure_ascii=False)
+        yield separator + json_text(json.dumps(plain(conversation), ensure_ascii=False))
         separator = ",\n"
     yield "\n]\n"
 

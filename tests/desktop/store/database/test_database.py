@@ -344,3 +344,14 @@ def test_checking_a_large_file_is_quick(tmp_path: Path) -> None:
     started = time.thread_time()
     open_conversations(path).close()
     assert time.thread_time() - started < 0.5
+
+
+def test_half_a_surrogate_pair_is_stored_as_the_character_that_stands_for_it(tmp_path: Path) -> None:
+    """No file can hold one; servers and tools send such, and nothing of their texts may be lost."""
+    database = Database(tmp_path / "a.sqlite3")
+    store = ConversationStore(database)
+    number = store.create("a\ud83d").id
+    message = store.add_message(number, None, "user", "half \udc00, whole \ud83d\ude00")
+    assert store.get(number).title == "a\ufffd"
+    assert store.message(message.id).text == "half \ufffd, whole \U0001f600"
+    database.close()

@@ -55,6 +55,13 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["preferences.json"]
 
 
+def test_half_a_surrogate_pair_is_saved_as_an_escape(tmp_path: Path) -> None:
+    """A preset of another program may hold one, and it has no UTF-8."""
+    path = tmp_path / "p.json"
+    Preferences(path).save_settings(StopSettings(stop_strings=("\ud800", "ü")))
+    assert Preferences(path).settings(StopSettings).stop_strings == ("\ud800", "ü")
+
+
 def test_only_changed_values_are_written(tmp_path: Path) -> None:
     preferences = Preferences(tmp_path / "preferences.json")
     preferences.save_settings(SamplerSettings(top_k=7))

@@ -205,6 +205,17 @@ def conversation(store: ConversationStore) -> int:
     return number
 
 
+def test_half_a_surrogate_pair_in_settings_travels(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
+    """Settings and kept fields of imported chats may hold one, which has no UTF-8: it stays an escape."""
+    number = store.create("Bread", {"StopSettings": {"stop_strings": ["\ud800"]}}).id
+    store.add_message(number, None, "user", "Hi")
+    path = tmp_path / "a.json"
+    list(export_conversations(database, [number], path, FORMATS[1]))
+    assert json.loads(path.read_bytes())[0]["settings"] == {"StopSettings": {"stop_strings": ["\ud800"]}}
+
+
 def test_markdown(database: Database, store: ConversationStore, tmp_path: Path) -> None:
     text = export(database, tmp_path / "a.md", MARKDOWN, (conversation(store),))
     assert text.startswith("# A \\*title\\* \\<b\\>\n\n*")
