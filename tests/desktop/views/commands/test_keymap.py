@@ -122,6 +122,7 @@ def dialog_of(hand: Hand) -> ShortcutsDialog:
     hand.press(Key.Key_Slash, CTRL)
     found = QApplication.activeModalWidget()
     assert isinstance(found, ShortcutsDialog)
+    assert found.rows  # those not seen at first are made, too
     return found
 
 
