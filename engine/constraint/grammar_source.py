@@ -8,9 +8,11 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from engine.constraint.closed_schema import closed
 from engine.constraint.gbnf import is_gbnf, lark_of
 from engine.constraint.least import least_bytes
 from engine.constraint.roomy import with_room
@@ -74,8 +76,9 @@ def json_source() -> GrammarSource:
 def schema_source(schema: str | Mapping[str, Any]) -> GrammarSource:
     """The texts of all values that satisfy a JSON schema (draft 2020-12; a text or a parsed one).
 
-    Blanks only as `_WHITESPACE` has them, unless the schema's "x-guidance" says otherwise. Raises
-    `BadSetting` for what is no schema, cannot be fulfilled, or uses a keyword that cannot be enforced.
+    Its objects have only the members that it names, unless it says otherwise (`closed`). Blanks only as
+    `_WHITESPACE` has them, unless the schema's "x-guidance" says otherwise. Raises `BadSetting` for what is
+    no schema, cannot be fulfilled, or uses a keyword that cannot be enforced.
     """
     parsed = _parse(schema) if isinstance(schema, str) else schema
     if parsed is True:
@@ -84,6 +87,8 @@ def schema_source(schema: str | Mapping[str, Any]) -> GrammarSource:
         raise BadSetting(
             _('The JSON schema is not an object in braces; it should look like {"type": "object", ...}.')
         )
+    with suppress(RecursionError):  # what is nested too deeply is refused below
+        parsed = closed(parsed)
     return named_schema(_("the JSON schema"), dict(parsed))
 
 

@@ -221,12 +221,13 @@ def _form(constraint: ConstraintSettings, capabilities: Capabilities) -> dict[st
     if format == "none":
         return {}
     from engine.constraint import check_constraint
+    from engine.constraint.closed_schema import closed
 
     if problem := check_constraint(format, text):
         raise BadSetting(problem)
     if format in ("json", "json_schema"):
         schema = {"type": "object"} if format == "json" else json.loads(text)
-        return constrained(capabilities.schema, schema)
+        return constrained(capabilities.schema, closed(schema) if isinstance(schema, dict) else schema)
     if format == "choices":
         return constrained(capabilities.regex, choices_regex(text.splitlines()))
     return constrained(_parameter(format, capabilities), text)

@@ -51,8 +51,7 @@ _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "name": {"type": "string"},
     "age": {"type": "integer", "minimum": 0}
   },
-  "required": ["name", "age"],
-  "additionalProperties": false
+  "required": ["name", "age"]
 }"""),
         (N_("A list of words"), """{
   "type": "array",
@@ -66,8 +65,7 @@ _EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "reason": {"type": "string"},
     "judgement": {"enum": ["good", "fair", "poor"]}
   },
-  "required": ["reason", "judgement"],
-  "additionalProperties": false
+  "required": ["reason", "judgement"]
 }"""),
     ),
     "regex": (

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
-from engine.constraint.calls.schema import closed
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 
@@ -72,7 +70,7 @@ def _structured(fields: Fields, name: str, kind: str) -> Format:
         return ("json_schema", _OBJECT) if fields.flag(name) else ("none", "")
     if kind == "json":
         if isinstance(value, str):
-            return "json_schema", _closed_text(value)
+            return "json_schema", value
         return "json_schema", _schema(fields, name)
     if kind == "choice":
         texts = fields.texts(name, 1000)
@@ -96,15 +94,4 @@ def _schema(fields: Fields, name: str, default: str | None = None) -> str:
         return default
     if not isinstance(schema, dict | bool):
         raise fields.wrong(name, "a JSON schema")
-    return _closed_text(json.dumps(schema, ensure_ascii=False))
-
-
-def _closed_text(text: str) -> str:
-    """The text of a JSON schema, closed to members that it does not name, as with Ollama, llama.cpp and vLLM;
-    as it is if it is none, which is refused later.
-    """
-    with suppress(ValueError, RecursionError):
-        schema = json.loads(text)
-        if isinstance(schema, dict):
-            return json.dumps(closed(schema), ensure_ascii=False)
-    return text
+    return json.dumps(schema, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Schemas of replies are closed to members that they do not name."""
+"""Schemas of replies are closed to members that they do not name, whoever asks for the reply."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from engine.constraint.calls.schema import closed
+from engine.constraint.closed_schema import closed
 from engine.constraint.grammar import GrammarFilter
 from tests.engine.generator.fakes import tokenizer
 
@@ -59,7 +59,7 @@ def test_members_that_a_schema_does_not_name_are_not_written(
 ) -> None:
     jsonschema.validate(more, schema)  # open, it allows them
     jsonschema.validate(fits, closed(schema))
-    filter = GrammarFilter.json_schema(tokenizer(), closed(schema))
+    filter = GrammarFilter.json_schema(tokenizer(), schema)
     for value, allowed in ((more, False), (fits, True)):
         filter.begin(b"")
         assert (filter.follow(json.dumps(value).encode()) and filter.may_end) is allowed

@@ -221,6 +221,9 @@ def test_plain_text() -> None:
         ("json_schema", '{"type": "integer"}',
          {"response_format": {"type": "json_schema",
                               "json_schema": {"name": "reply", "schema": {"type": "integer"}}}}),
+        ("json_schema", '{"properties": {"a": {}}}',
+         {"response_format": {"type": "json_schema", "json_schema": {
+             "name": "reply", "schema": {"properties": {"a": {}}, "additionalProperties": False}}}}),
         ("regex", "[ab]+", {"structured_outputs": {"regex": "[ab]+"}}),
         ("choices", "yes\n no. \n", {"structured_outputs": {"regex": r"(yes|no\.)"}}),
         ("grammar", 'start: "a"', {"structured_outputs": {"grammar": 'start: "a"'}}),
