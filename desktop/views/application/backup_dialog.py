@@ -61,6 +61,7 @@ class BackupDialog(QDialog):
         self.list.setAccessibleName(_("Backups, newest first"))
         self.list.itemActivated.connect(self._ask)
         self.list.currentRowChanged.connect(self._show_choice)
+        self._empty = QWidget()  # while there is no list, the buttons stay at the bottom
         self.make, self.restore, self.close_button = (
             QPushButton(_("Back up now")),
             QPushButton(_("Restore…")),
@@ -71,8 +72,9 @@ class BackupDialog(QDialog):
         self.close_button.clicked.connect(self.reject)
         self.restore.setProperty("tone", "primary")
         line = fill(FlowLayout(), self.make, 1, self.restore, self.close_button)
-        layout = fill(QVBoxLayout(self), self.words, (self.list, 1), line)
+        layout = fill(QVBoxLayout(self), self.words, (self.list, 1), (self._empty, 1), line)
         dialog_margins(layout)
+        self._empty.hide()
         self._show_choice(-1)
         self.resize(min(500, max(320, parent.width() - 40)), min(420, max(300, parent.height() - 60)))
 
@@ -101,6 +103,7 @@ class BackupDialog(QDialog):
             )
         )
         self.list.setVisible(bool(rows))
+        self._empty.setVisible(not rows)
         grow_dialog(self)
         if rows:
             self.list.setCurrentRow(0)
@@ -133,7 +136,7 @@ class BackupDialog(QDialog):
             return
         path, when = item.data(Qt.ItemDataRole.UserRole)
         box = MessageBox(
-            QMessageBox.Icon.Question,
+            QMessageBox.Icon.NoIcon,
             _("Restore from a backup"),
             _("Restore the chats from the backup of {when}?", when=when),
             parent=self,

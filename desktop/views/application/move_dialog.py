@@ -90,7 +90,7 @@ class MoveDialog(QDialog):
             announce(self, sentence)
             return
         box = MessageBox(
-            QMessageBox.Icon.Question,
+            QMessageBox.Icon.NoIcon,
             _("Move data"),
             _("Move everything to {target}?", target=target),
             parent=self,

@@ -216,7 +216,7 @@ class UpdateDialog(QDialog):
 
     def _ask_back(self) -> None:
         question = _("Go back to the previous version?")
-        box = MessageBox(QMessageBox.Icon.Question, _("Updates"), question, parent=self)
+        box = MessageBox(QMessageBox.Icon.NoIcon, _("Updates"), question, parent=self)
         box.setObjectName("backQuestion")
         box.setInformativeText(translate(_BACK))
         agree = box.addButton(_("Go back"), QMessageBox.ButtonRole.AcceptRole)

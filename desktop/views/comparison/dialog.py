@@ -150,7 +150,7 @@ class CompareDialog(QDialog):
         self.write.setDefault(True)
         self.write.clicked.connect(self._accept)
         cancel.clicked.connect(self.reject)
-        buttons = fill(FlowLayout(), self.add, 1, cancel, self.write)
+        buttons = fill(FlowLayout(), self.add, 1, self.write, cancel)
         dialog_margins(fill(QVBoxLayout(self), about, (area, 1), hint, buttons))
         for each in settings:
             self.add_row(each)

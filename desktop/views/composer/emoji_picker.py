@@ -46,6 +46,7 @@ class EmojiPicker(QDialog):
         self.query.setAccessibleName(_("Search emoji by name"))
         add_clear_button(self.query)
         self.grid = QListWidget()
+        self.grid.setObjectName("emojiGrid")
         self.grid.setAccessibleName(_("Emoji"))
         self.grid.setViewMode(QListView.ViewMode.IconMode)
         self.grid.setMovement(QListView.Movement.Static)

@@ -108,7 +108,7 @@ class SavedPromptsWindow(QDialog):
         panes.setHandleWidth(SCALE[3])
         panes.setStretchFactor(1, 1)
         footer = fill(FlowLayout(), (self.notice, 1), self.undo)
-        buttons = fill(FlowLayout(), self.remove, 1, self.close_button, self.insert)
+        buttons = fill(FlowLayout(), self.remove, 1, self.insert, self.close_button)
         column = fill(QVBoxLayout(self), (DialogBody(panes), 1), footer, buttons)
         dialog_margins(column)
         scale, window = self.fontMetrics().height(), self._window

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop, Qt
-from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QApplication, QDialogButtonBox, QLabel, QMessageBox, QSizePolicy, QWidget
+from PySide6.QtGui import QPalette, QShowEvent
+from PySide6.QtWidgets import (
+    QApplication,
+    QDialogButtonBox,
+    QGridLayout,
+    QLabel,
+    QMessageBox,
+    QSizePolicy,
+    QWidget,
+)
+
+from desktop.views.widgets.icons import pixmap
 
 __all__ = ["MessageBox", "warn", "warn_and_wait"]
 
+_ICON = 2.0
+"""The size of an icon to that of text."""
 _LABELS = ("qt_msgbox_label", "qt_msgbox_informativelabel")
 
 
 class MessageBox(QMessageBox):
     """Not wider than the window that it belongs to: its text wraps, and its buttons are below each other
-    where they have no room side by side.
+    where they have no room side by side. Without an icon, the text begins where the buttons may begin; the
+    icon of a warning is the program's own.
     """
 
     def event(self, event: QEvent) -> bool:
@@ -24,8 +39,29 @@ class MessageBox(QMessageBox):
         return done
 
     def showEvent(self, event: QShowEvent) -> None:
+        if self.icon() == QMessageBox.Icon.Warning:
+            side = round(self.fontMetrics().height() * _ICON * self.devicePixelRatioF())
+            picture = pixmap("warning", self.palette().color(QPalette.ColorRole.Link).name(), side)
+            picture.setDevicePixelRatio(self.devicePixelRatioF())
+            self.setIconPixmap(picture)
+        if self.iconPixmap().isNull():
+            self._remove_indent()
         super().showEvent(event)
         self._narrow()
+
+    def _remove_indent(self) -> None:
+        """Have the texts begin in the column that Qt leaves empty where the icon would be."""
+        layout = self.layout()
+        assert isinstance(layout, QGridLayout)
+        places = [layout.getItemPosition(number) for number in range(layout.count())]
+        for number in reversed(range(len(places))):
+            row, column, rows, columns = cast(tuple[int, int, int, int], places[number])
+            widget = layout.itemAt(number).widget()
+            if widget is None and column == 0:
+                layout.takeAt(number)
+            elif widget is not None and column == 1:
+                layout.removeWidget(widget)
+                layout.addWidget(widget, row, 0, rows, column + columns)
 
     def _narrow(self) -> None:
         parent, layout = self.parentWidget(), self.layout()

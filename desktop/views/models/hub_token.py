@@ -31,7 +31,7 @@ class TokenLine(QWidget):
         self.field.setEchoMode(QLineEdit.EchoMode.Password)
         self.field.setPlaceholderText(_("Token for private and gated models"))
         self.field.setAccessibleName(_("Hugging Face token"))
-        self.save, self.remove = QPushButton(_("Keep")), QPushButton(_("Forget"))
+        self.save, self.remove = QPushButton(_("Save")), QPushButton(_("Delete"))
         self.save.setAccessibleName(_("Save token"))
         self.remove.setAccessibleName(_("Delete token"))
         self.where = text_label(tone="muted", wraps=True, plain=True)

@@ -69,6 +69,7 @@ class ProviderDialog(QDialog):
         self.trouble.hide()
         buttons = QDialogButtonBox.StandardButton
         self.buttons = QDialogButtonBox(buttons.Save | buttons.Cancel)
+        self.buttons.button(buttons.Save).setProperty("tone", "primary")
         self._describe()
         self._show(provider)
         self._arrange()

@@ -63,6 +63,7 @@ class _Dialog(QDialog):
         self.trouble.hide()
         buttons = QDialogButtonBox.StandardButton
         self.buttons = QDialogButtonBox(buttons.Save | buttons.Cancel)
+        self.buttons.button(buttons.Save).setProperty("tone", "primary")
         self.buttons.accepted.connect(self._try)
         self.buttons.rejected.connect(self.reject)
 

@@ -126,7 +126,7 @@ class ToolsWindow(QDialog):
         for button in (self.sign_in, self.sign_out):
             button.setAutoDefault(False)
         signing = fill(FlowLayout(gap=6), self.sign_in, self.sign_out)
-        allowed = fill(FlowLayout(), self.permission, 1)
+        allowed = fill(FlowLayout(), text_label(_("May run")), self.permission, 1)
         fill(
             QVBoxLayout(right), self.on, self.state, signing, (self.tools, 3), allowed, self.show_log,
             (self.log, 2), margins=(0, 0, 0, 0),

@@ -100,8 +100,7 @@ class ExportDialog(QDialog):
             note.setIndent(28)
             note.setBuddy(button)
             self._group.addButton(button, number)
-            layout.addWidget(button)
-            layout.addWidget(note)
+            fill(layout, button, note)
             layout.addSpacing(4)
         self._group.button(0).setChecked(True)
         self._group.idToggled.connect(self._show_choice)
@@ -109,8 +108,7 @@ class ExportDialog(QDialog):
         self.thoughts.setChecked(True)
         self.note = text_label(tone="muted", wraps=True)
         layout.addSpacing(4)
-        layout.addWidget(self.thoughts)
-        layout.addWidget(self.note)
+        fill(layout, self.thoughts, self.note)
 
     def _make_progress(self) -> QWidget:
         self.progress = QWidget()
@@ -133,7 +131,7 @@ class ExportDialog(QDialog):
         self.choose.setProperty("tone", "primary")
         self.cancel.clicked.connect(self.reject)
         self.choose.clicked.connect(self._ask)
-        return fill(FlowLayout(), 1, self.cancel, self.choose, margins=(0, 10, 0, 0))
+        return fill(FlowLayout(), 1, self.choose, self.cancel, margins=(0, 10, 0, 0))
 
     @property
     def label(self) -> str:

@@ -42,6 +42,7 @@ class EditorRow(RowWidget):
         self.keep.setToolTip(_("Save the new text without generating a reply (Ctrl+Shift+Enter)"))
         self.save = QPushButton(_("Save"), self)
         self.save.setToolTip(_("Save (Ctrl+Enter)"))
+        self.save.setProperty("tone", "primary")
         self.cancel = QPushButton(_("Cancel"), self)
         self.cancel.setToolTip(_("Cancel (Esc)"))
         self.keep.clicked.connect(lambda: self._save(answer=False))
@@ -51,7 +52,7 @@ class EditorRow(RowWidget):
         self.hint = QLabel(self)
         self.hint.setProperty("tone", "muted")
         self.hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self._buttons = fill(FlowLayout(), (self.hint, 1), self.cancel, self.keep, self.save)
+        self._buttons = fill(FlowLayout(), (self.hint, 1), self.save, self.keep, self.cancel)
         self._column = fill(QVBoxLayout(self), (self.box, 1), self._buttons, spacing=6)
 
     def show_row(self, row: Row, style: Style, fresh: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
+from desktop.settings import Appearance
 from desktop.views.composer.emoji_picker import EmojiPicker
+from desktop.views.widgets.theme import tokens
 from tests.desktop.accessible import faults
 from tests.desktop.hand import Hand
 
@@ -94,3 +97,16 @@ def test_every_cell_has_room_for_its_emoji(hand: Hand) -> None:
             if item is not None:
                 area = picker.grid.visualItemRect(item)
                 assert area.size() == picker.grid.gridSize()
+
+
+@pytest.mark.parametrize("contrast", ["normal", "high"])
+def test_the_grid_has_an_outline_and_the_current_emoji_a_frame(hand: Hand, contrast: str) -> None:
+    settings = hand.desktop.session.settings(Appearance)
+    hand.desktop.session.set_settings(dataclasses.replace(settings, theme="light", contrast=contrast))
+    picker = opened(hand)
+    colours = tokens("light-contrast" if contrast == "high" else "light")
+    picture = picker.grid.grab().toImage()
+    assert picture.pixelColor(picture.width() // 2, 0).name() == colours["edge"]
+    cell = picker.grid.visualItemRect(picker.grid.item(0)).translated(picker.grid.viewport().pos())
+    found = {picture.pixelColor(x, cell.center().y()).name() for x in range(cell.left(), cell.right())}
+    assert {colours["accent"], colours["selected"]} <= found
