@@ -9,7 +9,7 @@ from typing import Any
 
 from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.call_words import INSIDE, call_markdown
-from desktop.store.conversations.records import StoredMessage, code_language
+from desktop.store.conversations.records import LANGUAGE, StoredMessage, code_language
 from engine.core import Done, Stats, ToolCall
 from engine.core.reasons import reason_words
 from engine.units import rate_text
@@ -17,7 +17,7 @@ from engine.words import N_, _, dotted, ngettext, translate
 
 __all__ = [
     "LABEL", "avoided_text", "calling_text", "drafting_text", "footer", "message_item", "notice",
-    "reason_text", "record", "short", "spoken", "stats_of", "trimmed_text",
+    "reason_text", "record", "short", "spoken", "stats_of", "trimmed_text", "unusual_reason",
 ]  # fmt: skip
 
 _STOPPED = {
@@ -85,6 +85,11 @@ def calling_text(calls: Sequence[ToolCall]) -> str:
     return _("calling {name}…", name=short(calls[-1].name)) if calls else ""
 
 
+def unusual_reason(saved: Mapping[str, Any]) -> str:
+    """As `reason_text`; empty, too, for a reply that the model ended itself, as nearly all of them end."""
+    return "" if saved.get("reason") == "stop_token" else reason_text(saved)
+
+
 def drafting_text(stats: Stats) -> str:
     """What drafting brought, for example "2.4 tokens per pass, 71 % of drafts accepted"; empty when nothing
     was drafted.
@@ -99,8 +104,8 @@ def drafting_text(stats: Stats) -> str:
 
 
 def footer(saved: Mapping[str, Any]) -> str:
-    """For example "42 tokens · 38.1 tok/s · stopped at <|im_end|>"; what matters least stands last, where
-    a narrow window cuts it.
+    """For example "42 tokens · 38.1 tok/s · stopped at the token limit"; what matters least stands last,
+    where a narrow window cuts it.
     """
     stats = stats_of(saved)
     parts = [str(saved.get(LABEL, ""))]
@@ -108,7 +113,7 @@ def footer(saved: Mapping[str, Any]) -> str:
         parts.append(ngettext("{n} token", "{n} tokens", stats.new_tokens))
     if stats is not None and stats.decode_tokens_per_second > 0:
         parts.append(_("{speed} tok/s", speed=rate_text(stats.decode_tokens_per_second)))
-    parts.append(reason_text(saved))
+    parts.append(unusual_reason(saved))
     avoided = saved.get("avoided", 0)
     parts.append(avoided_text(avoided) if isinstance(avoided, int) else "")
     parts.append(drafting_text(stats) if stats is not None else "")
@@ -120,7 +125,7 @@ def notice(message: StoredMessage) -> str:
     empty.
     """
     saved = message.stats
-    if message.call is None and message.state == "stopped" and not saved.keys() - {"opened"}:
+    if message.call is None and message.state == "stopped" and not saved.keys() - {"opened", LANGUAGE}:
         return _("Inglenook ended while this reply was being written. The text written so far was saved.")
     parts = []
     trimmed, tokens = saved.get("trimmed", 0), saved.get("trimmed_tokens", 0)

@@ -6,7 +6,7 @@ import dataclasses
 
 from desktop.items.chats.conversations import ConversationsModel
 from desktop.items.chats.messages import MessageItem, MessagesModel
-from desktop.services.engine.reply_record import reason_text, stats_of
+from desktop.services.engine.reply_record import stats_of, unusual_reason
 from desktop.services.engine.reply_runner import ReplyRunner
 from desktop.services.engine.running_reply import RunningReply
 from desktop.services.session.context import ConversationContext, is_temporary, read_context
@@ -242,7 +242,7 @@ class VisibleChat:
         """Emit the figures of the last reply; of one that runs here, those so far. Raises `StoreError`."""
         path = self.context.path()
         saved = next((message.stats for message in reversed(path) if message.role == "assistant"), {})
-        self._signals.stats_changed.emit(stats_of(saved), reason_text(saved))
+        self._signals.stats_changed.emit(stats_of(saved), unusual_reason(saved))
         running = self.growing()
         if running is not None and running.stats is not None:
             self._signals.running_changed.emit(running.stats)

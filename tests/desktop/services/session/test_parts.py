@@ -31,7 +31,7 @@ def stored(
     [
         (
             Done("stop_token", "<|im_end|>", Stats(new_tokens=42, decode_seconds=1.0761)),
-            "42 tokens · 38.1 tok/s · stopped at <|im_end|>",
+            "42 tokens · 38.1 tok/s",
         ),
         (Done("stop_string", "END", Stats(new_tokens=1)), "1 token · stopped at “END”"),
         (
@@ -40,7 +40,7 @@ def stored(
         ),
         (Done("context_full", "", Stats()), "stopped because the context is full"),
         (Done("cancelled", "", Stats()), "stopped by you"),
-        (Done("stop_token", "", Stats()), "finished"),
+        (Done("stop_token", "", Stats()), ""),
         (
             Done("stop_regex", "sum = 12\n", Stats()),
             "stopped at “sum = 12”, which the stop expression matches",
@@ -69,7 +69,7 @@ def test_every_stop_reason_has_a_text() -> None:
 
 def test_avoided_phrases_are_counted_in_the_footer() -> None:
     done = Done("stop_token", "", Stats(new_tokens=2))
-    assert footer(record(done, 0, "", "Echo", avoided=1)) == "2 tokens · finished · 1 banned phrase avoided"
+    assert footer(record(done, 0, "", "Echo", avoided=1)) == "2 tokens · 1 banned phrase avoided"
     assert (
         footer(record(done, 0, "", "Echo", avoided=1200))
         == "2 tokens · finished · 1,200 banned phrases avoided"
@@ -90,6 +90,8 @@ def test_notices() -> None:
         "not read for this reply. Then it broke."
     )
     assert "ended while" in notice(stored(state="stopped"))
+    known_at_start = {"opened": "</think>", "language": "json"}
+    assert "ended while" in notice(stored(state="stopped", **known_at_start))
     assert notice(stored()) == ""
 
 

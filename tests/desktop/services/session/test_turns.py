@@ -27,10 +27,10 @@ def test_a_turn(talking: Harness) -> None:
     reply = talking.session.messages.items()[1]
     assert (reply.role, reply.running, reply.notice) == ("assistant", False, "")
     assert reply.footer.startswith("4 tokens · ")
-    assert reply.footer.endswith(" tok/s · stopped at <|im_end|>")
+    assert reply.footer.endswith(" tok/s")
     stats, reason = talking.said["stats_changed"][-1]
     assert isinstance(stats, Stats)
-    assert (stats.new_tokens, stats.context_tokens, reason) == (4, 8, "stopped at <|im_end|>")
+    assert (stats.new_tokens, stats.context_tokens, reason) == (4, 8, "")
     assert ("Reading the prompt", 4, 4) in talking.said["progress"]
     assert talking.session.title == "Hello brave new world"
     assert talking.said["title_changed"][-1] == ("Hello brave new world",)
