@@ -70,10 +70,7 @@ def test_every_stop_reason_has_a_text() -> None:
 def test_avoided_phrases_are_counted_in_the_footer() -> None:
     done = Done("stop_token", "", Stats(new_tokens=2))
     assert footer(record(done, 0, "", "Echo", avoided=1)) == "2 tokens · 1 banned phrase avoided"
-    assert (
-        footer(record(done, 0, "", "Echo", avoided=1200))
-        == "2 tokens · finished · 1,200 banned phrases avoided"
-    )
+    assert footer(record(done, 0, "", "Echo", avoided=1200)) == "2 tokens · 1,200 banned phrases avoided"
     assert footer({"avoided": "many"}) == ""
 
 
