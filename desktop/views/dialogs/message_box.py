@@ -56,7 +56,8 @@ class MessageBox(QMessageBox):
         places = [layout.getItemPosition(number) for number in range(layout.count())]
         for number in reversed(range(len(places))):
             row, column, rows, columns = cast(tuple[int, int, int, int], places[number])
-            widget = layout.itemAt(number).widget()
+            item = layout.itemAt(number)
+            widget = item.widget() if item is not None else None
             if widget is None and column == 0:
                 layout.takeAt(number)
             elif widget is not None and column == 1:
