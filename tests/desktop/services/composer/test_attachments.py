@@ -173,6 +173,23 @@ def test_pictures_are_decoded_by_the_thread_that_is_waited_for(
     assert [each.name for each in found if isinstance(each, ReadPicture)] == ["a.png"]
 
 
+@pytest.mark.parametrize("temporary", [False, True])
+def test_pictures_of_temporary_chats_are_never_on_disk(
+    harness: Harness, files: AttachmentService, tmp_path: Path, temporary: bool
+) -> None:
+    """Neither pasted ones nor those of files."""
+    if temporary:
+        assert harness.session.new_temporary()
+    here, count = harness.session.conversation, "SELECT count(*) FROM pictures"
+    (tmp_path / "a.png").write_bytes(saved(drawn()))
+    files.paste(drawn(9, 7), here)
+    files.read([tmp_path / "a.png"], here)
+    harness.qtbot.waitUntil(lambda: len(files.held(here)) == 2)
+    pictures = [held.attachment.picture for held in files.held(here)]
+    assert all(mark is not None and files.picture(mark.key, here) is not None for mark in pictures)
+    assert harness.stores.database.execute(count).fetchone() == ((0,) if temporary else (2,))
+
+
 def test_what_reading_raises_is_reported(
     harness: Harness, files: AttachmentService, dead: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
