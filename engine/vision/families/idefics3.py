@@ -81,7 +81,7 @@ class Tiles:
         height, width = picture.shape[:2]
         tile = self.tile
         if self.longest:
-            picture = resized(picture, *self._first_size(width, height), self.filter)
+            picture = resized(picture, *self.first_size(width, height), self.filter)
         wide, high = self._grid(width, height)
         if wide * high <= 1:
             return (resized(picture, tile, tile, self.filter),)
@@ -97,7 +97,7 @@ class Tiles:
         """How many tiles are side by side, and one above another."""
         if not self.splits:
             return 1, 1
-        width, height = self._first_size(width, height)
+        width, height = self.first_size(width, height)
         ratio, tile = width / height, self.tile
         if width >= height:
             wide = math.ceil(width / tile)
@@ -105,7 +105,7 @@ class Tiles:
         high = math.ceil(height / tile)
         return math.ceil(int(high * tile * ratio) / tile), high
 
-    def _first_size(self, width: int, height: int) -> tuple[int, int]:
+    def first_size(self, width: int, height: int) -> tuple[int, int]:
         """The size with the longest side, whose shorter one is even."""
         ratio = width / height
         if width >= height:

@@ -16,10 +16,15 @@ from transformers import (
     SmolVLMConfig,
     SmolVLMForConditionalGeneration,
 )
-from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import (
+    Idefics3ImageProcessorPil,
+    get_resize_output_image_size,
+)
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
+from engine.vision.families.idefics3 import Tiles
+from engine.vision.images import LANCZOS
 from tests.engine.vision.converted import encoder_tensors, write_tower
 from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
@@ -108,3 +113,12 @@ def test_a_smaller_grid_takes_the_positions_of_its_shares() -> None:
         with torch.no_grad():
             expected = embeddings(torch.zeros(1, 3, rows * 4, columns * 4), mask)[0].numpy()
         assert np.array_equal(placed(table, rows, columns), expected)
+
+
+@pytest.mark.parametrize("longest", [364, 1456, 4096, 5000])
+def test_sizes_before_the_cut_are_those_of_transformers(longest: int) -> None:
+    """Of large models and small: the longest side, and no side of more than 4096 pixels."""
+    tiles = Tiles(longest, 28, 7, 14, LANCZOS)
+    for width, height in (*SIZES, (1, 1), (3001, 2000), (4097, 4096), (5, 5000)):
+        image = np.broadcast_to(np.uint8(0), (3, height, width))
+        assert tiles.first_size(width, height) == get_resize_output_image_size(image, longest)[::-1]

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import InternVLConfig, InternVLForConditionalGeneration
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 
+from engine.errors import UnsupportedModel
+from engine.models.headers.keys import Keys
+from engine.vision.families.internvl import CHAT, Tiles, from_hf
 from tests.engine.vision.converted import encoder_tensors, write_tower
 from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
@@ -117,3 +121,17 @@ def test_an_mmproj_file_says_the_same(models: Any, tmp_path: Path) -> None:
         assert_close(same.states(picture(width, height)), native.states(picture(width, height)))
         assert same.layout(width, height) == native.layout(width, height)
     same.close()
+
+
+@pytest.mark.parametrize(("thumbnail", "spans"), [(True, 3), (False, 2)])
+def test_the_whole_picture_follows_its_tiles_if_settings_say_so(thumbnail: bool, spans: int) -> None:
+    tiles = Tiles(SIDE, PATCH, 2 * PATCH, 3, most=MOST, thumbnail=thumbnail)
+    assert len(tiles.crops(np.asarray(picture(200, 100)))) == spans
+    assert sum(not isinstance(piece, str) for piece in tiles.layout(200, 100)) == spans
+    assert len(tiles.crops(np.asarray(picture(40, 40)))) == 1
+
+
+def test_patches_in_the_order_of_the_first_version_are_refused() -> None:
+    config = {"architectures": [CHAT], "ps_version": "v1", "vision_config": {"image_size": 448}}
+    with pytest.raises(UnsupportedModel, match="the order of its first version"):
+        from_hf(Keys(config, "config.json"), Keys({}, ""), {})

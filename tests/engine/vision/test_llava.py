@@ -14,6 +14,9 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
+from engine.errors import UnsupportedModel
+from engine.models.headers.keys import Keys
+from engine.vision.families.llava import from_hf
 from tests.engine.vision.converted import FLATTENED, encoder_tensors, write_tower
 from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
@@ -106,3 +109,24 @@ def test_an_mmproj_file_says_the_same(tmp_path: Path, swapped: bool, counted: in
         assert same.layout(width, height) == encoded.layout(width, height)
     same.close()
     encoded.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"vision_feature_select_strategy": "full"}, "is 'full'; with this encoder only 'default' is"),
+        ({"vision_config": {"model_type": "siglip_vision_model"}}, "is 'default'; with this encoder only"),
+    ],
+)
+def test_rows_that_these_models_do_not_use(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnsupportedModel, match=words):
+        from_hf(Keys(config, "config.json"), Keys({}, ""), {})
+
+
+def test_a_size_that_is_a_number_is_that_of_the_shorter_side() -> None:
+    first, second = (
+        from_hf(Keys({}, "config.json"), Keys({"size": size}, "preprocessor_config.json"), {})
+        for size in (400, {"shortest_edge": 400})
+    )
+    assert repr(first) == repr(second)
+    assert "shortest=400" in repr(first)

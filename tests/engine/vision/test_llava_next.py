@@ -13,6 +13,9 @@ from transformers import LlavaNextConfig, LlavaNextForConditionalGeneration
 from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
 
+from engine.errors import BadCheckpoint
+from engine.models.headers.keys import Keys
+from engine.vision.families.llava_next import from_gguf, from_hf
 from tests.engine.vision.converted import FLATTENED, encoder_tensors, write_tower
 from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
@@ -98,3 +101,31 @@ def test_an_mmproj_file_says_the_same(tmp_path: Path) -> None:
         assert same.layout(width, height) == encoded.layout(width, height)
     same.close()
     encoded.close()
+
+
+@pytest.mark.parametrize(
+    ("grids", "words"),
+    [
+        ([], "image_grid_pinpoints is .*, but heights and widths were expected"),
+        (336, "heights and widths were expected"), ([[336]], "heights and widths were expected"),
+        ([[336, 672, 336]], "heights and widths were expected"),
+        ([[336, "wide"]], "image_grid_pinpoints"), ([336, 672], "image_grid_pinpoints"),
+        ([[336, 335]], "335 pixels wide, but a multiple of 336"),
+    ],
+)  # fmt: skip
+def test_grids_that_are_none(grids: object, words: str) -> None:
+    with pytest.raises(BadCheckpoint, match=words):
+        from_hf(Keys({"image_grid_pinpoints": grids}, "config.json"), Keys({}, ""), {})
+
+
+def test_grids_of_an_mmproj_file_are_pairs() -> None:
+    keys = {
+        "embedding_length": 48, "block_count": 3, "feed_forward_length": 72, "attention.head_count": 4,
+        "attention.layer_norm_epsilon": 1e-6, "patch_size": 14, "image_size": 56,
+    }  # fmt: skip
+    for grids, words in (([56, 112, 56], "heights and widths were expected"), ([56, 111], "111 pixels")):
+        stated = {f"clip.vision.{name}": value for name, value in keys.items()}
+        found = Keys({**stated, "clip.vision.image_grid_pinpoints": grids}, "mmproj.gguf", "clip.vision.")
+        line_end: Any = {"model.image_newline": SimpleNamespace(shape=(40,))}
+        with pytest.raises(BadCheckpoint, match=words):
+            from_gguf(found, line_end)
