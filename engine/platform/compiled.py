@@ -15,6 +15,8 @@ from typing import Any
 
 import llvmlite
 import numba
+from llvmlite import binding as llvm
+from llvmlite import ir
 from numba import config, njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.ccallback import CFunc
@@ -79,6 +81,25 @@ class _Impl(CompileResultCacheImpl):  # type: ignore[misc] # numba has no types
         return super().reduce(cres._replace(type_annotation=""))
 
 
+class _CallbackImpl(_Impl):
+    """For callbacks, which compiled code calls by their address alone and is never linked with."""
+
+    def reduce(self, cres: Any) -> Any:
+        """As in the base class, without the intermediate code, which is three quarters of the file and would
+        be parsed at each start. Numba asks it for the name of the C function.
+        """
+        (name, kind, (machine_code, _)), *rest = super().reduce(cres)
+        return (name, kind, (machine_code, _naming(cres.fndesc.llvm_cfunc_wrapper_name))), *rest
+
+
+def _naming(function: str) -> bytes:
+    """Intermediate code of a module that has nothing but an empty function of this name."""
+    module = ir.Module()
+    empty = ir.Function(module, ir.FunctionType(ir.VoidType(), ()), function)
+    ir.IRBuilder(empty.append_basic_block()).ret_void()
+    return bytes(llvm.parse_assembly(str(module)).as_bitcode())
+
+
 class _Cache(FunctionCache):  # type: ignore[misc] # numba has no types
     """The cached code of one function, in `numba.config.CACHE_DIR` at the time of construction."""
 
@@ -101,6 +122,10 @@ class _Cache(FunctionCache):  # type: ignore[misc] # numba has no types
         if self._must:
             raise _NotCached
         return None
+
+
+class _CallbackCache(_Cache):
+    _impl_class = _CallbackImpl
 
 
 class _NoEnvironment:
@@ -253,7 +278,7 @@ def cached_function(source: Any, signature: Any, options: Mapping[str, Any]) -> 
 def cached_callback(source: Any, signature: Any, options: Mapping[str, Any]) -> Any | None:
     """`callback` from cached code; None if there is none. It includes what `source` calls."""
     made: Any = CFunc(source, normalize_signature(signature), locals={}, options=dict(options))
-    made._cache = _Cache(source, must=True)
+    made._cache = _CallbackCache(source, must=True)
     try:
         made.compile()
     except _NotCached:
@@ -265,6 +290,6 @@ def callback(source: Any, signature: Any, options: Mapping[str, Any], *, cache: 
     """`numba.cfunc(signature, cache=cache, **options)(source)`."""
     made: Any = CFunc(source, normalize_signature(signature), {}, dict(options), pipeline_class=_Compiler)
     if cache:
-        made._cache = _Cache(source)
+        made._cache = _CallbackCache(source)
     made.compile()
     return made
