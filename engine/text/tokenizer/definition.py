@@ -48,6 +48,8 @@ def unreachable(id: int) -> str:
 
 def own_names(texts: Sequence[str]) -> list[str]:
     """A unique name for each id: its text, or for empty texts and repetitions an unreachable name."""
+    if len(different := set(texts)) == len(texts) and "" not in different:  # nearly all vocabularies
+        return list(texts)
     first: dict[str, int] = {}
     for i, text in enumerate(texts):
         first.setdefault(text, i)

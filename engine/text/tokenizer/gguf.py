@@ -53,6 +53,7 @@ _ENDS = ("eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _DEFAULT_IDS: Mapping[str, tuple[int | None, int | None]] = {
     "llama": (1, 2), "t5": (None, 1), "bert": (101, 102), "plamo2": (1, 2),
 }  # fmt: skip
+_CONTROL_FIRST = frozenset(text[0] for text in CONTROL_BEGINNINGS)
 _BYTE_NAME = re.compile(r"<0x[0-9A-F]{2}>")
 _NO_TOKEN = (-1, 0xFFFFFFFF)
 _BERT_ROLES = ("cls", "seperator", "unknown", "mask", "padding")
@@ -205,9 +206,10 @@ def _tokens(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
                 types=len(types),
             )
         )
-    return tokens, [
-        kind if NORMAL <= (kind := int(each)) <= BYTE else NORMAL for each in types[: len(tokens)]
-    ]
+    types = types[: len(tokens)]
+    if all(type(kind) is int and NORMAL <= kind <= BYTE for kind in set(types)):
+        return tokens, list(types)
+    return tokens, [kind if NORMAL <= (kind := int(each)) <= BYTE else NORMAL for each in types]
 
 
 def _token_id(metadata: Mapping[str, Any], name: str, count: int, default: int | None = None) -> int | None:
@@ -233,9 +235,13 @@ def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -
     """{id: text} of the control tokens. Of tokens with the same text only the first counts."""
     special: dict[str, int] = {}
     tags = has_tags(tokens)
-    for i, (text, kind) in enumerate(zip(tokens, types, strict=True)):
-        if kind == NORMAL and not text.startswith(CONTROL_BEGINNINGS):  # nearly all tokens
-            continue
+    # Nearly all tokens are normal, and of these nearly all have another first character.
+    candidates = [
+        (i, text, kind)
+        for i, (text, kind) in enumerate(zip(tokens, types, strict=True))
+        if kind != NORMAL or (text[:1] in _CONTROL_FIRST and text.startswith(CONTROL_BEGINNINGS))
+    ]
+    for i, text, kind in candidates:
         flagged = kind in (UNKNOWN, CONTROL) or (kind in (NORMAL, USER_DEFINED) and i in ends)
         named = kind != BYTE and (
             is_control_by_name(text, tags) or (kind != NORMAL and looks_like_control(text, tags))
@@ -346,20 +352,23 @@ def _merged(
             _("The file has no list of merges (tokenizer.ggml.merges), which BPE needs; download it again.")
         )
     names = own_names(tokens)
-    vocab = {name: i for i, name in enumerate(names)}
-    pairs = []
-    for merge in merges:
-        if not isinstance(merge, str):
-            raise BadCheckpoint(
-                _(
-                    "The list of merges (tokenizer.ggml.merges) holds something that is not text; "
-                    "download the file again."
-                )
+    vocab = dict(zip(names, range(len(names)), strict=True))
+    if any(kind is not str for kind in set(map(type, merges))):
+        raise BadCheckpoint(
+            _(
+                "The list of merges (tokenizer.ggml.merges) holds something that is not text; "
+                "download the file again."
             )
-        space = merge.find(" ", 1)  # the first piece may be a space
-        left, right = merge[:space], merge[space + 1 :]
-        if space > 0 and left in vocab and right in vocab and left + right in vocab:
-            pairs.append((left, right))
+        )
+    pairs = [
+        (left, right)
+        for merge in merges
+        # the first piece may be a space
+        if (space := merge.find(" ", 1)) > 0
+        and (left := merge[:space]) in vocab
+        and (right := merge[space + 1 :]) in vocab
+        and left + right in vocab
+    ]
     added = [
         added_token(i, text) for i, text in enumerate(tokens) if types[i] == USER_DEFINED and names[i] == text
     ]

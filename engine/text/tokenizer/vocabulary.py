@@ -166,12 +166,14 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
         if "order" in model:
             model["order"] = [text for text in model["order"] if text in vocab]
         else:
-            pairs = [
-                merge if type(merge) is tuple and len(merge) == 2 else _pair(merge)
-                for merge in model.get("merges") or ()
-            ]
+            firsts = {text[:1] for text in lost}
             model["merges"] = [
-                (a, b) for a, b in pairs if a not in lost and b not in lost and a + b not in lost
+                pair
+                for merge in model.get("merges") or ()
+                if (a := (pair := merge if type(merge) is tuple and len(merge) == 2 else _pair(merge))[0])
+                not in lost
+                and (b := pair[1]) not in lost
+                and not (a[:1] in firsts and a + b in lost)
             ]
     else:
         model["vocab"] = _relisted(model["vocab"], names)
