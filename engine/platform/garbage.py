@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_LOADING_THRESHOLD = 50_000
+_LOADING_THRESHOLD = 500_000
 """The threshold of garbage collection while a model is loaded, in objects; Python's own is 700."""
 
 
@@ -14,6 +14,9 @@ _LOADING_THRESHOLD = 50_000
 def few_collections() -> Iterator[None]:
     """Collect garbage rarely: loading makes hundreds of thousands of small objects that stay, and scanning
     them takes a tenth of the time.
+
+    At the end they count as old, so that the next few new ones do not have all of them scanned. A program that
+    has frozen objects keeps them frozen; then they count as young.
     """
     before = gc.get_threshold()
     gc.set_threshold(max(_LOADING_THRESHOLD, before[0]) if before[0] else 0, *before[1:])
@@ -21,6 +24,9 @@ def few_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()  # into the oldest generation
 
 
 @contextmanager
