@@ -15,8 +15,8 @@ def few_collections() -> Iterator[None]:
     """Collect garbage rarely: loading makes hundreds of thousands of small objects that stay, and scanning
     them takes a tenth of the time.
 
-    At the end they count as old, so that the next few new ones do not have all of them scanned. A program that
-    has frozen objects keeps them frozen; then they count as young.
+    At the end they count as old, so that the next few new ones do not have all of them scanned. A program
+    that has frozen objects keeps them frozen; then they count as young.
     """
     before = gc.get_threshold()
     gc.set_threshold(max(_LOADING_THRESHOLD, before[0]) if before[0] else 0, *before[1:])
