@@ -85,12 +85,12 @@ class AdapterSlot:
         was set, and `DeviceLost` where a GPU's kernels that only adapters need are wrong. The model is as
         before then, and when this is closed before its end.
         """
+        if self.holds(adapters):
+            return
         from engine.models.lora.apply import apply_adapters
         from engine.models.proof.first_use import prove_again
         from engine.weights.lora_adapter import open_adapter
 
-        if self.holds(adapters):
-            return
         opened = []
         for done, (path, strength) in enumerate(adapters):
             yield Loading(_("Loading the adapters"), done, len(adapters))

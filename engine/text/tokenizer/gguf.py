@@ -236,12 +236,9 @@ def _special(tokens: Sequence[str], types: Sequence[int], ends: Sequence[int]) -
     special: dict[str, int] = {}
     tags = has_tags(tokens)
     # Nearly all tokens are normal, and of these nearly all have another first character.
-    candidates = [
-        (i, text, kind)
-        for i, (text, kind) in enumerate(zip(tokens, types, strict=True))
-        if kind != NORMAL or (text[:1] in _CONTROL_FIRST and text.startswith(CONTROL_BEGINNINGS))
-    ]
-    for i, text, kind in candidates:
+    for i, (text, kind) in enumerate(zip(tokens, types, strict=True)):
+        if kind == NORMAL and not (text[:1] in _CONTROL_FIRST and text.startswith(CONTROL_BEGINNINGS)):
+            continue
         flagged = kind in (UNKNOWN, CONTROL) or (kind in (NORMAL, USER_DEFINED) and i in ends)
         named = kind != BYTE and (
             is_control_by_name(text, tags) or (kind != NORMAL and looks_like_control(text, tags))
@@ -363,8 +360,7 @@ def _merged(
     pairs = [
         (left, right)
         for merge in merges
-        # the first piece may be a space
-        if (space := merge.find(" ", 1)) > 0
+        if (space := merge.find(" ", 1)) > 0  # the first piece may be a space
         and (left := merge[:space]) in vocab
         and (right := merge[space + 1 :]) in vocab
         and left + right in vocab

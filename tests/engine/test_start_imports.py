@@ -1,0 +1,46 @@
+"""What a process imports until its first token: each module takes a third of a millisecond."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.tiny import TINY, write_gguf
+
+CODE = """
+import sys, threading
+from engine.chat import finished, open_chat
+print(len([name for name in sys.modules if name.startswith("engine.")]))
+from engine.core import ChatRequest, Done, Message
+from engine.settings import LoadSettings, SamplerSettings, StopSettings
+chat = finished(open_chat(sys.argv[1], LoadSettings(backend="cpu", threads=1)))
+request = ChatRequest((Message("user", "Hi"),), stops=StopSettings(max_tokens=2))
+assert isinstance(list(chat.stream(request, threading.Event()))[-1], Done)
+print(*sorted(sys.modules))
+"""
+UNUSED = (
+    "torch", "PIL", "engine.models.lora.apply",
+    "engine.vision.opening", "engine.vision.families", "engine.vision.encoder_cache",
+    "engine.backends.cuda.lowering.estimate", "engine.models.proof.first_use",
+    "engine.models.architectures.eagle3", "engine.models.drafting.eagle3",
+)  # fmt: skip
+COMPILER = ("numba.cpython.listobj", "numba.np.arrayobj")
+"""Parts of Numba that only compiling needs."""
+
+
+def started(path: Path) -> tuple[int, set[str]]:
+    """The number of the engine's modules before a chat is opened, and all modules after its first reply."""
+    command = [sys.executable, "-c", CODE, str(path)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return int(lines[0]), set(lines[1].split())
+
+
+def test_a_start_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path, TINY)
+    started(path)  # compiles what is missing
+    before, loaded = started(path)
+    assert {"numba", "tokenizers", "engine.chat.local"} <= loaded
+    assert sorted(loaded & {*UNUSED, *COMPILER}) == []
+    assert before < 60
