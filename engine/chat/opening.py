@@ -19,9 +19,11 @@ from engine.words import _
 
 if TYPE_CHECKING:
     from engine.chat.local import LocalChat
+    from engine.models.dense import Dense
     from engine.models.memory.placement import Replaced
     from engine.vision import VisionEncoder
     from engine.vision.encoder_cache import EncoderCache, Layouts
+    from engine.weights.checkpoint import Checkpoint
 
 
 def open_chat(
@@ -69,7 +71,6 @@ def _load(
     from engine.chat.local import LocalChat, kept_caches, log_notice
     from engine.chat.texts import with_thinking
     from engine.generator.dynamic import DynamicGenerator
-    from engine.models.dense import dense_layers
     from engine.models.embedding_prompts import embedding_prompts
     from engine.models.load import read_config
     from engine.models.memory.estimate import chosen_context
@@ -87,7 +88,7 @@ def _load(
         chosen_context(cache, info.context_length)
         width = read_config(checkpoint).width  # which refuses an assistant
         tokenizer, template = open_text(checkpoint, load.chat_template)
-        dense = dense_layers(checkpoint, width) if info.embedding else ()
+        dense = _dense_layers(checkpoint, width) if info.embedding else ()
         prompts = embedding_prompts(checkpoint, info.architecture, info.name)
         found = yield from on_a_device(checkpoint, info, load, cache, replaces)
     finally:
@@ -115,6 +116,12 @@ def _load(
     generator = DynamicGenerator(paged.model, paged, tokenizer)
     pictures = paged.pictures = None if layouts is None else _pictures(layouts, path, load.threads)
     return LocalChat(info, generator, template, settled(load, target), kept, dense, prompts, pictures)
+
+
+def _dense_layers(checkpoint: Checkpoint, width: int) -> tuple[Dense, ...]:
+    from engine.models.dense import dense_layers
+
+    return tuple(dense_layers(checkpoint, width))
 
 
 def _pictures(layouts: Layouts, path: str | Path, threads: int) -> EncoderCache:

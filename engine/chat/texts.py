@@ -66,11 +66,11 @@ class ChatTexts:
 
     def of(self, adapters: Adapters) -> ChatText:
         """The text of a model with these adapters. Raises as `adapter_text`."""
-        from engine.models.lora.text import adapter_text
-
         paths = tuple(path for path, _strength in adapters)
         if not paths:
             return self.own
+        from engine.models.lora.text import adapter_text
+
         if paths not in self._found:
             own = self.own
             found = adapter_text(self._model, paths, own.tokenizer, own.template, fixed=self._fixed)

@@ -11,8 +11,8 @@ from engine.printable import one_line
 from engine.tensors import RawTensor
 from engine.text.template.source import META_FILES, is_meta
 from engine.weights.gguf.file import GgufFile, begins_with_magic, split_parts
+from engine.weights.pytorch import PICKLED
 from engine.weights.safetensors.consolidated import PARAMS, is_consolidated, own_format
-from engine.weights.safetensors.folder import PICKLED, SafetensorsFolder
 from engine.weights.safetensors.json import read_json_object
 from engine.words import _
 
@@ -88,9 +88,9 @@ def _open(path: Path) -> Checkpoint:
             raise ModelNotFound(
                 _("{path} has no config.json beside it; open a whole model folder.", path=path)
             )
-        return SafetensorsFolder(path.parent)
+        return _folder(path.parent)
     if path.match(META_FILES) and is_meta(path.parent):
-        return SafetensorsFolder(path.parent)
+        return _folder(path.parent)
     if suffix == ".gguf" or begins_with_magic(path):
         return GgufFile(path)
     raise UnsupportedModel(
@@ -102,9 +102,16 @@ def _open(path: Path) -> Checkpoint:
     )
 
 
+def _folder(path: Path) -> Checkpoint:
+    # With the formats of quantised folders and of PyTorch, which GGUF files do without.
+    from engine.weights.safetensors.folder import SafetensorsFolder
+
+    return SafetensorsFolder(path)
+
+
 def _open_folder(folder: Path) -> Checkpoint:
     if ((folder / "config.json").is_file() and any(folder.glob("*.safetensors"))) or is_consolidated(folder):
-        return SafetensorsFolder(folder)
+        return _folder(folder)
     # vision encoders lie beside the models that they belong to
     files = sorted(file for file in folder.glob("*.gguf") if "mmproj" not in file.name.lower())
     models = {split_parts(file)[0] for file in files}
@@ -121,7 +128,7 @@ def _open_folder(folder: Path) -> Checkpoint:
             )
         )
     if (folder / "config.json").is_file():
-        return SafetensorsFolder(folder)  # says which weights are missing
+        return _folder(folder)  # says which weights are missing
     if (folder / "adapter_config.json").is_file():
         base = read_json_object(folder / "adapter_config.json").get("base_model_name_or_path")
         raise UnsupportedModel(
@@ -133,7 +140,7 @@ def _open_folder(folder: Path) -> Checkpoint:
             )
         )
     if is_meta(folder):
-        return SafetensorsFolder(folder)
+        return _folder(folder)
     if (folder / PARAMS).is_file() and any(folder.glob("consolidated*")):
         raise own_format(folder)
     raise ModelNotFound(

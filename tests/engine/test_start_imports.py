@@ -20,7 +20,8 @@ assert isinstance(list(chat.stream(request, threading.Event()))[-1], Done)
 print(*sorted(sys.modules))
 """
 UNUSED = (
-    "torch", "PIL", "engine.models.lora.apply",
+    "torch", "PIL", "engine.models.lora.apply", "engine.models.dense",
+    "engine.weights.safetensors.folder", "engine.weights.pytorch.file", "engine.weights.packed.table",
     "engine.vision.opening", "engine.vision.families", "engine.vision.encoder_cache",
     "engine.backends.cuda.lowering.estimate", "engine.models.proof.first_use",
     "engine.models.architectures.eagle3", "engine.models.drafting.eagle3",

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from engine.hub.local.stores import StoredModel, hugging_face_models, ollama_models, title_of
-from engine.weights.safetensors.folder import PICKLED, PICKLED_INDEX
+from engine.weights.pytorch import PICKLED, PICKLED_INDEX
 from engine.words import _
 
 __all__ = ["FoundModel", "Place", "find_models", "known_places", "known_title", "model_paths"]

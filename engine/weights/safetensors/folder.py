@@ -22,6 +22,7 @@ from engine.weights.file import ModelFile
 from engine.weights.format import Format
 from engine.weights.joined import with_joined
 from engine.weights.packed.table import quantisation_settings, wrap_quantised
+from engine.weights.pytorch import PICKLED, PICKLED_INDEX
 from engine.weights.pytorch.file import read_pytorch
 from engine.weights.pytorch.meta import read_meta
 from engine.weights.safetensors import consolidated
@@ -39,8 +40,6 @@ _MAX_DIMENSIONS = 8
 _MAX_VALUES = 1 << 50
 _WHOLE = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
-PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
-"""The names of PyTorch's files, which are read where there are no others."""
 
 
 class SafetensorsFolder:
