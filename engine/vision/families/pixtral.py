@@ -166,9 +166,10 @@ def _design(
 
 def _from_hf(kind: _Kind, config: Keys, processor: Keys, tensors: Tensors) -> Design:
     """`Mistral3ForConditionalGeneration`, `LightOnOcrForConditionalGeneration`, and
-    `LlavaForConditionalGeneration` with such a tower.
+    `LlavaForConditionalGeneration` with such a tower; Mistral AI's own folders, whose config has no
+    "text_config".
     """
-    vision, text = inner(config, "vision_config"), inner(config, "text_config")
+    vision, text = inner(config, "vision_config"), config.table("text_config") or config
     prefix = prefix_of(tensors, kind.tower + "patch_conv.weight", _PREFIXES)
     tower, projector = prefix + kind.tower, prefix + kind.projector
     names = _Names(
@@ -181,6 +182,8 @@ def _from_hf(kind: _Kind, config: Keys, processor: Keys, tensors: Tensors) -> De
         projector + "patch_merger.merging_layer", (projector + "linear_1", projector + "linear_2"),
     )  # fmt: skip
     merged = config.text("model_type", "mistral3") != "llava"
+    if text is config:
+        merged = names.merger + ".weight" in tensors
     patch = square(vision, "patch_size", 14 if merged else 16)
     heads = vision.integer("num_attention_heads", 1, MOST_HEADS, 16)
     shape = TowerShape(
@@ -229,7 +232,12 @@ def _from_gguf(kind: _Kind, keys: Keys, tensors: Tensors) -> Design:
 
 
 PIXTRAL = Family(
-    "pixtral", ("Mistral3ForConditionalGeneration", "LlavaForConditionalGeneration"), ("pixtral",),
+    "pixtral",
+    (
+        "Mistral3ForConditionalGeneration", "LlavaForConditionalGeneration", "MistralForCausalLM",
+        "MinistralForCausalLM", "Ministral3ForCausalLM", "Mistral4ForCausalLM",
+    ),
+    ("pixtral",),
     partial(_from_hf, _MISTRAL), partial(_from_gguf, _MISTRAL), ("pixtral",),
 )  # fmt: skip
 LIGHTON_OCR = Family(

@@ -62,6 +62,20 @@ _MODULES = (
     (r"((?:shared_experts|experts\.\d+)\.)w3", r"mlp.\1up_proj"),
 )
 """A layer's modules, and their names in Hugging Face folders."""
+_VISION_SIZES = {"max_image_size": "image_size"}
+_VISION = (
+    (r"vision_encoder\.(.*\.attention\.)w([qkvo])", r"vision_tower.\1\2_proj"),
+    (r"vision_encoder\.(.*\.feed_forward\.)w1", r"vision_tower.\1gate_proj"),
+    (r"vision_encoder\.(.*\.feed_forward\.)w2", r"vision_tower.\1down_proj"),
+    (r"vision_encoder\.(.*\.feed_forward\.)w3", r"vision_tower.\1up_proj"),
+    (r"vision_encoder\.(.+)", r"vision_tower.\1"),
+    (r"vision_language_adapter\.w_in", "multi_modal_projector.linear_1"),
+    (r"vision_language_adapter\.w_out", "multi_modal_projector.linear_2"),
+    (r"patch_merger\.(.+)", r"multi_modal_projector.patch_merger.\1"),
+    (r"pre_mm_projector_norm", "multi_modal_projector.norm"),
+)
+"""Modules of the part for pictures, and their names in Hugging Face folders."""
+_ROTATED = re.compile(r"(vision_tower\..*\.attention|.*\.self_attn)\.([qk])_proj\.weight")
 
 
 def is_consolidated(folder: Path) -> bool:
@@ -99,7 +113,7 @@ def read_params(path: Path) -> dict[str, Any]:
     kind = "Mistral4" if latent else "Mixtral" if moe is not None else "Ministral3" if scaling else "Mistral"
     name = "Ministral" if kind == "Mistral" and "layer_types" in config else kind
     config |= {"architectures": [f"{name}ForCausalLM"], "model_type": name.lower()}
-    return config | _quantisation(params, path) | _further_parts(params)
+    return config | _quantisation(params, path) | _further_parts(params, path)
 
 
 def own_format(folder: Path) -> UnsupportedModel:
@@ -187,13 +201,15 @@ def _quantisation(params: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return {"quantization_config": {**table, "quant_method": method}}
 
 
-def _further_parts(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts for pictures and sounds, which are named so that they can be told of."""
-    multimodal = params.get("multimodal")
-    beside = multimodal if isinstance(multimodal, dict) else {}
+def _further_parts(params: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The part for pictures, in the words of config.json, and that for sounds, which is only named."""
+    beside = _table(params, "multimodal", path) or {}
+    vision = _table(params, "vision_encoder", path) or _table(beside, "vision_encoder_args", path)
     found: dict[str, Any] = {}
-    if params.get("vision_encoder") or beside.get("vision_encoder_args"):
-        found["vision_config"] = {}
+    if vision:
+        renamed = {_VISION_SIZES.get(name, name): value for name, value in vision.items()}
+        found["vision_config"] = {"model_type": "pixtral", "hidden_act": "silu", **renamed}
+        found["spatial_merge_size"] = vision.get("spatial_merge_size", 1)
     if beside.get("whisper_model_args"):
         found["audio_config"] = {}
     return found
@@ -252,30 +268,41 @@ def _bad(path: Path, name: str, value: object, example: str) -> BadCheckpoint:
 
 
 def with_hf_names(tensors: Mapping[str, RawTensor], config: Mapping[str, Any]) -> dict[str, RawTensor]:
-    """The tensors by the names of Hugging Face folders, the rows of queries and keys in halves.
-
-    Others, as those of a part for pictures, keep their names. `config` is what `read_params` returns.
+    """The tensors by the names of Hugging Face folders, the rows of queries and keys in halves. `config` is
+    what `read_params` returns.
     """
     heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
     head_dim = config.get("head_dim", 0)  # latent attention has none: its rope is interleaved there, too
+    eyes = config.get("vision_config", {}).get("num_attention_heads")
     out: dict[str, RawTensor] = {}
     for name, tensor in tensors.items():
         plain = _plain_name(name)
         out[plain] = tensor
-        found = re.search(r"\.self_attn\.([qk])_proj\.weight$", plain)
-        if found and len(tensor.shape) == 2:
-            count = heads[found[1]]
-            # Of another size, they are refused when the model is built, which names the tensor.
-            if head_dim and not head_dim % 2 and tensor.shape[0] == count * head_dim:
-                order = np.arange(tensor.shape[0]).reshape(count, -1, 2).transpose(0, 2, 1)
-                out[plain] = tensor.take(order.reshape(-1))
+        found = _ROTATED.fullmatch(plain)
+        if found is None or len(tensor.shape) != 2:
+            continue
+        # Of another size, they are refused when the model is built, which names the tensor.
+        if found[1].startswith("vision_tower."):
+            if type(eyes) is int and eyes > 0 and tensor.shape[0] % (2 * eyes) == 0:
+                out[plain] = _in_halves(tensor, eyes)
+        elif head_dim and not head_dim % 2 and tensor.shape[0] == heads[found[2]] * head_dim:
+            out[plain] = _in_halves(tensor, heads[found[2]])
     return out
+
+
+def _in_halves(tensor: RawTensor, heads: int) -> RawTensor:
+    """Rows in the order of interleaved rope as those of halves."""
+    order = np.arange(tensor.shape[0]).reshape(heads, -1, 2).transpose(0, 2, 1)
+    return tensor.take(order.reshape(-1))
 
 
 def _plain_name(name: str) -> str:
     module, dot, end = name.rpartition(".")
     if module in _OUTER:
         return _OUTER[module] + dot + end
+    for pattern, there in _VISION:
+        if match := re.fullmatch(pattern, module):
+            return match.expand(there) + dot + end
     layer = _LAYER.fullmatch(module)
     if layer is None:
         return name
