@@ -1,17 +1,18 @@
-"""LLaVA-NeXT (LLaVA 1.6, its authors' report of January 2024) and Granite Vision (arXiv 2502.09927): LLaVA's
-encoder over the whole picture, and over the tiles of the picture with bars beside it. Of these, what shows
-bars is left out, and each line of patches has a row for its end.
+"""LLaVA-NeXT (LLaVA 1.6, its authors' report of January 2024), Granite Vision (arXiv 2502.09927) and
+LLaVA-OneVision (arXiv 2408.03326): LLaVA's encoder over the whole picture, and over the tiles of the picture
+with bars beside it. Of these, what shows bars is left out, and each line of patches has a row for its end.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.errors import BadCheckpoint
+from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
 from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span, VisionSpec
@@ -23,7 +24,18 @@ from engine.vision.patch_encoder import PatchDesign
 from engine.words import _
 
 SPEC = VisionSpec("llava_next", "<image>", "<image>")
+ONE_SPEC = VisionSpec("llava_onevision", "<image>", "<image>")
+_ONE_SIDE, _ONE_MOST = 384, 6
+_ONE_GRIDS = tuple(
+    (_ONE_SIDE * high, _ONE_SIDE * wide)
+    for high in range(1, _ONE_MOST + 1)
+    for wide in range(1, _ONE_MOST + 1)
+)
+_SHRINKS = re.compile(r"anyres_max_(\d{1,3})")
+_ENLARGED = 1.1
+"""Tiles with fewer than so many times the sides that they may have keep all patches."""
 _GRIDS = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))
+_HF_PREFIXES = "model.", "", "language_model.model."
 _LINE_ENDS = ("v.image_newline", "model.image_newline")
 """The name of the row for the end of a line in mmproj files, and in those of the first converter."""
 
@@ -31,13 +43,15 @@ _LINE_ENDS = ("v.image_newline", "model.image_newline")
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """The cutting of `LlavaNextImageProcessor`: tiles of `side` pixels square in one of the `grids` (height,
-    width in pixels): the one that keeps most pixels, and of these the smallest.
+    width in pixels): the one that keeps most pixels, and of these the smallest. The patches of all tiles are
+    shrunk to those of `most` tiles, unless this is 0.
     """
 
     side: int
     patch: int
     filter: int
     grids: tuple[tuple[int, int], ...]
+    most: int = 0
 
     @property
     def most_patches(self) -> int:
@@ -47,9 +61,9 @@ class Tiles:
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `Cutter.layout`: the whole, then all tiles at once."""
         cells = self.side // self.patch
-        rows, columns = self.shown(width, height)
-        whole, tiles = Span(cells, cells), Span(len(rows), len(columns) + 1)
-        return (whole, tiles) if len(rows) else (whole,)
+        rows, columns = self._kept(*map(len, self.shown(width, height)))
+        whole, tiles = Span(cells, cells), Span(rows, columns + 1)
+        return (whole, tiles) if rows else (whole,)
 
     def crops(self, picture: Bytes) -> tuple[Bytes, ...]:
         """As `Cutter.crops`."""
@@ -82,7 +96,9 @@ class Tiles:
         tiles = np.stack(crops[1:]).reshape(-1, wide, cells, cells, len(line_end))
         whole = tiles.transpose(0, 2, 1, 3, 4).reshape(-1, wide * cells, len(line_end))
         shown = whole[rows.start : rows.stop, columns.start : columns.stop]
-        ends = np.broadcast_to(line_end, (len(rows), 1, len(line_end)))
+        kept = self._kept(len(rows), len(columns))
+        shown = shown if kept == shown.shape[:2] else shrunk(shown, *kept)
+        ends = np.broadcast_to(line_end, (kept[0], 1, len(line_end)))
         return crops[0], np.concatenate([shown, ends], axis=1).reshape(-1, len(line_end))
 
     def shown(self, width: int, height: int) -> tuple[range, range]:
@@ -95,6 +111,13 @@ class Tiles:
         columns = range(bar, wide - bar)
         return range(high), columns
 
+    def _kept(self, rows: int, columns: int) -> tuple[int, int]:
+        """The rows and columns of what shows the picture, once it is shrunk."""
+        if not self.most:
+            return rows, columns
+        ratio = math.sqrt(rows * columns / (self.most * (self.side // self.patch) ** 2))
+        return (rows, columns) if ratio <= _ENLARGED else (int(rows // ratio), int(columns // ratio))
+
     def _grid(self, width: int, height: int) -> tuple[int, int]:
         """The height and width of all tiles."""
 
@@ -106,12 +129,47 @@ class Tiles:
         return max(self.grids, key=kept)
 
 
+def shrunk(states: Floats, rows: int, columns: int) -> Floats:
+    """A grid (H, W, E) with fewer rows and columns, linear in both directions between the two nearest places,
+    where the edges of a grid are those of the other.
+    """
+    down, across = _halfway(rows, states.shape[0]), _halfway(columns, states.shape[1])
+    lines = np.einsum("rh,hwe->rwe", down, states, optimize=True)
+    return np.ascontiguousarray(np.einsum("cw,rwe->rce", across, lines, optimize=True))
+
+
+def _halfway(count: int, side: int) -> Floats:
+    """How much each of `count` places takes of each of `side` places: (count, side) float32."""
+    middles = (np.arange(count, dtype=np.float32) + np.float32(0.5)) * np.float32(side / count)
+    places = np.clip(middles - np.float32(0.5), 0, side - 1)
+    away = np.abs(places[:, None] - np.arange(side, dtype=np.float32))
+    weights: Floats = np.maximum(np.float32(0), np.float32(1) - away)
+    return weights
+
+
+def from_hf_one(config: Keys, processor: Keys, tensors: Tensors) -> Design:
+    """`LlavaOnevisionForConditionalGeneration`."""
+    design = llava.from_hf(config.over({"vision_feature_layer": -1}), processor, tensors)
+    found = config.text("vision_aspect_ratio", "anyres_max_9")
+    match = _SHRINKS.fullmatch(found)
+    if match is None or not int(match[1]):
+        raise UnsupportedModel(
+            _(
+                "The vision encoder's vision_aspect_ratio is {found!r}; only anyres_max_ with a number is "
+                "supported. Choose another model.",
+                found=found,
+            )
+        )
+    line_end = prefix_of(tensors, "image_newline", _HF_PREFIXES) + "image_newline"
+    grids = _grids(config, "image_grid_pinpoints", _ONE_GRIDS)
+    return _design(design, line_end, resampling(processor), grids, ONE_SPEC, int(match[1]))
+
+
 def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     """`LlavaNextForConditionalGeneration`."""
     design = llava.from_hf(config, processor, tensors)
-    prefixes = "model.", "", "language_model.model."
-    line_end = prefix_of(tensors, "image_newline", prefixes) + "image_newline"
-    grids = _grids(config, "image_grid_pinpoints")
+    line_end = prefix_of(tensors, "image_newline", _HF_PREFIXES) + "image_newline"
+    grids = _grids(config, "image_grid_pinpoints", _GRIDS)
     return _design(design, line_end, resampling(processor), grids)
 
 
@@ -127,11 +185,11 @@ def from_gguf(keys: Keys, tensors: Tensors) -> Design:
     return _design(design, line_end, BICUBIC, tuple(zip(flat[::2], flat[1::2], strict=True)))
 
 
-def _grids(keys: Keys, name: str) -> tuple[tuple[int, int], ...]:
-    """A list of heights and widths in pixels."""
+def _grids(keys: Keys, name: str, usual: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """A list of heights and widths in pixels; the `usual` ones where there is none."""
     found = keys.raw(name)
     if found is None:
-        return _GRIDS
+        return usual
     pairs = list[tuple[int, int]]()
     for pair in found if isinstance(found, list) and found else [None]:
         sides = Keys({name: pair}, "config.json").integers(name, 1, MOST_SIDE)
@@ -151,17 +209,22 @@ def _odd(found: object) -> BadCheckpoint:
 
 
 def _design(
-    design: PatchDesign, line_end: str, filter: int, grids: tuple[tuple[int, int], ...]
-) -> PatchDesign:
+    design: PatchDesign, line_end: str, filter: int, grids: tuple[tuple[int, int], ...],
+    spec: VisionSpec = SPEC, most: int = 0,
+) -> PatchDesign:  # fmt: skip
     side = design.patch * math.isqrt(design.table)
     for pixels in {pixels for grid in grids for pixels in grid}:
         whole_patches(pixels, side)
-    tiles = Tiles(side, design.patch, filter, grids)
+    tiles = Tiles(side, design.patch, filter, grids, most)
     names = replace(design.names, line_end=line_end)
-    return replace(design, spec=SPEC, names=names, cutter=tiles, assemble=tiles.spans)
+    return replace(design, spec=spec, names=names, cutter=tiles, assemble=tiles.spans)
 
 
 LLAVA_NEXT = Family(
     "llava_next", ("LlavaNextForConditionalGeneration",), ("mlp",), from_hf, from_gguf,
     (llava.CLIP, llava.SIGLIP_TOWER),
+)  # fmt: skip
+LLAVA_ONEVISION = Family(
+    "llava_onevision", ("LlavaOnevisionForConditionalGeneration",), (), from_hf_one, None,
+    (llava.SIGLIP_TOWER,),
 )  # fmt: skip

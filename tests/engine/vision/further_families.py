@@ -157,7 +157,36 @@ def _janus(folder: Path) -> Case:
     return Case(folder, model, image, ids[END], partial(pixels, processor))
 
 
+def _llava_onevision(folder: Path) -> Case:
+    from transformers import LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration
+    from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
+        LlavaOnevisionImageProcessorPil,
+    )
+
+    size, ids = vocabulary(["<image>", "<video>", END])
+    grids = [[28 * high, 28 * wide] for high in (1, 2) for wide in (1, 2)]
+    text = {**TEXT, "model_type": "qwen2", "num_key_value_heads": 1, "vocab_size": size}
+    config = LlavaOnevisionConfig(
+        vision_config=_SIGLIP, text_config=text, image_grid_pinpoints=grids, image_token_index=ids["<image>"],
+        video_token_index=ids["<video>"], vision_aspect_ratio="anyres_max_2",
+    )  # fmt: skip
+    model = randomise(LlavaOnevisionForConditionalGeneration(config))
+    processor = LlavaOnevisionImageProcessorPil(
+        size={"height": 28, "width": 28},
+        image_grid_pinpoints=grids,
+        image_mean=[0.5] * 3,
+        image_std=[0.5] * 3,
+    )
+    add_text(save(model, processor, folder), ["<image>", "<video>"], "<image>")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        found = processor(list(pictures), return_tensors="pt")
+        return {"pixel_values": found["pixel_values"], "image_sizes": found["image_sizes"]}
+
+    return Case(folder, model, ids["<image>"], ids[END], inputs)
+
+
 FURTHER: Mapping[str, Callable[[Path], Case]] = {
     "aya_vision": _aya_vision, "command_vision": _command_vision, "janus": _janus, "llama4": _llama4,
-    "qwen2_5_omni": _qwen2_5_omni,
+    "llava_onevision": _llava_onevision, "qwen2_5_omni": _qwen2_5_omni,
 }  # fmt: skip
