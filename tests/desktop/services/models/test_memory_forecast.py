@@ -77,6 +77,22 @@ def test_the_models_own_head_counts_while_it_drafts(qapp: Any) -> None:
     forecast.close()
 
 
+@pytest.mark.parametrize(
+    "drafting",
+    [
+        SpeculationSettings(method="none", draft_model="/models/small.gguf"),
+        SpeculationSettings(method="ngram", draft_model="/models/small.gguf"),
+        SpeculationSettings(method="model"),
+    ],
+)
+def test_a_draft_model_that_is_not_used_takes_nothing(qapp: Any, drafting: SpeculationSettings) -> None:
+    session = Session()
+    session.drafting = drafting
+    forecast = MemoryForecast(session, Devices(), _never)  # type: ignore[arg-type]
+    assert _draft(forecast) == 0
+    assert forecast.close()
+
+
 GB = 10**9
 LOADED = dataclasses.replace(INFO, resident_bytes=2 * GB, cache_bytes=GB // 2)
 
@@ -129,3 +145,17 @@ def test_layers_are_shared_by_the_gpus_and_main_memory_has_no_part_then() -> Non
         dataclasses.replace(info, where=""), None, CacheSettings(), LoadSettings(backend="cpu"), None
     )
     assert sum(card.parts[1] for card in cards) == pytest.approx(whole[0].parts[1], rel=0.01)
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize(("gpus", "others"), [("1", {1: 1 * GB}), ("0,1", {0: 4 * GB, 1: 1 * GB})])
+def test_each_gpu_that_is_chosen_has_what_other_programs_hold_and_a_share(
+    gpus: str, others: dict[int, int]
+) -> None:
+    known = Usable((Gpu(0, "A", 24 * GB, 20 * GB), Gpu(1, "B", 24 * GB, 23 * GB)))
+    info = dataclasses.replace(LOADED, gpu_bytes=2 * GB)
+    *cards, main = forecast(info, None, CacheSettings(), LoadSettings(backend="cuda", gpus=gpus), known)
+    assert [card.name for card in cards] == [f"GPU {index}, {'AB'[index]}" for index in others]
+    assert [(card.total, card.parts[0]) for card in cards] == [(24 * GB, held) for held in others.values()]
+    assert {card.parts[1] for card in cards} == {2 * GB // len(others)}
+    assert main.parts[1:] == (0, 0, 0, 0)

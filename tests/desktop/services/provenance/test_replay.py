@@ -54,6 +54,10 @@ DRAFTS = SpeculationSettings(method="model")
             ["The reply was computed on GPU 0; now the processor is used."],
         ),
         (
+            reply(model={"backend": "tomorrow's"}), "o",
+            ["The reply was computed on another device; now the processor is used."],
+        ),
+        (
             reply([CacheSettings(dtype="q8")]), "o",
             ["The model was loaded with different settings: cache type."],
         ),
@@ -145,11 +149,15 @@ def test_why_there_is_no_replay() -> None:
         ((5, 6, 7), Compared(2, 2, "", "w7")),
     ],
 )
-def test_what_is_written_again_is_compared_token_by_token(written: tuple[int, ...], result: Compared) -> None:
+@pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "at once"])
+def test_what_is_written_again_is_compared_token_by_token(
+    written: tuple[int, ...], result: Compared, at_once: bool
+) -> None:
     trace = TokenTrace()
     trace.extend([TokenInfo(id, f"t{id}", 1.0, 1.0) for id in (5, 6)])
     source, session, progress = mock.Mock(), mock.Mock(), list[tuple[str, int, int]]()
-    texts = [Text("", (TokenInfo(id, f"w{id}", 1.0, 1.0),)) for id in written]
+    tokens = [TokenInfo(id, f"w{id}", 1.0, 1.0) for id in written]
+    texts = [Text("", tuple(tokens))] if at_once else [Text("", (token,)) for token in tokens]
     source.stream.return_value = iter([Prefill(3, 3, 0), *texts])
     ended: list[tuple[Compared | None, str]] = []
     replay = Replay(session, reply()._replace(trace=trace))
@@ -162,7 +170,8 @@ def test_what_is_written_again_is_compared_token_by_token(written: tuple[int, ..
     assert ended == [(result, "")]
     assert not replay.running
     assert progress[0] == ("Reading the prompt as it was read originally", 3, 3)
-    assert [done for _words, done, _total in progress[1:]] == [*range(1, result.same + 1)]
+    if not at_once:
+        assert [done for _words, done, _total in progress[1:]] == [*range(1, result.same + 1)]
     assert result.identical is (written == (5, 6))
 
 

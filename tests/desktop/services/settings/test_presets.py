@@ -155,6 +155,22 @@ def test_import_and_export(harness, service, tmp_path: Path) -> None:
     assert harness.session.settings(SamplerSettings).temperature == 0.9
 
 
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, ""), (1, ": thing0."), (5, ": thing0, thing1, thing2, thing3, thing4."),
+     (6, ": thing0, thing1, thing2, thing3, thing4 and 1 more.")],
+)  # fmt: skip
+def test_unknown_settings_of_an_imported_preset(service, tmp_path: Path, count: int, words: str) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"temp": 0.9, **{f"thing{n}": n + 1 for n in range(count)}}))
+    changed: list[None] = []
+    service.changed.connect(lambda: changed.append(None))
+    assert service.import_file(tmp_path / "a.json")
+    sentence, level, offers_undo = service.said[-1]
+    assert sentence.endswith(f"Unknown settings were ignored{words}" if count else "“a”.")
+    assert (level, offers_undo) == ("warning" if count else "info", False)
+    assert changed
+
+
 def test_current_values_are_exported_if_no_preset_has_the_name(harness, service, tmp_path: Path) -> None:
     put(harness, temperature=1.37)
     assert service.export_file("", tmp_path / "now.json")

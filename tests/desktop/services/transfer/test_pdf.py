@@ -4,6 +4,7 @@ or none.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 import sys
@@ -47,13 +48,15 @@ def lines(reader: PdfReader, page: int) -> list[str]:
     return [line.strip() for line in reader.pages[page].extract_text().splitlines() if line.strip()]
 
 
-@pytest.mark.slow
-def test_page_numbers_outline_and_what_stays_together(qapp: QGuiApplication, tmp_path: Path) -> None:
-    asked = [f"Question {number} about a thing?" for number in range(14)]
+@pytest.mark.parametrize("count", [5, pytest.param(14, marks=pytest.mark.slow)])
+def test_page_numbers_outline_and_what_stays_together(
+    qapp: QGuiApplication, tmp_path: Path, count: int
+) -> None:
+    asked = [f"Question {number} about a thing?" for number in range(count)]
     texts = [text for question in asked for text in (question, REPLY)]
     reader = printed(tmp_path / "a.pdf", *texts)
     total = len(reader.pages)
-    assert total > 4
+    assert total > count // 4
     for page in range(total):
         found = lines(reader, page)
         assert f"{page + 1} of {total}" in found
@@ -169,6 +172,30 @@ def test_long_lists_and_tables_are_complete_and_continued(qapp: QGuiApplication,
     assert text.count("head") == 3
     joined = "".join("".join(text).split())
     assert all(f"{n + 1}.item{n}" in joined for n in range(items))
+
+
+@pytest.mark.parametrize("form", ["```\n{}\n```", "{}", "> {}", "|head|\n|-|\n{}"])
+def test_lines_follow_each_other_down_every_page(qapp: QGuiApplication, tmp_path: Path, form: str) -> None:
+    """Also those of a block that goes on, on the next page: none lies outside it, or on another."""
+    rows = [f"line{number}" for number in range(150)]
+    between = {"{}": "\n\n", "> {}": "\n>\n> "}.get(form, "\n")
+    text = between.join(f"|{row}|" if "head" in form else row for row in rows)
+    reader, found = printed(tmp_path / "a.pdf", "Q", form.format(text)), list[str]()
+    assert len(reader.pages) > 2
+    for page in reader.pages:
+        words: dict[str, float] = {}
+
+        def text_at(text: str, matrix: Sequence[float], place: Sequence[float], *_: Any) -> None:
+            for word in text.split():
+                if word.startswith("line"):
+                    words[word] = place[5] * matrix[3] + matrix[5]  # noqa: B023 (called before the next page)
+
+        page.extract_text(visitor_text=text_at)
+        heights = list(words.values())
+        assert all(above > below + 5 for above, below in itertools.pairwise(heights))
+        assert 0 < heights[-1] < heights[0] < float(page.mediabox.height)
+        found += words
+    assert found == rows
 
 
 def test_paper_is_light_in_a_dark_window(qapp: QGuiApplication, tmp_path: Path) -> None:
