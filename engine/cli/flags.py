@@ -249,16 +249,25 @@ def read_file(path: Path) -> str:
         return text
     except OSError as error:
         raise BadSetting(
-            _("{path} cannot be read ({reason}); give another file.", path=path, reason=error.strerror)
+            _(
+                "{path} cannot be read ({reason}); give another file.",
+                path=shown_path(path),
+                reason=error.strerror,
+            )
         ) from error
     except UnicodeDecodeError as error:
         raise BadSetting(
             _(
                 "{path} is not UTF-8 text (byte {place}); save it as UTF-8 first.",
-                path=path,
+                path=shown_path(path),
                 place=error.start,
             )
         ) from error
+
+
+def shown_path(path: Path) -> str:
+    """A path that `read_file` takes, for a person."""
+    return "<stdin>" if path == Path("-") else str(path)
 
 
 _MARKS = (

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.chat import LocalChat, open_chat
 from engine.cli.command import Console
-from engine.cli.flags import read_file, read_settings
+from engine.cli.flags import read_file, read_settings, shown_path
 from engine.core import Message, ModelInfo
 from engine.drain import drain
 from engine.errors import BadSetting, UnsupportedModel
@@ -88,7 +88,7 @@ def read_messages(path: Path) -> tuple[Message, ...]:
             _(
                 "{path} must hold a JSON list of objects with the texts “role” and “content”, but it is not "
                 "JSON ({error}).",
-                path=path,
+                path=shown_path(path),
                 error=error,
             )
         ) from error
@@ -99,7 +99,7 @@ def read_messages(path: Path) -> tuple[Message, ...]:
             _(
                 "{path} must hold a JSON list of objects with the texts “role” and “content”, with at least "
                 "one message.",
-                path=path,
+                path=shown_path(path),
             )
         )
     messages = []
@@ -113,7 +113,7 @@ def read_messages(path: Path) -> tuple[Message, ...]:
                 _(
                     "{path} must hold a JSON list of objects with the texts “role” and “content”; this one "
                     "is not: {item}.",
-                    path=path,
+                    path=shown_path(path),
                     item=json.dumps(item, ensure_ascii=False)[:80],
                 )
             )

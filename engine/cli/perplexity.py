@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.cli.command import Answer, Command, Console
-from engine.cli.flags import add_model, add_settings, read_file, read_settings
+from engine.cli.flags import add_model, add_settings, read_file, read_settings, shown_path
 from engine.cli.logits import log_softmax
 from engine.cli.opening import opened
 from engine.errors import BadCheckpoint, BadSetting
@@ -57,7 +57,7 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
                 _(
                     "{path} has {tokens}, but a window needs {size}; give a longer text or a smaller "
                     "--context.",
-                    path=options.file,
+                    path=shown_path(options.file),
                     tokens=ngettext("{n} token", "{n} tokens", len(ids)),
                     size=size,
                 )

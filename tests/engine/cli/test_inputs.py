@@ -80,6 +80,10 @@ def test_a_prompt_from_a_file_or_a_pipe(tmp_path: Path, monkeypatch: pytest.Monk
         assert prompt_ids(parser.parse_args(["--file", str(file)]), tokenizer) == expected
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the\ncat\n")))
     assert prompt_ids(parser.parse_args(["--file", "-"]), tokenizer) == expected
+    for data, told in ((b"[", "<stdin> must hold a JSON list"), (b"\xff", "<stdin> is not UTF-8 text")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        with pytest.raises(BadSetting, match=told):
+            read_messages(Path("-"))
 
 
 def test_messages_in_parts(tmp_path: Path) -> None:
