@@ -59,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # Windows' code pages lack most characters, and an argument may hold a lone surrogate.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # a line that is no text must not end a chat
     try:
         speak()
         with argparse_speaks():

@@ -46,7 +46,18 @@ def test_a_text_comes_from_the_standard_input(
         assert piped == tokens("--text", expected, "--json")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\xff")))
     code, _, error = tokens("--file", "-")
-    assert (code, error) == (1, "- is not UTF-8 text (byte 1); save it as UTF-8 first.\n")
+    assert (code, error) == (1, "<stdin> is not UTF-8 text (byte 1); save it as UTF-8 first.\n")
+
+
+def test_a_line_that_is_no_text_does_not_end_a_chat(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    piped = io.TextIOWrapper(io.BytesIO(b"h\xffi\nhello\n"), encoding="utf-8", errors="strict")
+    monkeypatch.setattr(sys, "stdin", piped)
+    assert main(["chat", str(tiny), "--backend", "reference", "--max-tokens", "2"]) == 0
+    said, error = capsys.readouterr()
+    assert said.count("[stopped at the token limit]") == 2
+    assert error == ""
 
 
 def test_an_interrupt_while_modules_load_has_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
