@@ -23,7 +23,9 @@ _EARS = (
 )  # fmt: skip
 
 
-_WITH_PICTURES = ("qwen2vl", "qwen3vl", "qwen3vlmoe", "cogvlm", "glm4v", "glm4v_moe", "llama4", "pixtral")
+_WITH_PICTURES = (
+    "qwen2vl", "qwen3vl", "qwen3vlmoe", "cogvlm", "glm4v", "glm4v_moe", "llama4", "paddleocr", "pixtral",
+)  # fmt: skip
 """GGUF architectures whose models all read pictures."""
 _GEMMA_3, _LAYERS_WITH_EYES = "gemma3", 34
 """Gemma 3 reads pictures from 4B on, which has so many layers (its technical report, arXiv 2503.19786)."""

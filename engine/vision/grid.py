@@ -69,6 +69,15 @@ def _weights(count: int, side: int) -> Floats:
     return np.maximum(np.float32(0), np.float32(1) - away)
 
 
+def halfway(count: int, side: int) -> Floats:
+    """As `_weights`, where the edges of a grid are those of the other."""
+    middles = (np.arange(count, dtype=np.float32) + np.float32(0.5)) * np.float32(side / count)
+    places = np.clip(middles - np.float32(0.5), 0, side - 1)
+    away = np.abs(places[:, None] - np.arange(side, dtype=np.float32))
+    weights: Floats = np.maximum(np.float32(0), np.float32(1) - away)
+    return weights
+
+
 def _cubic_weights(count: int, side: int) -> Floats:
     """As `_weights`: of four places around one, of which those beyond the edges are the ones at the edges."""
     middles = np.arange(count, dtype=np.float32) + np.float32(0.5)

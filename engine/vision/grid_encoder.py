@@ -19,7 +19,7 @@ from engine.models.layers.parts import Block, Linear, Norm
 from engine.tensors import Floats
 from engine.vision.base import PictureRows, Piece, Span, VisionSpec
 from engine.vision.grid import Axial, Order, block_order, windows
-from engine.vision.grid_passes import FirstPass, Head, HeadPass, Stage
+from engine.vision.grid_passes import After, FirstPass, Head, HeadPass, Stage
 from engine.vision.images import Normalisation, patches, read_picture, resized
 from engine.vision.passes import Pass
 from engine.vision.tower import TowerShape, TowerSource
@@ -52,7 +52,7 @@ class GridParts:
     deep: tuple[Head, ...] = ()
     place: Place | None = None
     before: Norm | None = None
-    after: Norm | None = None
+    after: After | None = None
 
 
 @dataclass(frozen=True, slots=True)

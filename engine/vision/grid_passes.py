@@ -16,6 +16,8 @@ from engine.tensors import Floats
 from engine.vision.grid import Axial
 from engine.vision.passes import Pass
 
+After = Callable[[Ops, Array], Array]
+"""What norms the states after the last layer."""
 PIECE = 1024
 """Rows of a pass at most whose rows, or windows, have nothing to do with each other."""
 
@@ -62,7 +64,7 @@ class Stage:
 
     def __init__(
         self, backend: Backend, blocks: tuple[Block, ...], width: int, window: int, most: int,
-        rope: Axial, deep: Sequence[int], after: Norm | None,
+        rope: Axial, deep: Sequence[int], after: After | None,
     ) -> None:  # fmt: skip
         self._window = window
         rows = max(window, PIECE // window * window) if window else most

@@ -190,6 +190,18 @@ def resampling(keys: Keys, default: int = BICUBIC) -> int:
     return keys.integer("resample", 0, 5, default)
 
 
+def pixel_limits(processor: Keys, least: int, most: int) -> tuple[int, int]:
+    """The fewest and the most pixels of a picture, which an image processor's settings have in two forms;
+    `least` and `most` where they do not say.
+    """
+    sizes = inner(processor, "size", "preprocessor_config.json")
+    found = list[int]()
+    for names, default in ((("min_pixels", "shortest_edge"), least), (("max_pixels", "longest_edge"), most)):
+        given = [keys.integer(name, 0, MOST_SIDE**2, 0) for keys in (processor, sizes) for name in names]
+        found.append(next((each for each in given if each), default))
+    return found[0], found[1]
+
+
 def prefix_of(tensors: Tensors, name: str, prefixes: tuple[str, ...]) -> str:
     """The first prefix with which `name` is there; the first of all if none is."""
     return next((each for each in prefixes if each + name in tensors), prefixes[0])

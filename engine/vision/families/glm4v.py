@@ -17,7 +17,7 @@ from engine.models.layers.parts import GatedMlp, Linear, Norm
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.families.pixtral import by_channel
-from engine.vision.families.qwen_vl import MOST_TOKENS, frame_linears, pixel_limits
+from engine.vision.families.qwen_vl import MOST_TOKENS, frame_linears
 from engine.vision.grid import Axial, frequencies, resampled
 from engine.vision.grid_encoder import GridDesign, GridParts
 from engine.vision.grid_passes import Head
@@ -32,6 +32,7 @@ from engine.vision.headers import (
     divisible,
     inner,
     normalisation,
+    pixel_limits,
     prefix_of,
     resampling,
     rotated_dim,

@@ -18,6 +18,7 @@ from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.families import llava
+from engine.vision.grid import halfway
 from engine.vision.headers import MOST_SIDE, prefix_of, resampling, whole_patches
 from engine.vision.images import BICUBIC, resized
 from engine.vision.patch_encoder import PatchDesign
@@ -133,18 +134,9 @@ def shrunk(states: Floats, rows: int, columns: int) -> Floats:
     """A grid (H, W, E) with fewer rows and columns, linear in both directions between the two nearest places,
     where the edges of a grid are those of the other.
     """
-    down, across = _halfway(rows, states.shape[0]), _halfway(columns, states.shape[1])
+    down, across = halfway(rows, states.shape[0]), halfway(columns, states.shape[1])
     lines = np.einsum("rh,hwe->rwe", down, states, optimize=True)
     return np.ascontiguousarray(np.einsum("cw,rwe->rce", across, lines, optimize=True))
-
-
-def _halfway(count: int, side: int) -> Floats:
-    """How much each of `count` places takes of each of `side` places: (count, side) float32."""
-    middles = (np.arange(count, dtype=np.float32) + np.float32(0.5)) * np.float32(side / count)
-    places = np.clip(middles - np.float32(0.5), 0, side - 1)
-    away = np.abs(places[:, None] - np.arange(side, dtype=np.float32))
-    weights: Floats = np.maximum(np.float32(0), np.float32(1) - away)
-    return weights
 
 
 def from_hf_one(config: Keys, processor: Keys, tensors: Tensors) -> Design:

@@ -36,6 +36,7 @@ from engine.vision.headers import (
     divisible,
     inner,
     normalisation,
+    pixel_limits,
     prefix_of,
     resampling,
     rotated_dim,
@@ -271,18 +272,6 @@ def _with_processor(shape: _Shape, names: _Names, processor: Keys, spec: VisionS
     pixels = normalisation(processor, CLIP_MEAN, CLIP_DEVIATION)
     limits = pixel_limits(processor, _LEAST, _MOST)
     return _design(shape, names, pixels, limits, resampling(processor), spec)
-
-
-def pixel_limits(processor: Keys, least: int, most: int) -> tuple[int, int]:
-    """The fewest and the most pixels of a picture, which an image processor's settings have in two forms;
-    `least` and `most` where they do not say.
-    """
-    sizes = inner(processor, "size", "preprocessor_config.json")
-    found = list[int]()
-    for names, default in ((("min_pixels", "shortest_edge"), least), (("max_pixels", "longest_edge"), most)):
-        given = [keys.integer(name, 0, MOST_SIDE**2, 0) for keys in (processor, sizes) for name in names]
-        found.append(next((each for each in given if each), default))
-    return found[0], found[1]
 
 
 def _layers(keys: Keys, name: str, count: int, default: tuple[int, ...]) -> tuple[int, ...]:

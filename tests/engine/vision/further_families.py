@@ -186,7 +186,35 @@ def _llava_onevision(folder: Path) -> Case:
     return Case(folder, model, ids["<image>"], ids[END], inputs)
 
 
+def _paddle_ocr(folder: Path) -> Case:
+    from transformers import PaddleOCRVLConfig, PaddleOCRVLForConditionalGeneration
+    from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import (
+        PaddleOCRVLImageProcessorPil,
+    )
+
+    tokens = ["<|IMAGE_START|>", "<|IMAGE_END|>", "<|IMAGE_PLACEHOLDER|>", "<|VIDEO|>"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "image_size": 84, "patch_size": 14,
+    }  # fmt: skip
+    text = {
+        **TEXT, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": size, "pad_token_id": 0, **SECTIONS,
+    }  # fmt: skip
+    image = ids["<|IMAGE_PLACEHOLDER|>"]
+    config = PaddleOCRVLConfig(
+        vision_config=vision, text_config=text, image_token_id=image, video_token_id=ids["<|VIDEO|>"],
+        vision_start_token_id=ids["<|IMAGE_START|>"], vision_end_token_id=ids["<|IMAGE_END|>"],
+    )  # fmt: skip
+    model = randomise(PaddleOCRVLForConditionalGeneration(config))
+    processor = PaddleOCRVLImageProcessorPil(
+        size={"shortest_edge": 4 * 28**2, "longest_edge": 30 * 28**2}, patch_size=14
+    )
+    add_text(save(model, processor, folder), tokens, "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>")
+    return Case(folder, model, image, ids[END], partial(grids, processor, image))
+
+
 FURTHER: Mapping[str, Callable[[Path], Case]] = {
     "aya_vision": _aya_vision, "command_vision": _command_vision, "janus": _janus, "llama4": _llama4,
-    "llava_onevision": _llava_onevision, "qwen2_5_omni": _qwen2_5_omni,
+    "llava_onevision": _llava_onevision, "paddle_ocr": _paddle_ocr, "qwen2_5_omni": _qwen2_5_omni,
 }  # fmt: skip

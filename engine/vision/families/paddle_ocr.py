@@ -1,0 +1,187 @@
+"""PaddleOCR-VL (arXiv 2510.14528): a SigLIP tower with rope over pictures that keep their shape; squares of
+patches are joined to one token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from engine.backends.base import Array, Ops
+from engine.models.building.source import norm
+from engine.models.headers.keys import Keys
+from engine.models.layers.parts import Norm
+from engine.tensors import Floats
+from engine.vision.base import VisionSpec
+from engine.vision.design import Design, Family, Tensors
+from engine.vision.grid import Axial, frequencies, halfway
+from engine.vision.grid_encoder import GridDesign, GridParts
+from engine.vision.grid_passes import Head
+from engine.vision.headers import (
+    HALF,
+    MOST_SIDE,
+    MOST_WIDTH,
+    PATCHES,
+    folder_patches,
+    gguf_names,
+    inner,
+    normalisation,
+    pixel_limits,
+    prefix_of,
+    resampling,
+    rotated_dim,
+    rows_of,
+    square,
+    tower_from_gguf,
+    tower_from_hf,
+)
+from engine.vision.images import BICUBIC, Normalisation
+from engine.vision.projector import ProjectorNames, ProjectorShape, projector
+from engine.vision.sizes import dynamic_size
+from engine.vision.tower import SIGLIP, TowerNames, TowerShape, TowerSource, patch_linear, tower_layers
+
+SPEC = VisionSpec(
+    "paddle_ocr", "<|IMAGE_PLACEHOLDER|>", "<|IMAGE_PLACEHOLDER|>",
+    around=("<|IMAGE_START|>", "<|IMAGE_END|>"),
+)  # fmt: skip
+_TOWER = {
+    "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16,
+    "image_size": 384, "patch_size": 14,
+}  # fmt: skip
+_LEAST, _MOST = 384**2, 1536**2
+"""Pixels, where the image processor's settings do not say."""
+_MOST_TOKENS = 4096
+"""Of a picture; the published settings allow 3600."""
+_BASE, _EPS = 10000.0, 1e-5
+_PREFIXES = ("visual.vision_model.", "model.visual.vision_model.")
+_PROJECTORS = ("mlp_AR.", "model.mlp_AR.", "model.projector.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of an encoder's tensors, without ".weight" and ".bias"; `positions` is a whole name."""
+
+    tower: TowerNames
+    first: str
+    positions: str
+    after: str
+    projector: ProjectorNames
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """`tower` and what else is needed; `table` counts stored positions."""
+
+    tower: TowerShape
+    patch: int
+    factor: int
+    outputs: int
+    table: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Twice:
+    """One norm after the other."""
+
+    first: Norm
+    second: Norm
+
+    def __call__(self, ops: Ops, x: Array) -> Array:
+        return self.second(ops, self.first(ops, x))
+
+
+def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, None, GridParts]:
+    """As `GridDesign.make`."""
+    tower, width = shape.tower, shape.tower.width
+    first = patch_linear(source, names.first, width, shape.patch, None)
+    blocks = yield from tower_layers(source, tower, names.tower, tower.layers)
+    after = _Twice(
+        norm(source, names.after, width, tower.eps, layer_norm=True, bias=None),
+        norm(source, names.projector.norm, width, _EPS, layer_norm=True, bias=None),
+    )
+    inputs = width * shape.factor**2
+    last = projector(source, ProjectorShape(inputs, shape.outputs, inputs), names.projector)
+    place = partial(_placed, source.vector(names.positions, shape.table, width))
+    return GridParts((first,), blocks.blocks, Head(_together, inputs, last), place=place, after=after)
+
+
+def _together(cells: Floats) -> Floats:
+    """The patches of each token as one row."""
+    return cells.reshape(len(cells), -1)
+
+
+def _placed(table: Floats, rows: int, columns: int) -> Floats:
+    """A square table of positions for a grid of another shape, between the two nearest in both directions."""
+    side = math.isqrt(len(table))
+    down, across = halfway(rows, side), halfway(columns, side)
+    lines = np.einsum("rs,ste->rte", down, table.reshape(side, side, -1), optimize=True)
+    found = np.einsum("ct,rte->rce", across, lines, optimize=True)
+    return np.ascontiguousarray(found).reshape(rows * columns, -1)
+
+
+def size(width: int, height: int, factor: int, least: int, most: int) -> tuple[int, int]:
+    """As `dynamic_size`, of a picture whose sides are enlarged to `factor` first if they are shorter."""
+    if height < factor:
+        width, height = max(1, round(width * factor / height)), factor
+    if width < factor:
+        width, height = factor, max(1, round(height * factor / width))
+    return dynamic_size(width, height, factor, least, most)
+
+
+def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
+    """`PaddleOCRVLForConditionalGeneration`."""
+    vision = inner(config, "vision_config").over(_TOWER)
+    tower = prefix_of(tensors, "embeddings.patch_embedding.weight", _PREFIXES)
+    after = prefix_of(tensors, "pre_norm.weight", _PROJECTORS)
+    names = _Names(
+        SIGLIP.under(tower), *folder_patches(tower), tower + "post_layernorm",
+        ProjectorNames(after + "linear_1", after + "linear_2", after + "pre_norm"),
+    )  # fmt: skip
+    patch = square(vision, "patch_size")
+    text = config.table("text_config") or config
+    shape = _Shape(
+        replace(tower_from_hf(vision, "gelu_pytorch_tanh"), rotated=True), patch,
+        vision.integer("spatial_merge_size", 1, 64, 2), text.integer("hidden_size", 1, MOST_WIDTH, 1024),
+        (square(vision, "image_size") // patch) ** 2,
+    )  # fmt: skip
+    limits = pixel_limits(processor, _LEAST, _MOST)
+    return _design(shape, names, normalisation(processor, HALF, HALF), limits, resampling(processor))
+
+
+def from_gguf(keys: Keys, tensors: Tensors) -> Design:
+    """`paddleocr` in llama.cpp's mmproj files."""
+    tower = replace(tower_from_gguf(keys), activation="gelu_tanh", rotated=True)
+    names = _Names(
+        gguf_names(tensors, tower), *PATCHES, "v.post_ln", ProjectorNames("mm.1", "mm.2", "mm.input_norm")
+    )
+    shape = _Shape(
+        tower, keys.integer("patch_size", 1, 1 << 10), keys.integer("spatial_merge_size", 1, 64, 2),
+        rows_of(tensors, "mm.2.weight"), rows_of(tensors, PATCHES[1]),
+    )  # fmt: skip
+    limits = (
+        keys.integer("image_min_pixels", 1, MOST_SIDE**2, _LEAST),
+        keys.integer("image_max_pixels", 1, MOST_SIDE**2, _MOST),
+    )
+    return _design(shape, names, normalisation(keys, HALF, HALF), limits, BICUBIC)
+
+
+def _design(
+    shape: _Shape, names: _Names, pixels: Normalisation, limits: tuple[int, int], filter: int
+) -> GridDesign:
+    side, dim = shape.patch * shape.factor, rotated_dim(shape.tower)
+    most = min(limits[1], _MOST_TOKENS * side**2)
+    pairs = frequencies(dim // 4, dim // 2, _BASE)
+    return GridDesign(
+        SPEC, shape.tower, shape.patch, shape.factor, shape.outputs, pixels,
+        partial(size, factor=side, least=min(limits[0], most), most=most), filter,
+        max(1, most // side**2) * shape.factor**2, Axial(pairs, pairs), partial(_parts, shape, names),
+    )  # fmt: skip
+
+
+PADDLE_OCR = Family(
+    "paddle_ocr", ("PaddleOCRVLForConditionalGeneration",), ("paddleocr",), from_hf, from_gguf
+)
