@@ -54,7 +54,8 @@ class RecordWriter:
         self._database = database
 
     def save(self, record: ConversationRecord) -> Imported:
-        """Write the conversation or, if it is already here, what is new in it.
+        """Write the conversation or, if it is already here, what is new in it and the texts that have changed
+        in the file; what was written here stays.
 
         Writes in steps of a few milliseconds, between which the window can write; a new conversation appears
         only after the last one. Parents come before their children in `record`; a message under an unknown
@@ -74,10 +75,12 @@ class RecordWriter:
         if deleted and not record.deleted:
             return Imported(number, title, record.source, "deleted", 0)
         keys = self._keys(number)
-        if all(message.key in keys for message in record.messages):
+        changed = self._changed(number, record, keys)
+        if not changed and all(message.key in keys for message in record.messages):
             return Imported(number, title, record.source, "known", 0)
         with ChunkedWrites(self._database) as writes:
-            added = self._add(number, record, keys, now, writes)
+            self._change(changed, record, writes)
+            added = len(changed) + self._add(number, record, keys, now, writes)
             latest = self._latest(record, now)
             self._database.execute(
                 "UPDATE conversations SET updated_at = max(updated_at, ?) WHERE id = ?", (latest, number)
@@ -152,15 +155,11 @@ class RecordWriter:
         fallback = record.created_at if record.created_at is not None else _earliest(record, now)
         times: dict[str, float] = {}
         new: set[str] = set()
-        pictures = PictureStore(self._database)
         for message in record.messages:
             inherited = times.get(message.parent or "", fallback)
             times[message.key] = message.created_at if message.created_at is not None else inherited
             if message.key not in ids:
-                for mark in marks(message.text):
-                    if mark.key in record.pictures:
-                        pictures.put(record.pictures[mark.key])
-                        writes.pause()
+                self._put_pictures(message, record, writes)
                 ids[message.key] = self._insert(
                     number, message, ids.get(message.parent or ""), times[message.key]
                 )
@@ -179,8 +178,53 @@ class RecordWriter:
             )
         return len(new)
 
+    def _changed(
+        self, number: int, record: ConversationRecord, ids: dict[str, int]
+    ) -> dict[int, MessageRecord]:
+        """The messages, by id, whose texts in the record take the place of those here."""
+        if record.kind == NOTEBOOK:  # its document is written here, too
+            return {}
+        rows = self._database.execute(
+            "SELECT id, text, stats, data IS NOT NULL FROM messages "
+            "JOIN imported_messages ON imported_messages.message_id = id "
+            "LEFT JOIN message_tokens ON message_tokens.message_id = id "
+            "WHERE conversation_id = ? AND state != 'running'",
+            (number,),
+        ).fetchall()
+        here = {int(row[0]): (str(row[1]), bool(row[3]) or "stats" in json.loads(row[2])) for row in rows}
+        known = {ids[message.key]: message for message in record.messages if message.key in ids}
+        return {id: known[id] for id in known.keys() & here.keys() if _replaces(known[id].text, *here[id])}
+
+    def _change(
+        self, changed: dict[int, MessageRecord], record: ConversationRecord, writes: ChunkedWrites
+    ) -> None:
+        for message_id, message in changed.items():
+            self._put_pictures(message, record, writes)
+            self._database.execute(
+                "UPDATE messages SET text = ?, state = ?, stats = ? WHERE id = ?",
+                (message.text, _state(message), json.dumps(dict(message.stats)), message_id),
+            )
+            self._database.execute(
+                "UPDATE imported_messages SET raw = ? WHERE message_id = ?",
+                (_packed(message.raw), message_id),
+            )
+            self._database.execute("DELETE FROM message_tokens WHERE message_id = ?", (message_id,))
+            self._put_tokens(message_id, message)
+            writes.pause()
+
+    def _put_pictures(
+        self, message: MessageRecord, record: ConversationRecord, writes: ChunkedWrites
+    ) -> None:
+        for mark in marks(message.text):
+            if mark.key in record.pictures:
+                PictureStore(self._database).put(record.pictures[mark.key])
+                writes.pause()
+
+    def _put_tokens(self, message_id: int, message: MessageRecord) -> None:
+        if message.tokens:
+            self._database.execute("INSERT INTO message_tokens VALUES (?, ?)", (message_id, message.tokens))
+
     def _insert(self, number: int, message: MessageRecord, parent: int | None, created: float) -> int:
-        state = message.state if message.state in STATES and message.state != "running" else "stopped"
         cursor = self._database.execute(
             "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, stats, "
             "deleted, speaker, speaker_persona, tool_call) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -189,7 +233,7 @@ class RecordWriter:
                 parent,
                 message.role,
                 message.text,
-                state,
+                _state(message),
                 created,
                 json.dumps(dict(message.stats)),
                 int(message.deleted),
@@ -199,12 +243,10 @@ class RecordWriter:
             ),
         )
         message_id = int(cursor.lastrowid or 0)
-        raw = zlib.compress(json.dumps(message.raw).encode("ascii")) if message.raw is not None else None
         self._database.execute(
-            "INSERT INTO imported_messages VALUES (?, ?, ?)", (message_id, message.key, raw)
+            "INSERT INTO imported_messages VALUES (?, ?, ?)", (message_id, message.key, _packed(message.raw))
         )
-        if message.tokens:
-            self._database.execute("INSERT INTO message_tokens VALUES (?, ?)", (message_id, message.tokens))
+        self._put_tokens(message_id, message)
         return message_id
 
     def _persona(self, message: MessageRecord) -> int:
@@ -218,6 +260,23 @@ class RecordWriter:
 
     def _keys(self, number: int) -> dict[str, int]:
         return {key: message_id for message_id, key in _message_keys(self._database, number).items()}
+
+
+def _replaces(text: str, here: str, is_written_here: bool) -> bool:
+    """Whether a text of a file takes the place of the one `here`: where it goes on with it, and where it was
+    changed in the file. A reply that was continued here is never lost.
+    """
+    if text == here:
+        return False
+    return text.startswith(here) or not (is_written_here or here.startswith(text))
+
+
+def _state(message: MessageRecord) -> str:
+    return message.state if message.state in STATES and message.state != "running" else "stopped"
+
+
+def _packed(raw: Any) -> bytes | None:
+    return zlib.compress(json.dumps(raw).encode("ascii")) if raw is not None else None
 
 
 def discard_unfinished(database: Database) -> Iterator[None]:

@@ -93,8 +93,8 @@ class Progress:
 class Imported:
     """A conversation that is now in the store.
 
-    `outcome` is "new"; "extended" (it was here and gained `messages` new ones); "known" (it was here, nothing
-    was new) or "deleted" (it was in the trash, where it stays).
+    `outcome` is "new"; "extended" (it was here and `messages` are new or changed); "known" (it was here,
+    nothing was new) or "deleted" (it was in the trash, where it stays).
     """
 
     conversation_id: int

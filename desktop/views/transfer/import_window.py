@@ -30,7 +30,7 @@ __all__ = ["ImportWindow", "summary"]
 
 _ROWS = (
     ("new", N_("New chats")),
-    ("extended", N_("Chats with new messages")),
+    ("extended", N_("Chats with new or changed messages")),
     ("known", N_("Already imported")),
     ("trashed", N_("In the trash, not imported")),
     ("broken_count", N_("Unreadable")),

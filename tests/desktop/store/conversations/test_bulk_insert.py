@@ -1,5 +1,5 @@
-"""Importing a conversation again: new messages are added in place, the others stay as they are; times and
-titles.
+"""Importing a conversation again: new messages are added in place, changed texts are taken, and what was
+written here stays; times and titles.
 """
 
 from __future__ import annotations
@@ -175,6 +175,38 @@ def test_states_and_authors(database: Database, store: ConversationStore) -> Non
     assert [tuple(message.author) for message in path] == [("Bo", who), ("Nobody", 0), ("Bo", 0), ("", 0)]
     last = read_whole(database, number).messages[-1]
     assert (last.tokens, last.raw) == (b"\1", {"x": 1})
+
+
+def texts(database: Database, number: int) -> list[str]:
+    return [message.text for message in read_whole(database, number).messages]
+
+
+def test_texts_that_have_changed_in_the_file_are_taken(database: Database, store: ConversationStore) -> None:
+    number = save(database, A, B, m("c", "b", text="As it was")).conversation_id
+    edited = (A, dataclasses.replace(B, text="b, and more", state="complete"), m("c", "b", text="Edited"))
+    assert save(database, *edited, updated_at=90.0) == Imported(number, "T", "s", "extended", 2)
+    assert texts(database, number) == ["a", "b, and more", "Edited"]
+    assert read_whole(database, number).updated_at == 90.0
+    assert [hit.message_id for hit in store.search("edited")] == [store.path(number)[2].id]
+    assert save(database, *edited).outcome == "known"
+    longer = (*edited[:2], m("c", "b", text="Edited again"), m("d", "c"))
+    assert save(database, *longer).messages == 2
+    assert texts(database, number) == ["a", "b, and more", "Edited again", "d"]
+
+
+def test_what_was_written_here_is_kept(database: Database, store: ConversationStore) -> None:
+    number = save(database, A, B).conversation_id
+    reply = store.path(number)[1].id
+    store.finish(reply, "b, continued here", "complete", {"stats": {"new_tokens": 2}}, b"tokens")
+    for text in ("b", "Edited"):
+        assert save(database, A, dataclasses.replace(B, text=text)).outcome == "known"
+        assert texts(database, number) == ["a", "b, continued here"]
+    whole = dataclasses.replace(B, text="b, continued here and there", tokens=b"others")
+    assert save(database, A, whole).outcome == "extended"
+    assert (store.message(reply).text, store.tokens(reply)) == (whole.text, b"others")
+    document = save(database, A, key="n", kind=NOTEBOOK).conversation_id
+    assert save(database, m("a", None, text="Edited"), key="n", kind=NOTEBOOK).outcome == "known"
+    assert texts(database, document) == ["a"]
 
 
 def test_a_longer_version_of_a_reply_is_added_beside_it(database: Database, store: ConversationStore) -> None:
