@@ -14,6 +14,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from desktop.store.attachments.picture_marks import keys_json
@@ -57,10 +58,10 @@ Migration = Callable[[sqlite3.Connection], None]
 
 
 def data_folder(folder: Path | None = None) -> Path:
-    """The folder of all user data, created if missing and closed to other users.
+    """The folder of all user data, created if missing and closed to other users: the argument, else
+    $INGLENOOK_DATA, else the system's default, or where the data was moved to from there.
 
-    It is the argument, else $INGLENOOK_DATA, else the system's default, or where the data was moved to from
-    there. Raises `StoreError` if it cannot be created; one that the data was moved to is never created again.
+    Raises `StoreError` if it cannot be created; one that the data was moved to is never created again.
     """
     try:
         place = folder or data_dir()
@@ -316,6 +317,7 @@ def _open(path: Path, migrations: Sequence[Migration]) -> tuple[sqlite3.Connecti
 
 
 def _configure(connection: sqlite3.Connection) -> None:
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")  # a bad byte hides no text
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA foreign_keys = ON")
@@ -328,14 +330,12 @@ def _configure(connection: sqlite3.Connection) -> None:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> bool:
-    """Raise `Damaged` if the pages are inconsistent; returns whether all of them were read.
-
-    quick_check reads the whole file, so a large file gets it only on request; otherwise only its length is
-    checked.
+    """Raise `Damaged` if the pages are inconsistent; returns whether all were read: of a large file only the
+    length is checked, unless damage was met and a check requested, which compares the indexes, too.
     """
-    size = path.stat().st_size
-    if size <= CHECKED_ON_OPENING or check_requested(path):
-        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    size, requested = path.stat().st_size, check_requested(path)
+    if size <= CHECKED_ON_OPENING or requested:
+        found = connection.execute(f"PRAGMA {'integrity' if requested else 'quick'}_check(1)").fetchone()[0]
         if found != "ok":
             raise Damaged(str(found))
         check_done(path)

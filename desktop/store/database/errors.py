@@ -25,8 +25,12 @@ __all__ = [
     "translated",
 ]
 
+FAILURES = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""The errors of SQLite; the second stands for one whose words quote a damaged file, and are no UTF-8."""
 ROOM = 1 << 20
 """With fewer free bytes than this, a failed write is attributed to a full disk."""
+_BAD_HEADER = "unsupported file format"
+"""What SQLite says of a number in the header that no version writes; it has no code of its own."""
 
 
 class StoreError(Exception):
@@ -86,25 +90,25 @@ class Rows(sqlite3.Cursor):
     def fetchone(self) -> Any:
         try:
             return super().fetchone()
-        except sqlite3.DatabaseError as error:
+        except FAILURES as error:
             raise _translation(error, self.path) from error
 
     def fetchmany(self, size: int | None = 1) -> list[Any]:
         try:
             return super().fetchmany(size)
-        except sqlite3.DatabaseError as error:
+        except FAILURES as error:
             raise _translation(error, self.path) from error
 
     def fetchall(self) -> list[Any]:
         try:
             return super().fetchall()
-        except sqlite3.DatabaseError as error:
+        except FAILURES as error:
             raise _translation(error, self.path) from error
 
     def __next__(self) -> Any:
         try:
             return super().__next__()
-        except sqlite3.DatabaseError as error:
+        except FAILURES as error:
             raise _translation(error, self.path) from error
 
 
@@ -117,12 +121,14 @@ def translated(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into `StoreError`."""
     try:
         yield
-    except sqlite3.DatabaseError as error:
+    except FAILURES as error:
         raise _translation(error, path) from error
 
 
 def is_damage(error: BaseException | None) -> bool:
     """Whether SQLite reports that the file itself is bad, rather than the disk, a lock or permissions."""
+    if isinstance(error, UnicodeDecodeError) or str(error) == _BAD_HEADER:
+        return True
     return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -132,7 +138,7 @@ def is_locked(error: BaseException | None) -> bool:
     return _code(cause) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def _translation(error: sqlite3.DatabaseError, path: Path) -> StoreError:
+def _translation(error: sqlite3.DatabaseError | UnicodeDecodeError, path: Path) -> StoreError:
     if isinstance(error, sqlite3.IntegrityError):
         return StoreError(
             _("This change conflicts with the saved chats ({error}). Nothing was saved.", error=error)

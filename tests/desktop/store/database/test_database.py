@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import threading
@@ -15,7 +16,7 @@ from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database import database as database_module
 from desktop.store.database.database import Database, StoreError, data_folder
 from desktop.store.database.errors import Damaged
-from desktop.store.database.integrity_marker import known_intact, note_intact
+from desktop.store.database.integrity_marker import known_intact, note_intact, request_check
 from desktop.store.database.migrations import MIGRATIONS, conversations_and_messages
 from desktop.store.database.open import open_conversations
 from desktop.store.search.indexing import index_step
@@ -188,6 +189,62 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, harm: str) -> None:
     kept = [file for file in tmp_path.iterdir() if ".damaged-" in file.name]
     assert [file.read_bytes() for file in kept] == [bytes(data)]
     assert kept[0].name in database.notices[0]
+    database.close()
+
+
+@pytest.mark.parametrize("harm", ["name", "header"])
+def test_damage_that_sqlite_has_no_code_for_is_recovered(tmp_path: Path, harm: str) -> None:
+    """It quotes the name of a table that is no UTF-8 any more, or says that it does not know the file."""
+    path = tmp_path / "a.sqlite3"
+    fill(path, 20)
+    data = bytearray(path.read_bytes())
+    if harm == "name":
+        data = data.replace(b"tableconversationsconversations", b"tableconvers\xfctionsconversations")
+        data = data.replace(b"CREATE TABLE conversations (", b"CREATE T\xfcBLE conversations (")
+    else:
+        data[44:48] = b"\0\0\0\x09"  # the number of the schema's format
+    assert data != path.read_bytes()
+    path.write_bytes(data)
+    database = open_conversations(path)
+    assert len(database.notices) == 1
+    assert "damaged" in database.notices[0]
+    database.close()
+
+
+def test_a_bad_byte_in_a_text_hides_no_message(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite3"
+    database = open_conversations(path)
+    store = ConversationStore(database)
+    number = store.create("Bread").id
+    store.add_message(number, None, "user", "one word, two words")
+    database.close()
+    path.write_bytes(path.read_bytes().replace(b"one word, two", b"one w\xffrd, two"))
+    database = open_conversations(path)
+    (message,) = ConversationStore(database).path(number)
+    assert message.text == "one w\ufffdrd, two words"
+    database.close()
+
+
+def test_damage_of_an_index_is_recovered_once_it_was_met(tmp_path: Path) -> None:
+    """A quick check does not compare indexes: after each restart the same error came again."""
+    path = tmp_path / "a.sqlite3"
+    fill(path, 20)
+    where = "WHERE type = 'index' AND tbl_name = 'messages' AND sql IS NOT NULL"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        found = connection.execute(f"SELECT * FROM sqlite_master {where}").fetchall()
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(f"DELETE FROM sqlite_master {where}")
+        connection.commit()
+    with contextlib.closing(sqlite3.connect(path)) as connection:  # which knows no index that it would change
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE messages SET conversation_id = 1 WHERE conversation_id = 2")
+        connection.executemany("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", found)
+        connection.commit()
+    open_conversations(path).close()
+    request_check(path)
+    database = open_conversations(path)
+    assert len(database.notices) == 1
+    assert len(ConversationStore(database).list()) == 20
     database.close()
 
 
