@@ -4,17 +4,19 @@ back their input, past the second of them.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
+from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts
 from engine.models.config.latent import LatentAttention
 from engine.models.headers.decoder import MAX_LAYERS, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import hf_latent_decoder
-from engine.models.layers.residual.shortcut import pairs
+from engine.models.layers.whole import Stack
 from engine.models.names import HF, LatentNames, TensorNames, with_experts
 from engine.words import _
 
@@ -76,4 +78,10 @@ def _experts(keys: Keys, layers: int) -> Experts:
     )  # fmt: skip
 
 
-LONG_CAT = Architecture((), ("LongcatFlashForCausalLM",), from_hf, None, HF_NAMES, None, layers=pairs)
+def _stack(builder: Builder) -> Generator[int, None, Stack]:
+    from engine.models.layers.residual.shortcut import pairs
+
+    return pairs(builder)
+
+
+LONG_CAT = Architecture((), ("LongcatFlashForCausalLM",), from_hf, None, HF_NAMES, None, layers=_stack)

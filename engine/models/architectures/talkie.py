@@ -6,14 +6,15 @@ Source: llama.cpp's `talkie.cpp` and its converter. The makers publish no folder
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 
 from engine.models.architecture import Architecture
+from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_decoder
 from engine.models.headers.keys import Keys
-from engine.models.layers.residual.embed_skip import skipping_blocks
+from engine.models.layers.whole import Stack
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 
@@ -32,4 +33,10 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )
 
 
-TALKIE = Architecture(("talkie",), (), None, from_gguf, HF, GGUF_NAMES, layers=skipping_blocks)
+def _stack(builder: Builder) -> Generator[int, None, Stack]:
+    from engine.models.layers.residual.embed_skip import skipping_blocks
+
+    return skipping_blocks(builder)
+
+
+TALKIE = Architecture(("talkie",), (), None, from_gguf, HF, GGUF_NAMES, layers=_stack)

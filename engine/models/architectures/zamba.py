@@ -4,17 +4,19 @@ share, which read the embeddings, too.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
+from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import HeadedScan, Mamba, SharedBlocks
 from engine.models.headers.decoder import hf_activation, hf_layer_types, hf_shape, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
-from engine.models.layers.recurrent.shared import sharing_blocks
+from engine.models.layers.whole import Stack
 from engine.models.names import HF, TensorNames, mamba_names, scan_names
 from engine.words import _
 
@@ -145,5 +147,11 @@ def uneven(numbers: int, heads: int) -> BadCheckpoint:
     )
 
 
-ZAMBA = Architecture((), ("ZambaForCausalLM",), from_hf, None, NAMES, None, layers=sharing_blocks)
-ZAMBA_2 = Architecture((), ("Zamba2ForCausalLM",), from_hf_2, None, NAMES_2, None, layers=sharing_blocks)
+def _stack(builder: Builder) -> Generator[int, None, Stack]:
+    from engine.models.layers.recurrent.shared import sharing_blocks
+
+    return sharing_blocks(builder)
+
+
+ZAMBA = Architecture((), ("ZambaForCausalLM",), from_hf, None, NAMES, None, layers=_stack)
+ZAMBA_2 = Architecture((), ("Zamba2ForCausalLM",), from_hf_2, None, NAMES_2, None, layers=_stack)

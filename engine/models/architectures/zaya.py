@@ -4,17 +4,19 @@ none, as a network chooses.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
+from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
 from engine.models.config.convolved import ConvolvedHeads
 from engine.models.config.experts import Experts
 from engine.models.headers.decoder import MAX_CONTEXT, hf_activation, hf_layer_types, hf_shape, refuse_other
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
-from engine.models.layers.attention.convolved_heads import convolved_layers
+from engine.models.layers.whole import Stack
 from engine.models.names import MIXTURE, NetworkNames, RecurrentNames
 from engine.words import N_, _
 
@@ -78,4 +80,10 @@ def from_hf(keys: Keys) -> ModelConfig:
     )  # fmt: skip
 
 
-ZAYA = Architecture((), ("ZayaForCausalLM",), from_hf, None, NAMES, None, layers=convolved_layers)
+def _stack(builder: Builder) -> Generator[int, None, Stack]:
+    from engine.models.layers.attention.convolved_heads import convolved_layers
+
+    return convolved_layers(builder)
+
+
+ZAYA = Architecture((), ("ZayaForCausalLM",), from_hf, None, NAMES, None, layers=_stack)

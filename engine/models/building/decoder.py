@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from engine.backends.base import AttentionShape, Weight
 from engine.models.building.attention import (
     Attention,
-    BesideAttention,
     FusedQkv,
     Inputs,
     KeysAsValues,
@@ -21,27 +21,14 @@ from engine.models.building.attention import (
 from engine.models.building.feed_forward import FeedForwards, experts_of, with_bias_of_sum
 from engine.models.building.source import WHOLE, View, WeightSource, linear, linear_parts, norm, vector_if
 from engine.models.config import ModelConfig
-from engine.models.config.hyper import Loops
 from engine.models.config.recurrent import Rwkv4, Rwkv6, Rwkv7
-from engine.models.layers.attention.compressed import compressed_mixer
 from engine.models.layers.attention.indexer import LastChoice, block_chooser
-from engine.models.layers.attention.latent import LatentSource, latent_mixer
 from engine.models.layers.attention.row_orders import fused_order, half_of_queries
 from engine.models.layers.before_head import before_head
-from engine.models.layers.cycles import cyclic_blocks, looped_blocks
 from engine.models.layers.gated_norm import norm_before
 from engine.models.layers.parts import Block, Changes, FeedForward, Linear, Mixer, Norm, bare_norm
 from engine.models.layers.positions.distances import by_distance
 from engine.models.layers.positions.embedded import positions_table
-from engine.models.layers.recurrent.mixers import recurrent_mixer
-from engine.models.layers.recurrent.parts import RecurrentSource
-from engine.models.layers.recurrent.rwkv4 import rwkv_4_mixing
-from engine.models.layers.recurrent.rwkv6 import mixing_blocks, rwkv_6_mixing
-from engine.models.layers.recurrent.rwkv7 import rwkv_blocks, time_mixing
-from engine.models.layers.residual.altup import altup_blocks
-from engine.models.layers.residual.hyper import hyper_blocks
-from engine.models.layers.residual.per_layer import scaled_blocks
-from engine.models.layers.residual.residual_gates import with_residual_gates
 from engine.models.layers.whole import Blocks, Parts, Stack
 from engine.models.names import TensorNames
 from engine.tensors import Floats
@@ -116,22 +103,11 @@ def is_layered(config: ModelConfig) -> bool:
 
 
 def _stack(source: WeightSource, config: ModelConfig, names: TensorNames, blocks: Sequence[Block]) -> Stack:
-    if config.altup is not None:
-        return altup_blocks(source, config, names, config.altup, blocks)
-    if isinstance(config.cycles, Loops):
-        between = norm_of(source, config, names, names.norm) if config.cycles.normed else None
-        return looped_blocks(config.cycles, blocks, between)
-    if config.cycles is not None:
-        return cyclic_blocks(source, config, names, config.cycles, blocks)
-    if config.hyper is not None:
-        return hyper_blocks(source, config, names, config.hyper, blocks)
-    if isinstance(config.recurrent, Rwkv7):
-        return rwkv_blocks(source, config, names, config.recurrent, blocks)
-    if isinstance(config.recurrent, (Rwkv4, Rwkv6)):
-        return mixing_blocks(source, config, names, config.recurrent, blocks)
-    if config.per_layer is None and config.layer_scale is False:
+    if is_layered(config) and config.per_layer is None and config.layer_scale is False:
         return Blocks(tuple(blocks))
-    return scaled_blocks(source, config, names, blocks)
+    from engine.models.building.uncommon import stack  # of which most models import nothing
+
+    return stack(source, config, names, blocks, partial(norm_of, source, config, names))
 
 
 def _head(source: WeightSource, config: ModelConfig, names: TensorNames, embed: Weight) -> Linear:
@@ -220,6 +196,10 @@ class Builder:
             else None,
             mlp_residual=with_bias_of_sum(self.source, config, names, layer, post),
         )
+        if not config.residual_gates:
+            return made
+        from engine.models.layers.residual.residual_gates import with_residual_gates
+
         return with_residual_gates(self.source, config, names, layer, made)
 
     def mlp(self, layer: int, at: str) -> FeedForward:
@@ -244,34 +224,12 @@ class Builder:
         return linear(self.source, name, rows, columns, bias, self.view)
 
     def _attention(self, layer: int, at: str) -> Mixer:
-        config, names = self.config, self.names
-        if isinstance(config.recurrent, Rwkv7):
-            return time_mixing(self.source, config, names, config.recurrent, layer)
-        if isinstance(config.recurrent, Rwkv4):
-            return rwkv_4_mixing(self.source, config, names, config.recurrent, layer)
-        if isinstance(config.recurrent, Rwkv6):
-            return rwkv_6_mixing(self.source, config, names, config.recurrent, layer)
-        if layer in config.recurrent_layers:
-            assert names.recurrent is not None
-            recurrent = recurrent_mixer(
-                RecurrentSource(self.source, at, names.recurrent), config, config.first_state_part(layer)
-            )
-            if not config.beside_attention:
-                return recurrent
-            scales = config.multipliers
-            return BesideAttention(
-                recurrent, self.over_cache(layer, at), (scales.mamba_input, scales.mamba_output),
-                (scales.attention_input, scales.attention_output),
-            )  # fmt: skip
-        if config.compressed is not None:
-            return compressed_mixer(
-                self.source, config, config.compressed, names, at, layer, self.last_choice
-            )
-        latent = config.latent_of(layer)
-        if latent is not None:
-            source = LatentSource(self.source, at, names)
-            return latent_mixer(source, config, latent, layer, self.last_choice)
-        return self.over_cache(layer, at)
+        config = self.config
+        if config.recurrent is None and config.compressed is None and config.latent_of(layer) is None:
+            return self.over_cache(layer, at)
+        from engine.models.building.uncommon import mixer
+
+        return mixer(self.source, config, self.names, layer, at, self.last_choice, self.over_cache)
 
     def over_cache(self, layer: int, at: str) -> Attention:
         config, names = self.config, self.names

@@ -10,10 +10,8 @@ import numpy as np
 
 from engine.models.building.decoder import QUERY_PARTS
 from engine.models.building.source import PARTS
-from engine.models.layers.attention.latent import latent_orders
 from engine.models.layers.attention.row_orders import fused_order, half_of_queries
 from engine.models.layers.parts import Linear, Order, Slot
-from engine.models.layers.recurrent.mixers import fused_orders, tiled_orders
 from engine.models.names import RecurrentNames, TensorNames
 
 if TYPE_CHECKING:
@@ -138,6 +136,8 @@ class _Layer:
         """The slots of latent attention. The matrix that makes keys and values of latents has none, since the
         pass does not have it in that form.
         """
+        from engine.models.layers.attention.latent import latent_orders
+
         assert folder.latent is not None
         assert own.latent is not None
         orders, found = latent_orders(self.config, self.number), {}
@@ -154,6 +154,8 @@ class _Layer:
 
     def _recurrent(self, own: RecurrentNames) -> dict[str, Slot]:
         """The slots of a recurrent layer."""
+        from engine.models.layers.recurrent.mixers import fused_orders, tiled_orders
+
         folder = self.architecture.hf_names.recurrent
         assert folder is not None
         orders = tiled_orders(self.config.recurrent) if self.from_gguf else {}
