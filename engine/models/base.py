@@ -81,6 +81,7 @@ class Model:
         """What they leave there instead, (rows, F)."""
         self.proof: Callable[[Forward], Iterator[Loading]] | None = None
         self._tables: tuple[int, int, RopeTables] = (0, 0, RopeTables())
+        self._prepared: set[str] = set()
 
     def forward(self, ops: Ops) -> Array:
         """The whole pass: logits (logit_rows, V)."""
@@ -109,6 +110,7 @@ class Model:
         if not self._tables[0]:
             self._make_tables(PAGE_TOKENS, min(PAGE_TOKENS, self.config.context_length))
         yield from self.backend.prepare(self.forward, cache_dtype)
+        self._prepared.add(cache_dtype)
 
     def page_bytes(self, dtype: str = "auto") -> int:
         """Bytes of one cache page in all layers. Raises `BadSetting` for an unknown cache type."""
@@ -135,8 +137,9 @@ class Model:
         states = States(shapes, count, (*layers, *further))
         self._check_memory(pages, states, tokens, dtype)
         # Loading prepared the cache type that was expected; for another type this compiles what is missing.
-        for _unused in self.prepare(dtype):
-            pass
+        if dtype not in self._prepared:
+            for _unused in self.prepare(dtype):
+                pass
         try:
             choosing = sorted(config.indexer.layers if config.indexer else ())
             numbers = [*config.cached_layers, *config.block_layers, *choosing]
