@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.gguf.ollama import projectors_of
 
-__all__ = ["is_mmproj", "may_have_encoder"]
+__all__ = ["PROJECTOR", "folder_config", "is_mmproj", "may_have_encoder"]
+
+PROJECTOR = "clip.projector_type"
+"""The key of a GGUF file that names the family of its vision encoder."""
 
 
 def may_have_encoder(checkpoint: Checkpoint) -> bool:
-    """Whether a folder's configuration has a part for vision, or an mmproj file is beside a GGUF model."""
+    """Whether a folder's configuration has a part for vision, or a GGUF model's own file, as Ollama's do, or
+    an mmproj file is beside it.
+    """
     if checkpoint.format != "gguf":
-        return isinstance(checkpoint.metadata["config"].get("vision_config"), dict)
-    return bool(projectors_of(checkpoint.path)) or any(
-        is_mmproj(file.name) for file in checkpoint.path.parent.glob("*")
+        return isinstance(folder_config(checkpoint).get("vision_config"), dict)
+    return (
+        PROJECTOR in checkpoint.metadata
+        or bool(projectors_of(checkpoint.path))
+        or any(is_mmproj(file.name) for file in checkpoint.path.parent.glob("*"))
     )
+
+
+def folder_config(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """config.json of a folder; of Qwen's Omni, that of the part that reads and writes texts."""
+    config: Mapping[str, Any] = checkpoint.metadata["config"]
+    if isinstance(thinker := config.get("thinker_config"), dict):
+        return {**thinker, "architectures": config.get("architectures")}
+    return config
 
 
 def is_mmproj(name: str) -> bool:

@@ -21,7 +21,7 @@ from engine.models.load import check_memory, read_config
 from engine.vision.base import Piece, Positions, VisionEncoder, VisionSpec
 from engine.vision.design import Design
 from engine.vision.families import FAMILIES
-from engine.vision.files import is_mmproj
+from engine.vision.files import PROJECTOR, folder_config, is_mmproj
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.gguf.file import GgufFile
 from engine.weights.gguf.ollama import projectors_of
@@ -34,8 +34,8 @@ _NAMELESS = re.compile(r"(mmproj|model|ggml|b?f16|f32|fp16|q8_0|gguf|[-_.])+")
 """Names of mmproj files that do not say of which model they are."""
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 """Where folders have the settings of the image processor; the second has them inside an object."""
-_CLIP, _PROJECTOR = "clip", "clip.projector_type"
-"""general.architecture of mmproj files, and the key that names the family."""
+_CLIP = "clip"
+"""general.architecture of mmproj files, and the prefix of their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +152,7 @@ def _surveyed(design: Design, checkpoint: Checkpoint, positions: Positions | Non
 
 
 def _of_folder(checkpoint: Checkpoint) -> Design | None:
-    config: Any = checkpoint.metadata["config"]
-    if isinstance(thinker := config.get("thinker_config"), dict):  # Qwen's Omni
-        config = {**thinker, "architectures": config.get("architectures")}
+    config = folder_config(checkpoint)
     classes, vision = config.get("architectures"), config.get("vision_config")
     if not isinstance(classes, list) or not classes or not isinstance(vision, dict):
         return None
@@ -254,7 +252,7 @@ def _inside(checkpoint: Checkpoint) -> _Found | None:
     """The encoder in a GGUF model's own file, as Ollama's are; None if there is none, or its family cannot be
     run. Raises `BadCheckpoint` and `UnsupportedModel`.
     """
-    if _PROJECTOR not in checkpoint.metadata or checkpoint.metadata["general.architecture"] == _CLIP:
+    if PROJECTOR not in checkpoint.metadata or checkpoint.metadata["general.architecture"] == _CLIP:
         return None
     return _of_gguf(checkpoint, checkpoint.metadata)
 
@@ -263,7 +261,7 @@ def _of_gguf(checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> _Found | No
     """The encoder in a file whose keys, and those of its model, are `metadata`; None if its family cannot be
     run.
     """
-    kind = metadata.get(_PROJECTOR, metadata.get("clip.vision.projector_type"))
+    kind = metadata.get(PROJECTOR, metadata.get("clip.vision.projector_type"))
     family = next((each for each in FAMILIES if kind in each.gguf), None)
     if family is None or family.from_gguf is None:
         return None

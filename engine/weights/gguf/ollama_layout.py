@@ -25,7 +25,8 @@ _HALF, _CLIP_MEAN, _CLIP_STD = (
     [0.5] * 3, [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711],
 )  # fmt: skip
 _QWEN_2_5, _QWEN_2 = "qwen25vl", "qwen2vl"
-_OWN_NAMES = ("gemma3", _QWEN_2_5)
+_GPT_OSS = "gptoss"
+_OWN_NAMES = ("gemma3", _GPT_OSS, _QWEN_2_5)
 """Architectures whose files differ also without an encoder."""
 _ARCHITECTURE = "general.architecture"
 _MOST_LAYERS = 1 << 10
@@ -71,6 +72,8 @@ def as_llama_cpp(metadata: Metadata, tensors: Tensors) -> tuple[Metadata, Tensor
     changes = dict[str, Any]()
     if name in _OWN_NAMES or encoder is not None:
         changes |= _TEXT_KEYS.get(name, _no_keys)(metadata)
+    if name == _GPT_OSS:
+        tensors = {_gpt_oss_name(each): tensor for each, tensor in tensors.items()}
     if encoder is not None:
         tensors = _renamed(name, encoder, metadata, tensors)
         changes |= _clip_keys(name, encoder, metadata, tensors)
@@ -86,13 +89,27 @@ def _no_keys(metadata: Metadata) -> dict[str, Any]:
 
 def _qwen_2_5(metadata: Metadata) -> dict[str, Any]:
     """Qwen2.5-VL's keys under the name that llama.cpp has for it and for Qwen2-VL."""
-    start = len(_QWEN_2_5)
-    keys = [key for key in metadata if key.startswith(f"{_QWEN_2_5}.") and ".vision." not in key]
-    found = {_QWEN_2 + key[start:]: metadata[key] for key in keys}
+    found = _moved(metadata, _QWEN_2_5, _QWEN_2)
     sections = found.get(f"{_QWEN_2}.rope.mrope_section", [16, 24, 24])
-    return {
-        _ARCHITECTURE: _QWEN_2, f"{_QWEN_2}.rope.dimension_sections": sections, **found,
-    }  # fmt: skip
+    return {f"{_QWEN_2}.rope.dimension_sections": sections, **found}
+
+
+def _moved(metadata: Metadata, name: str, other: str) -> dict[str, Any]:
+    """The keys of an architecture under its other name, but those of its vision encoder."""
+    keys = [key for key in metadata if key.startswith(f"{name}.") and ".vision." not in key]
+    return {_ARCHITECTURE: other, **{other + key[len(name) :]: metadata[key] for key in keys}}
+
+
+def _gpt_oss(metadata: Metadata) -> dict[str, Any]:
+    """GPT-OSS under llama.cpp's name; its files name the wrong rule for cutting texts into words."""
+    usual = {"gpt-oss.rope.scaling.type": "yarn"} if "gptoss.rope.scaling.factor" in metadata else {}
+    return {**usual, **_moved(metadata, _GPT_OSS, "gpt-oss"), "tokenizer.ggml.pre": "gpt-4o"}
+
+
+def _gpt_oss_name(name: str) -> str:
+    """A tensor's name in llama.cpp's files."""
+    name = name + ".weight" if name.endswith(".attn_sinks") else name
+    return name.replace(".attn_out.", ".attn_output.").replace(".ffn_norm.", ".post_attention_norm.")
 
 
 def _gemma_3(metadata: Metadata) -> dict[str, Any]:
@@ -148,7 +165,7 @@ def _qwen_3_5(metadata: Metadata) -> dict[str, Any]:
 
 
 _TEXT_KEYS: Mapping[str, Callable[[Metadata], dict[str, Any]]] = {
-    "gemma3": _gemma_3, "mistral3": _mistral_3, _QWEN_2_5: _qwen_2_5, "qwen3vl": _qwen_3,
+    "gemma3": _gemma_3, _GPT_OSS: _gpt_oss, "mistral3": _mistral_3, _QWEN_2_5: _qwen_2_5, "qwen3vl": _qwen_3,
     "qwen3vlmoe": _qwen_3, "qwen35": _qwen_3_5, "qwen35moe": _qwen_3_5,
 }  # fmt: skip
 

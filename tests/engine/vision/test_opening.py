@@ -237,8 +237,8 @@ def test_a_model_whose_vision_encoder_is_missing(
     with closing(open_checkpoint(write_gguf(tmp_path / "a.gguf"))) as checkpoint:
         info = replace(describe_text_model(checkpoint), layers=layers)
     path = write_model(tmp_path / "model.gguf", name, WIDTH)
-    monkeypatch.setattr("engine.vision.describe.describe_text_model", lambda _checkpoint: info)
-    monkeypatch.setattr("engine.vision.describe.vision_layouts", lambda _checkpoint: None)
+    monkeypatch.setattr("engine.vision.describe.describe_text_model", lambda *_all, **_more: info)
+    monkeypatch.setattr("engine.vision.opening.vision_layouts", lambda _checkpoint: None)
     assert describe(path).lacks_vision_file == lacks
     (tmp_path / "mmproj-other.gguf").write_bytes(b"")
     assert not describe(path).lacks_vision_file
