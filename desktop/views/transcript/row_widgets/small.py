@@ -33,7 +33,8 @@ class HeaderRow(RowWidget):
 
     def _name(self) -> None:
         if self.row is not None:
-            self.setAccessibleName(author_label(self.row.item))
+            # where no author is shown, above a call or a reply that goes on after it, none is said
+            self.setAccessibleName(author_label(self.row.item) if self.row.text else "")
             self.update()
 
     def fit(self, width: int) -> int:

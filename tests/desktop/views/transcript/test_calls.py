@@ -116,6 +116,19 @@ def buttons(view: TranscriptView) -> dict[str, list[str]]:
     }
 
 
+def test_an_author_who_is_not_shown_is_not_said(show: Show) -> None:
+    items = [
+        MessageItem(1, "assistant", "I look."),
+        called(2, "complete", "x"),
+        MessageItem(3, "assistant", "x"),
+    ]
+    view, _ = show(items, height=900)
+    headers = sorted(
+        (each for each in view.pool.widgets() if isinstance(each, HeaderRow)), key=lambda row: row.y()
+    )
+    assert [header.accessibleName() for header in headers] == ["Assistant", "", ""]
+
+
 def test_the_buttons_of_each_state(show: Show) -> None:
     view, _ = show([called(1, "waiting"), called(2, "running"), called(3, "stopped", UNFINISHED)], height=900)
     assert buttons(view) == {
