@@ -158,6 +158,14 @@ def _too_large(width: int, height: int) -> BadPicture:
     )
 
 
+def orientation(data: bytes) -> int:
+    """The orientation that a camera wrote into a picture file (EXIF 2.3, section 4.6.4); 1, upright, if there
+    is none. Raises `BadPicture`.
+    """
+    with _opened(data) as image:
+        return _orientation(image)
+
+
 def _orientation(image: Image.Image) -> int:
     """The orientation that a camera wrote; 1, upright, if it cannot be read."""
     try:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QSize, Qt
-from PySide6.QtGui import QColorSpace, QImage, QImageReader, QImageWriter, QPainter
+from PySide6.QtGui import QColorSpace, QImage, QImageReader, QImageWriter, QPainter, QTransform
 
 from desktop.store.attachments.files import Unreadable
 from desktop.store.attachments.picture_kinds import HEIC, KIND_BYTES, has_metadata, picture_kind
 from desktop.store.attachments.pictures import StoredPicture
+from engine.errors import BadPicture
 from engine.platform.regular_file import regular_file
 from engine.printable import one_line
 from engine.words import _
@@ -29,6 +30,11 @@ MOST_PIXELS = 64_000_000
 """Of a file: a picture of more pixels takes more than 256 MB in memory. The header tells, before anything is
 decoded.
 """
+_ORIENTATIONS = {
+    2: (-1, 0, 0, 1), 3: (-1, 0, 0, -1), 4: (1, 0, 0, -1), 5: (0, 1, 1, 0), 6: (0, 1, -1, 0),
+    7: (0, -1, -1, 0), 8: (0, -1, 1, 0),
+}  # fmt: skip
+"""The matrix of `QTransform` that sets a picture upright, by its orientation (EXIF 2.3, section 4.6.4)."""
 _QUALITIES = (90, 80, 65)
 _SMALLEST_SIDE = 256
 
@@ -110,9 +116,23 @@ def encoded(data: bytes, name: str) -> StoredPicture:
             )
         )
     small = max(image.width(), image.height()) <= LONGEST_SIDE and len(data) <= MOST_BYTES
-    if small and not has_metadata(kind, data):
-        return StoredPicture(f"image/{kind}", image.width(), image.height(), data)
+    if not has_metadata(kind, data):
+        if small:
+            return StoredPicture(f"image/{kind}", image.width(), image.height(), data)
+    elif kind in ("png", "webp"):
+        image = _upright(image, data)
     return shrunk(image, lossless=kind in ("png", "gif", "bmp"))
+
+
+def _upright(image: QImage, data: bytes) -> QImage:
+    """The picture as it is shown: of these kinds of files, Qt does not read the orientation."""
+    from engine.vision.images import orientation  # imports Pillow
+
+    try:
+        matrix = _ORIENTATIONS.get(orientation(data))
+    except BadPicture:  # Qt has read it all the same
+        return image
+    return image if matrix is None else image.transformed(QTransform(*matrix, 0, 0))
 
 
 def shrunk(image: QImage, lossless: bool = True) -> StoredPicture:

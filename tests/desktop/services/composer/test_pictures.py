@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from PySide6.QtGui import QColor, QImage
 
 from desktop.services.composer import pictures
@@ -17,6 +20,7 @@ from desktop.store.attachments.picture_kinds import has_metadata, picture_kind
 from desktop.store.attachments.picture_marks import mark_of
 from desktop.store.attachments.pictures import StoredPicture
 from engine.core import ChatRequest, Message
+from engine.vision.images import read_picture
 from tests.desktop.picture_files import PLACE, bomb, chunk, drawn, jpeg_with_place, saved
 
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0" * 40
@@ -117,6 +121,19 @@ def test_a_turned_photo_is_turned_back(qapp) -> None:
     data = data[:2] + b"\xff\xe1" + (len(exif) + 2).to_bytes(2) + exif + data[2:]
     made = encoded(data, "x")
     assert (made.width, made.height) == (32, 64)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_model_sees_a_photo_as_the_window_shows_it(qapp, kind: str, orientation: int) -> None:
+    """In files of each kind that can hold an orientation, which Qt reads in JPEG files alone."""
+    ramp = np.linspace(0, 255, 48 * 32).reshape(32, 48).astype(np.uint8)
+    exif, file = Image.Exif(), BytesIO()
+    exif[0x0112] = orientation
+    Image.fromarray(np.dstack([ramp, ramp[::-1], ramp[:, ::-1]])).save(file, kind, exif=exif, quality=95)
+    expected, found = (read_picture(data) for data in (file.getvalue(), encoded(file.getvalue(), "x").data))
+    assert found.shape == expected.shape
+    assert np.abs(found.astype(int) - expected).mean() < 4
 
 
 def test_large_pictures_are_shrunk_and_bounded(qapp) -> None:
