@@ -105,9 +105,12 @@ def check_budget(filters: FilterSet, limit: int, room: int, given: int = 0, *, m
     """
     least = filters.least() - given
     _check_length(least, 0 if may_cut else limit, room)
-    if may_cut and 0 < limit < max(least, filters.needed()):
+    if may_cut and 0 < limit < least:  # known without a search
         return True
-    _check_length(filters.needed(), limit, room)
+    needed = filters.needed()
+    if may_cut and 0 < limit < needed:
+        return True
+    _check_length(needed, limit, room)
     return False
 
 
