@@ -1,5 +1,5 @@
 """Llama 4: chunks of attention in most layers, scaled queries without rope in the others, and in some or all
-layers a mixture whose input is weighed, with a shared expert. The part for pictures is left out.
+layers a mixture whose input is weighed, with a shared expert. Pictures are read by `engine.vision`.
 """
 
 from __future__ import annotations

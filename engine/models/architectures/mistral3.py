@@ -1,5 +1,5 @@
-"""Mistral Small 3 and Ministral 3: Mistral with a part for pictures, which is left out; the latter's queries
-are scaled by their positions.
+"""Mistral Small 3 and Ministral 3: Mistral with a part for pictures, which `engine.vision` runs; the latter's
+queries are scaled by their positions.
 """
 
 from __future__ import annotations
