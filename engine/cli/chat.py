@@ -8,8 +8,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from engine.chat import LocalChat
 from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, add_reply_settings, read_request
 from engine.cli.opening import opened
@@ -21,6 +21,9 @@ from engine.errors import BadPicture, BadSetting, BadTemplate, ContextTooLong, N
 from engine.printable import printable
 from engine.vision.picture_files import read_picture
 from engine.words import N_, _
+
+if TYPE_CHECKING:
+    from engine.chat import LocalChat
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,17 +7,20 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from engine.chat import LocalChat, open_chat
+from engine.chat import open_chat
 from engine.cli.command import Console
 from engine.cli.flags import read_file, read_settings, shown_path
 from engine.core import Message, ModelInfo
 from engine.drain import drain
 from engine.errors import BadSetting, UnsupportedModel
 from engine.settings import CacheSettings, LoadSettings
-from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _
+
+if TYPE_CHECKING:
+    from engine.chat import LocalChat
+    from engine.text.tokenizer.tokenizer import Tokenizer
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.chat import LocalChat, open_chat
+from engine.chat import open_chat
 from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, add_settings, read_settings, text_or_file
 from engine.core import Loading
@@ -21,6 +21,7 @@ from engine.settings import AdapterSettings, CacheSettings, LoadSettings
 from engine.words import N_, _
 
 if TYPE_CHECKING:
+    from engine.chat import LocalChat
     from engine.server.host import EngineHost
 
 DEFAULT_PORT = 8080

@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_settings, model_path, read_file, read_settings
@@ -16,18 +17,18 @@ from engine.cli.opening import read_messages
 from engine.cli.pictures import add_images, read_images, with_images
 from engine.core import FIRST_PICTURE_ID, Loading, Message
 from engine.errors import BadSetting
-from engine.generator.prompt.pictures import marked
-from engine.models.open_text import open_text
 from engine.settings import ThinkingSettings
-from engine.text.template.encoding import encode_chat
-from engine.text.template.template import ChatTemplate
-from engine.text.tokenizer.tokenizer import Tokenizer
-from engine.vision import VisionEncoder
-from engine.vision.encoder_cache import EncoderCache
 from engine.words import N_, _, ngettext
+
+if TYPE_CHECKING:
+    from engine.text.template.template import ChatTemplate
+    from engine.text.tokenizer.tokenizer import Tokenizer
+    from engine.vision import VisionEncoder
+    from engine.vision.encoder_cache import EncoderCache
 
 
 def _open(model: str) -> tuple[Tokenizer, ChatTemplate]:
+    from engine.models.open_text import open_text
     from engine.weights.checkpoint import open_checkpoint
 
     return open_text(open_checkpoint(model))
@@ -76,6 +77,9 @@ def _render_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _render(options: argparse.Namespace, console: Console) -> Answer:
+    from engine.generator.prompt.pictures import marked
+    from engine.text.template.encoding import encode_chat
+
     tokenizer, template = _open(options.model)
     images = read_images(options.image)
     shown: Sequence[Message] = with_images(read_messages(options.messages), images)
@@ -98,6 +102,7 @@ def _render(options: argparse.Namespace, console: Console) -> Answer:
 def _pictures(model: str) -> EncoderCache:
     """What pictures become in a model's prompts, by its headers. Raises `BadSetting` if it reads none."""
     from engine.vision.describe import describe_checkpoint
+    from engine.vision.encoder_cache import EncoderCache
     from engine.vision.opening import vision_layouts
     from engine.weights.checkpoint import open_checkpoint
 

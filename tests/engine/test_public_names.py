@@ -39,6 +39,7 @@ def test_every_error_is_public():
         ("engine", "numpy torch numba tokenizers jinja2"),
         ("engine.chat", "torch numba tokenizers"),
         ("engine.__main__", "torch numba numpy"),
+        ("engine.cli", "torch numba tokenizers jinja2"),
     ],
 )
 def test_what_an_import_costs(module, heavy):
