@@ -65,7 +65,7 @@ def chat_rows(
                 )
                 return
             yield from _rows(database, columns, cancel, most_bytes)
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last: SQLite's words quote the file
         if not cancel():
             yield Flaw("", _("the database cannot be read ({error})", error=error), 0)
 
@@ -113,6 +113,8 @@ def _rows(
             row = database.execute(
                 f"SELECT {', '.join(columns)} FROM chat WHERE rowid = ?", (last,)
             ).fetchone()
+            if row is None:  # listed, but not found by its number
+                raise sqlite3.DatabaseError("database disk image is malformed")
             value = dict(zip(columns, row, strict=True))
             value["chat"] = _object(value["chat"])
             value |= {name: _loaded(value[name]) for name in _JSON if name in value}

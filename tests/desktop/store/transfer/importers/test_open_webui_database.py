@@ -108,6 +108,24 @@ def test_a_damaged_row_costs_no_other(database: Database, tmp_path: Path) -> Non
     assert found.reason.startswith("Its row is damaged (")
 
 
+def test_a_row_that_is_listed_but_not_found_costs_no_other(database: Database, tmp_path: Path) -> None:
+    """The key that leads to it in the table's root page is one too small."""
+    path = made(tmp_path / "webui.db", *[chat() + " " * 3000] * 5)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chat'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    data = bytearray(path.read_bytes())
+    page = (root - 1) * size
+    assert data[page] == 5  # an interior page of a table
+    data[page + int.from_bytes(data[page + 12 : page + 14]) + 4] -= 1
+    path.write_bytes(data)
+    events = run(database, path)
+    assert [event.reason for event in broken(events)] == [
+        "Its row is damaged (database disk image is malformed)."
+    ]
+    assert len(imported(events)) == 4
+
+
 def test_a_foreign_or_damaged_database_is_reported(database: Database, tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with contextlib.closing(sqlite3.connect(path)) as other:
