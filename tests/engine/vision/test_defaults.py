@@ -36,6 +36,8 @@ LFM2 = {
 """Of its image processor, whose class cannot be imported without torchvision."""
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
 """As in all of InternVL's folders; the class of their processor was made for another model."""
+MISTRAL = {"text_config": {"model_type": "mistral", "hidden_size": 5120, "rms_norm_eps": 1e-5}}
+"""Folders without it are those of Mistral AI itself."""
 CLASSES: tuple[tuple[str, str, str, Mapping[str, Any], Mapping[str, Any]], ...] = (
     ("Idefics3", "idefics3", "Idefics3ImageProcessorPil", WHOLE, TILES),
     ("SmolVLM", "smolvlm", "SmolVLMImageProcessorPil", WHOLE, TILES),
@@ -48,7 +50,7 @@ CLASSES: tuple[tuple[str, str, str, Mapping[str, Any], Mapping[str, Any]], ...] 
     ("Gemma4", "gemma4", "Gemma4ImageProcessorPil", GEMMA4, {}),
     ("InternVL", "got_ocr2", "GotOcr2ImageProcessorPil", {}, IMAGENET),
     ("Lfm2Vl", "", "", {}, LFM2),
-    ("Mistral3", "pixtral", "PixtralImageProcessorPil", {}, {}),
+    ("Mistral3", "pixtral", "PixtralImageProcessorPil", MISTRAL, {}),
     ("Llava", "clip", "CLIPImageProcessorPil", {}, {"size": {"shortest_edge": 336}}),
     ("LlavaNext", "llava_next", "LlavaNextImageProcessorPil", {}, {}),
 )
