@@ -10,7 +10,7 @@ from pathlib import Path
 
 from desktop import preflight
 from engine.platform.language import argparse_speaks, speak
-from engine.platform.terminal import HelpFormatter
+from engine.platform.terminal import ArgumentParser
 from engine.platform.version import version
 from engine.words import _, set_language
 
@@ -27,11 +27,10 @@ class _Version(argparse.Action):
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of `inglenook`, with the help in the language in use."""
-    result = argparse.ArgumentParser(
+    result = ArgumentParser(
         prog="inglenook",
         description=_("Chat with language models that run on your own machine."),
         allow_abbrev=False,
-        formatter_class=HelpFormatter,
     )
     result.add_argument(
         "files",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
 from engine.platform.language import argparse_speaks, speak
-from engine.platform.terminal import HelpFormatter, sentence
+from engine.platform.terminal import ArgumentParser, sentence
 from engine.printable import json_text, printable
 from engine.words import _, set_language, translate
 
@@ -31,10 +31,8 @@ def parser() -> argparse.ArgumentParser:
     from engine.cli import COMMANDS
     from engine.platform.version import version
 
-    result = argparse.ArgumentParser(
-        prog="inglenook-engine",
-        description=_("Language models on your own machine, without a window."),
-        formatter_class=HelpFormatter,
+    result = ArgumentParser(
+        prog="inglenook-engine", description=_("Language models on your own machine, without a window.")
     )
     result.add_argument(
         "--version", action="version", version=f"inglenook-engine {version()}", help=_("show the version")
@@ -42,9 +40,7 @@ def parser() -> argparse.ArgumentParser:
     commands = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in COMMANDS:
         about = translate(command.help)
-        sub = commands.add_parser(
-            command.name, help=about, description=sentence(about), formatter_class=HelpFormatter
-        )
+        sub = commands.add_parser(command.name, help=about, description=sentence(about))
         command.arguments(sub)
         if command.has_json:
             sub.add_argument("--json", action="store_true", help=_("print one JSON object and nothing else"))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 import unicodedata
+from typing import Any, NoReturn
 
-__all__ = ["HelpFormatter", "padded", "sentence", "width_of", "wrapped"]
+from engine.words import _, translate
+
+__all__ = ["ArgumentParser", "HelpFormatter", "padded", "sentence", "width_of", "wrapped"]
 
 _WIDE = "\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60"
 """The wide characters that texts have: https://www.unicode.org/reports/tr11/."""
@@ -52,3 +55,14 @@ class HelpFormatter(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(indent + line for line in wrapped(text, width - len(indent)))
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """Says what is wrong with arguments and where all are explained: some commands have pages of them."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(formatter_class=HelpFormatter, **more)
+
+    def error(self, message: str) -> NoReturn:
+        said = translate("%(prog)s: error: %(message)s\n") % {"prog": self.prog, "message": message}
+        self.exit(2, said + _("{command} --help lists all options.", command=self.prog) + "\n")

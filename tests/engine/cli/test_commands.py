@@ -677,7 +677,8 @@ def test_trouble_is_one_sentence(run_command, tiny, tmp_path):
 def test_wrong_usage(run_command, arguments):
     code, out, err = run_command(*arguments)
     assert (code, out) == (2, "")
-    assert "usage:" in err
+    assert [": error: " in line for line in err.splitlines()] == [True, False]  # no pages of usage
+    assert " --help" in err.splitlines()[1]
 
 
 def test_ctrl_c_leaves_without_a_traceback(run_command, tiny, monkeypatch):
