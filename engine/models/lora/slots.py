@@ -73,7 +73,7 @@ class _Layer:
         folder, own = self.architecture.hf_names.of(self.number), self.names.of(self.number)
         stack = self.config.cycles.first if self.config.cycles else 0
         slots: dict[str, Slot] = {}
-        for field in _LINEARS:
+        for field in (*_LINEARS, "output_gate") if self.config.output_gate == "row" else _LINEARS:
             module = getattr(folder, field)
             slot = self._slot(own, own.at(self.number, stack), field) if module else None
             if slot is not None:
