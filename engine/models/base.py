@@ -266,7 +266,7 @@ def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Par
     unread = sum(table.nbytes - table.nbytes // table.shape[0] for table in (*own, *parts.stack.lookups))
     if config.experts is not None:
         unread += expert_bytes * (config.experts.count - config.experts.used) // config.experts.count
-    if config.cycles is not None:  # layers of the same size
-        runs, head = len(config.cached_layers), parts.head.weight.nbytes
+    if config.cycles is not None:  # layers of the same size, or pairs of two sizes
+        runs, head = len(config.cycles.order(config.layers)), parts.head.weight.nbytes
         return head + (resident - unread - head) * runs // config.layers
     return resident - unread

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from engine.models.config.compressed import CompressedNames
 from engine.models.config.gemma import AltUpNames
-from engine.models.config.hyper import GATED_STREAMS, GatedStreamNames
+from engine.models.config.hyper import GATED_STREAMS, SPHERE, GatedStreamNames, SphereNames
 from engine.models.config.indexer import IndexerNames
 from engine.models.rwkv_names import RwkvNames, ShiftNames
 
@@ -263,6 +263,7 @@ class TensorNames:
     hyper_mlp: str = ""
     hyper_head: str = ""
     gated_streams: GatedStreamNames = GATED_STREAMS
+    sphere: SphereNames = SPHERE
     expert_table: str = ""
     """The full name of the table of `Experts.tabled`."""
     compressed: CompressedNames | None = None

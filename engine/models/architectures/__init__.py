@@ -43,6 +43,7 @@ from engine.models.architectures.deepseek_sparse import DEEPSEEK_3_2, GLM_5
 from engine.models.architectures.deepseek_v4 import DEEPSEEK_4
 from engine.models.architectures.diffllama import DIFF_LLAMA
 from engine.models.architectures.doge import DOGE
+from engine.models.architectures.dory import DORY
 from engine.models.architectures.dots3 import DOTS_3
 from engine.models.architectures.ernie4_5 import ERNIE_4_5, ERNIE_4_5_MIXTURE, ERNIE_4_5_PICTURED
 from engine.models.architectures.exaone import EXAONE_3
@@ -175,7 +176,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     LONG_CAT, ZAMBA_2, ZAMBA, RECURRENT_GEMMA, JET_MOE, DIFF_LLAMA,
     GPT_NEOX_JAPANESE, CTRL, DEEPSEEK_OCR, GROK, ARCTIC, GROVE_MOE, PLAMO_2, CHAMELEON,
     RWKV_6, RWKV_6_CONVERTED, RWKV_4, X_LSTM, DOGE, ZAYA, BEAM, NANBEIGE, OURO, SARVAM,
-    SPARK_X_2_5, MOLMO, CHAT_GLM, MAPLE, COG_VLM, TALKIE,
+    SPARK_X_2_5, MOLMO, CHAT_GLM, MAPLE, COG_VLM, TALKIE, DORY,
     BERT, ROBERTA, JINA_BERT_2, MODERN_BERT, NOMIC_BERT, EURO_BERT, GEMMA_EMBEDDING, MP_NET, DISTIL_BERT,
     ELECTRA, JINA_3, NOMIC_MIXTURE, GTE, LLAMA_EMBEDDING,
 )  # fmt: skip

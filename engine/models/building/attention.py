@@ -14,7 +14,7 @@ from engine.backends.base import Array, AttentionShape, Ops
 from engine.models.building.source import WeightSource, norm
 from engine.models.config import ModelConfig
 from engine.models.layers.attention.indexer import Chooser
-from engine.models.layers.parts import Linear, Mixer, Norm, RopeTables, bare_norm, scaled
+from engine.models.layers.parts import Linear, Mixer, Norm, Normed, RopeTables, bare_norm, scaled
 from engine.tensors import Floats
 
 
@@ -76,8 +76,9 @@ class Attention:
     """Grouped-query attention over the cache, then the output projection: normed x (T, E) -> (T, E).
 
     `rope` is "main", "local", "none" or "scaled", which only scales queries. `query_norm` and `key_norm` are
-    applied before it, or after it with `norm_last`, `value_norm` to the values. The `activation` of `gate`
-    multiplies the result before the projection, and `result_norm` norms it before that. `clip` is the largest
+    applied before it, or after it with `norm_last`, `value_norm` to the values; `query_factors` multiply
+    queries after all. The `activation` of `gate` multiplies the result before the projection, `result_norm`
+    norms it before that and `gated_norm` after that. `clip` is the largest
     size of numbers in queries, keys and values; 0: any. Values of `value_dim` numbers (0: as many as keys
     have) are multiplied by `value_scale`; they are made as long as keys, and what follows of the result is
     left out.
@@ -94,10 +95,12 @@ class Attention:
     value_norm: Norm | None = None
     sinks: Floats | None = None
     distances: Floats | None = None
-    gate: Linear | None = None
+    gate: Normed | None = None
     activation: str = "sigmoid"
     norm_last: bool = False
     result_norm: Norm | None = None
+    gated_norm: Norm | None = None
+    query_factors: Norm | None = None
     clip: float = 0.0
     value_dim: int = 0
     value_scale: float = 1.0
@@ -120,6 +123,7 @@ class Attention:
             q = ops.rope(q, tables.unrotated, self.shape.heads)
         if self.norm_last:
             q, k = self._normed(ops, q, k)
+        q = self.query_factors(ops, q) if self.query_factors else q
         chosen = self.chooser(ops, x, x, tables) if self.chooser else None
         y = ops.attention(self.layer, q, k, v, self.shape, self.sinks, self.distances, chosen)
         if self.value_dim:
@@ -127,6 +131,7 @@ class Attention:
         y = self.result_norm(ops, y) if self.result_norm else y
         if self.gate is not None:
             y = ops.gated(self.gate(ops, x), y, self.activation)
+        y = self.gated_norm(ops, y) if self.gated_norm else y
         return self.output(ops, y, residual)
 
     def _values(self, ops: Ops, v: Array) -> Array:

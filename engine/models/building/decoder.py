@@ -24,9 +24,9 @@ from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Rwkv4, Rwkv6, Rwkv7
 from engine.models.layers.attention.indexer import LastChoice, block_chooser
 from engine.models.layers.attention.row_orders import fused_order, half_of_queries
-from engine.models.layers.before_head import before_head
+from engine.models.layers.before_head import before_head, logit_factors
 from engine.models.layers.gated_norm import norm_before
-from engine.models.layers.parts import Block, Changes, FeedForward, Linear, Mixer, Norm, bare_norm
+from engine.models.layers.parts import Block, Changes, FeedForward, Linear, Mixer, Norm, bare_norm, unit_norm
 from engine.models.layers.positions.distances import by_distance
 from engine.models.layers.positions.embedded import positions_table
 from engine.models.layers.whole import Blocks, Parts, Stack
@@ -67,6 +67,7 @@ def build(
         project_in=builder.projection(names.project_in, config.width, narrow, config.narrow_positions),
         project_out=before_head(source, config, names),
         headless=config.headless, narrow_positions=config.narrow_positions, changes=changes,
+        head_factors=logit_factors(source, config, names),
     )  # fmt: skip
 
 
@@ -143,6 +144,8 @@ class Builder:
         """A norm of a row; `post`: behind a half of a block, `last`: behind all of them."""
         config = self.config
         eps = config.post_norm_eps or config.norm_eps if post else config.norm_eps
+        if config.sphere is not None:
+            return unit_norm(size, eps)
         if not (config.norm_weights and name):
             return Norm(np.ones(size, np.float32), eps, None, config.norm == "layer")
         return norm(

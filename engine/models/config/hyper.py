@@ -61,6 +61,9 @@ class Loops:
     times: int
     normed: bool
     """Whether the norm behind all layers also stands between two runs."""
+    before: int = 0
+    """How many of the first layers run once; the next are as many of the last."""
+    after: int = 0
 
     @property
     def first(self) -> int:
@@ -69,11 +72,41 @@ class Loops:
 
     def order(self, layers: int) -> tuple[int, ...]:
         """The layers as they run one after the other."""
-        return tuple(range(layers)) * self.times
+        every, end = range(layers), layers - self.after
+        return (*every[: self.before], *tuple(every[self.before : end]) * self.times, *every[end:])
 
     def of(self, layers: int) -> Loops:
-        """The same with any number of layers."""
-        return self
+        """The same with any number of layers, which all run several times."""
+        return replace(self, before=0, after=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sphere:
+    """What the learned factors of layers on the unit sphere are multiplied by; see
+    `engine.models.layers.residual.unit_sphere`.
+    """
+
+    unit: float
+    """A stored factor of this size stands for the one that training began with."""
+    rate: float
+    """The rate that training began with."""
+
+
+@dataclass(frozen=True, slots=True)
+class SphereNames:
+    """The names of these factors, the last a full name, the others after `TensorNames.layer`."""
+
+    query: str = "self_attn.sqk"
+    gate: str = "self_attn.s_gate"
+    mlp_gate: str = "mlp.suv_gate"
+    mlp_up: str = "mlp.suv_up"
+    attention_rate: str = "lambda_1"
+    mlp_rate: str = "lambda_2"
+    logits: str = "lm_head.logit_scale"
+
+
+SPHERE = SphereNames()
+"""Those of folders as transformers saves them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from engine.errors import BadCheckpoint
 from engine.models.config.compressed import CompressedAttention
 from engine.models.config.experts import Experts, Limits
 from engine.models.config.gemma import AltUp, PerLayer
-from engine.models.config.hyper import Cycles, GatedStreams, HyperConnections, Loops
+from engine.models.config.hyper import Cycles, GatedStreams, HyperConnections, Loops, Sphere
 from engine.models.config.indexer import Indexer
 from engine.models.config.latent import LatentAttention
 from engine.models.config.recurrent import PLAIN, Multipliers, Recurrent, SharedBlocks, state_parts
@@ -200,6 +200,8 @@ class ModelConfig:
     hyper: HyperConnections | GatedStreams | None = None
     cycles: Cycles | Loops | None = None
     """How often layers run, where it is more than once; the layers are those of all stacks."""
+    sphere: Sphere | None = None
+    """Not None: norms have no weights and make rows of length 1 (nGPT, arXiv 2410.01131)."""
     layer_scale: bool | None = False
     """Whether what a layer makes is multiplied by a number of its own; True, False and None as for biases."""
     output_gate: str = ""
@@ -341,9 +343,8 @@ class ModelConfig:
     @property
     def cached_layers(self) -> tuple[int, ...]:
         """The layers with keys and values, in the order of those of the cache."""
-        if self.cycles is not None:
-            return self.cycles.order(self.layers)
-        return tuple(layer for layer in range(self.layers) if layer not in self.uncached_layers)
+        order = self.cycles.order(self.layers) if self.cycles else range(self.layers)
+        return tuple(layer for layer in order if layer not in self.uncached_layers)
 
     @property
     def kv_shapes(self) -> tuple[tuple[int, int], ...]:

@@ -1,9 +1,11 @@
-"""What stands between the last hidden state and the head, where that is more than a norm."""
+"""What stands before the head, where that is more than a norm, and what multiplies its logits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 from engine.backends.base import Array, Ops
 from engine.models.building.source import WeightSource, linear, norm
@@ -41,3 +43,12 @@ def before_head(
             ),
         )  # fmt: skip
     return None if narrow == width else linear(source, names.project_out, narrow, width, False)
+
+
+def logit_factors(source: WeightSource, config: ModelConfig, names: TensorNames) -> Norm | None:
+    """What multiplies the logits of each token (V,), where a model has such factors."""
+    if config.sphere is None or config.headless:
+        return None
+    from engine.models.layers.residual.residual_gates import product
+
+    return product(source.vector(names.sphere.logits, config.vocab_size) / np.float32(config.sphere.unit))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 
@@ -68,12 +69,17 @@ class LoopedBlocks:
 
 def looped_blocks(loops: Loops, blocks: Sequence[Block], between: Norm | None) -> LoopedBlocks:
     """Of one stack, each run with cache layers of its own."""
-    size = len(blocks)
-    runs = (
-        tuple(_reading(block, run * size + at) for at, block in enumerate(blocks))
-        for run in range(loops.times)
-    )
-    return LoopedBlocks(tuple(runs), between)
+    size, made = len(blocks), as_they_run(loops, blocks)
+    return LoopedBlocks(tuple(made[at : at + size] for at in range(0, len(made), size)), between)
+
+
+def as_they_run(loops: Loops, blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks of all runs one after the other, those with attention over cache layers of their own."""
+    made, cached = list[Block](), count()
+    for at in loops.order(len(blocks)):
+        block = blocks[at]
+        made.append(block if block.attention is None else _reading(block, next(cached)))
+    return tuple(made)
 
 
 def cyclic_blocks(

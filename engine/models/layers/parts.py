@@ -18,6 +18,7 @@ from engine.models.config.experts import Limits
 from engine.tensors import Floats
 
 Order = npt.NDArray[np.int64]
+Normed = Callable[[Ops, Array], Array]
 
 
 @dataclass(slots=True)
@@ -108,6 +109,11 @@ def bare_norm(dim: int, eps: float, heads: int) -> Norm:
     return Norm(np.ones(dim, np.float32), eps, heads=heads)
 
 
+def unit_norm(size: int, eps: float, heads: int = 1) -> Norm:
+    """x / sqrt(sum(x^2) + eps) of each of `heads` parts of `size` numbers: they become of length 1."""
+    return Norm(np.full(size, size**-0.5, np.float32), eps / size, heads=heads)
+
+
 def scaled(ops: Ops, x: Array, scale: float) -> Array:
     """scale * x."""
     return x if scale == 1.0 else ops.soft_cap(x, scale, 0.0)
@@ -168,8 +174,8 @@ class GatedMlp:
     `scale` the result. `norm` stands before the last matrix. `limits` are as in `limited`.
     """
 
-    gate: Linear | None
-    up: Linear
+    gate: Normed | None
+    up: Normed
     down: Linear
     width: int
     activation: str = "silu"
@@ -228,7 +234,6 @@ class Early(FeedForward, Protocol):
         ...
 
 
-Normed = Callable[[Ops, Array], Array]
 Scales = tuple[float, float]
 
 

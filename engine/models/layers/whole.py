@@ -66,7 +66,7 @@ class Parts:
     With tied embeddings `head.weight` is `embed` itself. `positions` is a learned table (P, E). `project_in`
     and `project_out` stand between the embedding and the layers, and between these and the head. A `headless`
     model ends with its hidden states. With `narrow_positions` the table and `embed_norm` stand before
-    `project_in`. `changes` are those of `embed`.
+    `project_in`. `changes` are those of `embed`. `head_factors` multiply the logits, each token's by its own.
     """
 
     embed: Weight
@@ -83,6 +83,7 @@ class Parts:
     headless: bool = False
     narrow_positions: bool = False
     changes: Changes = field(default_factory=Changes)
+    head_factors: Norm | None = None
 
     def __call__(
         self, ops: Ops, tables: RopeTables, kept: Floats | None = None, features: Features | None = None
@@ -94,6 +95,7 @@ class Parts:
     def logits(self, ops: Ops, x: Array) -> Array:
         """The logits of the last hidden states."""
         logits = self.head(ops, self.project_out(ops, x) if self.project_out else x)
+        logits = self.head_factors(ops, logits) if self.head_factors else logits
         if self.logit_scale != 1.0 or self.logit_cap:
             logits = ops.soft_cap(logits, self.logit_scale, self.logit_cap)
         return logits

@@ -144,6 +144,7 @@ class _Block:
             )
             qkv = SeparateQkv(query, key, value)
         if kind.rank:
+            assert isinstance(mlp.up, Linear)
             mlp = replace(mlp, up=self.added(mlp.up, names.gate_up + "_adapter_list", number, kind.rank))
         rope = "none" if config.rope is None else "main"
         attention = Attention(config.cache_layer(layer), config.shape(layer), qkv, self.output, rope)

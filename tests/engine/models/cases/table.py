@@ -7,6 +7,7 @@ from tests.engine.models.cases.aria_multimodal import ARIA_MULTIMODAL_CASES
 from tests.engine.models.cases.beam import BEAM_CASES
 from tests.engine.models.cases.chameleon_rwkv_4 import CHAMELEON_RWKV_4_CASES
 from tests.engine.models.cases.deepseek_v4 import DEEPSEEK_V4_CASES
+from tests.engine.models.cases.dory import DORY_CASES
 from tests.engine.models.cases.exaone_mistral_4 import EXAONE_MISTRAL_4_CASES
 from tests.engine.models.cases.expert_routing import EXPERT_ROUTING_CASES
 from tests.engine.models.cases.falcon_gpt_neox import FALCON_GPT_NEOX_CASES
@@ -59,6 +60,7 @@ CASES: tuple[Case, ...] = (
     *DEEPSEEK_V4_CASES,
     *CHAMELEON_RWKV_4_CASES,
     *BEAM_CASES,
+    *DORY_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

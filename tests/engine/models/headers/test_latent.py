@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,3 +141,6 @@ def test_stacks_of_layers_that_run_several_times() -> None:
     assert cycles.of(6) == Cycles(3, 2, 3)
     loops = Loops(3, normed=True)
     assert (loops.first, loops.order(2), loops.of(9)) == (0, (0, 1) * 3, loops)
+    stretch = replace(loops, before=2, after=1)
+    assert stretch.order(5) == (0, 1, 2, 3, 2, 3, 2, 3, 4)
+    assert stretch.of(9) == loops
