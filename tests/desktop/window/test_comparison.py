@@ -79,7 +79,7 @@ def test_all_replies_are_seen_being_written_and_one_is_kept(hand) -> None:
     gate = held(hand, 3)
     assert not hand.window.chat.transcript.isVisible()
     assert page(hand).title.words == "3 replies to “apples and pears”"
-    assert {column.words.text() for column in page(hand).columns} == {"Reading the prompt"}
+    assert all(column.words.text().startswith("Reading the prompt") for column in page(hand).columns)
     hand.echo.chat.running_every = 1
     gate.set()
     until_written(hand)

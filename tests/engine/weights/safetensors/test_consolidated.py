@@ -22,6 +22,7 @@ PLAIN = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }  # fmt: skip
 YARN = {"factor": 4, "original_max_position_embeddings": 2048, "beta": 32, "alpha": 1}
+PIXTRAL: dict[str, Any] = {"vision_config": {"model_type": "pixtral", "hidden_act": "silu", "a": 1}}
 SCALING = {"beta": 0.1, "original_max_position_embeddings": 8192}
 LATENT = {
     "q_lora_rank": 8, "kv_lora_rank": 12, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 6,
@@ -89,8 +90,10 @@ def read(tmp_path: Path, **changes: Any) -> dict[str, Any]:
         ({"quantization": {"quant_method": "Compressed_Tensors", "bits": 4}}, {
             "quantization_config": {"quant_method": "compressed-tensors", "bits": 4},
         }),
-        ({"vision_encoder": {"a": 1}}, {"vision_config": {}}),
-        ({"multimodal": {"vision_encoder_args": {"a": 1}}}, {"vision_config": {}}),
+        ({"vision_encoder": {"a": 1}}, PIXTRAL | {"spatial_merge_size": 1}),
+        ({"multimodal": {"vision_encoder_args": {"a": 1, "spatial_merge_size": 2}}}, {
+            "vision_config": PIXTRAL["vision_config"] | {"spatial_merge_size": 2}, "spatial_merge_size": 2,
+        }),
         ({"multimodal": {"whisper_model_args": {"a": 1}}}, {"audio_config": {}}),
     ],
 )  # fmt: skip
@@ -147,7 +150,7 @@ def test_tensors_get_the_names_of_hugging_face_folders() -> None:
         "layers.0.feed_forward.w2.weight": "model.layers.0.mlp.down_proj.weight",
         "layers.0.experts.3.w3.weight": "model.layers.0.mlp.experts.3.up_proj.weight",
         "layers.0.block_sparse_moe.gate.weight": "model.layers.0.block_sparse_moe.gate.weight",
-        "vision_encoder.ln_pre.weight": "vision_encoder.ln_pre.weight",
+        "vision_encoder.ln_pre.weight": "vision_tower.ln_pre.weight",
     }
     values = dict.fromkeys(names, queries) | {"layers.0.attention.wk.weight": queries[:4]}
     tensors: dict[str, RawTensor] = {
