@@ -16,6 +16,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,14 +146,20 @@ def main(arguments: list[str] | None = None) -> int:
                 continue
             reached.append(name)
             stage.spin(0.05)
-            for window in app.topLevelWidgets():
-                if window.isVisible() and not isinstance(window, QMenu):
-                    for fault in clipped(window):
-                        found.setdefault(fault, name)
-                    for fault in untranslated(window, known):
-                        left.setdefault(fault, name)
-                    if options.pictures is not None:
-                        window.grab().save(str(options.pictures / f"{name}-{type(window).__name__}.png"))
+            windows = [
+                window
+                for window in app.topLevelWidgets()
+                if window.isVisible() and not isinstance(window, QMenu)
+            ]
+            with suppress(TimeoutError):  # on a busy machine a pane may still be opening
+                stage.until(lambda shown=windows: not any(any(clipped(window)) for window in shown), 3)
+            for window in windows:
+                for fault in clipped(window):
+                    found.setdefault(fault, name)
+                for fault in untranslated(window, known):
+                    left.setdefault(fault, name)
+                if options.pictures is not None:
+                    window.grab().save(str(options.pictures / f"{name}-{type(window).__name__}.png"))
         stage.shut()
         stage.window.close()
         stage.spin(0.1)
