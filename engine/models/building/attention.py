@@ -76,12 +76,11 @@ class Attention:
     """Grouped-query attention over the cache, then the output projection: normed x (T, E) -> (T, E).
 
     `rope` is "main", "local", "none" or "scaled", which only scales queries. `query_norm` and `key_norm` are
-    applied before it, or after it with `norm_last`, `value_norm` to the values; `query_factors` multiply
-    queries after all. The `activation` of `gate` multiplies the result before the projection, `result_norm`
-    norms it before that and `gated_norm` after that. `clip` is the largest
-    size of numbers in queries, keys and values; 0: any. Values of `value_dim` numbers (0: as many as keys
-    have) are multiplied by `value_scale`; they are made as long as keys, and what follows of the result is
-    left out.
+    applied before it, or after it with `norm_last`, `value_norm` to the values; `query_factors` multiply the
+    queries last. The `activation` of `gate` multiplies the result before the projection; `result_norm` norms
+    the result before the gate, and `gated_norm` after it. `clip` is the largest size of numbers in queries,
+    keys and values; 0: any. Values of `value_dim` numbers (0: as many as keys have) are multiplied by
+    `value_scale`; they are made as long as keys, and what follows of the result is left out.
     `sinks` and `distances` are those of `Ops.attention`.
     """
 

@@ -1,4 +1,4 @@
-"""How far ahead this processor is told which packed weights come next, where one row takes them in order."""
+"""How far ahead a single row's product prefetches packed weights on this processor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.backends.cpu.layouts.layout import READ_AHEAD
 
 _SLOW_TO_FOLLOW = frozenset({"znver5"})
 """LLVM's names of processors with AVX-512 whose own prefetchers fall behind a single row's product. On AMD's
-Zen 5 prefetching makes the decode of a model in Q4_K_M a fifth faster; on other processors it cost a tenth.
+Zen 5 prefetching makes the decode of a model in Q4_K_M a fifth faster; on another one it cost a tenth.
 """
 
 
