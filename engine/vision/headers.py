@@ -155,6 +155,22 @@ def whole_patches(side: int, patch: int, factor: int = 1) -> int:
     return side // patch
 
 
+def fitting_patches(side: int, patch: int) -> int:
+    """How many patches fit in a side. The pixels that are left over, as 6 of SigLIP's 384 with patches of 14,
+    are not read: a convolution of such steps reads none of them. Raises `BadCheckpoint` if none fits.
+    """
+    if side < patch:
+        raise BadCheckpoint(
+            _(
+                "The vision encoder's pictures are {side} pixels wide, but at least {patch} pixels, the "
+                "width of one token, were expected; the file is damaged.",
+                side=side,
+                patch=patch,
+            )
+        )
+    return side // patch
+
+
 def normalisation(
     keys: Keys,
     mean: tuple[float, ...],

@@ -48,7 +48,9 @@ class Cutter(Protocol):
         ...
 
     def crops(self, picture: Bytes) -> tuple[Bytes, ...]:
-        """The crops of a picture (H, W, 3), of whole patches."""
+        """The crops of a picture (H, W, 3); pixels at their right and bottom edges that are less than a patch
+        are not read.
+        """
         ...
 
 
@@ -240,7 +242,10 @@ class PatchEncoder:
         rows, columns = crop.shape[0] // design.patch, crop.shape[1] // design.patch
         count = rows * columns
         self._patches[first : first + count] = patches(
-            crop, design.patch, design.normalisation, colours_last=design.colours_last
+            crop[: rows * design.patch, : columns * design.patch],
+            design.patch,
+            design.normalisation,
+            colours_last=design.colours_last,
         )
         if self._grid != (rows, columns):
             table = self._parts.positions[first:]

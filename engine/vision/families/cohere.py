@@ -127,7 +127,7 @@ def from_hf_command(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     side, patch = square(vision, "image_size"), square(vision, "patch_size")
     most = processor.integer("max_patches", 1, _MOST_TILES, 12)
     tiles = CommandTiles(side, patch, patch * factor, resampling(processor), most)
-    width = inner(config, "text_config").integer("hidden_size", 1, MOST_WIDTH, 12288)
+    width = inner(config, "text_config").integer("hidden_size", 1, MOST_WIDTH, 8192)
     hidden = config.integer("alignment_intermediate_size", 1, MOST_WIDTH, 36864)
     return _design(
         COMMAND_SPEC, shape, tiles, (factor, hidden, width), (shape.layers,), processor, tensors, None

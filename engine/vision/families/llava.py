@@ -19,6 +19,7 @@ from engine.vision.headers import (
     PATCHES,
     activation,
     feature_layers,
+    fitting_patches,
     folder_patches,
     gguf_names,
     inner,
@@ -29,7 +30,6 @@ from engine.vision.headers import (
     square,
     tower_from_gguf,
     tower_from_hf,
-    whole_patches,
 )
 from engine.vision.images import BICUBIC, padded_to_square, resized
 from engine.vision.patch_encoder import PatchDesign, PatchNames
@@ -114,7 +114,7 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> PatchDesign:
         shape.width * len(features), width, width, activation(config, "projector_hidden_act", "gelu")
     )
     return PatchDesign(
-        SPEC, shape, names, patch, whole_patches(side, patch) ** 2,
+        SPEC, shape, names, patch, fitting_patches(side, patch) ** 2,
         normalisation(processor, CLIP_MEAN, CLIP_DEVIATION), _one_crop(processor, side, patch), projector,
         features,
     )  # fmt: skip
@@ -172,7 +172,7 @@ def from_gguf(keys: Keys, tensors: Tensors) -> PatchDesign:
     pixels = normalisation(keys, CLIP_MEAN, CLIP_DEVIATION)
     colour = int(pixels.mean[0] * 255), int(pixels.mean[1] * 255), int(pixels.mean[2] * 255)
     return PatchDesign(
-        SPEC, shape, names, patch, whole_patches(side, patch) ** 2, pixels,
+        SPEC, shape, names, patch, fitting_patches(side, patch) ** 2, pixels,
         OneCrop(side, patch, patch, BICUBIC, "pad", colour),
         ProjectorShape(shape.width * len(features), width, width), features,
     )  # fmt: skip

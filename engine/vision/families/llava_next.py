@@ -26,6 +26,7 @@ from engine.words import _
 
 SPEC = VisionSpec("llava_next", "<image>", "<image>")
 ONE_SPEC = VisionSpec("llava_onevision", "<image>", "<image>")
+_ONE = {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"}
 _ONE_SIDE, _ONE_MOST = 384, 6
 _ONE_GRIDS = tuple(
     (_ONE_SIDE * high, _ONE_SIDE * wide)
@@ -104,7 +105,8 @@ class Tiles:
 
     def shown(self, width: int, height: int) -> tuple[range, range]:
         """The rows and columns of all tiles' patches that show the picture."""
-        high, wide = (side // self.patch for side in self._grid(width, height))
+        cells = self.side // self.patch
+        high, wide = (pixels // self.side * cells for pixels in self._grid(width, height))
         if width / height > wide / high:
             bar = (high - int(round(height * (wide / width), 7))) // 2
             return range(bar, high - bar), range(wide)
@@ -141,7 +143,7 @@ def shrunk(states: Floats, rows: int, columns: int) -> Floats:
 
 def from_hf_one(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     """`LlavaOnevisionForConditionalGeneration`."""
-    design = llava.from_hf(config.over({"vision_feature_layer": -1}), processor, tensors)
+    design = llava.from_hf(config.over(_ONE), processor, tensors)
     found = config.text("vision_aspect_ratio", "anyres_max_9")
     match = _SHRINKS.fullmatch(found)
     if match is None or not int(match[1]):
@@ -204,7 +206,8 @@ def _design(
     design: PatchDesign, line_end: str, filter: int, grids: tuple[tuple[int, int], ...],
     spec: VisionSpec = SPEC, most: int = 0,
 ) -> PatchDesign:  # fmt: skip
-    side = design.patch * math.isqrt(design.table)
+    assert isinstance(design.cutter, llava.OneCrop)
+    side = design.cutter.side
     for pixels in {pixels for grid in grids for pixels in grid}:
         whole_patches(pixels, side)
     tiles = Tiles(side, design.patch, filter, grids, most)

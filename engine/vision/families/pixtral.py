@@ -184,7 +184,8 @@ def _from_hf(kind: _Kind, config: Keys, processor: Keys, tensors: Tensors) -> De
     merged = config.text("model_type", "mistral3") != "llava"
     if text is config:
         merged = names.merger + ".weight" in tensors
-    patch = square(vision, "patch_size", 14 if merged else 16)
+    # without a vision_config, the tower is that of the first model; with a part of one, the rest is usual
+    patch = square(vision, "patch_size", 14 if merged and not vision.source else 16)
     heads = vision.integer("num_attention_heads", 1, MOST_HEADS, 16)
     shape = TowerShape(
         divisible(vision.integer("hidden_size", 1, MOST_WIDTH, 1024), heads, "num_attention_heads"),
@@ -194,10 +195,12 @@ def _from_hf(kind: _Kind, config: Keys, processor: Keys, tensors: Tensors) -> De
     )  # fmt: skip
     (layers,) = feature_layers(config, "vision_feature_layer", shape.layers, -1)[:1]
     rope = vision.table("rope_parameters") or vision
+    eps = _EPS if text is config or text.text("model_type", "") == "ministral3" else 1e-6
     whole = _Shape(
         shape, layers, patch, config.integer("spatial_merge_size", 1, 64, 2) if merged else 1,
-        text.integer("hidden_size", 1, MOST_WIDTH, 5120), activation(config, "projector_hidden_act", "gelu"),
-        text.number("rms_norm_eps", 0.0, 1.0, _EPS), rope.number("rope_theta", 1.0, 1e12, _BASE),
+        text.integer("hidden_size", 1, MOST_WIDTH, 5120 if text is config else 4096),
+        activation(config, "projector_hidden_act", "gelu"),
+        text.number("rms_norm_eps", 0.0, 1.0, eps), rope.number("rope_theta", 1.0, 1e12, _BASE),
         _longest(processor, square(vision, "image_size", 1024)), merged,
     )  # fmt: skip
     pixels = normalisation(processor, CLIP_MEAN, CLIP_DEVIATION)

@@ -38,6 +38,27 @@ IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.2
 """As in all of InternVL's folders; the class of their processor was made for another model."""
 MISTRAL = {"text_config": {"model_type": "mistral", "hidden_size": 5120, "rms_norm_eps": 1e-5}}
 """Folders without it are those of Mistral AI itself."""
+MINISTRAL, MISTRAL_TEXT, QWEN_TEXT = (
+    {"vision_config": {"model_type": "pixtral"}, "text_config": {"model_type": kind}}
+    for kind in ("ministral3", "mistral", "qwen3")
+)
+"""Of both parts the kind alone."""
+AYA = {
+    "vision_config": {
+        "model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304,
+        "num_hidden_layers": 27, "num_attention_heads": 16, "image_size": 364, "patch_size": 14,
+    },
+}  # fmt: skip
+"""As in its folders; with the default of 14 heads, no model can be made."""
+CLIP = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
+}  # fmt: skip
+HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+"""As in all folders of Janus and PaddleOCR-VL, though the classes of their image processors have CLIP's."""
+COMMAND = {**CLIP, "min_patches": 1, "max_patches": 12, "crop_to_patches": True, "resample": 3}
+LLAMA4 = {**HALF, "max_patches": 16, "resize_to_max_canvas": False, "resample": 2}
+"""Of image processors whose classes cannot be imported without torchvision."""
+ONE = {"vision_config": {"model_type": "siglip_vision_model", "image_size": 384}}
 CLASSES: tuple[tuple[str, str, str, Mapping[str, Any], Mapping[str, Any]], ...] = (
     ("Idefics3", "idefics3", "Idefics3ImageProcessorPil", WHOLE, TILES),
     ("SmolVLM", "smolvlm", "SmolVLMImageProcessorPil", WHOLE, TILES),
@@ -53,6 +74,16 @@ CLASSES: tuple[tuple[str, str, str, Mapping[str, Any], Mapping[str, Any]], ...] 
     ("Mistral3", "pixtral", "PixtralImageProcessorPil", MISTRAL, {}),
     ("Llava", "clip", "CLIPImageProcessorPil", {}, {"size": {"shortest_edge": 336}}),
     ("LlavaNext", "llava_next", "LlavaNextImageProcessorPil", {}, {}),
+    ("LlavaOnevision", "llava_onevision", "LlavaOnevisionImageProcessorPil", ONE, {}),
+    ("AyaVision", "got_ocr2", "GotOcr2ImageProcessorPil", AYA, {}),
+    ("Cohere2Vision", "", "", {}, COMMAND),
+    ("Janus", "janus", "JanusImageProcessorPil", {}, HALF),
+    ("Llama4", "", "", {}, LLAMA4),
+    ("PaddleOCRVL", "paddleocr_vl", "PaddleOCRVLImageProcessorPil", {}, HALF),
+    ("Qwen2_5OmniThinker", "qwen2_vl", "Qwen2VLImageProcessorPil", {}, {}),
+    ("Mistral3", "pixtral", "PixtralImageProcessorPil", MISTRAL_TEXT, {}),
+    ("Mistral3", "pixtral", "PixtralImageProcessorPil", MINISTRAL, {}),
+    ("LightOnOcr", "pixtral", "PixtralImageProcessorPil", QWEN_TEXT, {}),
 )
 
 
@@ -116,6 +147,9 @@ TOKEN = 28 * 28
         ("gemma3", {"projector.scale_factor": 4}), ("internvl", {"projector.scale_factor": 2}),
         ("gemma4v", {"projector.scale_factor": 3}), ("lfm2", {"projector.scale_factor": 2}),
         ("idefics3", {"preproc_image_size": 4 * 56}),
+        ("llama4", {"projector.scale_factor": 2}), ("paddleocr", {"spatial_merge_size": 2}),
+        ("paddleocr", {"image_min_pixels": 384**2, "image_max_pixels": 1536**2}),
+        ("qwen2.5o", {"window_size": 112}), ("janus_pro", HALF), ("llama4", HALF), ("paddleocr", HALF),
         ("internvl", {"preproc_min_tiles": 1, "preproc_max_tiles": 12}),
         ("pixtral", {"image_mean": [0.48145466, 0.4578275, 0.40821073]}),
         ("idefics3", {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}),

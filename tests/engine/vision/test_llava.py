@@ -14,7 +14,7 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
-from engine.errors import UnsupportedModel
+from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
 from engine.vision.families.llava import from_hf
 from tests.engine.vision.converted import FLATTENED, encoder_tensors, write_tower
@@ -45,6 +45,10 @@ CASES: dict[str, Any] = {
         "siglip_vision_model", {"vision_feature_select_strategy": "full"},
         SiglipImageProcessorPil(size=SQUARE),
     ),
+    "siglip, more pixels than its patches have": (
+        "siglip_vision_model", {"vision_feature_select_strategy": "full"},
+        SiglipImageProcessorPil(size={"height": SIDE + 5, "width": SIDE + 5}),
+    ),
 }  # fmt: skip
 
 
@@ -54,9 +58,11 @@ def pair(
 ) -> Iterator[tuple[Any, Any, Encoded]]:
     """A model, its image processor, and the engine's encoder."""
     kind, settings, processor = CASES[request.param]
+    side = processor.size.height or SIDE
     config = LlavaConfig(
-        vision_config={"model_type": kind, **TOWER}, text_config={"model_type": "llama", **TEXT}, **settings
-    )
+        vision_config={"model_type": kind, **TOWER, "image_size": side},
+        text_config={"model_type": "llama", **TEXT}, **settings,
+    )  # fmt: skip
     model = randomise(LlavaForConditionalGeneration(config))
     encoded = Encoded(save(model, processor, tmp_path_factory.mktemp("llava")))
     yield model, processor, encoded
@@ -121,6 +127,16 @@ def test_an_mmproj_file_says_the_same(tmp_path: Path, swapped: bool, counted: in
 def test_rows_that_these_models_do_not_use(config: dict[str, Any], words: str) -> None:
     with pytest.raises(UnsupportedModel, match=words):
         from_hf(Keys(config, "config.json"), Keys({}, ""), {})
+
+
+def test_pictures_that_are_smaller_than_a_patch() -> None:
+    for side, refused in ((14, False), (13, True)):
+        config = Keys({"vision_config": {"image_size": side, "patch_size": 14}}, "config.json")
+        if refused:
+            with pytest.raises(BadCheckpoint, match="13 pixels wide, but at least 14 pixels"):
+                from_hf(config, Keys({}, ""), {})
+        else:
+            from_hf(config, Keys({}, ""), {})
 
 
 def test_a_size_that_is_a_number_is_that_of_the_shorter_side() -> None:

@@ -23,26 +23,29 @@ from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
-SIDE, PATCH = 28, 7
-GRIDS = [[SIDE * high, SIDE * wide] for high in range(1, 4) for wide in range(1, 4)]
+PATCH = 7
 TOWER = {
     "model_type": "siglip_vision_model", "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3,
-    "num_attention_heads": 4, "image_size": SIDE, "patch_size": PATCH,
+    "num_attention_heads": 4, "patch_size": PATCH,
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["anyres_max_2", "anyres_max_9"])
+@pytest.fixture(scope="module", params=[("anyres_max_2", 28), ("anyres_max_9", 28), ("anyres_max_9", 32)])
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Any, Any, Encoded]]:
-    """A model, its image processor, and the engine's encoder."""
+    """A model, its image processor, and the engine's encoder; patches may leave pixels over, as in the
+    published models, of which tiles have 384 and patches 14.
+    """
+    ratio, side = request.param
+    grids = [[side * high, side * wide] for high in range(1, 4) for wide in range(1, 4)]
     config = LlavaOnevisionConfig(
-        vision_config=TOWER, text_config={"model_type": "qwen2", **TEXT}, image_grid_pinpoints=GRIDS,
-        vision_aspect_ratio=request.param,
+        vision_config={**TOWER, "image_size": side}, text_config={"model_type": "qwen2", **TEXT},
+        image_grid_pinpoints=grids, vision_aspect_ratio=ratio,
     )  # fmt: skip
     model = randomise(LlavaOnevisionForConditionalGeneration(config))
     processor = LlavaOnevisionImageProcessorPil(
-        size={"height": SIDE, "width": SIDE}, image_grid_pinpoints=GRIDS, image_mean=[0.5] * 3,
+        size={"height": side, "width": side}, image_grid_pinpoints=grids, image_mean=[0.5] * 3,
         image_std=[0.5] * 3,
     )  # fmt: skip
     encoded = Encoded(save(model, processor, tmp_path_factory.mktemp("onevision")))
@@ -62,7 +65,8 @@ def test_rows_and_layout_are_those_of_transformers(pair: Any, width: int, height
         ).pooler_output[0]  # fmt: skip
     assert_close(encoded.states(picture(width, height)), found.numpy())
     words = SimpleNamespace(
-        image_processor=processor, num_image_tokens=(SIDE // PATCH) ** 2, image_token="<image>",
+        image_processor=processor, num_image_tokens=(processor.size.height // PATCH) ** 2,
+        image_token="<image>",
         vision_feature_select_strategy="full", vision_aspect_ratio=model.config.vision_aspect_ratio,
     )  # fmt: skip
     for name in ("_get_number_of_features", "_get_unpadded_features"):
