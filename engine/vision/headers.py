@@ -155,20 +155,11 @@ def whole_patches(side: int, patch: int, factor: int = 1) -> int:
     return side // patch
 
 
-def fitting_patches(side: int, patch: int) -> int:
-    """How many patches fit in a side. The pixels that are left over, as 6 of SigLIP's 384 with patches of 14,
-    are not read: a convolution of such steps reads none of them. Raises `BadCheckpoint` if none fits.
+def fitting_patches(side: int, patch: int, factor: int = 1) -> int:
+    """As `whole_patches`, of a side that may have pixels left over, as 6 of SigLIP's 384 with patches of 14:
+    a convolution of such steps does not read them.
     """
-    if side < patch:
-        raise BadCheckpoint(
-            _(
-                "The vision encoder's pictures are {side} pixels wide, but at least {patch} pixels, the "
-                "width of one token, were expected; the file is damaged.",
-                side=side,
-                patch=patch,
-            )
-        )
-    return side // patch
+    return whole_patches(side - side % patch or side, patch, factor)
 
 
 def normalisation(

@@ -20,6 +20,7 @@ from engine.vision.headers import (
     HALF,
     MOST_SIDE,
     PATCHES,
+    fitting_patches,
     gguf_names,
     inner,
     normalisation,
@@ -28,7 +29,6 @@ from engine.vision.headers import (
     square,
     tower_from_gguf,
     tower_from_hf,
-    whole_patches,
 )
 from engine.vision.images import LANCZOS, Normalisation, resized
 from engine.vision.patch_encoder import PatchDesign, PatchNames
@@ -180,7 +180,7 @@ def _design(
     shape: TowerShape, names: PatchNames, side: int, patch: int, factor: int, pixels: Normalisation,
     tile: int, longest: int, width: int, filter: int, splits: bool = True,
 ) -> PatchDesign:  # fmt: skip
-    whole_patches(tile, patch, factor)
+    fitting_patches(tile, patch, factor)
     if longest > MOST_TILES * tile:
         raise BadCheckpoint(
             _(
@@ -193,7 +193,7 @@ def _design(
         )
     projector = ProjectorShape(shape.width * factor**2, width, factor=factor)
     return PatchDesign(
-        SPEC, shape, names, patch, whole_patches(side, patch) ** 2, pixels,
+        SPEC, shape, names, patch, fitting_patches(side, patch) ** 2, pixels,
         Tiles(longest, tile, patch, patch * factor, filter, splits), projector, (shape.layers,), placed,
     )  # fmt: skip
 

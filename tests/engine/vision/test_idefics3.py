@@ -30,12 +30,18 @@ from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, pic
 
 PATCH = 7
 CASES: dict[str, Any] = {
-    "idefics3": (Idefics3Config, Idefics3ForConditionalGeneration, Idefics3ImageProcessorPil, "llama", 26, 2),
-    "smolvlm": (SmolVLMConfig, SmolVLMForConditionalGeneration, SmolVLMImageProcessorPil, "llama", 24, 4),
+    "idefics3": (
+        Idefics3Config, Idefics3ForConditionalGeneration, Idefics3ImageProcessorPil, "llama", 26, 2, 0,
+    ),
+    "smolvlm": (SmolVLMConfig, SmolVLMForConditionalGeneration, SmolVLMImageProcessorPil, "llama", 24, 4, 0),
+    "smolvlm, the larger one": (
+        SmolVLMConfig, SmolVLMForConditionalGeneration, SmolVLMImageProcessorPil, "llama", 27, 3, 3,
+    ),
     "docling": (
-        Idefics3Config, Idefics3ForConditionalGeneration, Idefics3ImageProcessorPil, "granite", 12, 4,
+        Idefics3Config, Idefics3ForConditionalGeneration, Idefics3ImageProcessorPil, "granite", 12, 4, 0,
     ),
 }  # fmt: skip
+"""Patches of a side, how many are joined, and pixels left over, as 6 of 384 with patches of 14."""
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -43,18 +49,17 @@ def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Any, Any, Encoded, int]]:
     """A model, its image processor, the engine's encoder, and how many tokens a tile has."""
-    config, model_class, processor_class, text, side, factor = CASES[request.param]
+    config, model_class, processor_class, text, side, factor, over = CASES[request.param]
+    pixels = side * PATCH + over
     vision = {
         "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
-        "image_size": side * PATCH, "patch_size": PATCH,
+        "image_size": pixels, "patch_size": PATCH,
     }  # fmt: skip
     whole = config(
         vision_config=vision, text_config={"model_type": text, **TEXT}, scale_factor=factor, image_token_id=3
     )
     model = randomise(model_class(whole))
-    processor = processor_class(
-        size={"longest_edge": 3 * side * PATCH}, max_image_size={"longest_edge": side * PATCH}
-    )
+    processor = processor_class(size={"longest_edge": 3 * pixels}, max_image_size={"longest_edge": pixels})
     encoded = Encoded(save(model, processor, tmp_path_factory.mktemp("idefics3")))
     yield model, processor, encoded, (side // factor) ** 2
     encoded.close()
