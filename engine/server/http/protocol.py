@@ -28,8 +28,7 @@ class BoundedWriting(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client reads less than is written."""
         super().pause_writing()
-        if self._write_timer is None:
-            self._write_timer = self.loop.call_later(self.bounds.write_seconds, self.transport.abort)
+        self._write_timer = self.loop.call_later(self.bounds.write_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """The client has caught up."""

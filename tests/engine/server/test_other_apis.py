@@ -166,12 +166,15 @@ def test_what_kobold_asks_first(served: Served) -> None:
     assert found == {"value": len(ids), "ids": ids}
     there = ask(served, "/api/extra/detokenize", {"ids": ids}).json
     assert there == {"result": "The quick", "success": True}
+    for path, body in (("tokencount", {"prompt": "The"}), ("detokenize", {"ids": ids})):
+        assert ask(served, f"/api/extra/{path}", {**body, "model": "other"}).status == 503
     assert ask(served, "/api/extra/generate/check").json == {"results": [{"text": ""}]}
     assert ask(served, "/api/latest/model").json == ask(served, "/api/v1/model").json
     assert ask(served, "/api/latest/generate", GREEDY).json == ask(served, "/api/v1/generate", GREEDY).json
     assert "files are not downloaded" in ask(served, "/api/v1/models/download", {}).error["message"]
     assert ask(served, "/api/v1/model").json == {"result": "koboldcpp/tiny"}
-    assert ask(served, "/api/extra/version").json["result"] == "KoboldCpp"
+    version = ask(served, "/api/extra/version").json
+    assert version == {"result": "KoboldCpp", "version": kobold.VERSION, "vision": False}
     assert ask(served, "/api/v1/info/version").json == {"result": "1.2.5"}
     for path in ("/api/v1/config/max_context_length", "/api/extra/true_max_context_length"):
         assert ask(served, path).json == {"value": 1024}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import subprocess
@@ -9,10 +10,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from engine.__main__ import main
+from engine.cli.serve import _load
+from engine.core import Loading
+from engine.server.host import Outlet
 from tests.engine.models.lora.test_lora import write_adapter
 from tests.engine.server.served import TOKEN, WAIT, Served, ask
 
@@ -170,3 +176,16 @@ def test_a_model_that_does_not_exist_gets_its_sentence(
     found = capsys.readouterr().err
     assert "no-such-model.gguf" in found
     assert "Traceback" not in found
+
+
+def test_loading_is_shown() -> None:
+    class Host:
+        def load(self, model: str, outlet: Outlet) -> Any:
+            for done in (1, 2):
+                outlet.put(Loading("reading", done, 2))
+            outlet.end(None)
+            return SimpleNamespace(cancel=lambda: None)
+
+    shown = list[Loading]()
+    asyncio.run(_load(cast(Any, Host()), "tiny", cast(Any, SimpleNamespace(loading=shown.append))))
+    assert shown == [Loading("reading", 1, 2), Loading("reading", 2, 2)]

@@ -106,6 +106,8 @@ def test_the_last_message_of_the_assistant_is_continued(served: Served) -> None:
     messages = [*HELLO, {"role": "assistant", "content": "The best is"}]
     expected = chat_text(served, messages=messages, continue_final_message=True)
     assert text_of(write(served, messages=messages).json) == expected
+    answered = [*messages, *HELLO]
+    assert text_of(write(served, messages=answered).json) == chat_text(served, messages=answered)
 
 
 @pytest.mark.loopback

@@ -49,7 +49,7 @@ def test_contents_are_messages() -> None:
         *HI,
         {"role": "model", "parts": [
             {"text": "Hm.", "thought": True}, {"text": "Wait."},
-            {"functionCall": {"name": "look", "args": {"a": 1}}},
+            {"functionCall": {"name": "look", "args": {"a": "é"}}},
             {"functionCall": {"name": "look", "args": {}, "id": "mine"}, "thoughtSignature": "x"},
         ]},
         {"role": "user", "parts": [
@@ -64,7 +64,7 @@ def test_contents_are_messages() -> None:
     system, user, model, first, second, last = request.messages
     assert (system.role, system.content, user.content) == ("system", "Be brief.", "Hello")
     assert (model.content, model.reasoning) == ("Wait.", "Hm.")
-    assert model.tool_calls == (ToolCall("call_1", "look", '{"a": 1}'), ToolCall("mine", "look", "{}"))
+    assert model.tool_calls == (ToolCall("call_1", "look", '{"a": "é"}'), ToolCall("mine", "look", "{}"))
     assert (first.role, first.tool_call_id, first.name, first.content) == (
         "tool",
         "call_1",
@@ -80,6 +80,8 @@ def test_contents_are_messages() -> None:
         assert [(one.role, one.content) for one in asked(contents=[empty]).requests[0].messages] == [
             ("user", "")
         ]
+    stray = [*HI, {"role": "user", "parts": [{"functionResponse": {"name": "look"}}]}]  # of no call
+    assert asked(contents=stray).requests[0].messages[1].tool_call_id == ""
     begun = [*HI, {"role": "model", "parts": [{"text": "The"}]}]
     assert asked(contents=begun, system_instruction="x").requests[0].continue_last
 
@@ -309,6 +311,7 @@ def test_several_candidates_with_log_probabilities(served: Served) -> None:
     for one in found:
         chosen, top = one["logprobsResult"]["chosenCandidates"], one["logprobsResult"]["topCandidates"]
         assert [len(each["candidates"]) for each in top] == [2] * len(chosen)
+        assert all(each["logProbability"] < 0 for each in chosen)
         assert one["avgLogprobs"] == pytest.approx(
             sum(each["logProbability"] for each in chosen) / len(chosen)
         )
@@ -360,6 +363,7 @@ def test_counts_vectors_and_models(served: Served) -> None:
         assert ask(served, "/v1beta/models/tiny:batchEmbedContents", {"requests": wrong}).status == 400
     card, other = ask(served, "/v1beta/models").json["models"]
     assert (card["name"], card["inputTokenLimit"], other["name"]) == ("models/tiny", 1024, "models/other")
+    assert {"generateContent", "countTokens", "embedContent"} <= set(card["supportedGenerationMethods"])
     assert ask(served, "/v1beta/models/tiny").json == card
     client = {"x-goog-api-client": "google-genai-sdk"}
     assert ask(served, "/v1/models", headers=client).json["models"][0] == card

@@ -148,7 +148,8 @@ def test_what_is_not_there_is_named(served: Served, path: str, fields: dict[str,
 def test_the_models_and_the_token(served: Served) -> None:
     names = [model["model"] for model in ask(served, "/api/tags").json["models"]]
     assert names == ["tiny", "other"]
-    assert [model["name"] for model in ask(served, "/api/ps").json["models"]] == ["tiny"]
+    (loaded,) = ask(served, "/api/ps").json["models"]
+    assert (loaded["name"], loaded["context_length"], loaded["size_vram"]) == ("tiny", 1024, 0)
     shown = ask(served, "/api/show", {"model": "tiny"}).json
     assert shown["model_info"]["general.basename"] == "tiny"  # the name that VS Code shows
     assert {"completion", "tools"} <= set(shown["capabilities"])

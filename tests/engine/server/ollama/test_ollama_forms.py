@@ -142,7 +142,8 @@ def test_the_end_has_the_counts_and_the_times_in_nanoseconds() -> None:
 def test_calls_come_whole_before_the_end() -> None:
     writing = lines()
     pieces = [
-        CallPiece(0, "c1", "count", '{"n": '), CallPiece(0, arguments="7}"), CallPiece(1, "c2", "say", '{"a')
+        CallPiece(0, "c1", "count", '{"n": '), CallPiece(0, arguments="7}"), CallPiece(1, "c2", "say", '{"a'),
+        CallPiece(2, "c3", "nest", "[" * 100_000),
     ]  # fmt: skip
     for piece in pieces:
         assert list(writing.feed(Called(piece))) == []
@@ -150,6 +151,7 @@ def test_calls_come_whole_before_the_end() -> None:
     assert calls["message"]["tool_calls"] == [
         {"id": "c1", "function": {"index": 0, "name": "count", "arguments": {"n": 7}}},
         {"id": "c2", "function": {"index": 1, "name": "say", "arguments": {}}},
+        {"id": "c3", "function": {"index": 2, "name": "nest", "arguments": {}}},
     ]
     assert (calls["done"], last["done"], "tool_calls" in last["message"]) == (False, True, False)
 

@@ -38,7 +38,7 @@ NEUTRAL = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
          {"dry_multiplier": 0.5, "dry_base": 2.0, "dry_allowed_length": 3, "dry_range": 9}),
         ({"dry_penalty_last_n": -1, "dry_multiplier": 0.5}, {"dry_multiplier": 0.5}),
         ({"dry_sequence_breakers": '"\\n", ":"'}, {"dry_breakers": ("\\n", ":")}),
-        ({"dry_sequence_breakers": '["a\\\\b"]'}, {"dry_breakers": ("a\\\\b",)}),
+        ({"dry_sequence_breakers": ' ["a\\\\b"]'}, {"dry_breakers": ("a\\\\b",)}),
         ({"dry_sequence_breakers": ["\t", "x"]}, {"dry_breakers": ("\\t", "x")}),
         ({"temperature_last": True}, {"order": TEMPERATURE_LAST}),
         ({"temperature_last": False}, {}),
@@ -110,6 +110,7 @@ def test_errors_name_what_was_sent() -> None:
         ({"banned_tokens": "5, x"}, "banned_tokens"),
         ({"allowed_tokens": "-5"}, "allowed_tokens"),
         ({"dry_sequence_breakers": "[", "dry_multiplier": 1}, "dry_sequence_breakers"),
+        ({"dry_sequence_breakers": "[" * 100_000, "dry_multiplier": 1}, "dry_sequence_breakers"),
     ],
 )
 def test_lists_that_are_none_are_refused(body: dict[str, Any], param: str) -> None:
