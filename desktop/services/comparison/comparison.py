@@ -218,11 +218,13 @@ class ComparisonService(QObject):
     def _resolved(self, settings: Sequence[ColumnSettings], model: ModelInfo) -> list[ColumnSettings]:
         """Every column with its model, and with a seed of its own where it would repeat another one."""
         fixed, found = self._session.settings(SamplerSettings).seed, list[ColumnSettings]()
+        given = {fixed, *(each.seed for each in settings)}
         for each in settings:
             named = replace(each, model=str(Path(each.model)) if each.model else model.path)
-            same = sum(replace(other, seed=None) == replace(named, seed=None) for other in found)
+            same = {other.seed for other in found if replace(other, seed=None) == replace(named, seed=None)}
             if same and named.seed is None and fixed is not None:
-                named = replace(named, seed=seeds(fixed, same + 1)[-1])
+                drawn = seeds(fixed, len(same | given) + 1)
+                named = replace(named, seed=next(seed for seed in drawn if seed not in same | given))
             found.append(named)
         return found
 

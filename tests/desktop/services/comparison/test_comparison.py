@@ -222,10 +222,14 @@ def test_nothing_is_sent_while_a_reply_is_written(compared: Compared) -> None:
 def test_equal_columns_differ_in_their_seeds(compared: Compared) -> None:
     session = compared.session
     session.set_settings(dataclasses.replace(session.settings(SamplerSettings), seed=5))
-    columns = [ColumnSettings(), ColumnSettings(preset="Precise"), ColumnSettings(), ColumnSettings(seed=9)]
+    usual = ColumnSettings()
+    columns = [usual, ColumnSettings(preset="Precise"), usual, ColumnSettings(seed=9), usual]
     assert compared.service.begin(compared.harness.ids()[0], columns)
     compared.until_written()
-    assert [each.seed for each in compared.sampled(4)] == [5, 5, 6, 9]
+    assert [each.seed for each in compared.sampled(5)] == [5, 5, 6, 9, 7]
+    assert compared.service.begin(compared.harness.ids()[0], [usual, usual, ColumnSettings(seed=6)])
+    compared.until_written()
+    assert [each.seed for each in compared.sampled(3)] == [5, 7, 6]
 
 
 def test_a_persona_brings_its_prompt_its_preset_and_its_name(compared: Compared) -> None:
@@ -302,7 +306,11 @@ def test_a_model_that_cannot_be_loaded_costs_its_own_columns(compared: Compared)
     assert not missing.message
     assert loaded.message
     assert other.message
-    assert not compared.service.keep(compared.session.conversation, missing), "there is nothing to keep"
+    conversation = compared.session.conversation
+    assert not compared.service.keep(conversation, missing), "there is nothing to keep"
+    assert compared.service.of(conversation) is not None
+    compared.service.close_comparison(conversation)
+    assert not compared.service.keep(conversation, loaded), "nothing is compared any more"
 
 
 def test_what_could_not_be_written_is_tried_again(compared: Compared) -> None:
@@ -387,6 +395,7 @@ def test_a_column_that_waits_for_its_model_can_be_stopped(compared: Compared, ho
     else:
         session.stop()
     assert waits.words == "Not generated: stopped by you."
+    assert session.conversation in compared.changed
     assert (session.state == "stopping") == (how != "column")
     gate.set()
     compared.until_written()
@@ -394,7 +403,12 @@ def test_a_column_that_waits_for_its_model_can_be_stopped(compared: Compared, ho
     assert harness.store.message(loaded.message).state == ("complete" if how == "column" else "stopped")
 
 
-def test_stopping_the_load_leaves_what_waits_for_it(compared: Compared) -> None:
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("reply", "Not generated: stopped by you."),
+     ("load", "Not generated: loading its model was cancelled.")],
+)  # fmt: skip
+def test_stopping_the_load_leaves_what_waits_for_it(compared: Compared, how: str, words: str) -> None:
     harness, session = compared.harness, compared.session
     harness.echo.load_hold = threading.Event()
     assert compared.service.begin(
@@ -402,10 +416,17 @@ def test_stopping_the_load_leaves_what_waits_for_it(compared: Compared) -> None:
     )
     waits = compared.comparison.columns[1]
     compared.wait(lambda: waits.words == "Loading x." and Path("/models/x.gguf") in harness.echo.opened)
-    session.stop()
+    compared.changed.clear()
+    (session.stop if how == "reply" else session.stop_loading)()
     compared.wait(lambda: session.state == "no_model")
-    assert waits.words.startswith("Not generated: ")
+    assert waits.words == words
     assert not waits.waits
+    assert session.conversation in compared.changed
+    # what is loaded from now on is no longer the comparison's, even if it is the same
+    harness.echo.load_hold.set()
+    assert compared.service.try_again(session.conversation, waits)
+    compared.until_written()
+    assert waits.message
 
 
 @pytest.mark.parametrize("moment", ["before", "during"])
