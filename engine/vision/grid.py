@@ -95,18 +95,20 @@ def _cubic_weights(count: int, side: int) -> Floats:
 @dataclass(frozen=True, slots=True, eq=False)
 class Axial:
     """Rotary positions in two dimensions (arXiv 2403.13298, section 3.2): a patch's row times `down` and its
-    column times `across` are the angles of the pairs of each head, those of rows first. `interleaved` is as
-    in `RotaryTable`.
+    column times `across` are the angles of the pairs of each head, those of rows first, or in another `order`
+    of these. `interleaved` is as in `RotaryTable`.
     """
 
     down: Floats
     across: Floats
     interleaved: bool = False
+    order: Order | None = None
 
     def angles(self, numbers: Order, columns: int) -> Floats:
         """Those of the patches with these numbers in a grid of so many columns: (T, D / 2) float32."""
         row, column = (part.astype(np.float32)[:, None] for part in np.divmod(numbers, columns))
-        return np.concatenate([row * self.down, column * self.across], axis=1)
+        found = np.concatenate([row * self.down, column * self.across], axis=1)
+        return found if self.order is None else np.ascontiguousarray(found[:, self.order])
 
 
 def frequencies(count: int, dim: int, base: float) -> Floats:

@@ -16,7 +16,7 @@ import numpy as np
 from engine.backends.base import Backend
 from engine.core import Loading, Waiting
 from engine.models.layers.parts import Block, Linear, Norm
-from engine.tensors import Floats
+from engine.tensors import Bytes, Floats
 from engine.vision.base import PictureRows, Piece, Span, VisionSpec
 from engine.vision.grid import Axial, Order, block_order, windows
 from engine.vision.grid_passes import After, FirstPass, Head, HeadPass, Stage
@@ -32,6 +32,10 @@ Place = Callable[[int, int], Floats]
 """Rows and columns of patches -> what is added to them, (rows * columns, E), from left to right and from top
 to bottom.
 """
+
+
+Fit = Callable[[Bytes], Bytes]
+"""A picture (H, W, 3) -> that of `Size` that is cut into patches."""
 
 
 def one_span(rows: int, columns: int) -> tuple[Piece, ...]:
@@ -62,7 +66,8 @@ class GridDesign:
     is the width of rows. `make` builds the parts, and yields the number of finished layers after each.
 
     `window` is the side of a window in tokens, or 0; layers with these indices in `whole` have none. `deep`
-    are the indices of layers whose states are made into further rows.
+    are the indices of layers whose states are made into further rows. Without `fit`, the picture is made to
+    fit by the `filter`.
     """
 
     spec: VisionSpec
@@ -82,6 +87,7 @@ class GridDesign:
     window: int = 0
     whole: frozenset[int] = frozenset()
     deep: tuple[int, ...] = ()
+    fit: Fit | None = None
 
     @property
     def width(self) -> int:
@@ -136,7 +142,10 @@ class GridEncoder:
         design = self._design
         picture = read_picture(data)
         height, width = picture.shape[:2]
-        picture = resized(picture, *design.size(width, height), design.filter)
+        if design.fit is not None:
+            picture = design.fit(picture)
+        else:
+            picture = resized(picture, *design.size(width, height), design.filter)
         rows, columns = picture.shape[0] // design.patch, picture.shape[1] // design.patch
         order = _order(design, rows, columns)
         values = patches(picture, design.patch, design.pixels, colours_last=design.colours_last)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import math
 
+MOST_TOKENS = 1280
+"""The most tokens of a picture whose number depends on its size: what the model cards of Qwen's models advise
+as an upper limit, since time and memory grow faster than they. Files that allow more get no more.
+"""
+
 
 def dynamic_size(width: int, height: int, factor: int, least: int, most: int) -> tuple[int, int]:
     """The width and height of a picture of `least` to `most` pixels with sides that are multiples of

@@ -17,7 +17,7 @@ from engine.models.layers.parts import GatedMlp, Linear, Norm
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.families.pixtral import by_channel
-from engine.vision.families.qwen_vl import MOST_TOKENS, frame_linears
+from engine.vision.families.qwen_vl import frame_linears
 from engine.vision.grid import Axial, frequencies, resampled
 from engine.vision.grid_encoder import GridDesign, GridParts
 from engine.vision.grid_passes import Head
@@ -42,7 +42,7 @@ from engine.vision.headers import (
     whole_patches,
 )
 from engine.vision.images import BICUBIC, Normalisation
-from engine.vision.sizes import dynamic_size
+from engine.vision.sizes import MOST_TOKENS, dynamic_size
 from engine.vision.tower import GGUF, TowerNames, TowerShape, TowerSource, tower_layers
 
 SPEC = VisionSpec("glm4v", "<|image|>", "<|image|>", around=("<|begin_of_image|>", "<|end_of_image|>"))

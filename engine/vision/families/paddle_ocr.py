@@ -5,22 +5,17 @@ patches are joined to one token.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from engine.backends.base import Array, Ops
-from engine.models.building.source import norm
 from engine.models.headers.keys import Keys
-from engine.models.layers.parts import Norm
 from engine.tensors import Floats
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.grid import Axial, frequencies, halfway
-from engine.vision.grid_encoder import GridDesign, GridParts
-from engine.vision.grid_passes import Head
+from engine.vision.grid_encoder import GridDesign
 from engine.vision.headers import (
     HALF,
     MOST_SIDE,
@@ -40,9 +35,10 @@ from engine.vision.headers import (
     tower_from_hf,
 )
 from engine.vision.images import BICUBIC, Normalisation
-from engine.vision.projector import ProjectorNames, ProjectorShape, projector
+from engine.vision.joined import JoinedNames, JoinedShape, joined_parts
+from engine.vision.projector import ProjectorNames
 from engine.vision.sizes import dynamic_size
-from engine.vision.tower import SIGLIP, TowerNames, TowerShape, TowerSource, patch_linear, tower_layers
+from engine.vision.tower import SIGLIP
 
 SPEC = VisionSpec(
     "paddle_ocr", "<|IMAGE_PLACEHOLDER|>", "<|IMAGE_PLACEHOLDER|>",
@@ -56,62 +52,9 @@ _LEAST, _MOST = 384**2, 1536**2
 """Pixels, where the image processor's settings do not say."""
 _MOST_TOKENS = 4096
 """Of a picture; the published settings allow 3600."""
-_BASE, _EPS = 10000.0, 1e-5
+_BASE = 10000.0
 _PREFIXES = ("visual.vision_model.", "model.visual.vision_model.")
 _PROJECTORS = ("mlp_AR.", "model.mlp_AR.", "model.projector.")
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """The names of an encoder's tensors, without ".weight" and ".bias"; `positions` is a whole name."""
-
-    tower: TowerNames
-    first: str
-    positions: str
-    after: str
-    projector: ProjectorNames
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """`tower` and what else is needed; `table` counts stored positions."""
-
-    tower: TowerShape
-    patch: int
-    factor: int
-    outputs: int
-    table: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Twice:
-    """One norm after the other."""
-
-    first: Norm
-    second: Norm
-
-    def __call__(self, ops: Ops, x: Array) -> Array:
-        return self.second(ops, self.first(ops, x))
-
-
-def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, None, GridParts]:
-    """As `GridDesign.make`."""
-    tower, width = shape.tower, shape.tower.width
-    first = patch_linear(source, names.first, width, shape.patch, None)
-    blocks = yield from tower_layers(source, tower, names.tower, tower.layers)
-    after = _Twice(
-        norm(source, names.after, width, tower.eps, layer_norm=True, bias=None),
-        norm(source, names.projector.norm, width, _EPS, layer_norm=True, bias=None),
-    )
-    inputs = width * shape.factor**2
-    last = projector(source, ProjectorShape(inputs, shape.outputs, inputs), names.projector)
-    place = partial(_placed, source.vector(names.positions, shape.table, width))
-    return GridParts((first,), blocks.blocks, Head(_together, inputs, last), place=place, after=after)
-
-
-def _together(cells: Floats) -> Floats:
-    """The patches of each token as one row."""
-    return cells.reshape(len(cells), -1)
 
 
 def _placed(table: Floats, rows: int, columns: int) -> Floats:
@@ -137,16 +80,17 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     vision = inner(config, "vision_config").over(_TOWER)
     tower = prefix_of(tensors, "embeddings.patch_embedding.weight", _PREFIXES)
     after = prefix_of(tensors, "pre_norm.weight", _PROJECTORS)
-    names = _Names(
+    names = JoinedNames(
         SIGLIP.under(tower), *folder_patches(tower), tower + "post_layernorm",
         ProjectorNames(after + "linear_1", after + "linear_2", after + "pre_norm"),
     )  # fmt: skip
     patch = square(vision, "patch_size")
+    tower_shape = replace(tower_from_hf(vision, "gelu_pytorch_tanh"), rotated=True)
     text = config.table("text_config") or config
-    shape = _Shape(
-        replace(tower_from_hf(vision, "gelu_pytorch_tanh"), rotated=True), patch,
+    shape = JoinedShape(
+        tower_shape, patch,
         vision.integer("spatial_merge_size", 1, 64, 2), text.integer("hidden_size", 1, MOST_WIDTH, 1024),
-        (square(vision, "image_size") // patch) ** 2,
+        ((square(vision, "image_size") // patch) ** 2, tower_shape.width),
     )  # fmt: skip
     limits = pixel_limits(processor, _LEAST, _MOST)
     return _design(shape, names, normalisation(processor, HALF, HALF), limits, resampling(processor))
@@ -155,12 +99,12 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
 def from_gguf(keys: Keys, tensors: Tensors) -> Design:
     """`paddleocr` in llama.cpp's mmproj files."""
     tower = replace(tower_from_gguf(keys), activation="gelu_tanh", rotated=True)
-    names = _Names(
+    names = JoinedNames(
         gguf_names(tensors, tower), *PATCHES, "v.post_ln", ProjectorNames("mm.1", "mm.2", "mm.input_norm")
     )
-    shape = _Shape(
+    shape = JoinedShape(
         tower, keys.integer("patch_size", 1, 1 << 10), keys.integer("spatial_merge_size", 1, 64, 2),
-        rows_of(tensors, "mm.2.weight"), rows_of(tensors, PATCHES[1]),
+        rows_of(tensors, "mm.2.weight"), (rows_of(tensors, PATCHES[1]), tower.width),
     )  # fmt: skip
     limits = (
         keys.integer("image_min_pixels", 1, MOST_SIDE**2, _LEAST),
@@ -170,7 +114,7 @@ def from_gguf(keys: Keys, tensors: Tensors) -> Design:
 
 
 def _design(
-    shape: _Shape, names: _Names, pixels: Normalisation, limits: tuple[int, int], filter: int
+    shape: JoinedShape, names: JoinedNames, pixels: Normalisation, limits: tuple[int, int], filter: int
 ) -> GridDesign:
     side, dim = shape.patch * shape.factor, rotated_dim(shape.tower)
     most = min(limits[1], _MOST_TOKENS * side**2)
@@ -178,7 +122,8 @@ def _design(
     return GridDesign(
         SPEC, shape.tower, shape.patch, shape.factor, shape.outputs, pixels,
         partial(size, factor=side, least=min(limits[0], most), most=most), filter,
-        max(1, most // side**2) * shape.factor**2, Axial(pairs, pairs), partial(_parts, shape, names),
+        max(1, most // side**2) * shape.factor**2, Axial(pairs, pairs),
+        partial(joined_parts, shape, names, _placed),
     )  # fmt: skip
 
 

@@ -19,7 +19,6 @@ from engine.models.building.attention import Attention
 from engine.models.building.source import View, linear, norm, vector_if
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Block, Linear
-from engine.tensors import Floats
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.grid import Axial, frequencies, resampled
@@ -44,8 +43,9 @@ from engine.vision.headers import (
     tower_from_gguf,
 )
 from engine.vision.images import BICUBIC, Normalisation
+from engine.vision.joined import together
 from engine.vision.projector import ProjectorNames, ProjectorShape, projector
-from engine.vision.sizes import dynamic_size
+from engine.vision.sizes import MOST_TOKENS, dynamic_size
 from engine.vision.tower import GGUF, TowerNames, TowerShape, TowerSource, tower_layers
 from engine.words import _
 
@@ -54,10 +54,6 @@ OMNI = replace(
     SPEC, family="qwen2_5_omni", placeholder="<|IMAGE|>", token="<|IMAGE|>",
     around=("<|vision_bos|>", "<|vision_eos|>"),
 )  # fmt: skip
-MOST_TOKENS = 1280
-"""The most tokens of a picture: what the model cards advise as an upper limit, since time and memory grow
-faster than they. Files that allow more get no more.
-"""
 _LEAST, _MOST = 56 * 56, 28 * 28 * 1280
 """Pixels, where the image processor's settings do not say."""
 _BASE = 10000.0
@@ -108,10 +104,10 @@ def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, 
     )  # fmt: skip
     inputs = width * shape.factor**2
     merger = ProjectorShape(inputs, shape.outputs, inputs, "gelu")
-    head = Head(_together, inputs, projector(source, merger, names.merger))
+    head = Head(together, inputs, projector(source, merger, names.merger))
     deep = tuple(
         Head(
-            _together,
+            together,
             inputs,
             projector(source, replace(merger, norm="layer", eps=tower.eps), _numbered(names.deep, number)),
         )
@@ -132,11 +128,6 @@ def frame_linears(source: TowerSource, name: str, width: int, patch: int, frames
     view = View(kernel=(3, patch, patch))
     first, second = (source.matrix(name + end, width, 3 * area, view) for end in (".weight", ".weight.1"))
     return Linear(first, vector_if(source, name + ".bias", None, width)), Linear(second)
-
-
-def _together(cells: Floats) -> Floats:
-    """The patches of each token as one row."""
-    return cells.reshape(len(cells), -1)
 
 
 def _numbered(names: ProjectorNames, number: int) -> ProjectorNames:

@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image
 
-from tests.engine.vision import command_tiles, llama4_tiles
+from tests.engine.vision import command_tiles, kimi_folders, llama4_tiles
 from tests.engine.vision.chats import add_text, vocabulary
 from tests.engine.vision.encoding import randomise, save
 from tests.engine.vision.whole_models import END, SECTIONS, TEXT, Case, grids, pixels
@@ -214,7 +214,19 @@ def _paddle_ocr(folder: Path) -> Case:
     return Case(folder, model, image, ids[END], partial(grids, processor, image))
 
 
+def _kimi_vl(folder: Path) -> Case:
+    tokens = ["<|media_start|>", "<|media_content|>", "<|media_pad|>", "<|media_end|>", "<|video|>"]
+    size, ids = vocabulary([*tokens, END])
+    image = ids["<|media_pad|>"]
+    model = kimi_folders.model(size, image, ids["<|video|>"])
+    add_text(
+        kimi_folders.publish(model, folder, vl=True), tokens, "<|media_start|><|media_pad|><|media_end|>"
+    )
+    return Case(folder, model, image, ids[END], kimi_folders.pixels)
+
+
 FURTHER: Mapping[str, Callable[[Path], Case]] = {
-    "aya_vision": _aya_vision, "command_vision": _command_vision, "janus": _janus, "llama4": _llama4,
-    "llava_onevision": _llava_onevision, "paddle_ocr": _paddle_ocr, "qwen2_5_omni": _qwen2_5_omni,
+    "aya_vision": _aya_vision, "command_vision": _command_vision, "janus": _janus, "kimi_vl": _kimi_vl,
+    "llama4": _llama4, "llava_onevision": _llava_onevision, "paddle_ocr": _paddle_ocr,
+    "qwen2_5_omni": _qwen2_5_omni,
 }  # fmt: skip

@@ -20,11 +20,11 @@ from transformers import (
 )
 
 from engine.vision import Span
-from tests.engine.vision import test_gemma4, test_glm4v, test_pixtral, test_qwen_vl
+from tests.engine.vision import kimi_folders, test_gemma4, test_glm4v, test_kimi, test_pixtral, test_qwen_vl
 from tests.engine.vision.encoding import Encoded, picture, randomise
 from tests.engine.vision.mmproj import write_mmproj
 from tests.engine.vision.test_by_llama_cpp import by_llama_cpp
-from tests.tiny import write_gguf
+from tests.tiny import TINY, write_gguf
 
 pytestmark = pytest.mark.slow
 Written = Callable[[Path], Path]
@@ -72,12 +72,18 @@ def glm4v(folder: Path) -> Path:
     return write_mmproj(folder, "llama", test_glm4v.WIDTH, test_glm4v.KEYS, tensors)
 
 
+def kimi_k2_5(folder: Path) -> Path:
+    made = kimi_folders.publish(kimi_folders.model(width=TINY.width), folder, vl=False)
+    return test_kimi.write_gguf(made, folder, k2_5=True, width=TINY.width)
+
+
 @pytest.mark.parametrize(
     ("written", "size"),
     [
         (qwen("qwen2_vl"), (168, 140)), (qwen("qwen2_5_vl"), (336, 280)), (qwen("qwen3_vl"), (192, 160)),
         (qwen("qwen3_5"), (192, 160)), (pixtral, (84, 70)), (mistral3, (168, 140)),
         (gemma4("standard"), (960, 624)), (gemma4("limits"), (960, 624)), (glm4v, (168, 140)),
+        (kimi_k2_5, (112, 84)),
     ],
 )  # fmt: skip
 def test_rows(written: Written, size: tuple[int, int], tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from engine.errors import EngineError
 from engine.vision import Positions, Span
-from engine.vision.families.qwen_vl import MOST_TOKENS
 from engine.vision.opening import vision_spec
+from engine.vision.sizes import MOST_TOKENS
 from engine.weights import open_checkpoint
 from tests.engine.vision.encoding import Encoded, assert_close, picture, randomise, save
 from tests.engine.vision.mmproj import write_mmproj
