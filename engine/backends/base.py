@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from engine.backends.indexer import Beside, IndexerOps
 from engine.backends.ngrams import NGramOps
+from engine.backends.relative import RelativeBias
 from engine.backends.routing import Routing
 from engine.backends.states import NO_STATES, StateOps, States
 from engine.core import Loading
@@ -210,7 +211,7 @@ class Ops(IndexerOps, NGramOps, StateOps, Protocol):
     def attention(
         self, layer: int, q: Array, k: Array | None, v: Array | None, shape: AttentionShape,
         sinks: Floats | None = None, distances: Floats | None = None, chosen: Array | None = None,
-        beside: Beside | None = None,
+        beside: Beside | None = None, relative: RelativeBias | None = None,
     ) -> Array:  # fmt: skip
         """Write k and v (T, G * D) to the cache, then compute attention of q (T, H * D): (T, H * D).
 
@@ -220,7 +221,8 @@ class Ops(IndexerOps, NGramOps, StateOps, Protocol):
         GPT-OSS's model card. `distances` (H, 2 M + 1) are added to scores: for keys from M positions before
         the query to M after it, and further ones as these (MPNet, arXiv 2004.09297). With `chosen`, a result
         of `top_keys`, rows attend to those positions alone. With `beside`, they attend to those of its keys,
-        or of all whole blocks if there are none `chosen`, and to the window.
+        or of all whole blocks if there are none `chosen`, and to the window. `relative` is added to scores;
+        only where keys and values are apart, and nothing is `beside`.
         """
         ...
 

@@ -10,6 +10,7 @@ from engine.backends.graph.nodes import Node, Producer, Recording, Value
 from engine.backends.graph.rows import NormParams
 from engine.backends.indexer import Beside, IndexerShape
 from engine.backends.indexer_keys import cached_keys
+from engine.backends.relative import RelativeBias
 from engine.tensors import Floats
 
 
@@ -59,7 +60,7 @@ class KvWrite(Node):
 class Attention(Producer):
     """y = causal attention of q over a layer's cache."""
 
-    INPUTS = ("q", "chosen")
+    INPUTS = ("q", "chosen", "relative")
     layer: int
     q: Buffer
     shape: AttentionShape
@@ -73,6 +74,9 @@ class Attention(Producer):
     last ones of blocks of `block`.
     """
     block: int = 1
+    relative: Buffer | None = None
+    """The weights of a `RelativeBias`, with its `profiles`."""
+    profiles: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -108,7 +112,7 @@ class AttentionOps(Recording):
     def attention(
         self, layer: int, q: Buffer, k: Buffer | None, v: Buffer | None, shape: AttentionShape,
         sinks: Floats | None = None, distances: Floats | None = None, chosen: Choice | None = None,
-        beside: Beside | None = None,
+        beside: Beside | None = None, relative: RelativeBias | None = None,
     ) -> Buffer:  # fmt: skip
         device = self._layer_devices[layer] if self._layer_devices else 0
         q = self._at(q, device)
@@ -127,6 +131,11 @@ class AttentionOps(Recording):
         if chosen is not None:
             assert shape.heads % chosen.lists == 0
             made = replace(made, chosen=self._at(chosen.listed, device), lists=chosen.lists)
+        if relative is not None:
+            assert not shape.latent
+            assert relative.weights.width == shape.heads * len(relative.profiles)
+            weights = self._at(relative.weights, device)
+            made = replace(made, relative=weights, profiles=relative.profiles)
         return self._add(made)
 
     def top_keys(

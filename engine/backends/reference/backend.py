@@ -22,6 +22,7 @@ from engine.backends.reference.experts import ExpertOps
 from engine.backends.reference.indexer import block_ends, chosen_positions
 from engine.backends.reference.kv_cache import Kept, ReferenceCache
 from engine.backends.reference.recurrent import RecurrentOps
+from engine.backends.relative import RelativeBias
 from engine.backends.runs import run_singly
 from engine.backends.states import NO_STATES, States
 from engine.backends.trim import give_memory_back
@@ -181,7 +182,7 @@ class ReferenceOps(RecurrentOps, ExpertOps):
     def attention(
         self, layer: int, q: Array, k: Array | None, v: Array | None, shape: AttentionShape,
         sinks: Floats | None = None, distances: Floats | None = None, chosen: Array | None = None,
-        beside: Beside | None = None,
+        beside: Beside | None = None, relative: RelativeBias | None = None,
     ) -> Array:  # fmt: skip
         rows, heads, dim = len(q), shape.heads, shape.head_dim
         keys, values = self._cache.keys[layer], self._cache.values[layer]
@@ -194,18 +195,7 @@ class ReferenceOps(RecurrentOps, ExpertOps):
         length, positions = int(self._positions[-1]) + 1, self._positions.to(on)
         seen_keys, seen_values = self._seen(keys), self._seen(values)  # (S, G, D)
         places = torch.arange(length, device=on)[None, :]
-        unseen = places > positions[:, None]  # (T, S)
-        if shape.bidirectional and shape.chunked:
-            unseen = places // shape.window != positions[:, None] // shape.window
-        elif shape.bidirectional and shape.backward_window:
-            unseen = places <= positions[:, None] - (shape.window or length)
-        elif shape.bidirectional:
-            unseen = (places - positions[:, None]).abs() >= (shape.window or length)
-        elif shape.chunked:
-            unseen = unseen | (places < (positions - positions % shape.window)[:, None])
-        elif shape.window:
-            unseen = unseen | (places <= positions[:, None] - shape.window)
-        hidden = unseen[:, None]  # (T, lists, S)
+        hidden = _unseen(positions, places, shape)[:, None]  # (T, lists, S)
         if beside is not None:
             self._write(beside.layer, q, beside.keys.to(on), None, shape)
             more = self._seen(self._cache.keys[beside.layer])
@@ -230,6 +220,8 @@ class ReferenceOps(RecurrentOps, ExpertOps):
                 most = distances.shape[1] // 2
                 away = (places - positions[:, None]).clamp(-most, most) + most
                 scores = scores + torch.from_numpy(distances[head]).to(on)[away]
+            if relative is not None:
+                scores = scores + _by_query(relative, head, heads, positions[:, None] - places)
             scores = scores.masked_fill(hidden[:, head * hidden.shape[1] // heads], -torch.inf)
             if sinks is not None:
                 scores = torch.cat([scores, torch.full((rows, 1), float(sinks[head]), device=on)], dim=-1)
@@ -361,6 +353,27 @@ class ReferenceOps(RecurrentOps, ExpertOps):
 
     def last_rows(self, x: Array) -> Array:
         return x[len(x) - self._logit_rows :]
+
+
+def _unseen(positions: torch.Tensor, places: torch.Tensor, shape: AttentionShape) -> torch.Tensor:
+    """Which of the keys at `places` (1, S) the queries at `positions` (T,) do not see: (T, S)."""
+    own, window = positions[:, None], shape.window or places.shape[1]
+    if shape.bidirectional and shape.chunked:
+        return places // window != own // window
+    if shape.bidirectional and shape.backward_window:
+        return places <= own - window
+    if shape.bidirectional:
+        return (places - own).abs() >= window
+    first = own - own % window if shape.chunked else own - window + 1
+    return (places > own) | (places < first)
+
+
+def _by_query(relative: RelativeBias, head: int, heads: int, away: torch.Tensor) -> torch.Tensor:
+    """What `relative` adds to the scores of a head, whose keys are `away` (T, S) positions before queries."""
+    weights = relative.weights.to(away.device).reshape(len(away), heads, -1)[:, head]
+    added = weights @ torch.from_numpy(relative.profiles).to(away.device)  # (T, extent)
+    inside = (away >= 0) & (away < relative.extent)
+    return torch.where(inside, added.gather(1, away.clamp(0, relative.extent - 1)), 0.0)
 
 
 def _shared(weight: Floats, parts: torch.Tensor) -> torch.Tensor:

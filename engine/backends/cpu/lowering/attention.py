@@ -71,11 +71,12 @@ def _attention(calls: Calls, node: Attention) -> None:
         key_page, value_page, *attention.widths(kind, dim, value_dim), window, float(shape.soft_cap), sinks,
         value_dim, slopes, float(shape.rounded_slopes), ahead, distances, furthest, *_lists(node),
         0 if node.beside is None else calls.cache.addresses(node.beside)[0], node.block,
+        *_relative(calls, node),
     ]  # fmt: skip
     window = attention.NO_WINDOW if node.beside is not None else window
     also = [] if node.beside is None else [("keys", node.beside)]
     calls.add(
-        f"attention_latent_{kind.keys}" if shape.latent else f"attention_{kind.keys}_{kind.values}",
+        _kernel(node, kind),
         arguments,
         [*node.reads, ("keys", layer), ("values", layer), *also],
         [y, "partial"],
@@ -94,6 +95,22 @@ def _lists(node: Attention) -> list[Argument]:
         return [0, 0, 0, 0]
     width = node.chosen.width // node.lists
     return [node.chosen, node.chosen.stride, width, node.shape.heads // node.lists]
+
+
+def _kernel(node: Attention, kind: CacheType) -> str:
+    """The name of the kernel for a cache type; what adds a `RelativeBias` is compiled apart."""
+    if node.shape.latent:
+        return f"attention_latent_{kind.keys}"
+    return f"attention_{'' if node.relative is None else 'relative_'}{kind.keys}_{kind.values}"
+
+
+def _relative(calls: Calls, node: Attention) -> list[Argument]:
+    """What the kernels of a `RelativeBias` read."""
+    if node.relative is None or node.profiles is None:
+        return []
+    count, extent = node.profiles.shape
+    table = calls.constants.vector(attention.profile_table(node.profiles))
+    return [node.relative, node.relative.stride, count, table, extent]
 
 
 def _top_keys(calls: Calls, node: TopKeys) -> None:

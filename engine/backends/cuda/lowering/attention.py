@@ -10,7 +10,7 @@ from engine.backends.graph.attention import Attention, KvWrite, TopKeys
 
 
 def _attention(context: Context, node: Attention) -> Calls:
-    _refuse_encoders(node)
+    _refuse_others(node)
     cache, sm_count = context.cache, context.constants.sm_count(node.device)
     if node.chosen is not None:
         blocks, width = len(chosen.head_blocks(node.shape, node.lists)), node.chosen.width // node.lists
@@ -22,9 +22,10 @@ def _attention(context: Context, node: Attention) -> Calls:
     )  # fmt: skip
 
 
-def _refuse_encoders(node: Attention) -> None:
-    """What only encoders have, which run on the CPU."""
+def _refuse_others(node: Attention) -> None:
+    """What only models have that run on the CPU: encoders, and those with a bias that queries make."""
     assert node.distances is None
+    assert node.relative is None
     special = node.shape.chunked or node.shape.slopes or node.shape.latent
     assert not (node.shape.bidirectional and special)
 
@@ -52,7 +53,7 @@ def _kv_write(context: Context, node: KvWrite) -> Operation:
 def _large_attention(context: Context, node: Attention) -> Calls:
     if node.chosen is not None:
         return _chosen(context, node, 1)
-    _refuse_encoders(node)
+    _refuse_others(node)
     cache, flash = context.cache, context.constants.has_flash(node.device, node.shape)
     addresses, sinks = cache.addresses(node.layer), context.vector(node.sinks, node.device)
     slopes = _slopes(context, node)

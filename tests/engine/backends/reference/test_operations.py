@@ -15,6 +15,7 @@ from engine.backends.ngrams import NGrams
 from engine.backends.reference.backend import ReferenceBackend, ReferenceOps
 from engine.backends.reference.kv_cache import ReferenceCache
 from engine.backends.reference.ngrams import hashed_rows
+from engine.backends.relative import RelativeBias
 from engine.backends.routing import ROOT, Routing
 from engine.backends.states import ConvolutionShape, States
 from tests.engine.backends.kernel_oracles import Matrix
@@ -233,6 +234,7 @@ ATTENTION: dict[str, dict[str, Any]] = {
     "rounded slopes": {"slopes": (0.5, 0.3, 0.125, 0.07), "rounded_slopes": 0.6},
     "both ways in a window": {"bidirectional": True, "window": 3, "slopes": (0.5, 0.25, 0.125, 0.0625)},
     "sinks": {}, "distances": {}, "chosen": {}, "latent": {"latent": 5},
+    "relative": {}, "relative in a window": {"window": 4}, "relative, both ways": {"bidirectional": True},
 }  # fmt: skip
 
 
@@ -258,6 +260,8 @@ def attended(name: str, shape: AttentionShape, t: int, head: int, given: dict[st
             score += shape.slopes[head] * (-abs(away) if shape.bidirectional else away)
         if name == "distances":
             score += given["distances"][head, min(max(away, -2), 2) + 2]
+        if name.startswith("relative") and 0 <= -away < given["profiles"].shape[1]:
+            score += given["weights"][t, 3 * head : 3 * head + 3] @ given["profiles"][:, -away]
         scores.append(score)
         values.append(given["k"][s, group][: shape.latent] if shape.latent else given["v"][s, group])
     if name == "sinks":
@@ -274,12 +278,15 @@ def test_attention(name: str) -> None:
         "q": normal(total, 4, 6).numpy(), "k": normal(total, 2, 6).numpy(), "v": normal(total, 2, 6).numpy(),
         "sinks": normal(4).numpy(), "distances": normal(4, 5).numpy(),
         "chosen": RNG.random((total, 1, total)) < 0.5,
+        "weights": normal(total, 12).numpy(), "profiles": normal(3, 5).numpy(),
     }  # fmt: skip
     given["chosen"][np.arange(total), 0, np.arange(total)] = True
     q, k, v = (torch.from_numpy(given[each].reshape(total, -1)) for each in "qkv")
     more: dict[str, Any] = {each: given[each] for each in ("sinks", "distances") if each == name} | (
         {"chosen": torch.from_numpy(given["chosen"])} if name == "chosen" else {}
     )
+    if name.startswith("relative"):
+        more["relative"] = RelativeBias(torch.from_numpy(given["weights"]), given["profiles"])
     cache = ReferenceCache([shape], 1, "fp32")
     found = ops(total, cache=cache).attention(0, q, k, None if shape.latent else v, shape, **more)
     expected = [[attended(name, shape, t, head, given) for head in range(4)] for t in range(total)]

@@ -125,6 +125,13 @@ def distance_table(distances: Floats) -> Floats:
     return np.pad(distances, ((0, 0), (EDGE, EDGE - 1)), mode="edge")
 
 
+def profile_table(profiles: Floats) -> Floats:
+    """The `profiles` (R, extent) of a `RelativeBias` as the kernel reads them, (R, extent + 2 EDGE): from the
+    furthest distance to 0, between zeros.
+    """
+    return np.pad(profiles[:, ::-1], ((0, 0), (EDGE, EDGE)))
+
+
 def head_groups(heads: int) -> int:
     """The key heads that latent attention's tiles see: as few as leave at most `HEADS_OF_TILE` for each."""
     return next(
@@ -301,16 +308,16 @@ def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out:
         row_times(out + 4 * i * width, dim, VALUE_FACTOR / total, target)
 
 
-def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False) -> Any:
-    """The attention kernel for a cache type, of which `latent` attention has keys alone; `jit(function,
-    signature)` compiles its parts.
+def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False, relative: bool = False) -> Any:
+    """The attention kernel for a cache type, of which `latent` attention has keys alone; if `relative`, the
+    one that adds a `RelativeBias`. `jit(function, signature)` compiles its parts.
     """
     factors = [np.float32(FP8_FACTOR if name == "fp8" else 1) for name in (kind.keys, kind.values)]
     parts = {
         "last_seen": jit(_last_seen, types.int64(*(types.int64,) * 4)),
         **attention_products(CacheType(kind.keys, "fp32") if latent else kind, jit),
         "begin": jit(specialise(_begin, f"begin_{kind.keys}", KEY_FACTOR=factors[0]), words(7)),
-        **weigh_functions(jit),
+        **weigh_functions(jit, relative),
         "keep_partial": jit(
             specialise(keep_partial_template, f"keep_partial_{kind.values}", VALUE_FACTOR=factors[1]),
             words(6),
@@ -326,6 +333,7 @@ def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False) -> Any:
         "LATENT": latent,
     }  # fmt: skip
     label = f"latent_{kind.keys}" if latent else f"{kind.keys}_{kind.values}"
+    label = f"relative_{label}" if relative else label
     pages = specialise(_over_pages_template, f"over_pages_{label}", **parts, **constants)
     parts["over_pages"] = jit(pages, words(11))
     attend = specialise(_attend_template, f"attend_{label}", **parts, **constants)

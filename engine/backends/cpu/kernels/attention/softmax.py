@@ -206,6 +206,19 @@ def _emit_add(b: ir.IRBuilder, row: Any, x: Any, vectors: Any, factor: Any) -> N
         store(b, fma(b, times, load(b, b.add(x, offset), VF32), load(b, place, VF32)), place)
 
 
+def _emit_profiles(
+    b: ir.IRBuilder, row: Any, vectors: Any, table: Any, stride: Any, weights: Any, count: Any
+) -> None:
+    with counted_loop(b, vectors) as i:
+        offset, total = b.shl(i, ir.Constant(I64, 6)), Accumulators(b, 1)
+        place, first = b.add(row, offset), b.add(table, offset)
+        total.set(0, load(b, place, VF32))
+        with counted_loop(b, count) as j:
+            times = splat(b, load(b, b.add(weights, b.shl(j, ir.Constant(I64, 2))), F32))
+            total.add_product(0, times, load(b, b.add(first, b.mul(j, stride)), VF32))
+        store(b, total.get(0), place)
+
+
 def _emit_dot(b: ir.IRBuilder, x: Any, y: Any, vectors: Any) -> Any:
     total = Accumulators(b, 1)
     total.clear()
@@ -255,6 +268,10 @@ row_fill = intrinsic_function("row_fill", types.void, (types.int64, types.int64,
 row_add = intrinsic_function(
     "row_add", types.void, (types.int64, types.int64, types.int64, types.float32), _emit_add
 )
+row_profiles = intrinsic_function("row_profiles", types.void, (types.int64,) * 6, _emit_profiles)
+"""row_profiles(row, vectors, table, stride, weights, count): row[i] += the sum over j < `count` of weights[j]
+times the float32 i of row j of a table, whose rows are `stride` bytes apart.
+"""
 row_dot = intrinsic_function("row_dot", types.float32, (types.int64, types.int64, types.int64), _emit_dot)
 exp_scalar = intrinsic_function("exp_scalar", types.float32, (types.float32,), _emit_exp_scalar)
 

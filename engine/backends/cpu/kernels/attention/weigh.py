@@ -16,12 +16,17 @@ from engine.backends.cpu.kernels.attention.arguments import (
     A_CHOSEN,
     A_CHOSEN_STRIDE,
     A_DISTANCES,
+    A_EXTENT,
     A_FURTHEST,
     A_HEADS,
     A_KV_HEADS,
     A_LIST,
     A_LIST_HEADS,
     A_OUT_WIDTH,
+    A_PROFILES,
+    A_RELATIVE,
+    A_RELATIVE_COUNT,
+    A_RELATIVE_STRIDE,
     A_ROUNDED,
     A_SLOPES,
     A_WINDOW,
@@ -32,6 +37,7 @@ from engine.backends.cpu.kernels.attention.softmax import (
     row_by_distance,
     row_cap,
     row_distance,
+    row_profiles,
     row_rounded_slope,
     row_slope,
     weigh_row,
@@ -42,10 +48,12 @@ from engine.core import PAGE_TOKENS
 # Filled in by `weigh_functions`.
 seen_from: Any = None
 change_scores: Any = None
+add_relative: Any = None
 weigh: Any = None
 any_chosen: Any = None
 keep_chosen: Any = None
 keep_ends: Any = None
+RELATIVE = False
 
 
 def _sees_page_template(args: int, g: int, first_row: int, here: int, start: int, beside: int) -> int:
@@ -89,6 +97,8 @@ def _weigh_all_template(
         row = scores + 4 * PAGE_TOKENS * i
         if changed:
             change_scores(args, row, vectors, head, start, own - start)
+        if RELATIVE:
+            add_relative(args, row, vectors, first_row + i // ratio, head, own - start)
         if low >= PAGE_TOKENS:
             valid = 0
         if chosen:
@@ -130,8 +140,21 @@ def _change_scores(args: int, row: int, vectors: int, head: int, start: int, pla
         row_by_distance(row, vectors, own, -place, furthest)
 
 
-def weigh_functions(jit: Jit) -> dict[str, Any]:
-    """`seen_from`, `sees_page` and `weigh_all`, compiled by `jit`."""
+def _add_relative(args: int, row: int, vectors: int, query: int, head: int, place: int) -> None:
+    """Add a `RelativeBias` to a page's scores of `head` of the step's row `query`, to the vectors of keys
+    that its profiles reach; `row`, `vectors` and `place` are as in `change_scores`.
+    """
+    count, extent = ld_i64(args + 8 * A_RELATIVE_COUNT), ld_i64(args + 8 * A_EXTENT)
+    first, end = max(0, (place - extent + 1) // 16), min(vectors, place // 16 + 1)
+    if first >= end:
+        return
+    weights = ld_i64(args + 8 * A_RELATIVE) + query * ld_i64(args + 8 * A_RELATIVE_STRIDE) + 4 * count * head
+    table = ld_i64(args + 8 * A_PROFILES) + 4 * (EDGE + extent - 1 - place + 16 * first)
+    row_profiles(row + 64 * first, end - first, table, 4 * (extent + 2 * EDGE), weights, count)
+
+
+def weigh_functions(jit: Jit, relative: bool = False) -> dict[str, Any]:
+    """`seen_from`, `sees_page` and `weigh_all`, which adds a bias if `relative`, compiled by `jit`."""
     int64 = types.int64
     parts = {
         "seen_from": jit(_seen_from, int64(int64, int64)),
@@ -139,8 +162,11 @@ def weigh_functions(jit: Jit) -> dict[str, Any]:
         "weigh": jit(weigh_row, words(7)),
         **chosen_functions(jit),
     }
+    if relative:
+        parts |= {"add_relative": jit(_add_relative, words(6)), "RELATIVE": True}
+    weigh_all = specialise(_weigh_all_template, "weigh_all_relative" if relative else "weigh_all", **parts)
     return {
         "seen_from": parts["seen_from"],
         "sees_page": jit(specialise(_sees_page_template, "sees_page", **parts), int64(*(int64,) * 6)),
-        "weigh_all": jit(specialise(_weigh_all_template, "weigh_all", **parts), words(11)),
+        "weigh_all": jit(weigh_all, words(11)),
     }

@@ -1,0 +1,24 @@
+"""A bias of attention's scores that each query makes itself, by the distance of keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from engine.tensors import Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RelativeBias:
+    """Added to the scores of query head h, for keys d = 0 .. extent - 1 positions before the query: the sum
+    over j < R of column h * R + j of `weights` (T, H * R), in the query's row, times `profiles[j, d]`. Later
+    keys and further ones get nothing. `profiles` are (R, extent) float32. Source: transformers' Inkling.
+    """
+
+    weights: Any
+    profiles: Floats
+
+    @property
+    def extent(self) -> int:
+        """The distance from which on nothing is added."""
+        return int(self.profiles.shape[1])
