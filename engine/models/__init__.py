@@ -6,13 +6,11 @@ How to add an architecture: `engine.models.architectures`.
 from __future__ import annotations
 
 from engine.models.architecture import Architecture
-from engine.models.architectures import ARCHITECTURES
 from engine.models.base import Model
 from engine.models.config import ModelConfig
 from engine.models.load import read_config, read_model
 from engine.models.quantising import preparation
 
 __all__ = [
-    "ARCHITECTURES", "Architecture", "Model", "ModelConfig", "preparation", "read_config",
-    "read_model",
+    "Architecture", "Model", "ModelConfig", "preparation", "read_config", "read_model",
 ]  # fmt: skip

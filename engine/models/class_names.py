@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from engine.models.architectures import ARCHITECTURES
+from engine.models import architectures
 from engine.models.architectures.with_pictures import TEXT_MODELS, WITH_PICTURES
 
 _ENDS = ("ForConditionalGeneration", "ForCausalLM", "LMHeadModel", "Model")
@@ -46,7 +46,7 @@ def with_class(config: Mapping[str, Any]) -> Mapping[str, Any]:
 @cache
 def _by_name(ends: tuple[str, ...]) -> Mapping[str, str]:
     """The supported classes by their names without ends: "qwen3moe" -> "Qwen3MoeForCausalLM"."""
-    names = [*WITH_PICTURES, *(name for architecture in ARCHITECTURES for name in architecture.hf)]
+    names = [*WITH_PICTURES, *(name for each in architectures.ARCHITECTURES for name in each.hf)]
     return {
         _plain(name.removesuffix(end)): name for end in reversed(ends) for name in names if name.endswith(end)
     }

@@ -14,7 +14,7 @@ from engine.core import PAGE_TOKENS, Loading, assistant_alone
 from engine.drain import drain, mapped
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.architectures import ARCHITECTURES
+from engine.models.architectures import architecture_of
 from engine.models.architectures.drafters import is_assistant, is_eagle3
 from engine.models.architectures.with_pictures import PARTS, WITH_PICTURES, text_architecture
 from engine.models.base import Model, Weights, rope_tables
@@ -60,16 +60,15 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
         if other is not None:
             raise UnsupportedModel(other)
         name = Keys(checkpoint.metadata, checkpoint.path.name).text("general.architecture")
-        known = {each: architecture for architecture in ARCHITECTURES for each in architecture.gguf}
     else:
         config = with_class(checkpoint.metadata["config"])
         name = hf_architecture(config)
-        known = {each: architecture for architecture in ARCHITECTURES for each in architecture.hf}
         if name in WITH_PICTURES:
-            return text_architecture(config, name, known)
-        if name not in known and _with_head(name) in known:
-            name = _with_head(name)
-    if name not in known:
+            return text_architecture(config, name)
+    found = architecture_of(checkpoint.format, name)
+    if found is None and checkpoint.format != "gguf":
+        found = architecture_of(checkpoint.format, _with_head(name))
+    if found is None:
         sentence = what_it_is(name, checkpoint.path.name) if checkpoint.format == "gguf" else None
         raise UnsupportedModel(
             sentence
@@ -81,7 +80,7 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
                 name=name,
             )
         )
-    return known[name]
+    return found
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:

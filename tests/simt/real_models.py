@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Weight
-from engine.models import ARCHITECTURES
+from engine.models.architectures import ARCHITECTURES
 from engine.models.building.source import WHOLE, View
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Linear

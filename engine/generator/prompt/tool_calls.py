@@ -6,12 +6,10 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from engine.constraint import format_source
-from engine.constraint.calls.filter import LazyCalls
-from engine.constraint.calls.grammar import CallGrammar
 from engine.constraint.filter import Filter
-from engine.constraint.grammar import GrammarFilter
 from engine.core import TOOL_CHOICES, CallPiece, ChatEvent, ChatRequest, Done, Message, Text, Tool
 from engine.errors import BadSetting
 from engine.settings import ConstraintSettings
@@ -24,8 +22,10 @@ from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.text.tools.detect import ToolStyle, tool_style
 from engine.text.tools.form import CHANNEL_FORMS, KNOWN
 from engine.text.tools.messages import conversation, has_tools
-from engine.text.tools.parser import ToolParser
 from engine.words import _
+
+if TYPE_CHECKING:
+    from engine.text.tools.parser import ToolParser
 
 __all__ = ["CallPlan", "ToolCalling", "divided", "offered"]
 
@@ -138,6 +138,8 @@ class ToolCalling:
         tools = offered(request)
         if not tools or request.plain:
             return None
+        from engine.text.tools.parser import ToolParser
+
         end = self._tokenizer.decode(prompt[-_TAG_TOKENS:], skip_special=False).rstrip()
         opened = next((close for begin, close in tags if end.endswith(begin)), "")
         thoughts = self.style.form.ends_thoughts(dict(self._tokens))
@@ -167,6 +169,10 @@ class ToolCalling:
         opened: str,
         begun: bool = False,
     ) -> CallPlan:
+        from engine.constraint.calls.filter import LazyCalls
+        from engine.constraint.calls.grammar import CallGrammar
+        from engine.constraint.grammar import GrammarFilter
+
         choice, constraint = request.tool_choice, request.constraint
         channels = None if self._tokenizer.channels is None else self._tokenizer.channels.format
         if channels is not None and opened:

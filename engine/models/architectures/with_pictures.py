@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
+from engine.models.architectures import architecture_of
 from engine.models.architectures.cosmos3 import named_as_made
 from engine.models.architectures.llama import EMU_3
 from engine.models.config import ModelConfig
@@ -204,10 +205,8 @@ _PREFIXES = (
 _Adapt = Callable[[TensorNames, Mapping[str, RawTensor]], TensorNames]
 
 
-def text_architecture(
-    config: Mapping[str, Any], name: str, known: Mapping[str, Architecture]
-) -> Architecture:
-    """The architecture of the text model of a folder whose class is `name`, among the `known` ones by class.
+def text_architecture(config: Mapping[str, Any], name: str) -> Architecture:
+    """The architecture of the text model of a folder whose class is `name`.
 
     Raises `UnsupportedModel` for an unknown text model, and `BadCheckpoint`.
     """
@@ -225,7 +224,8 @@ def text_architecture(
                 name=name,
             )
         )
-    found = known[TEXT_MODELS[kind]]
+    found = architecture_of("safetensors", TEXT_MODELS[kind])
+    assert found is not None
     adapt = _ADAPTED.get(kind, found.adapt)
     return replace(found, from_hf=partial(_from_hf, found, kind), prefixes=_PREFIXES, adapt=adapt)
 

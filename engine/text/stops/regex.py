@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import regex
-
 from engine.errors import BadSetting
 from engine.words import N_, _, translate
 
@@ -39,6 +37,8 @@ class Expression:
     """
 
     def __init__(self, pattern: str) -> None:
+        import regex  # here: most chats have no such condition
+
         self.pattern = pattern
         try:
             self._whole = regex.compile(pattern)

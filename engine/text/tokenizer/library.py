@@ -80,7 +80,7 @@ def _model(model: Mapping[str, Any]) -> Any:
     merges = joined_merges(model["order"]) if "order" in model else list(model.get("merges") or ())
     prefix = model.get("continuing_subword_prefix") or ""
     # the library strips the length of the prefix without checking
-    if not all(right.startswith(prefix) for _unused, right in merges):
+    if prefix and not all(right.startswith(prefix) for _unused, right in merges):
         raise ValueError("merges lack the prefix of parts of words")
     options = {name: model[name] for name in _BPE if model.get(name) is not None}
     return models.BPE(model["vocab"], merges, **options)

@@ -17,8 +17,8 @@ from engine.backends import make_backend
 from engine.backends.reference.backend import ReferenceBackend
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemory, UnsupportedModel
-from engine.models import ARCHITECTURES, read_model
-from engine.models.architectures import llama4, mamba
+from engine.models import read_model
+from engine.models.architectures import ARCHITECTURES, architecture_of, llama4, mamba
 from engine.models.architectures.afmoe import TRINITY
 from engine.models.config.experts import Experts
 from engine.models.config.recurrent import SelectiveScan
@@ -126,7 +126,19 @@ def test_missing_head_and_unknown_gguf_architecture(tmp_path: Path) -> None:
         match=r"m\.gguf has the architecture 'rwkv5'.*A later version may.*`inglenook-engine info --json`",
     ):
         describe(path)
+
+
+def test_each_name_is_of_one_architecture_wherever_it_lies() -> None:
+    for format in ("gguf", "safetensors"):
+        named = [
+            (name, each)
+            for each in ARCHITECTURES
+            for name in getattr(each, "gguf" if format == "gguf" else "hf")
+        ]
+        assert len({name for name, _each in named}) == len(named) > 100
+        assert all(architecture_of(format, name) is each for name, each in named)
     assert all(architecture.gguf or architecture.hf for architecture in ARCHITECTURES)
+    assert architecture_of("gguf", "LlamaForCausalLM") is architecture_of("safetensors", "llama") is None
 
 
 def test_bad_rope_factors(tmp_path: Path) -> None:
