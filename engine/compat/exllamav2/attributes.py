@@ -1,11 +1,11 @@
-"""Attributes are those that a class declares; any other one is refused by name.
+"""Attributes are those that a class declares; one of a part that this engine lacks is refused by name.
 
-In ExLlamaV2 a misspelt attribute, or one of a part that this engine lacks, is set without an error and
-changes nothing.
+One that ExLlamaV2 does not have either, such as a misspelt one, is set as there, but with a warning.
 """
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import warnings
@@ -25,10 +25,11 @@ class UnknownAttribute(NotSupportedYet, AttributeError):
 
 
 class Declared:
-    """Only attributes with an annotation in the class, and properties, can be set.
+    """Attributes with an annotation in the class, and properties, can be set.
 
-    `missing` maps attributes of ExLlamaV2 that are not here to the reason, which ends the sentence. A
-    script's subclasses may add attributes. Getting or setting another one raises `UnknownAttribute`.
+    `missing` maps attributes of ExLlamaV2 that are not here to the reason, which ends the sentence: getting
+    or setting one raises `UnknownAttribute`, and so does replacing a method. Others, which ExLlamaV2 does not
+    have either, are set with a warning; a script's subclasses add theirs without one.
     """
 
     missing: ClassVar[Mapping[str, str]] = {}
@@ -36,10 +37,17 @@ class Declared:
     def __setattr__(self, name: str, value: Any) -> None:
         cls = type(self)
         found = getattr(cls, name, None)
-        if isinstance(found, property) and found.fset is None:
-            raise UnknownAttribute(f"{cls.__name__}.{name} can be read but not set; do not change it.")
-        if not isinstance(found, property) and not self._may_be_set(name):
+        if isinstance(found, property):
+            if found.fset is None:
+                raise UnknownAttribute(f"{cls.__name__}.{name} can be read but not set; do not change it.")
+        elif callable(found) and cls.__module__.startswith(_PACKAGE):
+            if getattr(value, "__func__", value) is not getattr(found, "__func__", found):
+                raise UnknownAttribute(f"{cls.__name__}.{name} is a method here and cannot be replaced.")
+            return  # a script that copies all attributes of another object
+        elif not self._may_be_set(name):
             raise self._unknown(name)
+        elif not (self._declares(name) or name.startswith("_") or name in vars(self)):
+            self._warn(name)
         super().__setattr__(name, value)
 
     if not TYPE_CHECKING:
@@ -51,10 +59,20 @@ class Declared:
 
     @classmethod
     def _may_be_set(cls, name: str) -> bool:
-        if name in cls.missing:
-            return False
+        return name not in cls.missing
+
+    @classmethod
+    def _declares(cls, name: str) -> bool:
         declared = any(name in vars(base).get("__annotations__", {}) for base in cls.__mro__)
-        return declared or name.startswith("_") or not cls.__module__.startswith(_PACKAGE)
+        return declared or not cls.__module__.startswith(_PACKAGE)
+
+    @classmethod
+    def _warn(cls, name: str) -> None:
+        """Warn of an attribute that nothing reads, with the name that was perhaps meant."""
+        known = [one for base in cls.__mro__ for one in vars(base).get("__annotations__", {})]
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        warnings.warn(f"{cls.__name__} has no {name}; setting it has no effect.{hint}", stacklevel=3)
 
     @classmethod
     def _unknown(cls, name: str) -> UnknownAttribute:

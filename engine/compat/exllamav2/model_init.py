@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from engine.compat.exllamav2.config import ExLlamaV2Config
 from engine.compat.exllamav2.model import ExLlamaV2
@@ -74,8 +75,10 @@ def init(
 ) -> tuple[ExLlamaV2, ExLlamaV2Tokenizer]:
     """The model and its tokenizer. With `skip_load` or -gs auto the model is not loaded yet.
 
-    Raises ValueError for -gs auto without `allow_auto_split`, and what loading a model raises.
+    `args` are those of `add_args`; what a script's own namespace lacks counts as not given. Raises ValueError
+    for -gs auto without `allow_auto_split`, and what loading a model raises.
     """
+    args = _completed(args)
     config = ExLlamaV2Config(args.model_dir)
     if args.rope_yarn:
         if config.alt_rope_method != "yarn":
@@ -86,15 +89,15 @@ def init(
     config.scale_alpha_value = args.rope_alpha or config.scale_alpha_value
     config.num_experts_per_token = args.experts_per_token or config.num_experts_per_token
     for name in ("no_flash_attn", "no_xformers", "no_sdpa", "no_graphs"):
-        setattr(config, name, getattr(args, name))
+        setattr(config, name, bool(getattr(args, name)))
     config.max_batch_size = max_batch_size or config.max_batch_size
     config.max_output_len = max_output_len
     config.max_input_len = max_input_len or config.max_input_len
-    config.load_in_q4 = args.load_q4
+    config.load_in_q4 = bool(args.load_q4)
     if args.low_mem:
         config.set_low_mem()
     config.max_input_len = args.chunk_size or config.max_input_len
-    config.arch_compat_overrides(quiet, warn_only=args.ignore_compatibility)
+    config.arch_compat_overrides(quiet, warn_only=bool(args.ignore_compatibility))
     model = ExLlamaV2(config)
     if not skip_load:
         post_init_load(model, args, quiet, allow_auto_split, benchmark, progress)
@@ -112,6 +115,7 @@ def post_init_load(
     progress: bool = False,
 ) -> None:
     """Load the model, unless -gs is auto. Raises as `init`."""
+    args = _completed(args)
     by_hand = args.gpu_split not in (None, "auto")
     split = [float(size) for size in args.gpu_split.split(",")] if by_hand else None
     if args.tensor_parallel:
@@ -127,3 +131,9 @@ def post_init_load(
     model.load(split, progress=progress)
     if benchmark and not quiet:
         print(f" -- Loaded model in {time.perf_counter() - began:.4f} seconds")
+
+
+def _completed(args: Any) -> argparse.Namespace:
+    """The options, None where `args`, which older scripts put together by hand, lacks one."""
+    names = [row[1][2:] for row in (*_VALUES, *_SWITCHES)]
+    return argparse.Namespace(**{name: getattr(args, name, None) for name in names})

@@ -42,7 +42,6 @@ def refused(thing, name, value=None):
         ("vision_head_dim", "the vision tower reads it"),
         ("scale_long_factor", "scale_pos_emb"),
         ("tensor_file_map", "without it"),
-        ("max_seq_length", "no such attribute"),
     ],
 )
 def test_attributes_of_a_configuration(tiny_file, name, why):
@@ -82,7 +81,6 @@ def test_attributes_of_generators(generator):
     assert "inner state" in refused(generator, "held_text", "")
     assert "complete" in refused(generator, "max_fallback_tokens", 2)
     assert "begin_stream_ex" in refused(generator, "return_probabilities", True)
-    assert "no such attribute" in refused(generator, "speculative_n_gram", True)
     assert (generator.total_tokens, generator.total_draft_tokens, generator.accepted_draft_tokens) == (
         0,
         0,
@@ -91,6 +89,40 @@ def test_attributes_of_generators(generator):
     generator.speculative_ngram, generator.speculative_ngram_threshold = True, 3
     with pytest.raises(NotSupportedYet, match="`speculative_ngram_threshold`"):
         generator.begin_stream_ex(torch.tensor([[40]]), Settings())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [
+        (Settings, "temprature", " Did you mean temperature?"),
+        (Settings, "logits_processor", ""),
+        (ExLlamaV2Config, "max_seq_length", " Did you mean max_seq_len?"),
+        (ExLlamaV2Config, "gpu_peer_fix", ""),
+    ],
+)
+def test_what_exllamav2_does_not_have_either_is_set_with_a_warning(kind, name, meant):
+    """Scripts set what other versions had, or keep what is theirs there."""
+    thing = kind()
+    with pytest.raises(NotSupportedYet, match=f"{name} is not supported here: no such attribute is known"):
+        getattr(thing, name)
+    sentence = f"{kind.__name__} has no {name}; setting it has no effect.{meant}"
+    with pytest.warns(UserWarning, match=f"^{re.escape(sentence)}$") as told:
+        setattr(thing, name, 7)
+    assert told[0].filename == __file__
+    setattr(thing, name, 8)  # once is enough: warnings are errors in tests
+    assert getattr(thing, name) == 8
+
+
+def test_settings_are_copied_with_all_their_attributes(generator):
+    """As a script for serverless workers does, methods included; replacing a method is refused."""
+    given, copy = Settings(temperature=0.5), Settings()
+    for name in dir(given):
+        if not name.startswith("__"):
+            setattr(copy, name, getattr(given, name))
+    assert copy == given
+    for thing, name in ((copy, "allow_tokens"), (generator, "stream")):
+        with pytest.raises(NotSupportedYet, match=f"{name} is a method here and cannot be replaced"):
+            setattr(thing, name, print)
 
 
 def test_a_script_s_own_subclass_may_add_attributes(generator):
@@ -107,7 +139,6 @@ def test_a_script_s_own_subclass_may_add_attributes(generator):
 
 def test_settings():
     settings = Settings()
-    assert "no such attribute" in refused(settings, "temprature", 1.0)
     assert "kept with the sequence" in refused(settings, "ngram_trie")
     with pytest.raises(TypeError, match="temprature"):
         Settings(temprature=1.0)
@@ -208,6 +239,13 @@ def test_options_of_the_command_line(tiny_file, capsys):
     assert tokenizer.get_vocab_size() == 307
     model, _ = model_init.init(arguments("-m", tiny_file, "-ry", 4.0, "-l", 4096), skip_load=True)
     assert model.context_length() == 4096
+
+
+def test_options_put_together_by_hand(tiny_file):
+    """Scripts for older versions lack those that came later."""
+    model, _ = model_init.init(argparse.Namespace(model_dir=str(tiny_file), length=64), quiet=True)
+    assert (model.loaded, model.config.max_seq_len, model.config.no_graphs) == (True, 64, False)
+    model.unload()
 
 
 def test_loading_from_the_command_line(tiny_file, capsys):
