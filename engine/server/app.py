@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engine.server import kobold, webui
 from engine.server.anthropic import messages
@@ -116,9 +116,39 @@ def make_app(service: Service) -> ASGIApp:
     routes += [WebSocketRoute(f"/{one.name}", StudioSocket(service, one)) for one in NAMESPACES]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
     app.router.redirect_slashes = False  # `Security` takes them away
+    app.router.default = _Elsewhere(app.router.default)
     return Security(app, service.options)
 
 
+class _Elsewhere:
+    """What answers where there is no route: `pages` to requests, a sentence to WebSockets.
+
+    Where requests are answered, the status is 426: Codex then sends them without delay (openai/codex 43353).
+    """
+
+    def __init__(self, pages: ASGIApp) -> None:
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or one connection."""
+        if scope["type"] != "websocket":
+            await self._pages(scope, receive, send)
+            return
+        path = scope["path"]
+        studio = ", ".join(f"/{one.name}" for one in NAMESPACES)
+        message = (
+            f"There is no WebSocket at {path[:200]}; WebSockets are for LM Studio's SDKs alone ({studio})."
+        )
+        if path in _POSTED:
+            failure = Failure(426, f"{message} Send the request by POST.", code="websocket_not_supported")
+        else:
+            message += " Realtime and Live APIs are not supported; replies are streamed over HTTP."
+            failure = Failure(404, message, code="not_found")
+        answer = JSONResponse(failure.body_for(path), failure.status, {"connection": "close"})
+        await answer(scope, receive, send)
+
+
+_POSTED = frozenset(path for path, _handler in POST)
 _PATHS = frozenset(path for _method, handlers in METHODS for path, _handler in handlers)
 
 

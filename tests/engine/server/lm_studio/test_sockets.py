@@ -186,3 +186,24 @@ def test_the_servers_end_is_told_to_open_channels(tiny_folder: Path, monkeypatch
             assert wire.receive() is None
     finally:
         served.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code", "way"),
+    [
+        ("v1/realtime?model=tiny", 404, "not_found", "Realtime and Live APIs are not supported"),
+        ("v1/responses", 426, "websocket_not_supported", "Send the request by POST."),
+        ("v1/chat/completions/", 426, "websocket_not_supported", "Send the request by POST."),
+    ],
+)
+def test_other_websockets_are_refused_with_what_is_served(
+    served: Served, path: str, status: int, code: str, way: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        Wire(served, path)
+    error = json.loads(refused.value.body)["error"]
+    assert (refused.value.status, error["code"]) == (status, code)
+    where = "/" + path.partition("?")[0].rstrip("/")
+    assert error["message"].startswith(f"There is no WebSocket at {where}; WebSockets are for LM Studio's SDKs")
+    assert "/llm, /embedding, /system" in error["message"]
+    assert way in error["message"]
