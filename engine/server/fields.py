@@ -10,6 +10,9 @@ from typing import Any
 
 from engine.server.failure import ApiError, bad_request
 
+LONGEST = 1 << 20
+"""More tokens than any context holds."""
+
 
 class Fields:
     """The fields of a JSON object, which stands at `path` of the request. `sent` has, for fields that are
@@ -80,6 +83,11 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise self.wrong(name, f"a whole number from {low} to {high}")
         return value
+
+    def count(self, name: str, low: int) -> int | None:
+        """A number of tokens, `low` or more. Clients write huge ones for no limit: none exceeds `LONGEST`."""
+        value = self.whole(name, low, 2**63 - 1)
+        return None if value is None else min(value, LONGEST)
 
     def number(self, name: str, low: float, high: float) -> float | None:
         """A number in a range."""

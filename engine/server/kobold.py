@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from engine.chat import LocalChat
-from engine.core import ChatRequest, Message
+from engine.core import ChatRequest, Message, Stats
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
@@ -28,7 +28,6 @@ VERSION = "1.90"
 _DEFAULTS = {"temperature": 0.7, "top_k": 100, "top_p": 0.92, "repetition_penalty": 1.07}
 """KoboldCpp's, where neither the request nor the model's authors say otherwise."""
 _TOKENS = 200
-_LONGEST = 1 << 20
 _NAMES = {
     "rep_pen": "repeat_penalty", "rep_pen_range": "repeat_last_n", "typical": "typical_p", "tfs": "tfs_z",
     "nsigma": "top_n_sigma", "sampler_seed": "seed", "stop_sequence": "stop",
@@ -93,7 +92,7 @@ async def _events(
 
 def _begun(service: Service, exchange: Exchange, fields: Fields) -> AsyncIterator[tuple[int, ReplyEvent]]:
     model = service.model(fields)
-    most = fields.whole("max_context_length", 1, _LONGEST) or 0
+    most = fields.count("max_context_length", 1) or 0
     prompt: Cut | Message = Cut(fields.text("memory"), fields.text("prompt"), most)
     if images := fields.get("images"):
         prompt = _pictured(fields, images, model)
@@ -163,6 +162,31 @@ async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 async def context(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     """How many tokens the context holds."""
     return {"value": service.model(Fields({})).context_length}
+
+
+async def reply_length(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """How many tokens a text has unless its request says more."""
+    return {"value": _TOKENS}
+
+
+async def performance(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """Seconds and tokens of the reply that ended last, by whichever API, and whether one is being written."""
+    totals = service.totals
+    stats = Stats() if totals.last is None else totals.last.stats
+    visits = [visit for visit in service.visits() if visit.number != id(exchange)]
+    return {
+        "last_process": stats.prefill_seconds, "last_eval": stats.decode_seconds,
+        "last_token_count": stats.new_tokens, "last_input_count": stats.prompt_tokens,
+        "total_gens": totals.replies, "stop_reason": _stop_reason(totals.last),
+        "queue": max(0, len(visits) - 1), "idle": int(not visits),
+    }  # fmt: skip
+
+
+def _stop_reason(ended: Ended | None) -> int:
+    """KoboldCpp's number for why a reply ended: -1 where none has, 0 length, 1 end token, 2 stop string."""
+    if ended is None or ended.reason == "cancelled":
+        return -1
+    return 0 if _reason(ended) == "length" else 2 if ended.reason == "stop_string" else 1
 
 
 async def version(service: Service, exchange: Exchange) -> Mapping[str, Any]:

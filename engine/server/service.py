@@ -54,15 +54,21 @@ class KoboldText:
 
 @dataclass(slots=True)
 class Totals:
-    """What all replies had together: tokens that were read and written, and the seconds this took."""
+    """What all replies had together: tokens that were read and written, and the seconds this took; how many
+    they were, and how the last one ended.
+    """
 
     read: int = 0
     read_seconds: float = 0.0
     written: int = 0
     written_seconds: float = 0.0
+    replies: int = 0
+    last: Ended | None = None
 
-    def add(self, stats: Stats) -> None:
+    def add(self, ended: Ended) -> None:
         """A reply has ended."""
+        stats, self.last = ended.stats, ended
+        self.replies += 1
         self.read += stats.prefill_tokens
         self.read_seconds += stats.prefill_seconds
         self.written += stats.new_tokens
@@ -169,7 +175,7 @@ class Service:
                 for one in (event,) if event is not None else reply.rest():
                     reply.see(one)
                     if isinstance(one, Ended):
-                        self.totals.add(one.stats)
+                        self.totals.add(one)
                         exchange.ends.append(one)
                     if isinstance(one, Written):
                         exchange.tokens += one.tokens

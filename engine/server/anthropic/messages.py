@@ -20,7 +20,6 @@ from engine.server.openai import parameters
 from engine.server.replies import Begun, Ended, Reading, Writer, chat_work
 from engine.server.service import Service
 
-_LONGEST = 1 << 20
 _THINKING = {"enabled": True, "adaptive": True, "disabled": False}
 
 
@@ -35,7 +34,7 @@ def message_request(fields: Fields, model: ServedModel) -> ChatRequest:
     return ChatRequest(
         messages,
         sampler=parameters.sampler(fields, dict(model.defaults)),
-        stops=parameters.stops(fields, fields.whole("max_tokens", 1, _LONGEST), "stop_sequences"),
+        stops=parameters.stops(fields, fields.count("max_tokens", 1), "stop_sequences"),
         continue_last=continued,
         constraint=parameters.constraint(fields, format),
         report_prompt=True,

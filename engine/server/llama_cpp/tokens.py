@@ -1,4 +1,6 @@
-"""POST /tokenize, /detokenize and GET /tokenizer_info in vLLM's form, and /apply-template in llama.cpp's."""
+"""POST /tokenize, /detokenize and GET /tokenizer_info in vLLM's form, /apply-template in llama.cpp's, and
+/extras/... in that of llama-cpp-python's server.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +52,33 @@ async def detokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
         return {"prompt": text, "content": text}
 
     return await asked(service, exchange, answer)
+
+
+async def extra_tokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """The token ids of `input`."""
+    return {"tokens": await _ids_of_input(service, exchange)}
+
+
+async def extra_count(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """How many they are."""
+    return {"count": len(await _ids_of_input(service, exchange))}
+
+
+async def _ids_of_input(service: Service, exchange: Exchange) -> list[int]:
+    fields = Fields(await exchange.read())
+    service.model(fields)
+    text = fields.text("input")
+
+    def answer(chat: LocalChat) -> Mapping[str, Any]:
+        return {"tokens": chat.tokenizer.encode(text, special=True, add_bos=chat.tokenizer.add_bos)}
+
+    found: list[int] = (await asked(service, exchange, answer))["tokens"]
+    return found
+
+
+async def extra_detokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
+    """The text of token ids (`tokens`)."""
+    return {"text": (await detokenize(service, exchange))["content"]}
 
 
 def text_of(chat: LocalChat, ids: Sequence[int], *, special: bool = True) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.server.failure import bad_request
-from engine.server.fields import Fields, is_ids
+from engine.server.fields import LONGEST, Fields, is_ids
 from engine.server.openai.formats import format_of
 from engine.settings import (
     TEMPERATURE_LAST,
@@ -26,7 +26,6 @@ from engine.settings.thinking import AUTO, EFFORTS, OFF, ON
 MOST_STOPS = 64
 MOST_BANNED = 1024
 MOST_LOGPROBS = 20
-_LONGEST = 1 << 20
 _HOTTEST = 100.0
 
 _NEUTRAL = SamplerSettings(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -71,7 +70,7 @@ def sampler(fields: Fields, defaults: Mapping[str, float], choice: int = 0) -> S
     if fields.get("dry_sequence_breakers") is not None:
         texts = fields.texts("dry_sequence_breakers", MOST_STOPS)
         values["dry_breakers"] = tuple(_escaped(text) for text in texts)
-    top_k = fields.whole("top_k", -1, _LONGEST)
+    top_k = fields.whole("top_k", -1, LONGEST)
     if top_k is not None:
         values["top_k"] = max(0, top_k)  # -1 is vLLM's word for all
     name = "seed" if fields.get("seed") is not None else "random_seed"  # Mistral's word
@@ -101,7 +100,7 @@ def speculation(fields: Fields) -> SpeculationSettings:
     """Whether repeats in the text are drafted: TabbyAPI's `speculative_ngram`, the webui's
     `prompt_lookup_num_tokens`.
     """
-    count = fields.whole("prompt_lookup_num_tokens", 0, _LONGEST)
+    count = fields.whole("prompt_lookup_num_tokens", 0, LONGEST)
     return SpeculationSettings("ngram" if fields.flag("speculative_ngram") or count else "none")
 
 
@@ -109,7 +108,7 @@ def most_tokens(fields: Fields, name: str, least: int = 1) -> int | None:
     """How many tokens a reply may have; None if that is not said. 0 is no limit, which some clients write
     as -1.
     """
-    return 0 if fields.get(name) == -1 else fields.whole(name, least, _LONGEST)
+    return 0 if fields.get(name) == -1 else fields.count(name, least)
 
 
 def stops(
@@ -118,9 +117,9 @@ def stops(
     """When a reply ends; `most_tokens` is None for no limit. The stop strings are the field `name`. With
     `when_full` "stop" a prompt that is too long is refused.
     """
-    least = fields.whole("min_tokens", 0, _LONGEST) or 0
+    least = fields.whole("min_tokens", 0, LONGEST) or 0
     if fields.flag("ignore_eos"):
-        least = _LONGEST
+        least = LONGEST
     return StopSettings(
         max_tokens=most_tokens or 0,
         min_tokens=least,

@@ -23,7 +23,6 @@ from engine.server.responses.output import Event, Output
 from engine.server.responses.stored import StoredResponses
 from engine.server.service import Service
 
-_LONGEST = 1 << 20
 _SCORES = "message.output_text.logprobs"
 _SEALED = "reasoning.encrypted_content"
 _REFUSED = {
@@ -70,7 +69,7 @@ def response_call(fields: Fields, model: ServedModel, stored: StoredResponses) -
     truncation = fields.text("truncation", "disabled")
     if truncation not in ("auto", "disabled"):
         raise fields.wrong("truncation", '"auto" or "disabled"')
-    most_tokens = fields.whole("max_output_tokens", 1, _LONGEST)
+    most_tokens = fields.count("max_output_tokens", 1)
     count = fields.whole("top_logprobs", 0, parameters.MOST_LOGPROBS)
     included = fields.texts("include", 64)
     logprobs = (count or 0) if count or _SCORES in included else None

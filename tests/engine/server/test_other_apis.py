@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,6 +158,24 @@ def test_why_a_text_of_kobold_ended(reason: str, finish: str) -> None:
     assert _reason(Ended(reason, "", Stats())) == finish
 
 
+def test_the_performance_of_kobold_is_that_of_the_last_reply(tiny_folder: Path) -> None:
+    served = Served(tiny_folder)
+    try:
+        before = ask(served, "/api/extra/perf").json
+        assert (before["total_gens"], before["stop_reason"], before["last_token_count"]) == (0, -1, 0)
+        assert (before["queue"], before["idle"]) == (0, 1)
+        text = ask(served, "/api/v1/generate", GREEDY).json["results"][0]
+        found = ask(served, "/api/extra/perf").json
+        assert (found["total_gens"], found["stop_reason"]) == (1, 0)
+        assert (found["last_token_count"], found["last_input_count"]) == (6, text["prompt_tokens"])
+        assert found["last_process"] > 0
+        assert found["last_eval"] > 0
+        ask(served, "/api/v1/generate", {**GREEDY, "stop_sequence": [text["text"][2:4]]})
+        assert ask(served, "/api/extra/perf").json["stop_reason"] == 2
+    finally:
+        served.close()
+
+
 def test_what_kobold_asks_first(served: Served) -> None:
     other = ask(served, "/api/extra/tts", {})
     assert other.status == 404
@@ -178,6 +197,7 @@ def test_what_kobold_asks_first(served: Served) -> None:
     assert ask(served, "/api/v1/info/version").json == {"result": "1.2.5"}
     for path in ("/api/v1/config/max_context_length", "/api/extra/true_max_context_length"):
         assert ask(served, path).json == {"value": 1024}
+    assert ask(served, "/api/latest/config/max_length").json == {"value": 200}
     answer = ask(served, "/api/v1/generate", {**GREEDY, "images": "x"})
     assert answer.status == 400
     assert "images is not supported" in answer.json["error"]

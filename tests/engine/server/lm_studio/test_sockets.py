@@ -204,6 +204,8 @@ def test_other_websockets_are_refused_with_what_is_served(
     error = json.loads(refused.value.body)["error"]
     assert (refused.value.status, error["code"]) == (status, code)
     where = "/" + path.partition("?")[0].rstrip("/")
-    assert error["message"].startswith(f"There is no WebSocket at {where}; WebSockets are for LM Studio's SDKs")
+    assert error["message"].startswith(
+        f"There is no WebSocket at {where}; WebSockets are for LM Studio's SDKs"
+    )
     assert "/llm, /embedding, /system" in error["message"]
     assert way in error["message"]

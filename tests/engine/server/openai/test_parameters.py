@@ -64,6 +64,7 @@ def test_ends_of_replies() -> None:
     )
     assert stops(Fields({"ignore_eos": True}), 5).min_tokens >= 1 << 20
     assert [most_tokens(Fields(each), "n") for each in ({}, {"n": -1}, {"n": 5})] == [None, 0, 5]
+    assert most_tokens(Fields({"n": 2**31 - 1}), "n") == 1 << 20, "clients write it for no limit"
 
 
 def test_bias_choices_and_alternatives() -> None:

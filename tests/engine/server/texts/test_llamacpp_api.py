@@ -33,6 +33,14 @@ def test_it_writes_what_completions_write(served: Served) -> None:
     assert write(served, n_predict=0).json["content"] == ""
 
 
+@pytest.mark.parametrize("place", ["/extras", "/v1/extras"])
+def test_tokens_in_the_form_of_llama_cpp_python(served: Served, place: str) -> None:
+    ids = ask(served, "/tokenize", {"content": "The quick", "add_special": True}).json["tokens"]
+    assert ask(served, f"{place}/tokenize", {"input": "The quick"}).json == {"tokens": ids}
+    assert ask(served, f"{place}/tokenize/count", {"input": "The quick"}).json == {"count": len(ids)}
+    assert ask(served, f"{place}/detokenize", {"tokens": ids}).json == {"text": "The quick"}
+
+
 def test_ids_and_texts_mix_in_one_prompt(served: Served) -> None:
     first, second = (ask(served, "/tokenize", {"content": text}).json["tokens"] for text in ("The", " quick"))
     expected = plain(served, [*first, *second])["text"]
