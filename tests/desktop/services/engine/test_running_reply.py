@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject, Qt, QTimer
 from pytestqt.qtbot import QtBot
 
 from desktop.services.engine.running_reply import CHECKPOINT_MS, RunningReply
+from engine.core import Text, TokenInfo
 
 
 class Lateness:
@@ -54,6 +55,15 @@ def test_text_after_a_pause_is_due_at_once(qtbot: QtBot) -> None:
     assert due == ["one ", "one two "]
     qtbot.wait(CHECKPOINT_MS + 20)
     assert due == ["one ", "one two "]
+
+
+def test_tokens_without_text_show_nothing(qtbot: QtBot) -> None:
+    """As those of a character that is not complete yet."""
+    reply = RunningReply(1, 1)
+    assert reply.take(Text("", (TokenInfo(5, "", 0.5, 0.5),))) == ""
+    assert reply.take(Text("é", (TokenInfo(6, "é", 0.5, 0.5),))) == "é"
+    assert (reply.text, list(reply.tokens.ids)) == ("é", [5, 6])
+    reply.end()
 
 
 def test_nothing_is_due_after_the_end(qtbot: QtBot) -> None:
