@@ -10,6 +10,7 @@ import threading
 import zlib
 from collections.abc import Iterator
 
+import numpy as np
 import psutil
 import pytest
 
@@ -93,12 +94,23 @@ def test_a_closed_helper_does_not_start_again() -> None:
         helper.start()
 
 
+class Unbuffered(io.StringIO):
+    """What the window has seen of the answers each time one was sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def flush(self) -> None:
+        self.seen = self.getvalue().splitlines()
+
+
 def test_the_process_answers_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formula_process.os, "nice", lambda by: 0, raising=False)
-    out = io.StringIO()
+    out = Unbuffered()
     lines = [["x", 18.0, "#203040", True, 2.0], ["\\unknown", 18.0, "#203040", False, 1.0]]
     formula_process.main(io.StringIO("".join(json.dumps(line) + "\n" for line in lines)), out)
-    (pixels, *sizes), nothing = (json.loads(line) for line in out.getvalue().splitlines())
+    (pixels, *sizes), nothing = map(json.loads, out.seen)
     expected = draw("x", 18.0, "#203040", True, 2.0)
     assert expected is not None
     assert len(expected.pixels) == 4 * expected.device_width * expected.device_height
@@ -111,6 +123,25 @@ def test_after_closing_a_formula_is_none_without_an_error(monkeypatch: pytest.Mo
     helper.close()
     monkeypatch.setattr(formula_images, "HELPER", helper)
     assert formula_image("x", 18.0, "#203040", False, 1.0) is None
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.5, 2.0])
+@pytest.mark.parametrize(("latex", "descends"), [("x", False), ("g", True), (r"\frac{a}{b}", True)])
+def test_all_of_a_formula_is_in_its_image_and_stands_on_the_line(
+    latex: str, descends: bool, ratio: float
+) -> None:
+    drawn = draw(latex, 40.0, "#000000", False, ratio)
+    assert drawn is not None
+    assert (drawn.device_width, drawn.device_height) == (
+        round(drawn.width * ratio),
+        round(drawn.height * ratio),
+    )
+    ink = np.frombuffer(drawn.pixels, np.uint8).reshape(drawn.device_height, drawn.device_width, 4)[:, :, 3]
+    rows = np.flatnonzero(ink.max(axis=1) > 128) / ratio
+    line = drawn.height - drawn.descent
+    assert (rows[-1] > line + 3) == descends
+    assert rows[0] < line - 10
+    assert drawn.height - rows[-1] < 10, "it ends where its letters do"
 
 
 @pytest.mark.parametrize("most", ["_WIDEST", "_HIGHEST"])

@@ -139,6 +139,7 @@ def test_mistrals_form(coder: Served) -> None:
     assert [each["message"]["content"] for each in several] == [text]
     *events, done = ask(coder, "/v1/fim/completions", {**body, "stream": True}).events
     assert done == "[DONE]"
+    assert {event["object"] for event in events} == {"chat.completion.chunk"}
     assert "".join(event["choices"][0]["delta"]["content"] for event in events) == text
     assert [event["choices"][0]["finish_reason"] for event in events][-1] == "length"
     assert events[-1]["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"]
