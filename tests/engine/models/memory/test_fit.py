@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from engine.backends.choice import Gpu, Usable, targets
 from engine.backends.cpu.backend import CpuBackend
 from engine.core import ModelInfo, WorkSpace
 from engine.models import read_model
 from engine.models.load import read_config
 from engine.models.memory.estimate import cache_bytes
-from engine.models.memory.fit import bandwidth_from, fit, prefill_rows, work_space
+from engine.models.memory.fit import bandwidth_from, fit, freed_bytes, likely_target, prefill_rows, work_space
 from engine.models.quantising import preparation
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
@@ -92,6 +93,8 @@ def test_speed() -> None:
     assert slow < fast < 2 * slow
     experts = dataclasses.replace(INFO, read_bytes=INFO.weights_bytes // 8)
     assert fit(experts, CacheSettings(), 16 * GB, bandwidth=20 * GB).tokens_per_second > 4 * slow
+    reading = INFO.weights_bytes / (0.7 * 20 * GB)
+    assert slow == pytest.approx(1 / (reading + INFO.layers * 80e-6))
 
 
 def test_a_measured_speed_takes_the_place_of_the_estimate() -> None:
@@ -109,6 +112,64 @@ def test_the_bandwidth_behind_a_speed_is_that_which_gives_it() -> None:
     assert bandwidth_from(INFO, 1e9) == 0.0
     assert bandwidth_from(INFO, 0.51 / (32 * 80e-6)) == 0.0
     assert bandwidth_from(INFO, 0.49 / (32 * 80e-6)) > 0
+
+
+def test_a_tight_fit_takes_more_than_nine_tenths() -> None:
+    total = fit(INFO, CacheSettings(), 16 * GB).total
+    assert fit(INFO, CacheSettings(), int(total / 0.9) + 2).verdict == "fits"
+    assert fit(INFO, CacheSettings(), int(total / 0.9) - 2).verdict == "tight"
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "bits", "head_bits"),
+    [("none", "same", 16, 16), ("q8", "same", 8.5, 8.5), ("q6", "none", 6.75, 16), ("none", "q4", 16, 5),
+     ("q4", "q8", 5, 8.5)],
+)  # fmt: skip
+def test_what_quantising_while_loading_saves(kind: str, head: str, bits: float, head_bits: float) -> None:
+    """It is taken from the memory and from what each token reads."""
+    plain = dataclasses.replace(INFO, weights_bytes=20 * GB, plain=(8 * GB, 16 * GB, GB, 2 * GB))
+    judged = fit(plain, CacheSettings(), 40 * GB, 20 * GB, LoadSettings(quantise=kind, quantise_head=head))
+    expected = 2 * GB + int(8 * GB * bits / 8) + int(GB * head_bits / 8)
+    assert judged.weights == expected
+    assert judged.tokens_per_second == pytest.approx(1 / (expected / (14 * GB) + INFO.layers * 80e-6))
+
+
+GPU = "NVIDIA H200"
+
+
+def test_on_a_gpu() -> None:
+    """Weights may take other space there, and a step has more rows."""
+    info = dataclasses.replace(INFO, resident_bytes=5 * GB, gpu_bytes=6 * GB)
+    judged = fit(info, CacheSettings(), 16 * GB, backend="cuda", where=GPU)
+    assert (judged.weights, judged.work) == (6 * GB, 1024 * 300_000 + 8192 * 512 + 3_000_000)
+    assert f"16 GB free on {GPU}" in judged.sentence
+    assert fit(INFO, CacheSettings(), 16 * GB, backend="cuda").weights == INFO.weights_bytes
+    own = dataclasses.replace(info, gpu_work=WorkSpace(rows=1024, row=7, position=5, fixed=3))
+    assert fit(own, CacheSettings(), 16 * GB, backend="cuda").work == 1024 * 7 + 8192 * 5 + 3
+    assert fit(own, CacheSettings(), 16 * GB).weights == 5 * GB
+
+
+def test_the_memory_of_a_model_that_is_closed_is_free_where_it_is() -> None:
+    loaded = dataclasses.replace(INFO, resident_bytes=5 * GB, gpu_bytes=6 * GB, cache_bytes=GB)
+    there = dataclasses.replace(loaded, where=GPU)
+    assert freed_bytes(None, "") == freed_bytes(loaded, GPU) == freed_bytes(there, "") == 0
+    assert (freed_bytes(loaded, ""), freed_bytes(there, GPU)) == (6 * GB, 7 * GB)
+
+
+def test_the_device_that_is_likely() -> None:
+    """The first on which the model fits, in the place of the one that is loaded; else the last."""
+    load, cache = LoadSettings(), CacheSettings()
+    known = Usable((Gpu(0, GPU, 80 * GB, 80 * GB),))
+    kept = 80 * GB - targets(load, known)[0].free
+    needed = fit(INFO, cache, 0, backend="cuda").total
+    known = Usable((Gpu(0, GPU, 80 * GB, needed + kept - 1),))
+    leaving = dataclasses.replace(INFO, where=targets(load, known)[0].where, weights_bytes=1)
+    assert likely_target(INFO, cache, load, known).backend == "cpu"
+    assert likely_target(INFO, cache, load, known, leaving).gpus == (0,)
+    unable = dataclasses.replace(INFO, cpu_only="recurrent layers")
+    assert likely_target(unable, cache, load, known, leaving).backend == "cpu"
+    missing = likely_target(INFO, cache, LoadSettings(backend="cuda", gpus="3"), known)
+    assert (missing.backend, missing.gpus, missing.free) == ("cuda", (), 0)
 
 
 @pytest.mark.slow
