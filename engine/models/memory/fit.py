@@ -215,9 +215,7 @@ def _saved(info: ModelInfo, load: LoadSettings) -> int:
     kinds = load.quantise, load.quantise if load.quantise_head == "same" else load.quantise_head
     parts = zip(kinds, (body, head), (body_bytes, head_bytes), strict=True)
     return sum(
-        taken - int(numbers * QUANTISED_BITS[kind] / 8)
-        for kind, numbers, taken in parts
-        if kind != "none" and numbers
+        taken - int(numbers * QUANTISED_BITS[kind] / 8) for kind, numbers, taken in parts if kind != "none"
     )
 
 

@@ -15,7 +15,15 @@ from engine.core import ModelInfo, WorkSpace
 from engine.models import read_model
 from engine.models.load import read_config
 from engine.models.memory.estimate import cache_bytes
-from engine.models.memory.fit import bandwidth_from, fit, freed_bytes, likely_target, prefill_rows, work_space
+from engine.models.memory.fit import (
+    bandwidth_from,
+    fit,
+    freed_bytes,
+    head_of,
+    likely_target,
+    prefill_rows,
+    work_space,
+)
 from engine.models.quantising import preparation
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
@@ -154,6 +162,21 @@ def test_the_memory_of_a_model_that_is_closed_is_free_where_it_is() -> None:
     there = dataclasses.replace(loaded, where=GPU)
     assert freed_bytes(None, "") == freed_bytes(loaded, GPU) == freed_bytes(there, "") == 0
     assert (freed_bytes(loaded, ""), freed_bytes(there, GPU)) == (6 * GB, 7 * GB)
+
+
+def test_a_head_that_drafts_is_one_layer_beside_the_model() -> None:
+    """It has matrices and a cache of its own; all else is the model's, and counted there."""
+    whole = dataclasses.replace(
+        INFO, mtp=True, mtp_bytes=GB // 2, gpu_bytes=6 * GB, state_bytes=1 << 20, plain=(8, 16, 1, 2),
+        gpu_work=WorkSpace(rows=9, row=9),
+    )  # fmt: skip
+    head = head_of(whole)
+    assert head is not None
+    for backend in ("cpu", "cuda"):
+        judged = fit(head, CacheSettings(), 16 * GB, load=LoadSettings(quantise="q4"), backend=backend)
+        cache = cache_bytes(INFO, CacheSettings(), backend).context_bytes
+        assert (judged.weights, judged.cache, judged.work) == (GB // 2, cache // 32, 0)
+    assert head_of(INFO) is None
 
 
 def test_the_device_that_is_likely() -> None:
