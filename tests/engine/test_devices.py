@@ -5,6 +5,7 @@ that one breaks off.
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from engine.backends.choice import Gpu, Target, Usable
 from engine.backends.reference.backend import ReferenceBackend, ReferenceProgram
 from engine.chat import LocalChat, finished, open_chat
 from engine.core import ChatRequest, Done, Message, Text
-from engine.errors import BadSetting, DeviceLost, EngineError, NotEnoughMemory
+from engine.errors import BadCheckpoint, BadSetting, DeviceLost, EngineError, NotEnoughMemory
+from engine.models.memory.fit import fit
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
+from engine.vision.describe import described
+from engine.weights import open_checkpoint
 from engine.words import set_language
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.cases.table import BY_NAME
@@ -32,7 +36,7 @@ MB = 1 << 20
 class FakeGpu(ReferenceBackend):
     """The reference as if it were a GPU with so many bytes free.
 
-    `fail` is raised by the pass of this number.
+    `fail` is raised by the pass of this number; 0 is before any, while the model is loaded.
     """
 
     name = "cuda"
@@ -43,6 +47,8 @@ class FakeGpu(ReferenceBackend):
         self.passes = 0
 
     def free_memory(self) -> int:
+        if self.fail is not None and not self.fail[0]:
+            raise self.fail[1]
         return self.free
 
     def record(self, *arguments: Any) -> Any:
@@ -64,6 +70,7 @@ class Machine:
     def __init__(self, *gpus: Gpu) -> None:
         self.gpus, self.really, self.made = gpus, dict[tuple[int, ...], int](), list[FakeGpu]()
         self.broken: set[int] = set()
+        self.failing: dict[tuple[int, ...], EngineError] = {}
 
     def usable(self) -> Usable:
         return Usable(self.gpus)
@@ -74,6 +81,8 @@ class Machine:
         if self.broken & set(target.gpus):
             raise EngineError("The GPU reported: it does not start.")
         self.made.append(FakeGpu(target.where, self.really.get(target.gpus, target.free)))
+        if target.gpus in self.failing:
+            self.made[-1].fail = 0, self.failing[target.gpus]
         return self.made[-1]
 
 
@@ -132,6 +141,56 @@ def test_the_next_device_where_one_has_too_little_room_after_all_or_does_not_sta
     chat = finished(open_chat(path, LoadSettings(), CACHE))
     assert (chat.info.backend, len(there.made)) == ("cpu", 1)
     chat.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [NotEnoughMemory("It has no room."), DeviceLost("The GPU stopped working."), EngineError("No graph.")],
+)
+def test_the_next_device_where_loading_fails(machine: Any, path: Path, error: EngineError) -> None:
+    """All errors of devices are reasons to try another one, and told where it is the processor."""
+    there = machine(gpu(0, 1 << 31), gpu(1, 1 << 30))
+    there.failing = {(0,): error}
+    chat = finished(open_chat(path, LoadSettings(), CACHE))
+    assert (chat.info.backend, chat.info.notice, len(there.made)) == ("cuda", "", 2)
+    chat.close()
+    there.failing[0, 1] = error
+    chat = finished(open_chat(path, LoadSettings(), CACHE))
+    assert chat.info.backend == "cpu"
+    assert chat.info.notice.startswith("m.gguf runs on the processor (CPU), because ")
+    assert chat.info.notice.endswith(f" could not be used: {error}")
+    chat.close()
+
+
+def test_a_damaged_file_is_damaged_on_every_device(machine: Any, path: Path) -> None:
+    there = machine(gpu(0, 1 << 31))
+    there.failing = {(0,): BadCheckpoint("m.gguf is damaged.")}
+    with pytest.raises(BadCheckpoint, match="damaged"):
+        finished(open_chat(path, LoadSettings(), CACHE))
+
+
+def test_a_model_that_makes_room_counts_before_a_device_is_passed_over(
+    machine: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = machine(gpu(0, 1 << 30))
+    first = finished(open_chat(path, LoadSettings(), CACHE))
+    with closing(open_checkpoint(path)) as checkpoint:
+        info, _layouts = described(checkpoint, for_gpus=choice.may_take_gpus(LoadSettings()))
+    needed = fit(info, CACHE, 0, backend="cuda").total
+    there.gpus = (gpu(0, needed - 1000),)
+    alone = finished(open_chat(path, LoadSettings(), CACHE))
+    assert alone.info.backend == "cpu"
+    alone.close()
+    close = first.close
+
+    def leave() -> None:
+        close()
+        there.made[-1].free = 1 << 30
+
+    monkeypatch.setattr(first, "close", leave)
+    second = finished(open_chat(path, LoadSettings(), CACHE, replaces=first))
+    assert (second.info.backend, second.info.where) == ("cuda", "GPU 0")
+    second.close()
 
 
 def test_a_chosen_gpu_that_is_too_small_is_refused_before_anything_is_loaded(machine, path: Path) -> None:
