@@ -6,6 +6,15 @@ of its tokens. What a prompt needs to know before any encoder runs is its `layou
 
 from __future__ import annotations
 
-from engine.vision.base import PictureRows, Piece, Positions, Span, VisionEncoder, VisionSpec, tokens_in
+from engine.vision.base import (
+    NUMBER,
+    PictureRows,
+    Piece,
+    Positions,
+    Span,
+    VisionEncoder,
+    VisionSpec,
+    tokens_in,
+)
 
-__all__ = ["PictureRows", "Piece", "Positions", "Span", "VisionEncoder", "VisionSpec", "tokens_in"]
+__all__ = ["NUMBER", "PictureRows", "Piece", "Positions", "Span", "VisionEncoder", "VisionSpec", "tokens_in"]

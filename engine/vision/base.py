@@ -41,6 +41,8 @@ class Span:
 
 Piece = str | Span
 """Of a picture's layout: a text, whose control tokens count, or tokens of the picture itself."""
+NUMBER = "\N{OBJECT REPLACEMENT CHARACTER}"
+"""In the texts of a layout: how many pictures are before this one in the prompt."""
 
 
 def tokens_in(layout: Sequence[Piece]) -> int:
@@ -76,6 +78,7 @@ class VisionSpec:
         around: what stands before and after a layout where the chat template has no place for pictures; the
             templates of such models write it themselves.
         nbytes: of its weights in memory.
+        sign: a token that models of the family alone have, where `token` is one that others have, too.
         windows_alone: of a `bidirectional` model, whether only layers with a window are so (Gemma 4).
     """
 
@@ -88,6 +91,7 @@ class VisionSpec:
     around: tuple[str, str] = ("", "")
     nbytes: int = 0
     windows_alone: bool = False
+    sign: str = ""
 
 
 class VisionEncoder(Protocol):

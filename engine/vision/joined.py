@@ -70,9 +70,13 @@ def joined_parts(
     )
     inputs = width * shape.factor**2
     last = projector(source, ProjectorShape(inputs, shape.outputs, inputs), names.projector)
-    table = source.vector(names.positions, *shape.table).reshape(-1, width)
+    table = source.vector(names.positions, *shape.table)
     head = Head(together, inputs, last)
-    return GridParts((first,), blocks.blocks, head, place=partial(place, table), after=after)
+    return GridParts((first,), blocks.blocks, head, place=partial(_placed, place, table), after=after)
+
+
+def _placed(place: Callable[[Floats, int, int], Floats], table: Floats, rows: int, columns: int) -> Floats:
+    return place(table.reshape(-1, table.shape[-1]), rows, columns)
 
 
 def together(cells: Floats) -> Floats:

@@ -212,7 +212,7 @@ def _is_for(spec: VisionSpec, file: str, model: Checkpoint) -> bool:
     nothing.
     """
     vocabulary = model.metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(vocabulary, Sequence) or spec.token in vocabulary:
+    if not isinstance(vocabulary, Sequence) or (spec.sign or spec.token) in vocabulary:
         return True
     own = spec.family in _WITHOUT_TOKEN
     return own and (_likeness(file, model.path.name) > 0 or _NAMELESS.fullmatch(file.lower()) is not None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from engine.tensors import Bytes, Floats
 from engine.vision.base import PictureRows, Piece, VisionSpec
 from engine.vision.images import Normalisation, patches, read_picture
 from engine.vision.passes import Pass
-from engine.vision.projector import Projector, ProjectorNames, ProjectorShape, projector
+from engine.vision.projector import ProjectorNames, TokensShape
 from engine.vision.tower import (
     NO_ROPE,
     Tower,
@@ -109,7 +109,7 @@ class PatchDesign:
     table: int
     normalisation: Normalisation
     cutter: Cutter
-    projector: ProjectorShape
+    projector: TokensShape
     features: tuple[int, ...]
     place: PlacePatches = as_stored
     flat: bool = False
@@ -146,7 +146,7 @@ class PatchDesign:
         table = np.roll(table, 1, axis=0) if self.class_last else table
         row = source.vector(names.class_row, shape.width) if more else None
         blocks = yield from tower_layers(source, shape, names.tower, self.layers)
-        last = projector(source, self.projector, names.projector)
+        last = self.projector.build(source, names.projector)
         line = source.vector(names.line_end, self.width) if names.line_end else None
         tower = Tower(first, blocks, before, after, self.features)
         return PatchParts(tower, table, row, last, line)
@@ -178,23 +178,20 @@ class PatchParts:
     tower: Tower
     positions: Floats
     class_row: Floats | None
-    projector: Projector
+    projector: Any
     line_end: Floats | None
 
 
 class PatchEncoder:
-    """A `VisionEncoder` of one design, with its weights. Two passes: the tower's, and after merging, the
-    projector's.
-    """
+    """A `VisionEncoder` of one design, with its weights: the tower's pass, and what makes tokens of it."""
 
     def __init__(self, design: PatchDesign, spec: VisionSpec, parts: PatchParts, backend: Backend) -> None:
         self.spec = spec
         self._design, self._parts = design, parts
         shape, more = design.tower, 0 if parts.class_row is None else 1
-        most, factor = design.cutter.most_patches, design.projector.factor
+        most = design.cutter.most_patches
         self._patches = np.zeros((more + most, 3 * design.patch**2), np.float32)
         self._positions = np.zeros((more + most, shape.width), np.float32)
-        self._merged = np.zeros((most // factor**2, design.projector.inputs), np.float32)
         self._first = more
         self._grid = (0, 0)
         if parts.class_row is not None:
@@ -215,12 +212,12 @@ class PatchEncoder:
             more + most,
             shape.attention,
         )
-        self._projector = Pass(backend, partial(_projector, parts.projector, self._merged), len(self._merged))
+        self._tokens = design.projector.tokens(backend, parts.projector, most)
 
     def prepare(self) -> Generator[Loading, None, None]:
         """As `OpenedEncoder.prepare`."""
         yield from self._tower.prepare()
-        yield from self._projector.prepare()
+        yield from self._tokens.prepare()
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `VisionEncoder.layout`."""
@@ -256,19 +253,13 @@ class PatchEncoder:
                 self._rope.sin[first : first + count] = np.sin(angles)
             self._grid = rows, columns
         states = (yield from self._tower.steps(first + count))[first:]
-        merged = design.projector.merge(states, rows, columns, design.projector.factor)
-        self._merged[: len(merged)] = merged
-        return self._projector.run(len(merged)).copy()
+        return (yield from self._tokens.rows(states, rows, columns))
 
     def close(self) -> None:
         """As `VisionEncoder.close`."""
         self._tower.close()
-        self._projector.close()
+        self._tokens.close()
 
 
 def _tower(tower: Tower, patches: Floats, positions: Floats, tables: RopeTables, ops: Ops) -> Array:
     return ops.last_rows(tower(ops, ops.given(patches), ops.given(positions), tables))
-
-
-def _projector(projector: Projector, merged: Floats, ops: Ops) -> Array:
-    return ops.last_rows(projector(ops, ops.given(merged)))

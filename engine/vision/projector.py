@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
 
-from engine.backends.base import Array, Ops
+import numpy as np
+
+from engine.backends.base import Array, Backend, Ops
+from engine.core import Loading, Waiting
 from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
 from engine.models.layers.parts import FeedForward, Linear, Norm
+from engine.tensors import Floats
 from engine.vision.merging import Merge, joined
-from engine.vision.tower import activated
+from engine.vision.passes import Pass
+from engine.vision.tower import TowerSource, activated
+
+
+class Tokens(Protocol):
+    """Makes the tokens of a crop of what a tower makes of its patches. Used by one thread."""
+
+    def prepare(self) -> Generator[Loading, None, None]:
+        """As `OpenedEncoder.prepare`."""
+        ...
+
+    def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
+        """The tokens (n, N) of a grid of patches (rows * columns, E); yields between short steps."""
+        ...
+
+    def close(self) -> None:
+        """Release its memory."""
+        ...
+
+
+class TokensShape(Protocol):
+    """What makes tokens of patches, before its weights are loaded; `outputs` is the width of tokens."""
+
+    @property
+    def outputs(self) -> int: ...
+
+    def build(self, source: TowerSource, names: ProjectorNames) -> Any:
+        """Its parts. Raises `BadCheckpoint` for tensors of the wrong shape."""
+        ...
+
+    def tokens(self, backend: Backend, parts: Any, most: int) -> Tokens:
+        """What runs the parts that `build` made, for crops of at most so many patches."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +70,14 @@ class ProjectorShape:
     merge: Merge = joined
     transposed: bool = False
     make: Callable[[WeightSource], FeedForward] | None = None
+
+    def build(self, source: TowerSource, names: ProjectorNames) -> Projector:
+        """As `TokensShape.build`."""
+        return projector(source, self, names)
+
+    def tokens(self, backend: Backend, parts: Projector, most: int) -> ProjectorPass:
+        """As `TokensShape.tokens`."""
+        return ProjectorPass(backend, self, parts, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +119,31 @@ def projector(source: WeightSource, shape: ProjectorShape, names: ProjectorNames
     first = linear(source, names.first, shape.hidden, shape.inputs, None, view)
     second = linear(source, names.second, shape.outputs, shape.hidden, None)
     return Projector(activated(first, second, shape.activation), before)
+
+
+class ProjectorPass:
+    """`Tokens` of merged patches."""
+
+    def __init__(self, backend: Backend, shape: ProjectorShape, parts: Projector, most: int) -> None:
+        self._shape = shape
+        self._merged = np.zeros((most // shape.factor**2, shape.inputs), np.float32)
+        self._run = Pass(backend, partial(_projected, parts, self._merged), len(self._merged))
+
+    def prepare(self) -> Generator[Loading, None, None]:
+        """As `Tokens.prepare`."""
+        yield from self._run.prepare()
+
+    def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
+        """As `Tokens.rows`."""
+        merged = self._shape.merge(states, rows, columns, self._shape.factor)
+        self._merged[: len(merged)] = merged
+        yield Waiting()
+        return self._run.run(len(merged)).copy()
+
+    def close(self) -> None:
+        """As `Tokens.close`."""
+        self._run.close()
+
+
+def _projected(projector: Projector, merged: Floats, ops: Ops) -> Array:
+    return ops.last_rows(projector(ops, ops.given(merged)))

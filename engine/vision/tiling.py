@@ -51,11 +51,16 @@ def covering_grid(
     return grids(1, most)[int(np.argmax(scales == best))]
 
 
-def tiles_of(picture: Bytes, wide: int, high: int, side: int, filter: int) -> tuple[Bytes, ...]:
-    """The tiles of a picture (H, W, 3) that is made to fit, from left to right and from top to bottom."""
-    whole = resized(picture, wide * side, high * side, filter)
+def tiles_of(
+    picture: Bytes, wide: int, high: int, side: int | tuple[int, int], filter: int
+) -> tuple[Bytes, ...]:
+    """The tiles of a picture (H, W, 3) that is made to fit, from left to right and from top to bottom. They
+    are squares, or have this width and height.
+    """
+    width, height = (side, side) if isinstance(side, int) else side
+    whole = resized(picture, wide * width, high * height, filter)
     return tuple(
-        whole[side * row : side * (row + 1), side * column : side * (column + 1)]
+        whole[height * row : height * (row + 1), width * column : width * (column + 1)]
         for row in range(high)
         for column in range(wide)
     )

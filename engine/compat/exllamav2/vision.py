@@ -14,6 +14,7 @@ from engine.compat.exllamav2.attributes import Declared, check_config, ignores_o
 from engine.core import Loading, Picture
 from engine.drain import drain
 from engine.errors import BadSetting, NotSupportedYet
+from engine.generator.prompt.pictures import numbered
 from engine.vision import VisionEncoder
 from engine.vision.encoder_cache import EncoderCache
 
@@ -40,7 +41,7 @@ class ExLlamaV2MMEmbedding(Declared):
     length: int
 
     def __init__(self, store: EncoderCache, picture: Picture, text_alias: str | None) -> None:
-        self._store, self._placed = store, store.placed(picture)
+        self._store, self._placed = store, numbered(store.placed(picture), 0)
         own = [id for piece in self._placed if not isinstance(piece, str) for id in piece]
         self.first_index, self.length = own[0], len(own)
         self.text_alias = text_alias or f"<$EMB_{self.first_index}$>"

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from engine.core import Message, Picture
 from engine.text.template.pictures import PictureMarks, Placed
-from engine.vision import VisionSpec
+from engine.vision import NUMBER, VisionSpec
 
 _FIRST_MARK = 0x100000
 
@@ -22,6 +22,11 @@ class PlacesPictures(Protocol):
     def placed(self, picture: Picture) -> Placed:
         """The texts and the ids of tokens that a picture becomes. Raises `BadPicture`."""
         ...
+
+
+def numbered(placed: Placed, number: int) -> Placed:
+    """What a picture becomes, of which so many are before it in the prompt."""
+    return [piece.replace(NUMBER, str(number)) if isinstance(piece, str) else piece for piece in placed]
 
 
 def marked(
@@ -40,7 +45,7 @@ def marked(
             before, words, after = rest.partition(picture.words)
             if words:
                 mark = next(free)
-                placed[mark] = pictures.placed(picture)
+                placed[mark] = numbered(pictures.placed(picture), len(placed))
                 content, rest = content + before + mark, after
         found.append(replace(message, content=content + rest))
     spec = pictures.spec

@@ -13,7 +13,7 @@ from itertools import accumulate
 from engine.core import FIRST_PICTURE_ID, ChatRequest, Message, PromptSize
 from engine.errors import BadSetting, ContextTooLong
 from engine.generator.prompt.context import OldestFirst, WrittenReplies, reply_room
-from engine.generator.prompt.pictures import PlacesPictures, marked
+from engine.generator.prompt.pictures import PlacesPictures, marked, numbered
 from engine.generator.prompt.tool_calls import ToolCalling
 from engine.generator.request import Guidance
 from engine.settings.thinking import AUTO
@@ -126,7 +126,8 @@ class Prompts:
     def _picture_tokens(self, message: Message) -> int:
         if self._pictures is None:
             return 0
-        pieces = (piece for picture in message.pictures for piece in self._pictures.placed(picture))
+        placed = (numbered(self._pictures.placed(picture), 0) for picture in message.pictures)
+        pieces = (piece for each in placed for piece in each)
         return sum(self._count(piece) if isinstance(piece, str) else len(piece) for piece in pieces)
 
     def tool_tokens(self, request: ChatRequest) -> int:

@@ -159,7 +159,7 @@ def from_gguf(keys: Keys, tensors: Tensors) -> PatchDesign:
     """`mlp` in llama.cpp's mmproj files, such as those of LLaVA 1.5 and Moondream 2. Their layers end where
     the features are taken, which may be before the last one that headers count.
     """
-    shape, side = _stored_layers(tower_from_gguf(keys), tensors), keys.integer("image_size", 1, MOST_SIDE)
+    shape, side = stored_layers(tower_from_gguf(keys), tensors), keys.integer("image_size", 1, MOST_SIDE)
     patch = keys.integer("patch_size", 1, 1 << 10)
     names = PatchNames(
         gguf_names(tensors, shape), *PATCHES, ProjectorNames("mm.0", "mm.2"),
@@ -178,9 +178,11 @@ def from_gguf(keys: Keys, tensors: Tensors) -> PatchDesign:
     )  # fmt: skip
 
 
-def _stored_layers(shape: TowerShape, tensors: Tensors) -> TowerShape:
-    """The shape with one layer less, as in Moondream's files, where the last one is in no file."""
-    last = f"v.blk.{shape.layers - 1}.ln1.weight"
+def stored_layers(shape: TowerShape, tensors: Tensors, norm: str = "v.blk.{}.ln1.weight") -> TowerShape:
+    """The shape with one layer less, as in Moondream's files, where the last one, with this `norm`, is in no
+    file.
+    """
+    last = norm.format(shape.layers - 1)
     return shape if last in tensors or shape.layers == 1 else replace(shape, layers=shape.layers - 1)
 
 

@@ -18,6 +18,8 @@ def add_key(writer: gguf.GGUFWriter, name: str, value: Any) -> None:
     """Write one key with the type that llama.cpp's converter gives such a value."""
     if isinstance(value, bool):
         writer.add_bool(name, value)
+    elif isinstance(value, np.int32):
+        writer.add_int32(name, int(value))
     elif isinstance(value, int):
         writer.add_uint32(name, value)
     elif isinstance(value, float):

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.engine.vision import minicpm_folders, test_minicpm_v
 from tests.engine.vision.converted import FLATTENED, encoder_tensors, flat_kernels, write_tower
 from tests.engine.vision.encoding import Encoded, Floats, picture, randomise
-from tests.tiny import TINY, write_gguf
+from tests.tiny import TINY, WIDE, Tiny, write_gguf
 
 pytestmark = pytest.mark.slow
 TOWER = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -27,8 +28,8 @@ LLAMA = {
 }  # fmt: skip
 
 
-def by_llama_cpp(model: Path, mmproj: Path, image: Image.Image) -> list[Floats]:
-    """The rows (n, E) of each crop of a picture."""
+def by_llama_cpp(model: Path, mmproj: Path, image: Image.Image, width: int = TINY.width) -> list[Floats]:
+    """The rows (n, `width`) of each crop of a picture."""
     llama = pytest.importorskip("llama_cpp")
     mtmd = importlib.import_module("llama_cpp.mtmd_cpp")
     text = llama.Llama(str(model), n_ctx=64, n_threads=2, verbose=False)
@@ -52,8 +53,8 @@ def by_llama_cpp(model: Path, mmproj: Path, image: Image.Image) -> list[Floats]:
                 continue
             assert mtmd.mtmd_encode_chunk(context, chunk) == 0
             rows = mtmd.mtmd_input_chunk_get_n_tokens(chunk)
-            values = np.ctypeslib.as_array(mtmd.mtmd_get_output_embd(context), (rows * TINY.width,))
-            found.append(values.reshape(rows, TINY.width).astype(np.float32))
+            values = np.ctypeslib.as_array(mtmd.mtmd_get_output_embd(context), (rows * width,))
+            found.append(values.reshape(rows, width).astype(np.float32))
         return found
     finally:
         mtmd.mtmd_input_chunks_free(chunks)
@@ -93,6 +94,13 @@ def idefics3(folder: Path) -> Path:
     )  # fmt: skip
 
 
+def minicpm_v(folder: Path) -> Path:
+    saved = folder / "folder"
+    saved.mkdir()
+    model = minicpm_folders.Model(image_size=980)  # whose positions it takes for granted
+    return test_minicpm_v.write_gguf(minicpm_folders.save(model, saved), folder)
+
+
 def lfm2_vl(folder: Path) -> Path:
     from transformers import Lfm2VlConfig, Lfm2VlForConditionalGeneration
 
@@ -109,11 +117,16 @@ def lfm2_vl(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("written", "size"), [(gemma3, (112, 112)), (idefics3, (192, 128)), (lfm2_vl, (320, 256))]
+    ("written", "size", "tiny"),
+    [
+        (gemma3, (112, 112), TINY), (idefics3, (192, 128), TINY), (lfm2_vl, (320, 256), TINY),
+        (minicpm_v, (56, 56), WIDE),
+    ],
 )  # fmt: skip
-def test_rows(written: Callable[[Path], Path], size: tuple[int, int], tmp_path: Path) -> None:
+def test_rows(written: Callable[[Path], Path], size: tuple[int, int], tiny: Tiny, tmp_path: Path) -> None:
     model, image = written(tmp_path), picture(*size)
-    theirs = by_llama_cpp(write_gguf(tmp_path / "text.gguf"), tmp_path / "mmproj-model-f32.gguf", image)
+    text, mmproj = write_gguf(tmp_path / "text.gguf", tiny), tmp_path / "mmproj-model-f32.gguf"
+    theirs = by_llama_cpp(text, mmproj, image, tiny.width)
     encoded = Encoded(model)
     mine = [each.states for each in encoded.rows(image)]
     encoded.close()
