@@ -16,7 +16,7 @@ import numpy as np
 from engine.errors import UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
-from engine.weights.packed.bitstream import Words, unpack_codes
+from engine.weights.packed.bitstream import unpack_codes, unpack_nibbles
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Zeros, runs_by_group
 from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, whole, wrapped
 from engine.weights.tensor import FileTensor
@@ -37,20 +37,15 @@ class _Gemm:
 
     def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
         words, inverse = np.unique(outputs // _PER_WORD, return_inverse=True)
-        return _outputs(self._matrix.word_columns("qweight", words)[start:stop], inverse, outputs)
+        own = self._matrix.word_columns("qweight", words)[start:stop]
+        return unpack_nibbles(own, inverse, _PLACE[outputs % _PER_WORD])
 
     def scales(self, outputs: Indices) -> Floats:
         return np.ascontiguousarray(self._matrix.floats("scales").T[outputs])
 
     def zeros(self, outputs: Indices) -> Zeros:
-        words, inverse = np.unique(outputs // _PER_WORD, return_inverse=True)
-        return _outputs(self._matrix.words("qzeros")[:, words], inverse, outputs).astype(np.int16)
-
-
-def _outputs(words: Words, word: Indices, outputs: Indices) -> Bytes:
-    """The codes in `words` (R, W) as (outputs, R); output i is in word `word[i]`."""
-    codes = unpack_codes(words, _BITS, words.shape[1] * _PER_WORD)
-    return np.ascontiguousarray(np.take(codes, word * _PER_WORD + _PLACE[outputs % _PER_WORD], axis=1).T)
+        words = self._matrix.words("qzeros")
+        return unpack_nibbles(words, outputs // _PER_WORD, _PLACE[outputs % _PER_WORD]).astype(np.int16)
 
 
 class _Gemv:

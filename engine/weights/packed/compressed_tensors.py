@@ -49,14 +49,12 @@ class _Source:
 
     def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
         rows = self._matrix.byte_rows(self._codes_in, outputs)
-        codes = (
-            rows ^ np.uint8(0x80)
-            if self._codes_in == "weight"
-            else unpack_codes(rows.view(np.uint32), self._bits, self._columns)
-        )
-        return (
-            codes[:, start:stop] if self._order is None else np.take(codes, self._order[start:stop], axis=1)
-        )
+        order = None if self._order is None else self._order[start:stop]
+        if self._codes_in == "weight":
+            codes = rows ^ np.uint8(0x80)
+            return codes[:, start:stop] if order is None else np.take(codes, order, axis=1)
+        codes = unpack_codes(rows.view(np.uint32), self._bits, self._columns, order)
+        return codes[:, start:stop] if order is None else codes
 
     def scales(self, outputs: Indices) -> Floats:
         return self._spread(self._matrix.floats("weight_scale"), outputs)
@@ -68,7 +66,7 @@ class _Source:
             return np.full((outputs.size, self._groups), middle)
         if zeros.type not in INTEGERS:
             return self._spread(self._matrix.floats("weight_zero_point"), outputs).astype(np.int16) + middle
-        words = np.ascontiguousarray(self._matrix.words("weight_zero_point").T)
+        words = self._matrix.words("weight_zero_point").T
         return unpack_codes(words, self._bits, int(outputs.max(initial=-1)) + 1).T[outputs].astype(np.int16)
 
     def _spread(self, values: Floats, outputs: Indices) -> Floats:

@@ -18,7 +18,7 @@ import numpy as np
 from engine.errors import BadCheckpoint
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
-from engine.weights.packed.bitstream import unpack_codes, words_for
+from engine.weights.packed.bitstream import unpack_codes, unpack_nibbles, words_for
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Run, Zeros
 from engine.weights.packed.packed_tensors import INTEGERS, Matrix, wrapped
 from engine.weights.tensor import FileTensor
@@ -57,8 +57,8 @@ class _Source:
         for stream in self._streams:
             first, last = max(start, stream.start), min(stop, stream.start + stream.size)
             if first < last:
-                rows = np.ascontiguousarray(words[stream.word : stream.word + stream.words].T)
-                codes = unpack_codes(rows, stream.bits, stream.size)
+                rows = words[stream.word : stream.word + stream.words]
+                codes = unpack_codes(rows.T, stream.bits, stream.size)
                 out[:, first - start : last - start] = codes[:, first - stream.start : last - stream.start]
         return out
 
@@ -66,8 +66,8 @@ class _Source:
         most = (
             (self._matrix.floats("q_scale_max") * np.float32(1 / 256)).astype(np.float16).astype(np.float32)
         )
-        codes = unpack_codes(self._matrix.words("q_scale"), 4, int(outputs.max(initial=-1)) + 1)
-        factors = codes.T[outputs].astype(np.float32) + np.float32(1)
+        codes = unpack_nibbles(self._matrix.words("q_scale"), outputs // 8, outputs % 8)
+        factors = codes.astype(np.float32) + np.float32(1)
         with np.errstate(over="ignore"):
             return (factors * factors * most).astype(np.float16).astype(np.float32)
 

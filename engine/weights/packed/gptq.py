@@ -41,18 +41,18 @@ class _Source:
         )
 
     def codes(self, outputs: Indices, start: int, stop: int) -> Bytes:
-        words = self._matrix.word_columns("qweight", outputs)
-        codes = unpack_codes(np.ascontiguousarray(words.T), self._bits, self._columns)
-        return (
-            codes[:, start:stop] if self._order is None else np.take(codes, self._order[start:stop], axis=1)
-        )
+        words = self._matrix.word_columns("qweight", outputs).T
+        if self._order is None:
+            return unpack_codes(words, self._bits, self._columns)[:, start:stop]
+        return unpack_codes(words, self._bits, self._columns, self._order[start:stop])
 
     def scales(self, outputs: Indices) -> Floats:
         return np.ascontiguousarray(self._matrix.floats("scales").T[outputs])
 
     def zeros(self, outputs: Indices) -> Zeros:
-        words, count = self._matrix.words("qzeros"), int(outputs.max(initial=-1)) + 1
-        return unpack_codes(words, self._bits, count).T[outputs].astype(np.int16) + np.int16(self._added)
+        words, rows = self._matrix.words("qzeros"), self._matrix.floats("scales").shape[1]
+        codes: Bytes = self._matrix.kept("zeros", lambda: unpack_codes(words, self._bits, rows))
+        return codes.T[outputs].astype(np.int16) + np.int16(self._added)
 
 
 def wrap_gptq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:

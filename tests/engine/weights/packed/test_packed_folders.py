@@ -19,9 +19,20 @@ from engine.backends.reference.backend import ReferenceBackend
 from engine.errors import BadCheckpoint, EngineError, UnsupportedModel
 from engine.models.load import survey
 from engine.weights import open_checkpoint
-from engine.weights.packed.bitstream import unpack_codes
+from engine.weights.packed.bitstream import unpack_codes, unpack_nibbles
 from engine.weights.packed.grouped import GroupedTensor
-from tests.tiny_packed import SIZES, Packer, Tensors, awq, bit_rows, compressed, exl2, gptq, write_packed
+from tests.tiny_packed import (
+    SIZES,
+    Packer,
+    Tensors,
+    awq,
+    bit_columns,
+    bit_rows,
+    compressed,
+    exl2,
+    gptq,
+    write_packed,
+)
 
 Packing = tuple[Packer, dict[str, Any]]
 X = "model.layers.0.mlp.down_proj"
@@ -119,8 +130,21 @@ def test_every_number_is_what_the_packer_meant(tmp_path: Path, packing: Packing)
 @given(bits=st.sampled_from([2, 3, 4, 5, 6, 8]), count=st.integers(1, 70), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=80)
 def test_streams_of_bits(bits: int, count: int, seed: int) -> None:
-    codes = np.random.default_rng(seed).integers(0, 1 << bits, (3, count))
-    assert np.array_equal(unpack_codes(bit_rows(codes, bits).view(np.uint32), bits, count), codes)
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, 1 << bits, (seed % 20, count))
+    order = rng.integers(0, count, seed % 90)
+    rows, columns = bit_rows(codes, bits).view(np.uint32), bit_columns(codes.T, bits).view(np.uint32)
+    wide = np.repeat(rows, 2, axis=1)
+    for words in (rows, columns.T, wide[:, ::2]):
+        assert np.array_equal(unpack_codes(words, bits, count), codes)
+        assert np.array_equal(unpack_codes(words, bits, count, order), codes[:, order])
+
+
+def test_nibbles_of_columns() -> None:
+    codes = np.random.default_rng(0).integers(0, 16, (5, 24))
+    words, chosen = bit_rows(codes, 4).view(np.uint32), np.array([23, 0, 7, 8, 8, 16])
+    assert np.array_equal(unpack_nibbles(words, chosen // 8, chosen % 8), codes[:, chosen].T)
+    assert unpack_nibbles(words, chosen[:0], chosen[:0]).shape == (0, 5)
 
 
 def test_the_padding_of_exl2_is_dropped_from_outputs_and_short_groups(tmp_path: Path) -> None:
