@@ -8,7 +8,7 @@ from engine.vision.families.gemma3 import GEMMA3
 from engine.vision.families.gemma4 import GEMMA4
 from engine.vision.families.glm4v import GLM4V
 from engine.vision.families.idefics3 import IDEFICS3
-from engine.vision.families.internvl import INTERNVL
+from engine.vision.families.internvl import INTERNVL, QIANFAN_OCR
 from engine.vision.families.janus import JANUS
 from engine.vision.families.kimi import KIMI_K2_5, KIMI_VL
 from engine.vision.families.lfm2_vl import LFM2_VL
@@ -22,6 +22,6 @@ from engine.vision.families.qwen_vl import QWEN2_5_OMNI, QWEN2_5_VL, QWEN2_VL, Q
 
 FAMILIES: tuple[Family, ...] = (
     AYA_VISION, COMMAND_VISION, GEMMA3, GEMMA4, GLM4V, IDEFICS3, INTERNVL, JANUS, KIMI_VL, KIMI_K2_5, LFM2_VL,
-    LIGHTON_OCR, LLAMA4, LLAVA, LLAVA_NEXT, LLAVA_ONEVISION, MINICPM_V, PADDLE_OCR, PIXTRAL, QWEN2_VL,
-    QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
+    LIGHTON_OCR, LLAMA4, LLAVA, LLAVA_NEXT, LLAVA_ONEVISION, MINICPM_V, PADDLE_OCR, PIXTRAL, QIANFAN_OCR,
+    QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
 )  # fmt: skip

@@ -1,5 +1,6 @@
-"""InternVL 2, 2.5 (arXiv 2412.05271), 3 (arXiv 2504.10479) and 3.5: InternViT over square tiles and the whole
-picture as one more; squares of patches are joined to one token.
+"""InternVL 2, 2.5 (arXiv 2412.05271), 3 (arXiv 2504.10479) and 3.5, Intern-S1 (arXiv 2508.15763) and
+Qianfan-OCR (its model card): InternViT over square tiles and the whole picture as one more; squares of
+patches are joined to one token.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from engine.vision.tower import TowerNames, TowerShape
 from engine.words import _
 
 SPEC = VisionSpec("internvl", "<IMG_CONTEXT>", "<IMG_CONTEXT>")
+QIANFAN_SPEC = VisionSpec("qianfan_ocr", "<image>", "<IMG_CONTEXT>")
 CHAT = "InternVLChatModel"
 """The class of its authors' folders."""
 _NATIVE = TowerNames(
@@ -91,8 +93,8 @@ class Tiles:
         return tiles
 
 
-def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
-    """`InternVLForConditionalGeneration` and its authors' `InternVLChatModel`."""
+def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> PatchDesign:
+    """`InternVLForConditionalGeneration`, its authors' `InternVLChatModel`, and Intern-S1."""
     chat = config.raw("architectures") == [CHAT]
     vision = inner(config, "vision_config").over(_TOWER)
     shape = tower_from_hf(vision, "gelu")
@@ -100,7 +102,7 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
         shape = replace(shape, layer_norm=False)
     if vision.flag("qk_normalization" if chat else "use_qk_norm", False):
         shape = replace(shape, qk_norm="row", rms_qk_norm=True)
-    names = _chat_names(tensors) if chat else _native_names(tensors)
+    names = _chat_names() if chat or "mlp1.1.weight" in tensors else _native_names(tensors)
     layer = "select_layer" if chat else "vision_feature_layer"
     features = feature_layers(config, layer, shape.layers, -1)
     text = inner(config, "llm_config" if chat else "text_config")
@@ -147,7 +149,7 @@ def _native_names(tensors: Tensors) -> PatchNames:
     )  # fmt: skip
 
 
-def _chat_names(tensors: Tensors) -> PatchNames:
+def _chat_names() -> PatchNames:
     at = "vision_model."
     return PatchNames(
         _CHAT.under(at), at + "embeddings.patch_embedding", at + "embeddings.position_embedding",
@@ -184,4 +186,13 @@ def _design(
     return PatchDesign(SPEC, shape, names, patch, table, pixels, tiles, projector, features)
 
 
-INTERNVL = Family("internvl", ("InternVLForConditionalGeneration", CHAT), ("internvl",), from_hf, from_gguf)
+def from_hf_qianfan(config: Keys, processor: Keys, tensors: Tensors) -> Design:
+    """`QianfanOCRForConditionalGeneration`, whose templates have another placeholder."""
+    return replace(from_hf(config, processor, tensors), spec=QIANFAN_SPEC)
+
+
+INTERNVL = Family(
+    "internvl", ("InternVLForConditionalGeneration", CHAT, "InternS1ForConditionalGeneration"),
+    ("internvl",), from_hf, from_gguf,
+)  # fmt: skip
+QIANFAN_OCR = Family("qianfan_ocr", ("QianfanOCRForConditionalGeneration",), (), from_hf_qianfan, None)

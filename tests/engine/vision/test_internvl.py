@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import InternVLConfig, InternVLForConditionalGeneration
+from transformers import (
+    InternVLConfig,
+    InternVLForConditionalGeneration,
+    QianfanOCRConfig,
+    QianfanOCRForConditionalGeneration,
+)
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 
 from engine.errors import UnsupportedModel
@@ -100,6 +105,39 @@ def test_rows_and_layout_are_those_of_transformers(models: Any, width: int, heig
     for encoded in both:
         assert_close(encoded.states(picture(width, height)), expected)
         assert encoded.text(width, height) == f"<img>{'<IMG_CONTEXT>' * tokens}</img>"
+
+
+def test_intern_s1_has_the_names_of_internvl(models: Any, tmp_path: Path) -> None:
+    native = models[2]
+    for file in native.path.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    config |= {"architectures": ["InternS1ForConditionalGeneration"], "model_type": "interns1"}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    same = Encoded(tmp_path)
+    assert same.spec == native.spec
+    np.testing.assert_array_equal(same.states(picture(90, 60)), native.states(picture(90, 60)))
+    same.close()
+
+
+def test_qianfan_ocr(tmp_path: Path) -> None:
+    """Its folders have the names of InternVL's authors, and its configuration those of transformers."""
+    tower = {
+        "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "image_size": SIDE, "patch_size": PATCH,
+    }  # fmt: skip
+    config = QianfanOCRConfig(vision_config=tower, text_config={"model_type": "qwen3", **TEXT})
+    model = randomise(QianfanOCRForConditionalGeneration(config))
+    processor = GotOcr2ImageProcessorPil(
+        size={"height": SIDE, "width": SIDE}, crop_to_patches=True, max_patches=MOST
+    )
+    encoded = Encoded(save(model, processor, tmp_path))
+    inputs = processor([picture(200, 100)], return_tensors="pt")
+    with torch.no_grad():
+        expected = model.model.get_image_features(inputs["pixel_values"]).pooler_output
+    assert_close(encoded.states(picture(200, 100)), expected.flatten(0, 1).numpy())
+    assert encoded.spec.placeholder == "<image>"
+    encoded.close()
 
 
 def test_an_mmproj_file_says_the_same(models: Any, tmp_path: Path) -> None:
