@@ -28,7 +28,8 @@ _PICTURES = {
     "glm4v": "GLM-4.1V", "idefics3": "SmolVLM", "internvl": "InternVL, Intern-S1", "janus": "Janus",
     "kimi_vl": "Kimi-VL", "kimi_k2_5": "K2.5", "lfm2_vl": "LFM2-VL", "lightonocr": "LightOnOCR",
     "llama4": "Llama 4", "llava": "LLaVA", "llava_next": "NeXT", "llava_onevision": "OneVision",
-    "minicpm_v": "MiniCPM-V", "paddle_ocr": "PaddleOCR-VL", "pixtral": "Pixtral, Mistral 3",
+    "minicpm_v": "MiniCPM-V", "ovis2": "Ovis2",
+    "paddle_ocr": "PaddleOCR-VL", "pixtral": "Pixtral, Mistral 3",
     "qianfan_ocr": "Qianfan-OCR", "qwen2_vl": "Qwen2-VL",
     "qwen2_5_vl": "2.5", "qwen2_5_omni": "2.5-Omni", "qwen3_vl": "3, 3.5",
 }  # fmt: skip

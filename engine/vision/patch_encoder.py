@@ -95,7 +95,7 @@ class PatchNames:
 class PatchDesign:
     """A `Design`. `patch` is the side of a patch in pixels; `table` counts the positions of patches that are
     stored, and with a class row there is one more before them, or with `class_last` after them. `features`
-    are as in `Tower`. `assemble` makes the rows of the spans of those of the crops.
+    and `placed_last` are as in `Tower`. `assemble` makes the rows of the spans of those of the crops.
 
     If `flat`, the patches' layer is stored as a matrix; with `colours_last`, all colours of a pixel stand
     together. `angles` are those of rope for the patches of a grid of so many rows and columns, (T, D / 2), of
@@ -117,6 +117,7 @@ class PatchDesign:
     assemble: Assemble = as_cut
     class_last: bool = False
     angles: Callable[[int, int], Floats] | None = None
+    placed_last: bool = False
 
     @property
     def width(self) -> int:
@@ -148,7 +149,7 @@ class PatchDesign:
         blocks = yield from tower_layers(source, shape, names.tower, self.layers)
         last = self.projector.build(source, names.projector)
         line = source.vector(names.line_end, self.width) if names.line_end else None
-        tower = Tower(first, blocks, before, after, self.features)
+        tower = Tower(first, blocks, before, after, self.features, self.placed_last)
         return PatchParts(tower, table, row, last, line)
 
     def encoder(self, spec: VisionSpec, parts: PatchParts, backend: Backend) -> PatchEncoder:

@@ -231,7 +231,8 @@ class Tower:
     """patches (T, K) and the rows of their positions (T, E) -> (T, E).
 
     `first` makes rows of patches, `before` and `after` stand before and after all layers. With several
-    `features`, the result is the states after so many layers, side by side, (T, E * len(features)).
+    `features`, the result is the states after so many layers, side by side, (T, E * len(features)). If
+    `placed_last`, positions are added to what `before` makes.
     """
 
     first: Linear
@@ -239,12 +240,14 @@ class Tower:
     before: Norm | None = None
     after: Norm | None = None
     features: tuple[int, ...] = ()
+    placed_last: bool = False
 
     def __call__(
         self, ops: Ops, patches: Array, positions: Array | None, tables: RopeTables = NO_ROPE
     ) -> Array:
-        x = self.first(ops, patches, positions)
+        x = self.first(ops, patches, None if self.placed_last else positions)
         x = self.before(ops, x) if self.before else x
+        x = ops.add(x, positions) if self.placed_last else x
         states: dict[int, Array] = {}
 
         def observe(layers: int, x: Array) -> Array:
