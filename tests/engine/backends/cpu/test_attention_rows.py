@@ -9,10 +9,23 @@ import numpy as np
 import pytest
 from numba import types
 
-from engine.backends.cpu.kernels.attention.attention import SPREAD
+from engine.backends.cpu.kernels.attention.arguments import A_K, A_KEY_PAGE, A_KV_HEADS, A_WINDOW
+from engine.backends.cpu.kernels.attention.attention import NO_WINDOW, attention_kernel, split_of
 from engine.backends.cpu.kernels.attention.combine import SPLITS
 from engine.backends.cpu.kernels.attention.softmax import row_exp, row_mask, row_max, row_times
 from engine.backends.cpu.kernels.attention.tiles import MOST_SUMS, ROW_STEPS, VECTORS, parts, rows_at_once
+from engine.backends.cpu.runtime.step_block import (
+    POSITIONS,
+    ROWS,
+    RUN_FIRST,
+    RUN_PAGES,
+    RUN_ROWS,
+    RUN_TABLE,
+    RUN_WORDS,
+    RUNS,
+    WORDS,
+)
+from engine.backends.kv_formats import CacheType
 
 
 def _weights(row: int, fours: int, top: float) -> Any:
@@ -89,10 +102,59 @@ def test_a_tiles_sums_fit_into_the_registers() -> None:
         assert all(rows * len(part) <= MOST_SUMS for part in found)
 
 
+def _share(part: int, threads: int) -> int:
+    """The thread that begins with a tile: neighbouring tiles are together."""
+    return part * threads // SPLITS
+
+
 def test_the_first_pages_of_eight_sequences_go_to_all_tiles_evenly() -> None:
     """Threads begin with neighbouring tiles: two or four of them find equally many first pages."""
-    tiles = [next(part for part in range(SPLITS) if (part + SPREAD * r) % SPLITS == 0) for r in range(8)]
+    tiles = [next(part for part in range(SPLITS) if split_of(part, r) == 0) for r in range(8)]
     for threads in (2, 4):
-        shares = [sum(tile * threads // SPLITS == thread for tile in tiles) for thread in range(threads)]
+        shares = [sum(_share(tile, threads) == thread for tile in tiles) for thread in range(threads)]
         assert shares == [8 // threads] * threads
     assert len(set(tiles)) == 8
+
+
+@pytest.mark.parametrize("run", [0, 3])
+def test_a_sequences_pages_go_to_all_threads_evenly(run: int) -> None:
+    parts = [next(part for part in range(SPLITS) if split_of(part, run) == j % SPLITS) for j in range(40)]
+    assert set(parts) == set(range(SPLITS))
+    for pages in range(1, 41):
+        for threads in (2, 4, 8):
+            shares = [sum(_share(part, threads) == t for part in parts[:pages]) for t in range(threads)]
+            assert max(shares) - min(shares) <= 1
+
+
+@pytest.mark.parametrize("window", [NO_WINDOW, 600, -512])
+def test_each_run_prefetches_the_keys_that_are_read_next(window: int) -> None:
+    """Three runs of 1, 2 and 1 rows with two heads: `upcoming` names the next run's or tile's first page."""
+    kept: dict[str, Any] = {}
+
+    def jit(function: Any, signature: Any) -> Any:
+        made = kept[function.__name__] = numba.njit(signature)(function)
+        return made
+
+    attention_kernel(CacheType("fp16", "fp16"), jit)
+    groups, page_bytes, keys = 2, 4096, 1 << 20
+    positions, rows = np.array([700, 5119, 5120, 3], np.int32), [(0, 1), (1, 2), (3, 1)]
+    tables = [np.arange(100 * r, 100 * r + 21, dtype=np.int32) for r in range(3)]
+    step, args = np.zeros(WORDS, np.int64), np.zeros(32, np.int64)
+    step[[ROWS, RUNS, POSITIONS]] = 4, 3, positions.ctypes.data
+    args[[A_KV_HEADS, A_KEY_PAGE, A_K, A_WINDOW]] = groups, page_bytes, keys, window
+    for r, (first, count) in enumerate(rows):
+        words = step[RUN_TABLE + RUN_WORDS * r :]
+        words[[RUN_FIRST, RUN_ROWS, RUN_PAGES]] = first, count, tables[r].ctypes.data
+
+    def first_keys(tile: int, r: int) -> int:
+        own = int(positions[rows[r][0]])
+        begun = own - own % -window if window < 0 else max(0, own - window + 1)
+        last = int(positions[sum(rows[r]) - 1]) // 256
+        mine = (j for j in range(begun // 256, last + 1) if j % SPLITS == split_of(tile // groups, r))
+        page = next(mine, None)
+        return 0 if page is None else keys + page_bytes * (int(tables[r][page]) * groups + tile % groups)
+
+    order = [(tile, r) for tile in range(groups * SPLITS) for r in range(3)]
+    found = [kept["upcoming"](args.ctypes.data, step.ctypes.data, *each) for each in order]
+    assert found == [*(first_keys(*each) for each in order[1:]), 0]
+    assert len(set(found)) > 8

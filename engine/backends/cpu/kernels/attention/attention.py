@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
-from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32
+from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32, st_i64
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.attention.arguments import (
     A_AHEAD,
@@ -65,7 +65,7 @@ from engine.backends.cpu.kernels.attention.softmax import (
     row_scale,
     row_times,
 )
-from engine.backends.cpu.kernels.attention.tiles import FP8_FACTOR
+from engine.backends.cpu.kernels.attention.tiles import FP8_FACTOR, LINE, ask_for_all
 from engine.backends.cpu.kernels.attention.weigh import weigh_functions
 from engine.backends.cpu.kernels.kv_write.tiles import hadamard
 from engine.backends.cpu.runtime.step_block import (
@@ -87,6 +87,9 @@ SPREAD = 7
 """A tile's split of the next run is so much further on: short sequences, whose pages are all in the first
 splits, go to different tiles, every other one to the other half of them, where another thread begins.
 """
+
+PREFETCHED = 16
+"""Where scratch memory has the address of the keys that the thread's last page prefetched."""
 
 HEADS_OF_TILE = 12
 """Query heads of a tile of latent attention: enough to share a page's unpacked values, and few enough that
@@ -156,6 +159,10 @@ write_out: Any = None
 unpack: Any = None
 over_pages: Any = None
 sees_page: Any = None
+compiled_split_of: Any = None
+first_page: Any = None
+keys_of: Any = None
+upcoming: Any = None
 weigh_all: Any = None
 HADAMARD_KEYS = HADAMARD_VALUES = LATENT = False
 KEY_FACTOR = VALUE_FACTOR = ONE = np.float32(1)
@@ -165,34 +172,73 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
     """One tile: the query heads of one key/value head, with one split of each run's pages (small batch) or
     for eight rows (large batch): softmax(scale q k^T) v.
     """
-    rows, groups = ld_i64(step + 8 * ROWS), ld_i64(args + 8 * A_KV_HEADS)
-    g, part = tile % groups, tile // groups
-    run = step + 8 * RUN_TABLE
-    if rows > SMALL_BATCH:
-        first_row = part * SMALL_BATCH
-        attend(args, step, run, g, first_row, min(SMALL_BATCH, rows - first_row), -1, scratch)
-        return
-    for r in range(ld_i64(step + 8 * RUNS)):
-        first_row, here = ld_i64(run + 8 * RUN_FIRST), ld_i64(run + 8 * RUN_ROWS)
-        attend(args, step, run, g, first_row, here, (part + SPREAD * r) % SPLITS, scratch)
-        run += 8 * RUN_WORDS
+    if ld_i64(step + 8 * ROWS) > SMALL_BATCH:
+        attend(args, step, tile, -1, scratch)
+    else:
+        for r in range(ld_i64(step + 8 * RUNS)):
+            attend(args, step, tile, r, scratch)
 
 
-def _attend_template(
-    args: int, step: int, run: int, g: int, first_row: int, here: int, split: int, scratch: int
-) -> None:
-    """Attention of `here` rows of a run, from row `first_row` of the step on, by the query heads of key/value
-    head `g`: over the pages of `split`, into the partial results; over all pages if it is -1.
+def split_of(part: int, run: int) -> int:
+    """The split of a run's pages that is part number `part` of a head's tiles: the bits in reverse order, so
+    that two, four or eight threads, which begin with neighbouring tiles, have equally many pages.
     """
-    groups, short, beside = ld_i64(args + 8 * A_KV_HEADS), split >= 0, ld_i64(args + 8 * A_BESIDE)
+    n = (part + SPREAD * run) % SPLITS
+    return (n & 1) << 3 | (n & 2) << 1 | (n & 4) >> 1 | n >> 3
+
+
+def _first_page_template(args: int, step: int, first_row: int, split: int) -> int:
+    """The first page of a split that the run of `first_row` looks at; of all pages if it is -1."""
+    position = ld_i32(ld_i64(step + 8 * POSITIONS) + 4 * first_row)
+    first: int = seen_from(position, ld_i64(args + 8 * A_WINDOW)) // PAGE_TOKENS
+    return first if split < 0 else first + (split - first) % SPLITS
+
+
+def _keys_of(args: int, run: int, j: int, g: int) -> int:
+    """Address of the keys of head `g` in a run's page j."""
+    place = ld_i32(ld_i64(run + 8 * RUN_PAGES) + 4 * j) * ld_i64(args + 8 * A_KV_HEADS) + g
+    address: int = ld_i64(args + 8 * A_K) + place * ld_i64(args + 8 * A_KEY_PAGE)
+    return address
+
+
+def _upcoming_template(args: int, step: int, tile: int, r: int) -> int:
+    """Address of the first keys that follow those of run `r` of a small batch in a tile: the next run's, or
+    the next tile's; 0 if it has none.
+    """
+    r, groups = r + 1, ld_i64(args + 8 * A_KV_HEADS)
+    if r == ld_i64(step + 8 * RUNS):
+        r, tile = 0, tile + 1
+    if tile == groups * SPLITS:
+        return 0
+    run = step + 8 * (RUN_TABLE + RUN_WORDS * r)
+    first_row = ld_i64(run + 8 * RUN_FIRST)
+    last_row = first_row + ld_i64(run + 8 * RUN_ROWS) - 1
+    first = first_page(args, step, first_row, compiled_split_of(tile // groups, r))
+    if first > last_seen(step, run, last_row, ld_i64(args + 8 * A_AHEAD)) // PAGE_TOKENS:
+        return 0
+    address: int = keys_of(args, run, first, tile % groups)
+    return address
+
+
+def _attend_template(args: int, step: int, tile: int, r: int, scratch: int) -> None:
+    """Attention of the query heads of a tile's key/value head: for the rows of run `r` of a small batch, over
+    the pages of a split, into the partial results; for eight rows of a large batch (-1), over all pages.
+    """
+    groups, short, beside = ld_i64(args + 8 * A_KV_HEADS), r >= 0, ld_i64(args + 8 * A_BESIDE)
+    g, part, run = tile % groups, tile // groups, step + 8 * (RUN_TABLE + RUN_WORDS * max(r, 0))
+    first_row, here, split = ld_i64(run + 8 * RUN_FIRST), ld_i64(run + 8 * RUN_ROWS), -1
+    if short:
+        split = compiled_split_of(part, r)
+    else:
+        first_row = part * SMALL_BATCH
+        here = min(SMALL_BATCH, ld_i64(step + 8 * ROWS) - first_row)
     positions = ld_i64(step + 8 * POSITIONS) + 4 * first_row
     last = last_seen(step, run, first_row + here - 1, ld_i64(args + 8 * A_AHEAD))
-    first = seen_from(ld_i32(positions), ld_i64(args + 8 * A_WINDOW)) // PAGE_TOKENS
-    if short:
-        first += (split - first) % SPLITS
+    first = first_page(args, step, first_row, split)
     following = (split if short else 0) if beside else last
     if min(first, following) > last // PAGE_TOKENS:
         return
+    after = upcoming(args, step, tile, r) if short else keys_of(args, run, first, min(g + 1, groups - 1))
     ratio = ld_i64(args + 8 * A_HEADS) // groups
     q_width, width = ld_i64(args + 8 * A_Q_WIDTH), ld_i64(args + 8 * A_OUT_WIDTH)
     queries, q = here * ratio, scratch + SCRATCH
@@ -202,9 +248,9 @@ def _attend_template(
     if HADAMARD_KEYS:
         hadamard(q, queries * (q_width // GROUP))
     jump = SPLITS if short else 1
-    over_pages(args, run, g, first_row, here, first, last, jump, positions, 0, scratch)
+    over_pages(args, run, g, first_row, here, first, last, jump, positions, 0, after, scratch)
     if beside:
-        over_pages(args, run, g, first_row, here, following, last, jump, positions, 1, scratch)
+        over_pages(args, run, g, first_row, here, following, last, jump, positions, 1, after, scratch)
     if HADAMARD_VALUES:
         hadamard(out, queries * (width // GROUP))
     if short:
@@ -218,10 +264,10 @@ def _attend_template(
 
 def _over_pages_template(
     args: int, run: int, g: int, first_row: int, here: int, first: int, last: int, jump: int, positions: int,
-    beside: int, scratch: int,
+    beside: int, after: int, scratch: int,
 ) -> None:  # fmt: skip
     """Add every `jump`-th page from `first` on to the outputs and sums of `attend`: of the layer's own keys,
-    or of those `beside`.
+    or of those `beside`. Each page prefetches the next one, the last one the keys at `after` (0: none).
     """
     groups, dim, pages = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_i64(run + 8 * RUN_PAGES)
     ratio = ld_i64(args + 8 * A_HEADS) // groups
@@ -242,15 +288,18 @@ def _over_pages_template(
         vectors = (filled + 15) // 16
         page = keys + place * ld_i64(args + 8 * A_KEY_PAGE)
         values = page if LATENT else ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE)
+        if not LATENT and page != ld_i64(scratch + PREFETCHED):
+            ask_for_all(page, ld_i64(args + 8 * A_KEY_PAGE) * vectors // (16 * LINE))
         scores_of(page, j, vectors, q, q_width, queries, dim, scores, values)
         weigh_all(args, g, first_row, queries, positions, last, start, beside, scores, out, state)
         if LATENT:
             unpack(page, j, vectors, dim, q_width, width, panel)
             mix(panel, j, filled, scores, queries, width, spare, out, panel)
         else:
-            after = j + jump if j + jump <= last // PAGE_TOKENS else first
-            head = g if after > j else min(g + 1, groups - 1)  # the next tile's first page
-            ahead = keys + (ld_i32(pages + 4 * after) * groups + head) * ld_i64(args + 8 * A_KEY_PAGE)
+            ahead = after if after else page
+            if j + jump <= last // PAGE_TOKENS:
+                ahead = keys + (ld_i32(pages + 4 * (j + jump)) * groups + g) * ld_i64(args + 8 * A_KEY_PAGE)
+            st_i64(scratch + PREFETCHED, ahead)
             mix(values, j, filled, scores, queries, width, spare, out, ahead)
 
 
@@ -328,6 +377,10 @@ def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False, relative: 
     }
     if latent:
         parts["unpack"] = jit(unpack_kernel(kind.keys), words(7))
+    parts["compiled_split_of"] = jit(split_of, types.int64(types.int64, types.int64))
+    parts["keys_of"] = jit(_keys_of, types.int64(*(types.int64,) * 4))
+    for name, template in (("first_page", _first_page_template), ("upcoming", _upcoming_template)):
+        parts[name] = jit(specialise(template, name, **parts), types.int64(*(types.int64,) * 4))
     constants = {
         "HADAMARD_KEYS": kind.keys in QUANTISED, "HADAMARD_VALUES": kind.values in QUANTISED,
         "LATENT": latent,
@@ -335,7 +388,7 @@ def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False, relative: 
     label = f"latent_{kind.keys}" if latent else f"{kind.keys}_{kind.values}"
     label = f"relative_{label}" if relative else label
     pages = specialise(_over_pages_template, f"over_pages_{label}", **parts, **constants)
-    parts["over_pages"] = jit(pages, words(11))
+    parts["over_pages"] = jit(pages, words(12))
     attend = specialise(_attend_template, f"attend_{label}", **parts, **constants)
-    name = f"attention_{label}"
-    return specialise(_attention_template, name, attend=jit(attend, words(8)))
+    parts["attend"] = jit(attend, words(5))
+    return specialise(_attention_template, f"attention_{label}", **parts)
