@@ -78,10 +78,8 @@ def added_by(
     added = len(named) + (sum(map(len, args)) if method in ("extend", "update") else 1)
     if len(owner) + added > most:
         raise SecurityError("a list or dictionary grows too long")
-    # The items themselves, for a list may well be extended by its own ones.
-    inner = [part for value in args for part in _parts(value)] if method == "extend" else list(args)
-    inner += named.values()
-    if _contain(inner, owner):
+    # a list may well be extended by its own items, which are another list here
+    if _contain([*args, *named.values()], owner):
         raise SecurityError("a list or dictionary cannot contain itself")
     return args, added
 

@@ -20,6 +20,7 @@ from desktop.services.local_server.engine_thread import _Ticket
 from desktop.services.local_server.local_server import LocalServer
 from desktop.settings import LocalServerSettings
 from desktop.store.settings.preferences import Preferences
+from engine.server.options import ServerOptions
 from tests.conftest import WAIT_MS
 from tests.desktop.hand import Hand
 from tests.desktop.remote_server import CHAT, remote_hand
@@ -142,13 +143,25 @@ def test_a_server_that_cannot_be_restored_is_reported_once(hand: Hand) -> None:
         assert not banner.isVisible()
 
 
-def test_whatever_keeps_it_from_starting_is_a_sentence(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_left(*_arguments: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
+@pytest.mark.parametrize("network", [False, True])
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(OSError(errno.EMFILE, "Too many open files"), "Too many open files"),
+     (RuntimeError("can't start new thread"), "can't start new thread")],
+)  # fmt: skip
+def test_whatever_keeps_it_from_starting_is_a_sentence(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str, network: bool
+) -> None:
+    hosts: list[str] = []
+
+    def none_left(_host: object, options: ServerOptions) -> None:
+        hosts.append(options.host)
+        raise error
 
     monkeypatch.setattr("engine.server.serving.ApiServer", none_left)
-    server = change(hand)
-    assert server.trouble.startswith("The server cannot be started (Too many open files).")
+    server = change(hand, network=network)
+    assert server.trouble.startswith(f"The server cannot be started ({reason}).")
+    assert hosts == ["0.0.0.0" if network else "localhost"]
 
 
 def test_a_model_of_another_server_is_not_served(qtbot, qapp, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 
 import pytest
@@ -77,6 +78,29 @@ def test_a_draft_that_is_far_too_long_is_estimated_and_holds_up_nothing(
     assert max(counted) == 999
     meter.set_draft("")
     talking.qtbot.waitUntil(lambda: (meter.measured.draft, meter.measured.about) == (0, False))
+    assert meter.close()
+
+
+def test_where_each_message_stands(talking: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the oldest ones are left out."""
+    talking.session.set_system_prompt("Be very brief.")
+    meter = ContextMeter(talking.session)
+    talking.ask("a few words")
+    first, second = talking.ids()
+    talking.qtbot.waitUntil(lambda: meter.measured.starts == ((first, 3, 6), (second, 6, 9)))
+    foresee = type(talking.chat).foresee
+
+    def shortened(chat: EchoChat, request: ChatRequest) -> Foreseen:
+        whole = foresee(chat, request)
+        return dataclasses.replace(
+            whole, messages=(whole.messages[0], *whole.messages[3:]), dropped_messages=2
+        )
+
+    monkeypatch.setattr(type(talking.chat), "foresee", shortened)
+    talking.ask("and more")
+    third, fourth = talking.ids()[2:]
+    talking.qtbot.waitUntil(lambda: meter.measured.starts == ((third, 3, 5), (fourth, 5, 7)))
+    assert (meter.measured.dropped, meter.measured.system) == (2, 3)
     assert meter.close()
 
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
+import pytest
+
+from desktop.services.engine.token_cache import STRETCH
+from desktop.services.engine.unsaved_replies import Ended
 from desktop.services.session.several import ColumnSettings
 from desktop.services.session.undo import UndoStack
 from desktop.store.conversations.participants import Cast
+from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.settings.preferences import Preferences
 from engine.settings import SamplerSettings
 from tests.desktop.services.conftest import Harness
@@ -24,6 +32,64 @@ def test_a_fork_opens_and_undo_removes_it(talking: Harness) -> None:
     assert [row.id for row in talking.store.list()] == [source]
     assert talking.store.get(made).deleted
     assert talking.said["undo_available"][-1] == (False, "")
+
+
+def test_undoing_a_fork_leaves_another_chat_open(talking: Harness) -> None:
+    session = talking.session
+    talking.ask("Hello")
+    assert session.fork(talking.ids()[0])
+    assert session.new_conversation()
+    other = session.conversation
+    assert session.undo()
+    assert session.conversation == other
+
+
+def test_a_notebook_where_there_is_no_chat(harness: Harness) -> None:
+    session = harness.session
+    assert session.new_temporary()
+    assert session.delete_conversations([row.id for row in harness.store.list()])
+    assert session.new_notebook()
+    assert session.notebook
+
+
+def test_cancelling_a_load_stops_no_reply(talking: Harness) -> None:
+    talking.chat.hold = threading.Event()
+    assert talking.session.submit("Hello")
+    talking.session.stop_loading()
+    assert talking.session.state != "stopping"
+    talking.chat.hold.set()
+    talking.until_idle()
+    assert talking.texts() == ["Hello", "Hello"]
+
+
+def test_another_file_gets_no_reply_of_the_one_before(talking: Harness) -> None:
+    session, unsaved = talking.session, talking.session.replies.unsaved
+    talking.ask("Hello")
+    reply = talking.ids()[1]
+    unsaved.put(reply, Ended("of another file", "complete", {}, TokenTrace()))
+    assert session.start_again()
+    assert unsaved.find(reply) is None
+    unsaved.save()
+    assert talking.store.message(reply).text == "Hello"
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [((1, 4), (1, 4)), ([0, 0], (0, 0)), ((0, 5), (0, 0)), ((3, 2), (0, 0)), ((-1, 2), (0, 0)),
+     ((1,), (0, 0)), ((1, 2, 3), (0, 0)), (("a", 2), (0, 0)), ("ab", (0, 0)), (None, (0, 0))],
+)  # fmt: skip
+def test_a_stretch_that_is_none_is_not_shown(harness: Harness, stored: Any, shown: tuple[int, int]) -> None:
+    """What a model wrote last is marked in a notebook, unless its file says what cannot be."""
+    session, unsaved = harness.session, harness.session.replies.unsaved
+    assert session.new_notebook()
+    page = session.document()
+    assert page is not None
+    assert session.save_document(page.message_id, "Once", True)
+    unsaved.put(page.message_id, Ended("Once", "complete", {STRETCH: stored}, TokenTrace()))
+    found = session.document()
+    assert found is not None
+    assert (found.text, found.stretch) == ("Once", shown)
+    unsaved.forget()
 
 
 def test_the_newest_notebook_is_used_again_while_it_is_empty(harness: Harness) -> None:
@@ -60,6 +126,8 @@ def test_one_version_is_kept_and_undo_brings_the_others_back(talking: Harness) -
     assert talking.said["undo_available"][-1] == (True, "delete version")
     assert session.undo()
     assert talking.store.variants(first) == (first, second)
+    assert session.keep_version(first)
+    assert talking.said["undo_available"][-1] == (False, ""), "nothing was deleted"
 
 
 def test_titles_by_a_model_are_shown_unless_the_user_named_the_chat(talking: Harness) -> None:

@@ -6,9 +6,11 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from jinja2.exceptions import SecurityError
 
 from engine.errors import BadTemplate
 from engine.text.template import sandbox
+from engine.text.template.own_values import added_by
 from engine.text.template.template import ChatTemplate
 
 MESSAGES: list[dict[str, Any]] = [
@@ -107,6 +109,28 @@ ENDLESS = {
     "nested": N + "{% for i in range(99) %}{{ n.y.append([n.y[:], n.y[:]]) or '' }}{% endfor %}{{ n.y }}",
     "huge texts": N + "{% for i in range(99) %}{{ n.y.append('x' * 900000) or '' }}{% endfor %}{{ n.y }}",
 }
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "args", "named", "added"),
+    [
+        ([1, 2], "append", (3,), {}, 1), ([1, 2], "extend", ([3, 4],), {}, 2),
+        ({1: 2}, "setdefault", (3, 4), {}, 1), ({1: 2}, "update", ({3: 4},), {"a": 5}, 2),
+    ],
+)  # fmt: skip
+def test_what_a_call_would_add_is_known_before(
+    owner: Any, method: str, args: tuple[Any, ...], named: dict[str, Any], added: int
+) -> None:
+    assert added_by(owner, method, args, named, len(owner) + added)[1] == added
+    with pytest.raises(SecurityError, match="grows too long"):
+        added_by(owner, method, args, named, len(owner) + added - 1)
+
+
+def test_lists_that_share_their_parts_are_looked_through_once() -> None:
+    doubled: list[Any] = []
+    for _level in range(64):
+        doubled = [doubled, doubled]
+    assert added_by([], "append", (doubled,), {}, 9)[1] == 1
 
 
 @pytest.mark.parametrize("name", ENDLESS)

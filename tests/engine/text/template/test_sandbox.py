@@ -14,6 +14,7 @@ import pytest
 from engine.core import Message
 from engine.errors import BadTemplate
 from engine.text.template import sandbox, sandbox_limits
+from engine.text.template.sandbox_limits import METHOD_SIZES
 from engine.text.template.template import ChatTemplate
 
 DOUBLING = "{% set ns = namespace(v='xxxxxxxx') %}{% for i in range(99) %}STEP{% endfor %}{{ ns.v | length }}"
@@ -284,3 +285,19 @@ def test_a_template_can_be_used_again_after_a_failure() -> None:
     with pytest.raises(BadTemplate, match="too much text"):
         template.render([Message("user", "y" * 1000)])
     assert len(template.render([Message("user", "y")])) == 500_000
+
+
+def test_a_namespace_is_shown_without_its_contents() -> None:
+    messages = [Message("user", "Hi")]
+    assert ChatTemplate("{{ namespace(a=1) }}{{ messages[0].content }}", "", "").render(messages) == (
+        "<Namespace>Hi"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "method", "args"),
+    [("{}" * 5, "format", ("x" * 20_000,) * 5), ("{0}%" * 5, "format", ("x" * 20_000,)),
+     ("abab", "replace", ("a", "x" * 99))],
+)  # fmt: skip
+def test_sizes_are_estimated_from_above(pattern: str, method: str, args: tuple[str, ...]) -> None:
+    assert METHOD_SIZES[method](pattern, *args) >= len(getattr(pattern, method)(*args))
