@@ -12,6 +12,7 @@ from engine.backends.states import States
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.models.config import ModelConfig
+from engine.models.config.relative import RelativeHeads
 from engine.models.layers.features import Features
 from engine.models.layers.parts import Changes, RopeTables, Slot
 from engine.models.layers.positions.rope import rotary_table, scaling_table
@@ -253,7 +254,8 @@ def rope_tables(config: ModelConfig, positions: int, context: int) -> RopeTables
     logs = None
     if config.latent is not None and config.latent.head_scales:
         logs = np.log(np.arange(1, positions + 1, dtype=np.float64)).astype(np.float32)[:, None]
-    return RopeTables(main, local, queries, unrotated, pooled, back, logs)
+    tempered = config.recurrent.factors(positions) if isinstance(config.recurrent, RelativeHeads) else None
+    return RopeTables(main, local, queries, unrotated, pooled, back, logs, tempered)
 
 
 def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Parts) -> int:

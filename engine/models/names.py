@@ -241,6 +241,8 @@ class TensorNames:
     shards: int = 0
     """The parts of the rows of `query_key_value`, each with queries, values, keys (CodeGen); 0: one."""
     recurrent: RecurrentNames | None = None
+    relative: tuple[str, str] = ("", "")
+    """What makes the weights of a `RelativeBias`, and the full name of its profiles."""
     second_layer: str = ""
     """The same as `layer` for the second of two stacks (`ModelConfig.cycles`); "" where the numbers of its
     layers follow those of the first.
@@ -264,6 +266,8 @@ class TensorNames:
     hyper_head: str = ""
     gated_streams: GatedStreamNames = GATED_STREAMS
     sphere: SphereNames = SPHERE
+    dense_scale: str = ""
+    """The full name of the number that multiplies what a plain feed-forward part makes."""
     expert_table: str = ""
     """The full name of the table of `Experts.tabled`."""
     compressed: CompressedNames | None = None

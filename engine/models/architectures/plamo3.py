@@ -87,11 +87,10 @@ def _layers(builder: Builder) -> Generator[int, None, Blocks]:
     for layer in range(builder.config.layers):
         block = builder.block(layer)
         if builder.config.norm_offset:
-            assert block.attention_post is not None
-            assert isinstance(block.mlp_post, Norm)
+            norms = [norm for norm in (block.attention_post, block.mlp_post) if isinstance(norm, Norm)]
             first, second = (
                 replace(norm, weight=norm.weight + np.float32(offset - _OFFSET))
-                for norm, offset in zip((block.attention_post, block.mlp_post), _POST_OFFSETS, strict=True)
+                for norm, offset in zip(norms, _POST_OFFSETS, strict=True)
             )
             block = replace(block, attention_post=first, mlp_post=second)
         blocks.append(block)

@@ -68,6 +68,8 @@ class Experts:
     """
     idle: int = 0
     """How many of the experts, the last ones, have no matrices."""
+    always: int = 0
+    """How many of the experts, the last ones, every token uses, weighed as the others are (Inkling)."""
     beside: bool = False
     """Whether the layers with experts have a plain feed-forward part, too, and norms of both (Gemma 4)."""
     past_attention: bool = False

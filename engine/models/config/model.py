@@ -366,7 +366,8 @@ class ModelConfig:
     @property
     def state_shapes(self) -> tuple[StateShape, ...]:
         """The parts of a state: those of each recurrent layer, in order, then the further ones."""
-        own = state_parts(self.recurrent, self.width) * len(self.recurrent_layers)
+        layers = sorted(self.recurrent_layers)
+        own = [part for at in layers for part in state_parts(self.recurrent, self.width, at)]
         return (*own, *(shape for _layer, shape in self.further_parts))
 
     @property
@@ -384,7 +385,8 @@ class ModelConfig:
 
     def first_state_part(self, layer: int) -> int:
         """The number of a recurrent layer's first part of a state."""
-        return sum(x < layer for x in self.recurrent_layers) * len(state_parts(self.recurrent, self.width))
+        own = state_parts(self.recurrent, self.width, layer)
+        return sum(x < layer for x in self.recurrent_layers) * len(own)
 
     @property
     def advised_context(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from engine.backends.states import ConvolutionShape, LinearAttentionShape, MeanShape, StateShape
 from engine.errors import BadCheckpoint
 from engine.models.config.convolved import ConvolvedHeads
+from engine.models.config.relative import RelativeHeads
 from engine.words import _
 
 
@@ -255,6 +256,7 @@ class SharedBlocks:
 
 Recurrent = (
     ConvolvedHeads
+    | RelativeHeads
     | ShortConvolution
     | DeltaNet
     | Mamba
@@ -270,13 +272,15 @@ Recurrent = (
 )
 
 
-def state_parts(recurrent: Recurrent | None, width: int) -> tuple[StateShape, ...]:
-    """The parts of a state that one recurrent layer of a model of this `width` has."""
+def state_parts(recurrent: Recurrent | None, width: int, layer: int = 0) -> tuple[StateShape, ...]:
+    """The parts of a state that a recurrent layer of a model of this `width` has; all have as many."""
     match recurrent:
         case None:
             return ()
         case ConvolvedHeads():
             return recurrent.parts
+        case RelativeHeads():
+            return recurrent.parts(width, layer)
         case ShortConvolution(taps):
             return (ConvolutionShape(width, taps),)
         case DeltaNet(groups, heads, key_dim, value_dim, taps, tiled):

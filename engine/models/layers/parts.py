@@ -133,7 +133,8 @@ class RopeTables:
     `queries` takes the place of `main` for queries that are scaled by their positions; `unrotated` scales the
     part of such a query that has no rope, or the queries of layers without rope. `pooled` are those of keys
     of blocks, by the positions of a block: they have the position of their block's first. `back` are by name
-    those that take rope away again. `logs` are ln(p + 1) of positions p, (positions, 1).
+    those that take rope away again. `logs` are ln(p + 1) of positions p, (positions, 1),
+    `factors` those of `RelativeHeads`.
     """
 
     main: RotaryTable | None = None
@@ -143,6 +144,7 @@ class RopeTables:
     pooled: Mapping[int, RotaryTable] = field(default_factory=dict)
     back: Mapping[str, RotaryTable] = field(default_factory=dict)
     logs: Floats | None = None
+    factors: Floats | None = None
 
     def table(self, name: str) -> RotaryTable | None:
         """The table called "main" or "local"; None for others."""
@@ -254,7 +256,7 @@ class Block:
     mlp: FeedForward | None
     attention_norm: Normed | None
     mlp_norm: Normed | None
-    attention_post: Norm | None = None
+    attention_post: Normed | None = None
     mlp_post: Normed | None = None
     parallel: bool = False
     scales: tuple[Scales, Scales] = ((1.0, 1.0), (1.0, 1.0))

@@ -33,6 +33,7 @@ from engine.models.config.recurrent import (
     scan_shape,
     separate_delta_shape,
 )
+from engine.models.config.relative import RelativeHeads
 from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, bare_norm, scaled
 from engine.models.layers.recurrent.gated_unit import gated_unit
 from engine.models.layers.recurrent.headed_scan import headed_scan
@@ -209,7 +210,7 @@ def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> M
             return matrix_lstm(layer, config, config.recurrent, part)
         case Lightning():
             return lightning_mixer(layer, config, config.recurrent, part)
-        case ConvolvedHeads() | Rwkv7() | Rwkv6() | Rwkv4() | None:
+        case ConvolvedHeads() | RelativeHeads() | Rwkv7() | Rwkv6() | Rwkv4() | None:
             raise AssertionError("the model has no such layers")
 
 
