@@ -25,7 +25,8 @@ README = ROOT / "README.md"
 _MIXTURE = " mixture of experts"
 _PICTURES = {
     "aya_vision": "Aya Vision", "command_vision": "Command A Vision", "gemma3": "Gemma 3", "gemma4": "4",
-    "glm4v": "GLM-4.1V", "idefics3": "SmolVLM", "internvl": "InternVL, Intern-S1", "janus": "Janus",
+    "glm4v": "GLM-4.1V", "glm_ocr": "GLM-OCR",
+    "idefics3": "SmolVLM", "internvl": "InternVL, Intern-S1", "janus": "Janus",
     "kimi_vl": "Kimi-VL", "kimi_k2_5": "K2.5", "lfm2_vl": "LFM2-VL", "lightonocr": "LightOnOCR",
     "llama4": "Llama 4", "llava": "LLaVA", "llava_next": "NeXT", "llava_onevision": "OneVision",
     "minicpm_v": "MiniCPM-V", "ovis2": "Ovis2",

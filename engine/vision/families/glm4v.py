@@ -1,7 +1,8 @@
-"""GLM-4.1V, GLM-4.5V and GLM-4.6V (arXiv 2507.01006).
+"""GLM-4.1V, GLM-4.5V and GLM-4.6V (arXiv 2507.01006), and GLM-OCR (its model card).
 
-A tower with rotary positions and with positions that are stretched to the picture; a convolution makes one
-token of 2 * 2 patches. A patch covers two frames of a video, and of a picture twice the same.
+A tower with rotary positions, and with positions that are stretched to the picture; GLM-OCR's has norms of
+queries and keys in their place. A convolution makes one token of 2 * 2 patches. A patch covers two frames of
+a video, and of a picture twice the same.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ _PREFIXES = ("model.visual.", "visual.")
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The names of an encoder's tensors, without ".weight" and ".bias"; `positions` is a whole name."""
+    """The names of an encoder's tensors, without ".weight" and ".bias"; `positions` is a whole name. Without
+    positions there is no norm `before` the layers, either.
+    """
 
     tower: TowerNames
     first: str
@@ -73,7 +76,7 @@ class _Names:
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """`tower` and what else is needed: `frames` as in `frame_linears`, the side of the square of positions,
-    and the width inside the merger.
+    or 0, and the width inside the merger.
     """
 
     tower: TowerShape
@@ -104,10 +107,11 @@ def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, 
     """As `GridDesign.make`."""
     tower, width, out = shape.tower, shape.tower.width, shape.outputs
     first = frame_linears(source, names.first, width, shape.patch, shape.frames)
-    before, after = (
-        norm(source, name, width, tower.eps, layer_norm=False, bias=False)
-        for name in (names.before, names.after)
-    )
+    after = norm(source, names.after, width, tower.eps, layer_norm=False, bias=False)
+    before = place = None
+    if shape.side:
+        before = norm(source, names.before, width, tower.eps, layer_norm=False, bias=False)
+        place = partial(resampled, source.vector(names.positions, shape.side**2, width), cubic=True)
     blocks = yield from tower_layers(source, tower, names.tower, tower.layers)
     inputs = width * shape.factor**2
     kernel = View(kernel=(width, shape.factor, shape.factor))
@@ -119,11 +123,8 @@ def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, 
         norm(source, names.merger_norm, out, _EPS, layer_norm=True, bias=None),
         GatedMlp(gate, up, down, shape.inside, shape.activation),
     )
-    table = source.vector(names.positions, shape.side**2, width)
-    return GridParts(
-        first, blocks.blocks, Head(by_channel, inputs, projector),
-        place=partial(resampled, table, cubic=True), before=before, after=after,
-    )  # fmt: skip
+    head = Head(by_channel, inputs, projector)
+    return GridParts(first, blocks.blocks, head, place=place, before=before, after=after)
 
 
 def picture_size(width: int, height: int, factor: int, least: int, most: int) -> tuple[int, int]:
@@ -151,10 +152,43 @@ def _design(
 def _from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     """`Glm4vForConditionalGeneration` and its mixture, and `Glm46VForConditionalGeneration`."""
     vision = inner(config, "vision_config")
+    out, patch = vision.integer("out_hidden_size", 1, MOST_WIDTH, 4096), square(vision, "patch_size", 14)
+    side = whole_patches(square(vision, "image_size", 336), patch)
+    inside = vision.integer("intermediate_size", 1, MOST_WIDTH, 13696)
+    tower = _tower(vision.over({"num_heads": 12, "hidden_size": 1536}), out)
+    return _folder(vision, processor, tensors, tower, (out, inside, side))
+
+
+def _from_hf_ocr(config: Keys, processor: Keys, tensors: Tensors) -> Design:
+    """`GlmOcrForConditionalGeneration`."""
+    vision = inner(config, "vision_config")
+    out = vision.integer("out_hidden_size", 1, MOST_WIDTH, 1536)
+    tower = _tower(
+        vision.over({"num_heads": 16, "hidden_size": 1024}),
+        vision.integer("intermediate_size", 1, MOST_WIDTH, 4096),
+    )
+    tower = replace(tower, qk_norm="head", rms_qk_norm=True)
+    return _folder(vision, processor, tensors, tower, (out, 3 * out, 0))
+
+
+def _tower(vision: Keys, mlp_width: int) -> TowerShape:
+    heads = vision.integer("num_heads", 1, MOST_HEADS)
+    return TowerShape(
+        divisible(vision.integer("hidden_size", 1, MOST_WIDTH), heads, "num_heads"),
+        vision.integer("depth", 1, MOST_LAYERS, 24), heads, mlp_width,
+        vision.number("rms_norm_eps", 0.0, 1.0, _EPS), activation(vision, "hidden_act", "silu"), gated=True,
+        layer_norm=False, rotated=True,
+    )  # fmt: skip
+
+
+def _folder(
+    vision: Keys, processor: Keys, tensors: Tensors, tower: TowerShape, sizes: tuple[int, int, int]
+) -> GridDesign:
+    """`sizes` are those of `_Shape`: `outputs`, `inside` and `side`."""
     prefix = prefix_of(tensors, "patch_embed.proj.weight", _PREFIXES)
     layer = TowerNames(
         prefix + "blocks.{}.", "norm1", "", "", "", "attn.proj", "norm2", "mlp.up_proj", "mlp.down_proj",
-        "mlp.gate_proj", query_key_value="attn.qkv",
+        "mlp.gate_proj", query_key_value="attn.qkv", query_norm="attn.q_norm", key_norm="attn.k_norm",
     )  # fmt: skip
     merger = prefix + "merger."
     names = _Names(
@@ -163,27 +197,16 @@ def _from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
         merger + "proj", merger + "post_projection_norm", merger + "gate_proj", merger + "up_proj",
         merger + "down_proj",
     )  # fmt: skip
-    heads = vision.integer("num_heads", 1, MOST_HEADS, 12)
-    out = vision.integer("out_hidden_size", 1, MOST_WIDTH, 4096)
-    act = activation(vision, "hidden_act", "silu")
-    tower = TowerShape(
-        divisible(vision.integer("hidden_size", 1, MOST_WIDTH, 1536), heads, "num_heads"),
-        vision.integer("depth", 1, MOST_LAYERS, 24), heads, out,
-        vision.number("rms_norm_eps", 0.0, 1.0, _EPS), act, gated=True, layer_norm=False, rotated=True,
-    )  # fmt: skip
     patch, frames = square(vision, "patch_size", 14), vision.integer("temporal_patch_size", 1, 64, 2)
-    shape = _Shape(
-        tower, patch, vision.integer("spatial_merge_size", 1, 64, 2), out,
-        vision.integer("intermediate_size", 1, MOST_WIDTH, 13696),
-        whole_patches(square(vision, "image_size", 336), patch), frames, act,
-    )  # fmt: skip
+    factor = vision.integer("spatial_merge_size", 1, 64, 2)
+    shape = _Shape(tower, patch, factor, *sizes, frames, tower.activation)
     least, most = pixel_limits(processor, _LEAST, _MOST)
     pixels = normalisation(processor, CLIP_MEAN, CLIP_DEVIATION)
     return _design(shape, names, pixels, (least // frames, most // frames), resampling(processor))
 
 
 def _from_gguf(keys: Keys, tensors: Tensors) -> Design:
-    """`glm4v` in llama.cpp's mmproj files."""
+    """`glm4v` in llama.cpp's mmproj files, also of GLM-OCR."""
     out, inside = keys.integer("projection_dim", 1, MOST_WIDTH), rows_of(tensors, "mm.gate.weight")
     patch, factor = keys.integer("patch_size", 1, 1 << 10), keys.integer("spatial_merge_size", 1, 64, 2)
     inner_width = rows_of(tensors, "v.blk.0.ffn_up.weight")
@@ -196,6 +219,9 @@ def _from_gguf(keys: Keys, tensors: Tensors) -> Design:
         "v.post_ln", "mm.patch_merger", "mm.model.fc", "mm.post_norm", "mm.gate", "mm.up", "mm.down",
     )  # fmt: skip
     side = whole_patches(keys.integer("image_size", 1, MOST_SIDE), patch)
+    side = side if names.positions in tensors else 0
+    if "v.blk.0.attn_q_norm.weight" in tensors:
+        tower = replace(tower, qk_norm="head", rms_qk_norm=True)
     shape = _Shape(tower, patch, factor, out, inside, side, 0, tower.activation)
     area = (patch * factor) ** 2
     limits = (
@@ -213,3 +239,4 @@ GLM4V = Family(
     ),
     ("glm4v",), _from_hf, _from_gguf,
 )  # fmt: skip
+GLM_OCR = Family("glm_ocr", ("GlmOcrForConditionalGeneration",), (), _from_hf_ocr, None)

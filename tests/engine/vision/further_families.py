@@ -214,6 +214,32 @@ def _paddle_ocr(folder: Path) -> Case:
     return Case(folder, model, image, ids[END], partial(grids, processor, image))
 
 
+def _glm_ocr(folder: Path) -> Case:
+    from transformers import GlmOcrConfig, GlmOcrForConditionalGeneration
+    from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
+
+    tokens = ["<|begin_of_image|>", "<|image|>", "<|end_of_image|>", "<|video|>"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "depth": 2, "hidden_size": 48, "num_heads": 2, "patch_size": 14, "out_hidden_size": 32,
+        "intermediate_size": 72,
+    }  # fmt: skip
+    text = {
+        **TEXT, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": size, "pad_token_id": 0,
+        "eos_token_id": ids[END], **SECTIONS,
+    }  # fmt: skip
+    image = ids["<|image|>"]
+    config = GlmOcrConfig(
+        vision_config=vision, text_config=text, image_token_id=image, video_token_id=ids["<|video|>"],
+        image_start_token_id=ids["<|begin_of_image|>"], image_end_token_id=ids["<|end_of_image|>"],
+    )  # fmt: skip
+    model = randomise(GlmOcrForConditionalGeneration(config))
+    area = 2 * 28 * 28
+    processor = Glm4vImageProcessorPil(size={"shortest_edge": 4 * area, "longest_edge": 30 * area})
+    add_text(save(model, processor, folder), tokens, "<|begin_of_image|><|image|><|end_of_image|>")
+    return Case(folder, model, image, ids[END], partial(grids, processor, image))
+
+
 def _kimi_vl(folder: Path) -> Case:
     tokens = ["<|media_start|>", "<|media_content|>", "<|media_pad|>", "<|media_end|>", "<|video|>"]
     size, ids = vocabulary([*tokens, END])
@@ -226,7 +252,8 @@ def _kimi_vl(folder: Path) -> Case:
 
 
 FURTHER: Mapping[str, Callable[[Path], Case]] = {
-    "aya_vision": _aya_vision, "command_vision": _command_vision, "janus": _janus, "kimi_vl": _kimi_vl,
+    "aya_vision": _aya_vision, "command_vision": _command_vision, "glm_ocr": _glm_ocr, "janus": _janus,
+    "kimi_vl": _kimi_vl,
     "llama4": _llama4, "llava_onevision": _llava_onevision, "paddle_ocr": _paddle_ocr,
     "qwen2_5_omni": _qwen2_5_omni,
 }  # fmt: skip

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Glm4vConfig, Glm4vForConditionalGeneration
+from transformers import (
+    Glm4vConfig,
+    Glm4vForConditionalGeneration,
+    GlmOcrConfig,
+    GlmOcrForConditionalGeneration,
+)
 from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
 
 from engine.errors import EngineError
@@ -73,7 +78,8 @@ _NAMES = (
     ("downsample", "mm.patch_merger"), ("merger.proj", "mm.model.fc"),
     ("merger.post_projection_norm", "mm.post_norm"), ("merger.gate_proj", "mm.gate"),
     ("merger.up_proj", "mm.up"), ("merger.down_proj", "mm.down"), ("blocks.", "v.blk."),
-    ("attn.qkv", "attn_qkv"), ("attn.proj", "attn_out"), ("norm1", "ln1"), ("norm2", "ln2"),
+    ("attn.q_norm", "attn_q_norm"), ("attn.k_norm", "attn_k_norm"), ("attn.qkv", "attn_qkv"),
+    ("attn.proj", "attn_out"), ("norm1", "ln1"), ("norm2", "ln2"),
     ("mlp.gate_proj", "ffn_gate"), ("mlp.up_proj", "ffn_up"), ("mlp.down_proj", "ffn_down"),
 )  # fmt: skip
 KEYS = {
@@ -104,6 +110,30 @@ def test_mmproj(made: Made, tmp_path: Path) -> None:
     for width, height in SIZES[:3]:
         assert_same(found, made, width, height)
     found.close()
+
+
+OCR_TEXT = {
+    **TEXT,
+    "head_dim": 48,
+    "rope_parameters": {**TEXT["rope_parameters"], "mrope_section": [10, 7, 7]},
+}
+
+
+def ocr() -> Any:
+    """GLM-OCR, which has no positions but rope, norms of queries and keys, and biases."""
+    config = GlmOcrConfig(vision_config=VISION, text_config={**TEXT, "head_dim": 48})
+    return randomise(GlmOcrForConditionalGeneration(config))
+
+
+def test_glm_ocr(made: Made, tmp_path: Path) -> None:
+    """From a folder, and from an mmproj file."""
+    model, processor = ocr(), made[1]
+    folder = save(model, processor, tmp_path)
+    for path in (folder, write_mmproj(tmp_path, "llama", WIDTH, KEYS, converted(model))):
+        found = Encoded(path)
+        for width, height in SIZES[:4]:
+            assert_same(found, (model, processor, folder), width, height)
+        found.close()
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,11 @@ def glm4v(folder: Path) -> Path:
     return write_mmproj(folder, "llama", test_glm4v.WIDTH, test_glm4v.KEYS, tensors)
 
 
+def glm_ocr(folder: Path) -> Path:
+    tensors = test_glm4v.converted(test_glm4v.ocr())
+    return write_mmproj(folder, "llama", test_glm4v.WIDTH, test_glm4v.KEYS, tensors)
+
+
 def kimi_k2_5(folder: Path) -> Path:
     made = kimi_folders.publish(kimi_folders.model(width=TINY.width), folder, vl=False)
     return test_kimi.write_gguf(made, folder, k2_5=True, width=TINY.width)
@@ -83,7 +88,7 @@ def kimi_k2_5(folder: Path) -> Path:
         (qwen("qwen2_vl"), (168, 140)), (qwen("qwen2_5_vl"), (336, 280)), (qwen("qwen3_vl"), (192, 160)),
         (qwen("qwen3_5"), (192, 160)), (pixtral, (84, 70)), (mistral3, (168, 140)),
         (gemma4("standard"), (960, 624)), (gemma4("limits"), (960, 624)), (glm4v, (168, 140)),
-        (kimi_k2_5, (112, 84)),
+        (glm_ocr, (168, 140)), (kimi_k2_5, (112, 84)),
     ],
 )  # fmt: skip
 def test_rows(written: Written, size: tuple[int, int], tmp_path: Path) -> None:
