@@ -267,7 +267,8 @@ def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Par
     own = [] if parts.head.weight is parts.embed else [parts.embed]
     unread = sum(table.nbytes - table.nbytes // table.shape[0] for table in (*own, *parts.stack.lookups))
     if config.experts is not None:
-        unread += expert_bytes * (config.experts.count - config.experts.used) // config.experts.count
+        count = config.experts.count
+        unread += expert_bytes * (count - config.experts.used) // (count - config.experts.always)
     if config.cycles is not None:  # layers of the same size, or pairs of two sizes
         runs, head = len(config.cycles.order(config.layers)), parts.head.weight.nbytes
         return head + (resident - unread - head) * runs // config.layers

@@ -14,6 +14,7 @@ import pytest
 from engine.backends.states import ConvolutionShape
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architectures.inkling import from_hf
+from engine.models.base import read_bytes
 from engine.models.config import ModelConfig
 from engine.models.config.relative import RelativeHeads
 from engine.models.describe import cpu_only
@@ -57,6 +58,13 @@ def test_shared_experts_are_the_last_ones() -> None:
     assert (experts.count, experts.used, experts.always, experts.width) == (9, 5, 3, 32)
     assert experts.layers == {1, 2}
     assert read(mlp_layer_types=["dense"] * 4).experts is None
+
+
+def test_a_step_reads_the_routed_experts_that_a_token_uses(tmp_path: Path) -> None:
+    """Two of six, and all of the rest, with which the shared ones are counted."""
+    model = load(write_checkpoint(BY_NAME["Inkling"], tmp_path / "m"))
+    whole, found = (read_bytes(model.config, 1 << 20, size, model.parts) for size in (0, 60_000))
+    assert whole - found == 40_000
 
 
 def test_defaults() -> None:
