@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 _MIXTURE = " mixture of experts"
 _PICTURES = {
-    "aya_vision": "Aya Vision", "command_vision": "Command A Vision", "gemma3": "Gemma 3", "gemma4": "4",
+    "aya_vision": "Aya Vision", "command_vision": "Command A Vision", "deepseek_vl": "DeepSeek-VL",
+    "gemma3": "Gemma 3", "gemma4": "4",
     "glm4v": "GLM-4.1V", "glm_ocr": "GLM-OCR",
     "idefics3": "SmolVLM", "internvl": "InternVL, Intern-S1", "janus": "Janus",
     "kimi_vl": "Kimi-VL", "kimi_k2_5": "K2.5", "lfm2_vl": "LFM2-VL", "lightonocr": "LightOnOCR",

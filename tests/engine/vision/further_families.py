@@ -214,6 +214,20 @@ def _paddle_ocr(folder: Path) -> Case:
     return Case(folder, model, image, ids[END], partial(grids, processor, image))
 
 
+def _deepseek_vl(folder: Path) -> Case:
+    from transformers import DeepseekVLConfig, DeepseekVLForConditionalGeneration
+    from transformers.models.deepseek_vl.image_processing_pil_deepseek_vl import DeepseekVLImageProcessorPil
+
+    size, ids = vocabulary(["<image_placeholder>", END])
+    text = {**TEXT, "model_type": "llama", "num_key_value_heads": 1, "vocab_size": size}
+    image = ids["<image_placeholder>"]
+    config = DeepseekVLConfig(vision_config=_SIGLIP, text_config=text, image_token_id=image)
+    model = randomise(DeepseekVLForConditionalGeneration(config))
+    processor = DeepseekVLImageProcessorPil(size={"height": 28, "width": 28})
+    add_text(save(model, processor, folder), ["<image_placeholder>"], "<image_placeholder>")
+    return Case(folder, model, image, ids[END], partial(pixels, processor))
+
+
 def _glm_ocr(folder: Path) -> Case:
     from transformers import GlmOcrConfig, GlmOcrForConditionalGeneration
     from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
@@ -252,7 +266,8 @@ def _kimi_vl(folder: Path) -> Case:
 
 
 FURTHER: Mapping[str, Callable[[Path], Case]] = {
-    "aya_vision": _aya_vision, "command_vision": _command_vision, "glm_ocr": _glm_ocr, "janus": _janus,
+    "aya_vision": _aya_vision, "command_vision": _command_vision, "deepseek_vl": _deepseek_vl,
+    "glm_ocr": _glm_ocr, "janus": _janus,
     "kimi_vl": _kimi_vl,
     "llama4": _llama4, "llava_onevision": _llava_onevision, "paddle_ocr": _paddle_ocr,
     "qwen2_5_omni": _qwen2_5_omni,

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import JanusConfig, JanusForConditionalGeneration
+from safetensors.torch import load_file, save_file
+from transformers import (
+    DeepseekVLConfig,
+    DeepseekVLForConditionalGeneration,
+    JanusConfig,
+    JanusForConditionalGeneration,
+)
+from transformers.models.deepseek_vl.image_processing_pil_deepseek_vl import DeepseekVLImageProcessorPil
 from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
 
 from engine.errors import EngineError
@@ -55,6 +62,36 @@ def test_rows_and_layout_are_those_of_transformers(pair: Any, width: int, height
     assert_close(encoded.states(picture(width, height)), expected.numpy())
     tokens = "<image_placeholder>" * (SIDE // PATCH) ** 2
     assert encoded.text(width, height) == f"<begin_of_image>{tokens}<end_of_image>"
+
+
+@pytest.mark.parametrize("deeper", [False, True])
+def test_deepseek_vl(tmp_path: Path, deeper: bool) -> None:
+    """Its pictures have no marks; earlier folders have the tower one name deeper."""
+    tower = {
+        "model_type": "siglip_vision_model", "hidden_size": 48, "intermediate_size": 80,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": SIDE, "patch_size": PATCH,
+    }  # fmt: skip
+    config = DeepseekVLConfig(vision_config=tower, text_config={"model_type": "llama", **TEXT})
+    model = randomise(DeepseekVLForConditionalGeneration(config))
+    processor = DeepseekVLImageProcessorPil(size={"height": SIDE, "width": SIDE}, min_size=5)
+    file = save(model, processor, tmp_path) / "model.safetensors"
+    if deeper:
+        tensors = load_file(file)
+        save_file(
+            {
+                name.replace("vision_model.", "vision_model.vision_model."): value
+                for name, value in tensors.items()
+            },
+            file,
+        )
+    encoded = Encoded(tmp_path)
+    for width, height in SIZES[:4]:
+        inputs = processor([picture(width, height)], return_tensors="pt")
+        with torch.no_grad():
+            expected = model.model.get_image_features(inputs["pixel_values"]).pooler_output[0]
+        assert_close(encoded.states(picture(width, height)), expected.numpy())
+    assert encoded.text(9, 9) == "<image_placeholder>" * (SIDE // PATCH) ** 2
+    encoded.close()
 
 
 def test_an_mmproj_file_says_the_same(pair: Any, tmp_path: Path) -> None:
