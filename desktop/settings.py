@@ -139,6 +139,14 @@ class Behaviour(Settings):
         "no other reply is being written. Chats that you name and temporary chats keep their titles. "
         "When this is off, the first words of a chat are its title.",
     )
+    follow_ups: bool = setting(
+        True,
+        N_("Find new passages for later questions"),
+        N_(
+            "In a chat with a long file, up to five passages go with each later question: those that match "
+            "it, unless the model reads them anyway. The message shows them."
+        ),
+    )
     weekly_check: bool = setting(
         False,
         "Check for updates once a week",
@@ -264,8 +272,8 @@ PREFERENCES: tuple[PreferencePage, ...] = (
     PreferencePage(N_("Appearance"), Appearance),
     PreferencePage(
         N_("Chats"), Behaviour,
-        ("send_with", "several", "makers_advice", "model_titles", "spelling", "spelling_language",
-         "show_advanced"),
+        ("send_with", "several", "makers_advice", "model_titles", "follow_ups", "spelling",
+         "spelling_language", "show_advanced"),
         ("shortcuts",), "keyboard keys hotkeys",
     ),
     PreferencePage(N_("Notifications"), Behaviour, ("notify_after", "announce_replies")),

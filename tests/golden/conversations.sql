@@ -10,6 +10,7 @@ CREATE INDEX messages_conversation ON messages (conversation_id, parent_id);
 CREATE INDEX messages_parent ON messages (parent_id);
 CREATE INDEX messages_running ON messages (state) WHERE state = 'running';
 CREATE INDEX queued_conversation ON queued_messages (conversation_id);
+CREATE UNIQUE INDEX whole_texts_key ON whole_texts (conversation_id, key);
 CREATE TABLE conversations ( id INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL DEFAULT '', auto_title INTEGER NOT NULL DEFAULT 1, created_at REAL NOT NULL, updated_at REAL NOT NULL, deleted INTEGER NOT NULL DEFAULT 0, settings TEXT NOT NULL DEFAULT '{}', system_prompt TEXT NOT NULL DEFAULT '', model_path TEXT NOT NULL DEFAULT '', shown_root INTEGER , folder_id INTEGER REFERENCES folders (id), pinned INTEGER NOT NULL DEFAULT 0, deleted_at REAL, persona_id INTEGER REFERENCES personas (id), inherits_prompt INTEGER NOT NULL DEFAULT 1, holes INTEGER NOT NULL DEFAULT 0, roles TEXT NOT NULL DEFAULT '', kind TEXT NOT NULL DEFAULT 'chat', local_only INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE draft_files ( conversation_id INTEGER NOT NULL REFERENCES conversations (id) ON DELETE CASCADE, place INTEGER NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL, note TEXT NOT NULL, picture TEXT NOT NULL DEFAULT '', PRIMARY KEY (conversation_id, place) );
 CREATE TABLE drafts ( conversation_id INTEGER PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE, text TEXT NOT NULL, updated_at REAL NOT NULL , opening TEXT NOT NULL DEFAULT '');
@@ -28,6 +29,7 @@ CREATE TABLE prompts (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, 
 CREATE TABLE queued_messages ( id INTEGER PRIMARY KEY AUTOINCREMENT, conversation_id INTEGER NOT NULL REFERENCES conversations (id) ON DELETE CASCADE, text TEXT NOT NULL, opening TEXT NOT NULL DEFAULT '' );
 CREATE TABLE search_state (low INTEGER NOT NULL);
 CREATE TABLE sqlite_sequence(name,seq);
+CREATE TABLE whole_texts ( id INTEGER PRIMARY KEY, conversation_id INTEGER NOT NULL REFERENCES conversations (id) ON DELETE CASCADE, name TEXT NOT NULL, key TEXT NOT NULL, data BLOB NOT NULL );
 CREATE TRIGGER message_pictures_insert AFTER INSERT ON messages WHEN instr(new.text, '](picture:') BEGIN INSERT OR IGNORE INTO message_pictures SELECT new.id, value FROM json_each(picture_keys(new.text)); END;
 CREATE TRIGGER message_pictures_update AFTER UPDATE OF text ON messages WHEN old.text IS NOT new.text AND (instr(old.text, '](picture:') OR instr(new.text, '](picture:')) BEGIN INSERT OR IGNORE INTO message_pictures SELECT new.id, value FROM json_each(picture_keys(new.text)); DELETE FROM message_pictures WHERE message_id = new.id AND key NOT IN (SELECT value FROM json_each(picture_keys(new.text))); END;
 CREATE TRIGGER message_words_delete AFTER DELETE ON messages WHEN old.state <> 'running' AND old.id >= (SELECT low FROM search_state) BEGIN INSERT INTO message_words (message_words, rowid, text) SELECT 'delete', old.id, search_tokens(old.text); END;

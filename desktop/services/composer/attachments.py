@@ -60,7 +60,7 @@ class AttachmentService(QObject):
         reading(int files): the number of files being read.
         refused(str sentence): a file cannot be attached.
         sized(object size): the `PromptSize` for `check`; None if it is not known.
-        fitted(int conversation): its files were shortened to fit.
+        fitted(int conversation, object files): its files were shortened to fit; those before that, whole.
         ranking(int percent): how much is read to find passages by meaning; -1 at the end.
         shortened(int conversation, str text): the beginning of a message that fits.
     """
@@ -69,7 +69,7 @@ class AttachmentService(QObject):
     reading = Signal(int)
     refused = Signal(str)
     sized = Signal(object)
-    fitted = Signal(int)
+    fitted = Signal(int, object)
     shortened = Signal(int, str)
     ranking = Signal(int)
 
@@ -124,13 +124,14 @@ class AttachmentService(QObject):
         for job in self._reads:
             job.stop()
 
-    def hold(self, attachment: Attachment, conversation: int) -> None:
-        """Add a text to the next message of a chat."""
+    def hold(self, attachment: Attachment, conversation: int) -> int:
+        """Add a text to the next message of a chat; returns its key."""
         self._last += 1
         held = Held(self._last, attachment, _estimate(attachment))
         self._held.setdefault(conversation, []).append(held)
         self._count(conversation, held)
         self.changed.emit(conversation)
+        return held.key
 
     def hold_picture(self, found: ReadPicture, conversation: int) -> None:
         """Add a picture to the next message of a chat; emits `refused` if that is not possible."""
@@ -246,7 +247,7 @@ class AttachmentService(QObject):
             if shorter is not None and keys == self._keys(conversation):
                 self.put(shorter, conversation)
                 self._whole[conversation] = self._keys(conversation), files
-                self.fitted.emit(conversation)
+                self.fitted.emit(conversation, files)
 
         def fit(orders: tuple[tuple[int, ...], ...] = (), sentence: str = "") -> None:
             self.ranking.emit(-1)

@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject
 
 from desktop.services.composer.attachments import AttachmentService
 from desktop.services.composer.draft_attachments import DraftAttachments
+from desktop.services.composer.follow_ups import FollowUps
 from desktop.services.composer.meaning import MeaningService, OpenEmbedder, open_embedder
 from desktop.services.composer.queue import MessageQueue
 from desktop.services.composer.saved_prompts import SavedPromptService
@@ -26,6 +27,7 @@ class ComposerServices(NamedTuple):
     turns: AutomaticTurns
     draft_files: DraftAttachments
     spelling: SpellingService
+    follow_ups: FollowUps
 
     def move(self, before: int, now: int) -> None:
         """Move the files and queued messages of one chat to another."""
@@ -34,7 +36,7 @@ class ComposerServices(NamedTuple):
 
     def close(self) -> bool:
         """End their threads."""
-        return all([self.attachments.close(), self.spelling.close()])
+        return all([self.attachments.close(), self.spelling.close(), self.follow_ups.close()])
 
 
 def make_composer_services(
@@ -57,4 +59,5 @@ def make_composer_services(
         turns,
         DraftAttachments(session, attachments, parent),
         SpellingService(session, parent),
+        FollowUps(session, attachments, parent),
     )

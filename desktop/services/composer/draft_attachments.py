@@ -10,6 +10,7 @@ from desktop.services.session.context import is_temporary
 from desktop.services.system.debounce import debounce
 from desktop.store.attachments.message_format import Attachment
 from desktop.store.attachments.pictures import PictureStore
+from desktop.store.attachments.whole_texts import WholeTextStore
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.database.database import StoreError
 from engine.words import _
@@ -45,7 +46,9 @@ class DraftAttachments(QObject):
 
     def begin(self) -> None:
         """Read which chats have files, when the program starts. Raises `StoreError`."""
-        PictureStore(self._session.stores.database).sweep()  # of drafts and messages that are gone
+        database = self._session.stores.database
+        PictureStore(database).sweep()  # of drafts and messages that are gone
+        WholeTextStore(database).sweep()
         self.holding = self._store.conversations_with_files()
 
     @Slot()

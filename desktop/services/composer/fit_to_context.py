@@ -60,9 +60,9 @@ def fitted(
     """The files, shortened so that `request`, whose last user message contains them, fits; longest first.
 
     Of each the beginning is kept, up to the end of a line, or a part of a single long line; `by_match` keeps
-    the passages that match the user's own `text` best, if any does; `meaning` has for each file
-    the numbers of its passages, those nearest in meaning first. If even the shortest form is too long, it is
-    returned.
+    the passages that match the user's own `text` best, if any does, in half of the room, so that those for
+    later questions fit, too; `meaning` has for each file the numbers of its passages, those nearest in
+    meaning first. If even the shortest form is too long, it is returned.
     """
 
     def over(source: ChatSource, found: list[Attachment]) -> int:
@@ -73,7 +73,9 @@ def fitted(
         return source.size(dataclasses.replace(request, messages=messages)).over
 
     def answer(source: ChatSource) -> tuple[Attachment, ...]:
-        found = list(files)
+        found, spare = list(files), 0
+        if by_match:
+            spare = max(0, -over(source, [file for file in files if file.picture is not None])) // 2
         most = _CHARACTERS * source.size(ChatRequest((Message("user", "-"),))).context
         texts = [number for number, file in enumerate(found) if file.picture is None]
         for place in sorted(texts, key=lambda number: -len(found[number].text)):
@@ -87,7 +89,8 @@ def fitted(
             while low < high:
                 middle = (low + high + 1) // 2
                 found[place] = part(middle)
-                low, high = (middle, high) if over(source, found) <= 0 else (low, middle - 1)
+                fits = over(source, found) + spare <= 0
+                low, high = (middle, high) if fits else (low, middle - 1)
             found[place] = part(low)
         return tuple(found)
 

@@ -145,9 +145,11 @@ class MeaningService:
         keep: bool,
         progress: Progress,
         ended: Ranked,
+        only_known: bool = False,
     ) -> None:
         """Rank the passages of files by their nearness to a question; `keep` their vectors on disk. `ended`
-        is not called after `stop`.
+        is not called after `stop`. With `only_known`, no file is read: there are no orders if the vectors of
+        one are not on disk.
         """
         self.stop()
         path, pieces = Path(model.path), [_pieces(file) for file in files]
@@ -159,7 +161,7 @@ class MeaningService:
 
             store = VectorStore((self._folder or cache_dir()) / FILE_NAME) if keep else None
             try:
-                steps = _ranked(self._open(path, stop), identity(path), pieces, question, store)
+                steps = _ranked(self._open(path, stop), identity(path), pieces, question, store, only_known)
                 return (yield from mapped(steps, lambda event: event, check))
             finally:
                 if store is not None:
@@ -209,15 +211,19 @@ def _ranked(
     texts: Sequence[Sequence[str]],
     question: str,
     store: VectorStore | None,
+    only_known: bool = False,
 ) -> Generator[Any, None, tuple[tuple[int, ...], ...]]:
     """The numbers of the pieces of each text, the nearest to the question first; yields percents. `key`
-    identifies the model.
+    identifies the model. With `only_known`, no orders if the vectors of a text are not in the store.
     """
     import numpy as np
 
     known = [store.get(key, pieces) if store is not None and pieces else None for pieces in texts]
     total = sum(len(pieces) for pieces, vectors in zip(texts, known, strict=True) if vectors is None)
     done, orders = 0, list[tuple[int, ...]]()
+    if only_known and total:
+        opening.close()
+        return ()
     yield 0
     model = yield from opening
     try:

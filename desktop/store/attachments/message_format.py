@@ -25,6 +25,7 @@ from desktop.store.attachments.picture_marks import PictureMark, mark_at
 from engine.words import _
 
 __all__ = [
+    "HEAD",
     "Attachment",
     "auto_source",
     "cut",
@@ -34,17 +35,19 @@ __all__ = [
     "language_of",
     "lines_of",
     "message_text",
+    "name_line",
     "note_text",
     "split",
 ]
 
-_HEAD = "Attached file: "
+HEAD = "Attached file: "
+"""The beginning of the line above the text of a file; its name follows."""
 _NOTE = (
     r"first (?P<part>[\d,]+)(?: of (?P<whole>[\d,]+))? (?P<kind>lines|pages|characters)"
     r"|(?P<kept>[\d,]+) of (?P<all>[\d,]+) passages"
 )
 _FILE = re.compile(
-    rf"{_HEAD}(?P<name>[^\n]+?)(?: \((?P<note>{_NOTE})\))?\n"
+    rf"{HEAD}(?P<name>[^\n]+?)(?: \((?P<note>{_NOTE})\))?\n"
     r"(?P<fence>`{3,})[^\n`]*\n(?P<text>.*?)(?:(?<=\n)|\n)(?P=fence)(?:\n+|\Z)",
     re.DOTALL,
 )
@@ -108,6 +111,11 @@ def kind_of(name: str) -> str:
     return "table" if ending in _TABLES else "code" if ending in _LANGUAGES else "file"
 
 
+def name_line(name: str) -> str:
+    """The name of a file as it is written into a message: on one line, never empty."""
+    return " ".join(name.split()) or "file"
+
+
 def message_text(attachment: Attachment) -> str:
     """The file as written into a message, in a fence longer than any inside it; a picture's mark."""
     if attachment.picture is not None:
@@ -117,10 +125,7 @@ def message_text(attachment: Attachment) -> str:
     fence = "`" * (longest + 1)
     note = f" ({attachment.note})" if attachment.note else ""
     text = attachment.text + "\n" if attachment.text else ""
-    return (
-        f"{_HEAD}{' '.join(attachment.name.split()) or 'file'}{note}\n"
-        f"{fence}{language_of(attachment.name)}\n{text}{fence}"
-    )
+    return f"{HEAD}{name_line(attachment.name)}{note}\n{fence}{language_of(attachment.name)}\n{text}{fence}"
 
 
 def join(attachments: Iterable[Attachment], text: str) -> str:
@@ -133,7 +138,7 @@ def split(message: str) -> tuple[tuple[tuple[int, Attachment], ...], int]:
     found: list[tuple[int, Attachment]] = []
     place = 0
     while True:
-        if message.startswith(_HEAD, place) and (match := _FILE.match(message, place)) is not None:
+        if message.startswith(HEAD, place) and (match := _FILE.match(message, place)) is not None:
             text = match["text"]
             found.append((place, Attachment(match["name"], text.removesuffix("\n"), match["note"] or "")))
             place = match.end()

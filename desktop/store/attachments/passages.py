@@ -7,10 +7,11 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import islice, zip_longest
 
 from desktop.store.attachments.message_format import Attachment, kind_of
 
-__all__ = ["LENGTH", "fused", "kept", "matching", "passages"]
+__all__ = ["LENGTH", "further", "fused", "kept", "matching", "passages"]
 
 LENGTH = 1000
 """The most characters of a passage: about 250 tokens."""
@@ -32,6 +33,10 @@ _FUNCTION = re.compile(
 _LONGEST_PLACE = 80
 _CLOSE = 60
 """Reciprocal ranks are 1 / (this + the rank), so that no single ranking decides by its first places alone."""
+_TELLING = 0.7
+"""The least score of a passage for a later question: that of one word that a third of the passages have."""
+_FEWEST_WORDS = 3
+"""Of a later question that passages match by meaning: shorter ones are thanks and the like."""
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 """Thai, Lao, Japanese and Chinese, whose words have no spaces between them."""
 
@@ -66,6 +71,35 @@ def matching(pieces: Sequence[str], question: str, meaning: Sequence[int] = ()) 
     return [*found, *(number for number in beside if number not in known and 0 <= number < len(pieces))]
 
 
+def further(
+    files: Sequence[Attachment], question: str, known: str, most: int, meaning: Sequence[Sequence[int]] = ()
+) -> tuple[Attachment, ...]:
+    """At most `most` passages of whole files for another question, the best of each file in turn: those that
+    are not in `known`, which the model reads anyway, and have a word of the question that few others have.
+    With their order by `meaning`, for each file, those nearest in meaning belong to them, too.
+    """
+    split_files = [passages(file.text) for file in files]
+    orders = [_by_words(pieces, question, _TELLING) for pieces in split_files]
+    if meaning and len(re.findall(r"\w+", _spaced(question))) >= _FEWEST_WORDS:
+        orders = [fused(words, near) for words, near in zip(orders, meaning, strict=True)]
+    new = [
+        islice((number for number in order if _is_new(pieces[number], known)), most)
+        for pieces, order in zip(split_files, orders, strict=True)
+    ]
+    ranks = zip_longest(*new)
+    best = [(place, number) for rank in ranks for place, number in enumerate(rank) if number is not None]
+    chosen = best[:most]
+    return tuple(
+        kept(file, split_files[place], numbers)
+        for place, file in enumerate(files)
+        if (numbers := [number for at, number in chosen if at == place])
+    )
+
+
+def _is_new(piece: str, known: str) -> bool:
+    return bool(piece.strip()) and piece.strip() not in known
+
+
 def fused(*orders: Sequence[int]) -> list[int]:
     """The numbers in several orders in one, the best first, by reciprocal rank fusion (Cormack, Clarke and
     Büttcher 2009, doi:10.1145/1571941.1572114): the sum of 1 / (60 + rank) over the orders that have it.
@@ -77,7 +111,8 @@ def fused(*orders: Sequence[int]) -> list[int]:
     return sorted(scores, key=lambda number: (-scores[number], number))
 
 
-def _by_words(pieces: Sequence[str], question: str) -> list[int]:
+def _by_words(pieces: Sequence[str], question: str, least: float = 0.0) -> list[int]:
+    """The numbers of the pieces that have words of a question, the best first, with a score above `least`."""
     words = dict.fromkeys(re.findall(r"\w+", _spaced(question)))
     if not words:
         return []
@@ -85,7 +120,9 @@ def _by_words(pieces: Sequence[str], question: str) -> list[int]:
         index.execute("CREATE VIRTUAL TABLE pieces USING fts5 (text, tokenize='porter unicode61')")
         index.executemany("INSERT INTO pieces (rowid, text) VALUES (?, ?)", enumerate(map(_spaced, pieces)))
         asked = " OR ".join(f'"{word}"' for word in words)
-        rows = index.execute("SELECT rowid FROM pieces WHERE pieces MATCH ? ORDER BY rank, rowid", (asked,))
+        rows = index.execute(
+            "SELECT rowid FROM pieces WHERE pieces MATCH ? AND rank < ? ORDER BY rank, rowid", (asked, -least)
+        )
         return [number for (number,) in rows]
 
 

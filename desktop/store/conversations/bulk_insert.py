@@ -15,6 +15,7 @@ from typing import Any
 
 from desktop.store.attachments.picture_marks import marks
 from desktop.store.attachments.pictures import PictureStore, StoredPicture
+from desktop.store.attachments.whole_texts import WholeTextStore, packed
 from desktop.store.conversations.import_placement import (
     folder_contents,
     folder_of,
@@ -165,6 +166,9 @@ class RecordWriter:
                 )
                 new.add(message.key)
                 writes.pause()
+        for name, whole in record.whole_texts:
+            WholeTextStore(self._database).put(number, [packed(name, whole)])
+            writes.pause()
         for message in record.messages:
             if message.shown_child in ids and (message.shown_child in new or message.key in new):
                 self._database.execute(
@@ -339,6 +343,7 @@ def read_whole(database: Database, conversation_id: int) -> ConversationRecord:
         bool(pinned), persona_of(database, persona), bool(head[12]), head[13],
         portable(database, Cast.read(head[14])), head[15], local_only=bool(head[16]),
         pictures=_pictures(database, messages), folder_contents=folder_contents(database, folder),
+        whole_texts=tuple((each.name, each.text) for each in WholeTextStore(database).of(conversation_id)),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from desktop.store.attachments.whole_texts import WholeTextStore
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.stores import ConversationStores
 from desktop.store.database.database import Database
@@ -46,6 +47,7 @@ def _copy(database: Database, store: ConversationStore, message_id: int) -> int:
             else:
                 database.execute("UPDATE messages SET shown_child = ? WHERE id = ?", (shown, parent))
             parent = shown
+        WholeTextStore(database).copy_to(database, source.id, made)
     return made
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from desktop.store.attachments.picture_marks import marks
 from desktop.store.attachments.pictures import PictureStore
+from desktop.store.attachments.whole_texts import WholeTextStore
 from desktop.store.conversations.conversations import Conversation, ConversationStore
 from desktop.store.database.database import MEMORY, Database, StoreError
 from desktop.store.provenance.provenance_store import ProvenanceStore
@@ -68,6 +69,7 @@ class ConversationStores:
             for table, column in (
                 ("messages", "conversation_id"),
                 ("drafts", "conversation_id"),
+                ("whole_texts", "conversation_id"),
                 ("conversations", "id"),
             ):
                 self._memory.execute(f"DELETE FROM {table} WHERE {column} = ?", (conversation_id,))
@@ -100,6 +102,7 @@ class ConversationStores:
                 self.database.execute(
                     "UPDATE messages SET shown_child = ? WHERE id = ?", (new.get(child), new[number])
                 )
+            WholeTextStore(self._memory).copy_to(self.database, conversation_id, made)
             root = self._memory.execute(
                 "SELECT shown_root FROM conversations WHERE id = ?", (conversation_id,)
             ).fetchone()[0]

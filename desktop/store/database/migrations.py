@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from desktop.store.database.migrations_composer import draft_openings_and_files, prompts_and_queue
+from desktop.store.database.migrations_files import whole_texts
 from desktop.store.database.migrations_notebook import conversation_kinds
 from desktop.store.database.migrations_participants import speakers_and_roles
 from desktop.store.database.migrations_pictures import message_pictures
@@ -160,4 +161,5 @@ MIGRATIONS = (
     conversations_and_messages, full_text_search, message_tokens, folders_personas_drafts, word_search,
     imported_conversations, prompts_and_queue, message_origins, speakers_and_roles, draft_openings_and_files,
     conversation_kinds, local_only_conversations, message_pictures, tool_calls,
+    whole_texts,
 )  # fmt: skip

@@ -34,6 +34,7 @@ _WORDS = {
     "message_origins": N_("details of replies"), "imports": N_("record of imported chats"),
     "imported_messages": N_("record of imported messages"), "pictures": N_("pictures"),
     "message_pictures": N_("record of the messages' pictures"),
+    "whole_texts": N_("whole texts of trimmed files"),
 }  # fmt: skip
 
 
@@ -204,5 +205,6 @@ _MARKS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "message_tokens": _is_packed,  # the search index has a table with the same columns
     "pictures": _is_picture,
     "message_pictures": _is_picture,
+    "whole_texts": lambda row: _is_picture(row) and bytes(row.get("data") or b"")[:1] == b"\x78",
 }
 """Checks that the declared types do not express."""

@@ -52,8 +52,9 @@ class ConversationRecord:
     who answers, with the id 0, or None; `deleted_at` is when it was moved to the trash; `cast` is what
     `participants.portable` returns; `kind` is that of `Conversation`. `left_out` lists what the file says
     about the conversation that has no counterpart here, as sentences without full stops, for the import's
-    report. `pictures` are those of the messages, by their keys. `folder_contents` has what each of `folder`
-    gives, if that is known; a folder that exists already keeps its own.
+    report. `pictures` are those of the messages, by their keys; `whole_texts` are the names and texts of
+    files of which messages have a part. `folder_contents` has what each of `folder` gives, if that is known;
+    a folder that exists already keeps its own.
     """
 
     source: str
@@ -79,6 +80,7 @@ class ConversationRecord:
     local_only: bool = False
     pictures: Mapping[str, StoredPicture] = field(default_factory=dict)
     folder_contents: tuple[FolderContents, ...] = ()
+    whole_texts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

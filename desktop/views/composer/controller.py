@@ -69,6 +69,8 @@ class ComposerController(QObject):
         writing.attachments.sized.connect(self._on_sized)
         writing.attachments.fitted.connect(self._on_fitted)
         writing.attachments.shortened.connect(self._on_shortened)
+        writing.follow_ups.ready.connect(self._send_found)
+        listen(self, writing.follow_ups.not_kept, lambda sentence: chat.show_notice(sentence, "warning"))
         listen(self, writing.attachments.changed, lambda _conversation: self.offers.withdraw(_TOO_LONG))
         listen(self, writing.attachments.refused, lambda _sentence: self._keep_unsent())
         listen(self, writing.attachments.reading, lambda _files: self._on_read())
@@ -133,6 +135,8 @@ class ComposerController(QObject):
             self._sends_when_read = True
             self.offers.offer(_READING, _("The message is sent when its files are read."), "", None)
             return
+        if self._writing.follow_ups.begin(unescaped(text)):
+            return
         message, opening = self.message(text), self._chat.composer.opening()
         if self.files.tells_pictures(message, lambda: self.send(self._chat.composer.text())):
             return
@@ -185,6 +189,11 @@ class ComposerController(QObject):
             self._keep_unsent()
             self.send(self._chat.composer.text())
 
+    def _send_found(self, question: str) -> None:
+        """Send the question with the passages that were found for it."""
+        if unescaped(text := self._chat.composer.text()) == question:
+            self.send(text)
+
     def _keep_unsent(self) -> None:
         """Let a message that waited for its files stay in the box."""
         self._sends_when_read = False
@@ -234,6 +243,7 @@ class ComposerController(QObject):
 
     def _taken(self) -> None:
         self._chat.composer.accept()
+        self._writing.follow_ups.forget()
         self._writing.attachments.put((), self._session.conversation)
         self.offers.hide()
 
@@ -254,6 +264,9 @@ class ComposerController(QObject):
             else:
                 asks = bool(composer.text().strip())
                 self.passages.tell(_TOO_LONG, tuple(self.files.held()), asks)
+            return
+        if self._writing.follow_ups.withdraw():
+            self.send(composer.text())
             return
         over = over_text(size)
         if self._cut:
@@ -307,7 +320,7 @@ class ComposerController(QObject):
         self._writing.attachments.fit(message, own, composer.opening(), by_match=by_match)
         composer.setFocus()
 
-    def _on_fitted(self, conversation: int) -> None:
+    def _on_fitted(self, conversation: int, _files: object) -> None:
         composer = self._chat.composer
         if conversation == self._session.conversation:
             message = self.message(composer.text())
@@ -340,6 +353,7 @@ class ComposerController(QObject):
     def _text_changed(self) -> None:
         self._answers, self._several = "", ()
         self._keep_unsent()
+        self._writing.follow_ups.stop()
         self.offers.withdraw(_TOO_LONG)
         if not self._chat.composer.text():
             self.offers.withdraw(PASTED)

@@ -40,7 +40,13 @@ def plain(conversation: ConversationRecord) -> dict[str, Any]:
         "settings": dict(conversation.settings), "model_path": conversation.model_path,
         "shown": conversation.shown_root,
         "messages": [_message(message) for message in conversation.messages],
-    } | _pictures(conversation)  # fmt: skip
+    } | _pictures(conversation) | _whole_texts(conversation)  # fmt: skip
+
+
+def _whole_texts(conversation: ConversationRecord) -> dict[str, Any]:
+    """The whole texts of files of which messages have a part, if there are any."""
+    found = [{"name": name, "text": whole} for name, whole in conversation.whole_texts]
+    return {"whole_texts": found} if found else {}
 
 
 def _pictures(conversation: ConversationRecord) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any
 
 from desktop.store.attachments.pictures import StoredPicture
+from desktop.store.attachments.whole_texts import LONGEST
 from desktop.store.conversations.bulk_insert import OWN, chain_key
 from desktop.store.conversations.folders import FolderContents
 from desktop.store.conversations.personas import Persona
@@ -69,6 +70,7 @@ class Own:
             NOTEBOOK if value.get("kind") == NOTEBOOK and len(messages) == 1 else CHAT,
             local_only=value.get("local_only") is True, pictures=_pictures(value.get("pictures")),
             folder_contents=_folder_contents(value, note),
+            whole_texts=_whole_texts(value.get("whole_texts")),
         )  # fmt: skip
 
 
@@ -82,6 +84,12 @@ def _pictures(value: Any) -> dict[str, StoredPicture]:
             continue
         found[key] = StoredPicture("", 0, 0, data)
     return found
+
+
+def _whole_texts(value: Any) -> tuple[tuple[str, str], ...]:
+    """The names and texts of files of which messages have a part."""
+    found = ((text(mapping(each).get("name")), text(mapping(each).get("text"))) for each in items(value))
+    return tuple((name, whole[:LONGEST]) for name, whole in found if name and whole)
 
 
 def _folder(value: Any) -> tuple[str, ...]:

@@ -59,11 +59,11 @@ def test_a_message_many_times_too_long_is_counted_in_part() -> None:
     assert over_text(PromptSize(11, 10, 0)) == "1 token"
 
 
-def test_passages_are_kept_by_words_and_meaning() -> None:
+def test_passages_are_kept_by_words_and_meaning_in_half_of_the_room() -> None:
     request = ChatRequest((Message("user", ""),))
     parts = [f"{name} {'filler ' * 120}\n\n" for name in ("zero", "one", "two", "three", "four")]
     files = (Attachment("short.txt", "tiny"), Attachment("long.txt", "".join(parts)))
-    cut = fitted(request, files, "two", by_match=True, meaning=((), (4, 2, 0, 1, 3)))(Words(300))
+    cut = fitted(request, files, "two", by_match=True, meaning=((), (4, 2, 0, 1, 3)))(Words(600))
     assert cut[0] == files[0]
     assert cut[1].note == "2 of 5 passages"
     assert "two " in cut[1].text

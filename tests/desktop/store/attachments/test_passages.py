@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from desktop.store.attachments.message_format import Attachment, join, split
-from desktop.store.attachments.passages import LENGTH, fused, kept, matching, passages
+from desktop.store.attachments.passages import LENGTH, further, fused, kept, matching, passages
 
 
 @given(st.text(st.sampled_from("ab. \n。漢"), max_size=5000))
@@ -99,3 +99,36 @@ def test_where_something_is_missing_the_heading_or_function_of_what_follows_is_n
         "[… async def run(x):]\n    y\n\n[… class B:]\n    z"
     )
     assert kept(Attachment("a.txt", ""), ["# " + "x" * 200 + "\n", "y"], [1]).text == f"[… {'x' * 80}]\ny"
+
+
+def numbered(count: int, words: dict[int, str]) -> tuple[list[str], Attachment]:
+    """A file of `count` passages, some of which have words of their own; and these passages."""
+    text = "".join(f"Part {n} {words.get(n, '')} {'filler ' * 130}\n\n" for n in range(count))
+    return passages(text), Attachment("book.txt", text)
+
+
+def test_a_later_question_gets_passages_that_are_not_known() -> None:
+    pieces, book = numbered(12, {3: "boat", 5: "boat boat", 8: "boat", 9: "cabin"})
+    (found,) = further((book,), "And the boat?", "", 2)
+    assert found == kept(book, pieces, [5, 3])
+    (found,) = further((book,), "And the boat?", f"He: {pieces[5].strip()}\nyes", 2)
+    assert found == kept(book, pieces, [3, 8])
+    assert further((book,), "And the cabin?", book.text, 2) == ()
+    # words that most passages have say nothing, nor do those that none has
+    assert further((book,), "filler thanks!", "", 5) == ()
+    assert further((), "boat", "", 5) == ()
+
+
+def test_several_files_take_turns() -> None:
+    first, second = numbered(9, dict.fromkeys((1, 2), "boat")), numbered(9, dict.fromkeys((4, 6), "boat"))
+    found = further((first[1], second[1]), "boat", "", 3)
+    assert [each.note for each in found] == ["2 of 9 passages", "1 of 9 passages"]
+    assert "Part 4" in found[1].text
+
+
+def test_passages_for_a_later_question_are_found_by_meaning_unless_it_is_two_words() -> None:
+    _, book = numbered(9, {})
+    order = (7, 2, *(n for n in range(9) if n not in (2, 7)))
+    (found,) = further((book,), "What of the ship?", "", 2, (order,))
+    assert ("Part 7" in found.text, "Part 2" in found.text) == (True, True)
+    assert further((book,), "Thank you!", "", 2, (order,)) == ()

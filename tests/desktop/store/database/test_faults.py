@@ -196,6 +196,7 @@ from desktop.store.database.database import StoreError
 from desktop.store.database.errors import translated
 from desktop.store.database.open import open_conversations
 from desktop.store.attachments.pictures import PictureStore, StoredPicture
+from desktop.store.attachments.whole_texts import PackedText, WholeTextStore
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.transfer.exporters.write import FORMATS, export_conversations
 from desktop.store.caches.file_hashes import FileHashes
@@ -252,6 +253,7 @@ writes = {
     "draft": lambda: DraftStore(database).put(talk, long),
     "files of a draft": lambda: DraftStore(database).put_files(talk, (Attachment("a.txt", long),)),
     "picture": lambda: PictureStore(database).put(StoredPicture("image/png", 9, 9, bytes(300_000))),
+    "whole text": lambda: WholeTextStore(database).put(talk, [PackedText("a", "0" * 32, bytes(300_000))]),
     "queue": lambda: QueueStore(stores).add(talk, long, ""),
     "prompt": lambda: PromptStore(database).put(Prompt(0, "name", long)),
     "persona": lambda: PersonaStore(database).save(Persona(0, "Ada", "", long)),
@@ -270,7 +272,7 @@ writes = {
 def state():
     rows = [database.execute(f"SELECT * FROM {table}").fetchall() for table in (
         "conversations", "messages", "drafts", "draft_files", "queued_messages", "prompts", "personas",
-        "pictures",
+        "pictures", "whole_texts",
         "folders")]
     files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*")
              if path.is_file() and "sqlite3" not in path.name}

@@ -53,6 +53,7 @@ ROWS: dict[str, Callable[[int], tuple[Any, ...]]] = {
     "queued_messages": lambda n: (n, n, f"{n} {WORDS}", "Sure"),
     "pictures": lambda n: (n, f"{n:032x}", "image/png", 640, 480, b"\x89PNG" + bytes(range(256)) * 9),
     "message_pictures": lambda n: (n, f"{n:032x}"),
+    "whole_texts": lambda n: (n, n, f"file {n}.txt", f"{n:032x}", b"\x78\x01" + bytes(range(200)) * 3),
 }  # fmt: skip
 Tables = dict[str, list[tuple[Any, ...]]]
 
