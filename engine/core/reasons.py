@@ -14,7 +14,7 @@ _REASONS = {
     "cancelled": N_("stopped by you"),
 }
 _TRIGGERED = {
-    "stop_token": (N_("finished"), N_("stopped at {trigger}")),
+    "stop_token": (N_("ended by the model"), N_("stopped at {trigger}")),
     "stop_string": (N_("stopped at a stop string"), N_("stopped at “{trigger}”")),
     "stop_regex": (
         N_("stopped at the stop expression"),

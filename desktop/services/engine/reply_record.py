@@ -26,6 +26,8 @@ _STOPPED = {
 }  # fmt: skip
 """Words for replies that something else than the user's word ended; see `EngineController.answer`."""
 _TRIGGER_CHARACTERS = 40
+_MARK = re.compile(r"<\|?[^<>\s]{1,40}\|?>")
+"""A control token, such as <|im_end|> and </s>."""
 LABEL = "label"
 """In the record of a reply that was written beside others: how its settings differ from theirs."""
 
@@ -58,8 +60,12 @@ def stats_of(saved: Mapping[str, Any]) -> Stats | None:
 
 
 def reason_text(saved: Mapping[str, Any]) -> str:
-    """Why the reply ended, in a few words; empty where it is not known."""
+    """Why the reply ended, in a few words; empty where it is not known. The marks with which models end their
+    replies are not named.
+    """
     reason, trigger = str(saved.get("reason", "")), short(str(saved.get("trigger", "")))
+    if reason == "stop_token" and _MARK.fullmatch(trigger):
+        trigger = ""
     stopped_by = _STOPPED.get(str(saved.get("stopped_by", ""))) if reason == "cancelled" else None
     return reason_words(reason, trigger) if stopped_by is None else translate(stopped_by)
 
@@ -72,7 +78,7 @@ def short(text: str) -> str:
 
 def spoken(text: str) -> str:
     """`text` without the marks of control tokens, which a screen reader would spell."""
-    return re.sub(r"<\|?[^<>\s]{1,40}\|?>", _("the end marker"), text)
+    return _MARK.sub(_("the end marker"), text)
 
 
 def avoided_text(count: int) -> str:

@@ -54,7 +54,7 @@ def test_what_produced_a_reply(hand, qtbot) -> None:
     rows = {title: label.text() for title, label in dialog._values.items()}
     assert rows["Model"] == "echo"
     assert rows["Seed"] == "1, random"
-    assert rows["Ended"] == "stopped at <|im_end|>"
+    assert rows["Ended"] == "ended by the model"
     expected = hashlib.sha256(b"weights").hexdigest()
     qtbot.waitUntil(lambda: dialog._values["SHA-256"].text().replace("\u200b", "") == expected)
     assert dialog.prompt.toPlainText() == "<|turn|>the fox and the hound"

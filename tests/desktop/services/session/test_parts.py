@@ -65,6 +65,9 @@ def test_footers(done: Done, text: str) -> None:
 
 def test_every_stop_reason_has_a_text() -> None:
     assert all(reason_text(record(Done(reason, "", Stats()), 0, "", "")) for reason in STOP_REASONS)
+    for mark in ("<|im_end|>", "</s>", "<end_of_turn>"):
+        assert reason_text({"reason": "stop_token", "trigger": mark}) == "ended by the model"
+    assert reason_text({"reason": "stop_token", "trigger": "END"}) == "stopped at END"
 
 
 def test_avoided_phrases_are_counted_in_the_footer() -> None:
