@@ -30,6 +30,7 @@ from engine.models.proof.provable import Provable
 from engine.tensors import Floats, RawTensor
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
+from engine.weights.gguf.ollama import known_name
 from engine.weights.packed.padded import without_padding
 from engine.words import N_, _, translate
 
@@ -54,12 +55,12 @@ Prepare = Callable[[RawTensor], RawTensor]
 def find_architecture(checkpoint: Checkpoint) -> Architecture:
     """The architecture of a checkpoint. Raises `UnsupportedModel` and `BadCheckpoint`."""
     if is_assistant(checkpoint) or is_eagle3(checkpoint):
-        raise UnsupportedModel(assistant_alone(checkpoint.path.name))
+        raise UnsupportedModel(assistant_alone(known_name(checkpoint.path)))
     if checkpoint.format == "gguf":
-        other = of_another_type(checkpoint.metadata.get("general.type"), checkpoint.path.name)
+        other = of_another_type(checkpoint.metadata.get("general.type"), known_name(checkpoint.path))
         if other is not None:
             raise UnsupportedModel(other)
-        name = Keys(checkpoint.metadata, checkpoint.path.name).text("general.architecture")
+        name = Keys(checkpoint.metadata, known_name(checkpoint.path)).text("general.architecture")
     else:
         config = with_class(checkpoint.metadata["config"])
         name = hf_architecture(config)
@@ -69,14 +70,14 @@ def find_architecture(checkpoint: Checkpoint) -> Architecture:
     if found is None and checkpoint.format != "gguf":
         found = architecture_of(checkpoint.format, _with_head(name))
     if found is None:
-        sentence = what_it_is(name, checkpoint.path.name) if checkpoint.format == "gguf" else None
+        sentence = what_it_is(name, known_name(checkpoint.path)) if checkpoint.format == "gguf" else None
         raise UnsupportedModel(
             sentence
             or _(
                 "{path} has the architecture {name!r}, which this version of Inglenook cannot run. "
                 "A later version may. `inglenook-engine info --json` lists the architectures that "
                 "it can.",
-                path=checkpoint.path.name,
+                path=known_name(checkpoint.path),
                 name=name,
             )
         )
@@ -151,7 +152,7 @@ def survey(checkpoint: Checkpoint, backend: MemoryEstimator, prepare: Prepare | 
     seen.parts = drain(
         architecture.build(seen, config, architecture.names(checkpoint.format, checkpoint.tensors))
     )
-    seen.check(checkpoint.path.name)
+    seen.check(known_name(checkpoint.path))
     return seen
 
 
@@ -173,7 +174,7 @@ def read_model(
     names = architecture.names(checkpoint.format, checkpoint.tensors)
     seen = survey(checkpoint, backend, prepare)
     if make_room is None:
-        check_memory(checkpoint.path.name, seen.bytes, backend.free_memory(), backend.where)
+        check_memory(known_name(checkpoint.path), seen.bytes, backend.free_memory(), backend.where)
     else:
         make_room(seen)
     yield Loading(_("Loading the weights"), 0, config.layers)

@@ -24,7 +24,7 @@ from engine.vision.families import FAMILIES
 from engine.vision.files import PROJECTOR, folder_config, is_mmproj
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.gguf.file import GgufFile
-from engine.weights.gguf.ollama import projectors_of
+from engine.weights.gguf.ollama import known_name, projectors_of
 from engine.weights.safetensors.json import read_json_object
 from engine.words import _
 
@@ -97,11 +97,11 @@ def open_vision(checkpoint: Checkpoint, threads: int = 0) -> Generator[Loading, 
                 _(
                     "{path} has no vision encoder that can be run; choose a model that reads pictures, or "
                     "put its mmproj file beside it.",
-                    path=checkpoint.path.name,
+                    path=known_name(checkpoint.path),
                 )
             )
         backend, design = CpuBackend(threads), found.design
-        check_memory(found.checkpoint.path.name, found.survey.bytes, backend.free_memory())
+        check_memory(known_name(found.checkpoint.path), found.survey.bytes, backend.free_memory())
         words = _("Loading the vision encoder")
         yield Loading(words, 0, design.layers)
         parts = yield from mapped(
@@ -144,7 +144,7 @@ def _surveyed(design: Design, checkpoint: Checkpoint, positions: Positions | Non
     """Checks the names and shapes of all tensors. Raises `BadCheckpoint`."""
     survey = Survey(checkpoint.tensors, CpuBackend(1))
     drain(design.build(survey))
-    survey.check(checkpoint.path.name)
+    survey.check(known_name(checkpoint.path))
     return _Found(design, checkpoint, survey, positions)
 
 
@@ -265,5 +265,5 @@ def _of_gguf(checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> _Found | No
     family = next((each for each in FAMILIES if kind in each.gguf), None)
     if family is None or family.from_gguf is None:
         return None
-    keys = Keys(metadata, checkpoint.path.name, "clip.vision.")
+    keys = Keys(metadata, known_name(checkpoint.path), "clip.vision.")
     return _surveyed(family.from_gguf(keys, checkpoint.tensors), checkpoint)

@@ -11,6 +11,7 @@ from engine.printable import one_line
 from engine.tensors import RawTensor
 from engine.text.template.source import META_FILES, is_meta
 from engine.weights.gguf.file import GgufFile, begins_with_magic, split_parts
+from engine.weights.gguf.ollama import known_name
 from engine.weights.pytorch import PICKLED
 from engine.weights.safetensors.consolidated import PARAMS, is_consolidated, own_format
 from engine.weights.safetensors.json import read_json_object
@@ -97,7 +98,7 @@ def _open(path: Path) -> Checkpoint:
         _(
             "{path} is not a model file that can be read; give a .gguf file or a folder with "
             "safetensors files.",
-            path=path.name,
+            path=known_name(path),
         )
     )
 

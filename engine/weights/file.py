@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import BadCheckpoint, ModelNotFound
+from engine.weights.gguf.ollama import known_name
 from engine.words import _
 
 Bytes = npt.NDArray[np.uint8]
@@ -33,7 +34,7 @@ class ModelFile:
         self.size = self._stamp[0]
         if not self.size:
             raise BadCheckpoint(
-                _("{path} is empty; a model file was expected. Download it again.", path=path.name)
+                _("{path} is empty; a model file was expected. Download it again.", path=known_name(path))
             )
 
     def read(self, start: int, count: int, what: str) -> Bytes:
@@ -86,7 +87,7 @@ class ModelFile:
             _(
                 "{path} was changed while {what} was read; wait until no program writes to the file, "
                 "then load it again.",
-                path=self.path.name,
+                path=known_name(self.path),
                 what=what,
             )
         )
@@ -105,7 +106,7 @@ def _read_into(file: io.FileIO, target: memoryview, path: Path) -> int:
         raise BadCheckpoint(
             _(
                 "{path} cannot be read to its end: {strerror}; check the disk.",
-                path=path.name,
+                path=known_name(path),
                 strerror=error.strerror or error,
             )
         ) from error

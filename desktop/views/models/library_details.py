@@ -23,6 +23,7 @@ from engine.core import ModelInfo
 from engine.printable import one_line
 from engine.settings import LoadSettings, Settings
 from engine.units import size_text
+from engine.weights.gguf.ollama import is_blob
 from engine.words import N_, _, translate
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ class LibraryDetails(VerticalScrollArea):
 
 def _pictures(info: ModelInfo) -> str:
     """Whether the model reads pictures, and by what."""
-    if info.vision_file:
+    if info.vision_file and not is_blob(Path(info.vision_file)):
         return _(
             "read by the vision encoder in {file} ({size})",
             file=one_line(Path(info.vision_file).name),

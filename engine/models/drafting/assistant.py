@@ -29,6 +29,7 @@ from engine.models.load import check_memory
 from engine.models.names import TensorNames
 from engine.tensors import Floats, Ints, RawTensor
 from engine.weights.checkpoint import Checkpoint
+from engine.weights.gguf.ollama import known_name
 from engine.words import _
 
 __all__ = ["AssistantModel", "assistant_problem", "read_assistant", "survey_assistant"]
@@ -111,7 +112,7 @@ def survey_assistant(
     config, names, gguf = _of(checkpoint)
     seen = Survey(checkpoint.tensors, backend, prepare)
     _build(seen, config, names, gguf=gguf)
-    seen.check(checkpoint.path.name)
+    seen.check(known_name(checkpoint.path))
     return config, seen
 
 
@@ -231,7 +232,7 @@ def read_assistant(
     """Load an assistant for `main`. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`, and
     `BadSetting` if it does not fit.
     """
-    backend, name = main.backend, checkpoint.path.name
+    backend, name = main.backend, known_name(checkpoint.path)
     config, names, gguf = _of(checkpoint)
     if problem := assistant_problem(config, main.config):
         raise BadSetting(_("{name} cannot draft for this model: {problem}", name=name, problem=problem))

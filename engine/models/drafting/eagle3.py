@@ -29,6 +29,7 @@ from engine.models.layers.whole import Blocks, Layered, Parts
 from engine.models.load import check_memory
 from engine.tensors import Floats, RawTensor
 from engine.weights.checkpoint import Checkpoint
+from engine.weights.gguf.ollama import known_name
 from engine.words import _
 
 __all__ = ["Eagle3Model", "eagle3_problem", "read_eagle3", "survey_eagle3"]
@@ -113,7 +114,7 @@ def survey_eagle3(
     config, names = read_eagle3_config(checkpoint), names_of(checkpoint)
     seen = Survey(checkpoint.tensors, backend, prepare)
     _build(seen, config, names, len(config.layers_before) or 3)
-    seen.check(checkpoint.path.name)
+    seen.check(known_name(checkpoint.path))
     return config, seen
 
 
@@ -214,7 +215,7 @@ def read_eagle3(
     """Load a drafter for `main`. Raises `BadCheckpoint`, `UnsupportedModel` and `NotEnoughMemory`, and
     `BadSetting` if it does not fit.
     """
-    backend, name = main.backend, checkpoint.path.name
+    backend, name = main.backend, known_name(checkpoint.path)
     layered = isinstance(main.parts.stack, Layered)
     if problem := eagle3_problem(checkpoint, main.config, layered):
         raise BadSetting(_("{name} cannot draft for this model: {problem}", name=name, problem=problem))

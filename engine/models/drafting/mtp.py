@@ -26,6 +26,7 @@ from engine.models.load import check_memory, find_architecture, read_config
 from engine.models.names import TensorNames
 from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
+from engine.weights.gguf.ollama import known_name
 from engine.words import _
 
 __all__ = ["MtpModel", "head_bytes", "read_head"]
@@ -155,7 +156,7 @@ def read_head(
     Raises `BadSetting` if there is none, and `NotEnoughMemory`.
     """
     backend: Backend = main.backend
-    name = checkpoint.path.name
+    name = known_name(checkpoint.path)
     form = _form(checkpoint) if head_bytes(checkpoint, backend) else None
     if form is None:
         raise BadSetting(

@@ -15,6 +15,7 @@ import numpy as np
 
 from engine.errors import BadCheckpoint
 from engine.weights.file import ModelFile
+from engine.weights.gguf.ollama import known_name
 from engine.words import _
 
 _SCALARS = {
@@ -48,7 +49,7 @@ class Cursor:
 
     def __init__(self, file: ModelFile) -> None:
         self.file = file
-        self.file_name = file.path.name
+        self.file_name = known_name(file.path)
         self.end = file.size
         self.buffer = b""
         self.at = 0

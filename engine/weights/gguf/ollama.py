@@ -16,9 +16,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from engine.words import _
+
 __all__ = [
-    "MODEL_LAYER", "blobs_of", "is_blob", "manifest_title", "manifests", "projectors_of", "pulled_name",
-    "sorted_entries",
+    "MODEL_LAYER", "blobs_of", "is_blob", "known_name", "manifest_title", "manifests", "projectors_of",
+    "pulled_name", "sorted_entries",
 ]  # fmt: skip
 
 MOST_MANIFESTS = 2000
@@ -98,13 +100,23 @@ def pulled_name(model: Path) -> str:
     return next((manifest_title(manifest) for manifest in _naming(model)), "")
 
 
-def _naming(model: Path) -> Iterator[Path]:
-    """The manifests that name a blob as their model."""
-    if not is_blob(model):
+def known_name(file: Path) -> str:
+    """The name of a model's file in a sentence: of one of Ollama's blobs the name that it was pulled by, and
+    that it is the vision encoder if it is; else the file's own.
+    """
+    if name := pulled_name(file):
+        return name
+    manifest = next(_naming(file, PROJECTOR_LAYER), None)
+    return _("{name} (vision encoder)", name=manifest_title(manifest)) if manifest is not None else file.name
+
+
+def _naming(blob: Path, layer: str = MODEL_LAYER) -> Iterator[Path]:
+    """The manifests that name a blob as their model, or as this other layer."""
+    if not is_blob(blob):
         return
-    for manifest in manifests(model.parent.parent):
+    for manifest in manifests(blob.parent.parent):
         try:
-            if model.name in blobs_of(manifest, MODEL_LAYER):
+            if blob.name in blobs_of(manifest, layer):
                 yield manifest
         except (OSError, ValueError):
             continue  # another model's, or one that the search for models says cannot be read

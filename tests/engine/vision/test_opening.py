@@ -23,6 +23,7 @@ from engine.vision import VisionSpec
 from engine.vision.describe import describe, other_senses
 from engine.vision.opening import open_vision, vision_layouts, vision_spec
 from engine.weights import open_checkpoint
+from engine.weights.gguf.ollama import known_name
 from tests.engine.models.architectures import write_case_gguf, write_checkpoint
 from tests.engine.models.cases.table import CASES
 from tests.engine.vision.converted import encoder_tensors, write_tower
@@ -178,10 +179,16 @@ def test_an_encoder_that_ollamas_manifest_does_not_name_or_that_does_not_fit(
 def test_an_encoder_of_ollamas_that_is_damaged_or_missing(made: Path, tmp_path: Path) -> None:
     model, encoder = pulled(made, tmp_path)
     encoder.write_bytes(encoder.read_bytes()[:900])
-    with pytest.raises(BadCheckpoint):
+    with pytest.raises(BadCheckpoint, match=r"^eyes:latest \(vision encoder\)") as raised:
         spec_of(model)
+    assert "sha256" not in str(raised.value)
     info = describe(model)
     assert (info.reads_pictures, len(info.remarks)) == (False, 1)
+    assert known_name(encoder.with_name(f"sha256-{'c' * 64}")) == f"sha256-{'c' * 64}"  # nobody's
+    model.write_bytes(model.read_bytes()[:100])
+    with pytest.raises(BadCheckpoint, match=r"^eyes:latest"):
+        open_checkpoint(model)
+    write_gguf(model)
     encoder.unlink()
     assert file_of(model) == ""
 

@@ -528,6 +528,10 @@ def test_the_use_of_an_embedding_model(deck: Deck) -> None:
     [
         ({}, "not read"),
         ({"reads_pictures": True}, "read by the model's own vision encoder"),
+        (
+            {"reads_pictures": True, "vision_file": f"/m/blobs/sha256-{'b' * 64}"},
+            "read by the model's own vision encoder",
+        ),
         ({"lacks_vision_file": True}, "not read: its vision encoder, an mmproj file, is missing"),
         (
             {"reads_pictures": True, "vision_file": "/m/mmproj-F16.gguf", "vision_file_bytes": 850_000_000},
