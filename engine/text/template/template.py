@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -75,6 +75,7 @@ class ChatTemplate:
         self.stop_strings = stop_strings
         self._variables = {name: text for name, text in named.items() if text is not None}
         self._switch: ThinkingSwitch | None = None
+        self._endless: TemplateOverLimit | None = None
         self._environment = BoundedEnvironment()
         self._template = self._environment.compile_bounded(source)
 
@@ -133,7 +134,7 @@ class ChatTemplate:
         for way in (Way(), *self.switch.ways.values()):
             for turns in ([asked], [asked, thought]):
                 try:
-                    parts.append(self.render(turns, variables=way.variables))
+                    parts.append(self.trial(turns, way.variables))
                 except TemplateOverLimit:  # the others would cost as much again
                     return "\n".join(parts)
                 except BadTemplate:
@@ -162,7 +163,7 @@ class ChatTemplate:
         for way in (Way(), *self.switch.ways.values()):
             for turns in chats:
                 try:
-                    if _PROBE in self.render(turns, variables=way.variables):
+                    if _PROBE in self.trial(turns, way.variables):
                         return True
                 except TemplateOverLimit:  # the others would cost as much again
                     return False
@@ -175,7 +176,7 @@ class ChatTemplate:
         """How the template is told how much the model thinks. Found out when it is first needed."""
         if self._switch is None:
             tree = self._environment.parse(self.source)
-            self._switch = find_switch(tree, lambda turns, given: self.render(turns, variables=given))
+            self._switch = find_switch(tree, self.trial)
         return self._switch
 
     def opens(self, tags: Sequence[Tag], thinking: str = AUTO) -> str:
@@ -185,7 +186,7 @@ class ChatTemplate:
         """
         way = Way() if thinking == AUTO else self.switch.way(thinking)
         try:
-            prompt = self.render(way.messages([Message("user", "Hello")]), variables=way.variables)
+            prompt = self.trial(way.messages([Message("user", "Hello")]), way.variables)
             return opened_by(prompt, tags)
         except BadTemplate:  # it requires other messages; a real conversation shows whether it works
             return ""
@@ -211,6 +212,7 @@ class ChatTemplate:
             if isinstance(value, cached_property):  # what was found out about this source
                 other.__dict__.pop(name, None)
         other.source, other._tool_source, other._switch = source, "", None
+        other._endless = self._endless if source == self.source else None
         other._environment = BoundedEnvironment()
         other._template = other._environment.compile_bounded(source)
         return other
@@ -285,6 +287,34 @@ class ChatTemplate:
         )
         return open_end(text, content) if continue_last else text
 
+    def trial(
+        self,
+        turns: Sequence[Turn],
+        variables: Mapping[str, Any] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """The prompt of a short chat, to find out about the template. Raises as `render`, and at once if such
+        a trial took too long before.
+        """
+        _found_out = self._takes_parts
+        return self._timed(
+            lambda: self.render(
+                turns, add_generation_prompt=add_generation_prompt, tools=tools, variables=variables
+            )
+        )
+
+    def _timed(self, trial: Callable[[], str]) -> str:
+        """What a trial makes; after one that took too long there are no more: each would cost as much."""
+        if self._endless is not None:
+            raise self._endless
+        try:
+            return trial()
+        except TemplateOverLimit as error:
+            self._endless = error
+            raise
+
     @cached_property
     def _takes_parts(self) -> bool:
         """Whether the template shows texts only as parts of a list, as some for models with pictures do."""
@@ -292,7 +322,8 @@ class ChatTemplate:
         def shows(content: object) -> bool:
             given = {"tools": None, "documents": None}
             try:
-                return _PROBE in self._render([{"role": "user", "content": content}], True, False, given)
+                turns = [{"role": "user", "content": content}]
+                return _PROBE in self._timed(lambda: self._render(turns, True, False, given))
             except BadTemplate:
                 return False
 
@@ -307,7 +338,8 @@ class ChatTemplate:
         alone, between = [first, asked], [first, asked, reply, later, asked]
         for turns in (alone, between, [first, later, asked], [first, asked, later]):
             try:
-                text = self._render([{**turn} for turn in turns], True, False, given)
+                copied = [{**turn} for turn in turns]
+                text = self._timed(partial(self._render, copied, True, False, given))
             except TemplateOverLimit:  # the others would cost as much again
                 return None
             except BadTemplate:  # a refusal is no loss
@@ -327,7 +359,7 @@ class ChatTemplate:
 
         def shows(turn: Mapping[str, Any]) -> bool:
             try:
-                return _PROBE in self._render([asked, {**turn}], False, False, given)
+                return _PROBE in self._timed(lambda: self._render([asked, {**turn}], False, False, given))
             except BadTemplate:
                 return False
 

@@ -161,7 +161,7 @@ def _result(named: bool = False) -> dict[str, Any]:
 def _rendered(template: ChatTemplate, turns: list[dict[str, Any]], *, prompt: bool = False) -> str:
     """The prompt; empty where the template refuses it."""
     try:
-        return template.render(turns, add_generation_prompt=prompt, tools=_OFFERED)
+        return template.trial(turns, add_generation_prompt=prompt, tools=_OFFERED)
     except BadTemplate:
         return ""
 

@@ -31,7 +31,7 @@ def system_tools(template: ChatTemplate, tools: Sequence[Mapping[str, Any]], nam
     for kind in kinds:
         turn = with_tools({"role": "system", "content": ""}, tools, kind)
         try:
-            if name in template.render([turn, {"role": "user", "content": ""}]):
+            if name in template.trial([turn, {"role": "user", "content": ""}]):
                 return kind
         except BadTemplate:
             continue

@@ -16,6 +16,7 @@ from engine.errors import BadTemplate
 from engine.text.template import sandbox, sandbox_limits
 from engine.text.template.sandbox_limits import METHOD_SIZES
 from engine.text.template.template import ChatTemplate
+from engine.text.tools.detect import tool_style
 
 DOUBLING = "{% set ns = namespace(v='xxxxxxxx') %}{% for i in range(99) %}STEP{% endfor %}{{ ns.v | length }}"
 NESTED = "{% for a in range(99999) %}{% for b in range(99999) %}BODY{% endfor %}{% endfor %}"
@@ -242,19 +243,6 @@ def test_time_limit_names_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
         ChatTemplate("first\n" + NESTED.replace("BODY", ""), None, None).render([Message("user", "Hi")])
 
 
-def test_tags_are_looked_for_within_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each sample conversation would take as long again."""
-    monkeypatch.setattr(sandbox, "TIME_LIMIT", 0.02)
-    template, renderings = ChatTemplate("<think></think>" + NESTED.replace("BODY", ""), None, None), []
-    assert template.switch.ways == {}
-    usual = ChatTemplate._render
-    monkeypatch.setattr(
-        ChatTemplate, "_render", lambda self, *rest: (renderings.append(rest), usual(self, *rest))[1]
-    )
-    assert template.tags[0] == ("<think>", "</think>")
-    assert len(renderings) == 1
-
-
 def test_waiting_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A computer that gives the thread no time for hours does not make its template a slow one."""
     clock = itertools.count(0.0, 3600.0)
@@ -301,3 +289,32 @@ def test_a_namespace_is_shown_without_its_contents() -> None:
 )  # fmt: skip
 def test_sizes_are_estimated_from_above(pattern: str, method: str, args: tuple[str, ...]) -> None:
     assert METHOD_SIZES[method](pattern, *args) >= len(getattr(pattern, method)(*args))
+
+
+ENDLESS = (
+    "<think></think>{%- if enable_thinking %}{{ messages[-1].reasoning_content }}{% endif %}"
+    "{{ messages[0].content.text }}{{ tools }}" + NESTED.replace("BODY", "")
+)
+
+
+def test_an_endless_template_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each trial, for tags, levels of thinking and calls of tools, would take as long again."""
+    monkeypatch.setattr(sandbox, "TIME_LIMIT", 0.05)
+    tried = []
+    render = sandbox.BoundedEnvironment.render_bounded
+
+    def counted(*args: Any) -> str:
+        tried.append(args)
+        return render(*args)
+
+    monkeypatch.setattr(sandbox.BoundedEnvironment, "render_bounded", counted)
+    template = ChatTemplate(ENDLESS, None, None)
+    assert (template.switch.levels, template.repeats_thoughts) == ((), False)
+    assert template.tags[0] == ("<think>", "</think>")
+    assert (template.opens(template.tags), template.twin.switch.levels) == ("", ())
+    assert not tool_style(template).offers
+    assert len(tried) == 1
+    # a chat is tried all the same: a busy machine may have been too slow
+    with pytest.raises(BadTemplate, match="runs longer than"):
+        template.render([Message("system", "Be brief."), Message("user", "Hello")])
+    assert len(tried) == 2
