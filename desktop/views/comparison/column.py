@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QEnterEvent, QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout
 
 from desktop.items.chats.messages import MessageItem, MessagesModel
@@ -32,12 +32,14 @@ class ComparisonColumn(QFrame):
     Signals:
         keep_requested(), stop_requested(), retry_requested()
         details_requested(int message): what produced the reply is to be shown.
+        entered(): the mouse or the keyboard came to it.
     """
 
     keep_requested = Signal()
     stop_requested = Signal()
     retry_requested = Signal()
     details_requested = Signal(int)
+    entered = Signal()
 
     def __init__(self, column: Column, place: int) -> None:
         super().__init__()
@@ -55,10 +57,8 @@ class ComparisonColumn(QFrame):
         # only then a low window shrinks it, and not what is above and below it
         self.transcript.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
         self.transcript.action.connect(self._act)
-        self.transcript.installEventFilter(self)
         self.words = text_label(tone="muted", plain=True, wraps=True)
         self.keep = WrappingButton(_("Keep this reply"))
-        self.keep.setProperty("tone", "primary")
         self.keep.setAccessibleName(_("Keep reply {place}", place=place))
         self.keep.setToolTip(_("Use this reply in the chat (Ctrl+{place})", place=place))
         self.keep.clicked.connect(self.keep_requested)
@@ -66,6 +66,8 @@ class ComparisonColumn(QFrame):
         self.retry.setAccessibleName(_("Generate reply {place} again", place=place))
         self.retry.clicked.connect(self.retry_requested)
         self.retry.hide()
+        for part in (self.transcript, self.keep, self.retry, self.stop):
+            part.installEventFilter(self)
         top = Qt.AlignmentFlag.AlignTop
         head = fill(QHBoxLayout(), (self.title, 1), margins=(12, 8, 8, 4), spacing=6)
         head.addWidget(self.stop, 0, top)
@@ -95,8 +97,20 @@ class ComparisonColumn(QFrame):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """The frame shows that the transcript has the focus: it has none of its own."""
         if event.type() in (QEvent.Type.FocusIn, QEvent.Type.FocusOut):
-            set_styled(self, "within", "focused" if event.type() == QEvent.Type.FocusIn else "")
+            came = event.type() == QEvent.Type.FocusIn
+            if watched is self.transcript:
+                set_styled(self, "within", "focused" if came else "")
+            if came:
+                self.entered.emit()
         return False
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        super().enterEvent(event)
+        self.entered.emit()
+
+    def emphasise(self, on: bool) -> None:
+        """Let its button stand out: that of one column does."""
+        set_styled(self.keep, "tone", "primary" if on else "")
 
     def fit(self, width: int, height: int) -> None:
         """Be wide enough to read, but not wider than this; in a low page the button is beside the words."""

@@ -153,15 +153,22 @@ class ComparisonPage(QWidget):
         shown.stop_requested.connect(partial(self._stop, column))
         shown.retry_requested.connect(partial(self._try_again, column))
         shown.details_requested.connect(self.details_requested)
+        shown.entered.connect(partial(self._emphasise, place))
         self._row.addWidget(shown, 1)
         self._session.replies.models.append(shown.messages)
         self.columns.append(shown)
+        shown.emphasise(place == 1)
         self.set_look(self._thinking, self._unfolds)
         self._fit()
         self._show(shown)
         self._show_states()
         if self._missing:
             self._soon.start(0)
+
+    def _emphasise(self, place: int) -> None:
+        """Let the button of this column stand out, and of no other."""
+        for column in self.columns:
+            column.emphasise(column.place == place)
 
     def focus_target(self) -> QWidget:
         """What gets the keyboard at first."""

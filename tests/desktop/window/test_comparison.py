@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtGui import QEnterEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
@@ -145,6 +146,23 @@ def test_the_keyboard_keeps_one_and_the_others_can_be_deleted(hand) -> None:
     hand.click("Undo", hand.window.chat.banner)
     assert hand.items()[-1].variant_count == 4
     assert hand.items()[-1].id == kept
+
+
+def test_one_button_stands_out_that_of_the_column_in_use(hand) -> None:
+    hand.say("Which one?")
+    held(hand, 3).set()
+    until_written(hand)
+    columns = page(hand).columns
+
+    def outstanding() -> list[int]:
+        return [each.place for each in columns if each.keep.property("tone") == "primary"]
+
+    columns[0].transcript.setFocus()
+    assert outstanding() == [1]
+    columns[2].transcript.setFocus()
+    assert outstanding() == [3]
+    QApplication.sendEvent(columns[1], QEnterEvent(QPoint(20, 20), QPoint(20, 20), QPoint(20, 20)))
+    assert outstanding() == [2]
 
 
 def test_text_in_the_message_box_gets_several_replies(hand) -> None:
