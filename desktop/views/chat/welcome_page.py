@@ -21,7 +21,7 @@ from desktop.items.models.local_models import STARTER_SIZE, ModelEntry, starter_
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.scroll_area import VerticalScrollArea
-from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.text_label import set_styled, text_label
 from desktop.views.widgets.wrapping_text import WrappingButton
 from engine.words import N_, _, dotted, translate
 
@@ -301,6 +301,8 @@ class WelcomePage(QWidget):
     def show_models(self, entries: Sequence[ModelEntry]) -> None:
         """Show the models on this computer."""
         self.first_run.found.show_entries(entries)
+        tone = "" if any(not entry.trouble for entry in entries) else "primary"  # they answer better
+        set_styled(self.first_run.download, "tone", tone)
 
     def show_download(self, sentence: str, done: int, total: int) -> None:
         """Show the download of the starter: `done` of `total` bytes (0 while unknown)."""

@@ -86,6 +86,9 @@ class _Row:
         self.persona = _choice([(0, translate(_AS_IN_CHAT)), *offers.personas], settings.persona)
         self.model = _choice([("", _("Loaded model")), *offers.models], settings.model)
         self.remove = IconButton("trash", _("Remove this reply"))
+        for field in (self.preset, self.temperature, self.seed, self.persona, self.model):
+            field.ensurePolished()
+            field.setMinimumWidth(field.sizeHint().width())  # a narrow dialog scrolls
 
     def fields(self) -> tuple[QWidget, ...]:
         """All widgets of the row, from left to right."""

@@ -18,7 +18,7 @@ from desktop.views.widgets.facts_grid import FactsGrid
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.listening import listen
 from desktop.views.widgets.scroll_area import VerticalScrollArea
-from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.text_label import set_styled, text_label
 from engine.core import ModelInfo
 from engine.printable import one_line
 from engine.settings import LoadSettings, Settings
@@ -146,6 +146,7 @@ class LibraryDetails(VerticalScrollArea):
     def _show_loaded(self) -> None:
         loaded = self._is_loaded()
         self.load.setText(_("Unload") if loaded else _("Load"))
+        set_styled(self.load, "tone", "" if loaded else "primary")
         self.load.setEnabled(
             self._entry is not None and not self._entry.trouble and self._session.state != "loading"
         )

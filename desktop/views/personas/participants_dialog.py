@@ -80,7 +80,7 @@ class ParticipantsDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._make_list()
         self._make_fields(cast)
-        self.trouble = text_label(tone="muted", wraps=True)
+        self.trouble = text_label(tone="danger", wraps=True)
         self.buttons = QDialogButtonBox(
             QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel
         )

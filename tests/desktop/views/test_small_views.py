@@ -379,7 +379,9 @@ def test_the_first_page_offers_what_is_on_this_computer(qtbot) -> None:
     entries = [ModelEntry("/m/broken.gguf", "Broken", trouble="no header")]
     long = "A model with a name that is far longer than anything that finds room on such a button"
     entries += [ModelEntry(f"/m/{name}.gguf", f"{long}, {name}", "7 B · 4.5 bit · 4 GB") for name in "abcd"]
+    assert page.first_run.download.property("tone") == "primary"
     page.show_models(entries)
+    assert page.first_run.download.property("tone") != "primary"
     qtbot.waitUntil(lambda: len(found.findChildren(QPushButton)) == 3)
     buttons = found.findChildren(QPushButton)
     assert [button.toolTip() for button in buttons] == ["/m/a.gguf", "/m/b.gguf", "/m/c.gguf"]
@@ -390,6 +392,7 @@ def test_the_first_page_offers_what_is_on_this_computer(qtbot) -> None:
         qtbot.mouseClick(buttons[1], Qt.MouseButton.LeftButton)
     assert chosen.args == ["/m/b.gguf"]
     page.show_models([])
+    assert page.first_run.download.property("tone") == "primary"
     assert not found.isVisible()
 
 

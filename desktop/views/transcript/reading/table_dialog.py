@@ -13,6 +13,9 @@ from engine.words import _, ngettext
 
 __all__ = ["TableDialog"]
 
+_WIDEST = 60
+"""Average characters of a column: longer texts go on below."""
+
 
 class TableDialog(QDialog):
     """The cells of a table as a grid, which screen readers read with its row and column; Esc closes it."""
@@ -34,6 +37,9 @@ class TableDialog(QDialog):
         for row, values in enumerate(rows):
             for column, value in enumerate(values):
                 self.table.setItem(row, column, QTableWidgetItem(isolated(value)))
+        self.table.horizontalHeader().setMaximumSectionSize(_WIDEST * self.fontMetrics().averageCharWidth())
+        self.table.resizeColumnsToContents()
+        self.table.resizeRowsToContents()
         if rows:
             self.table.setCurrentCell(0, 0)
         fill(QVBoxLayout(self), (self.table, 1), margins=(12, 12, 12, 12))

@@ -23,6 +23,11 @@ def test_settings_round_trip(qtbot: QtBot) -> None:
         Column("gone", None, 0, 9, "/m/gone.gguf"),
     ]
     dialog = CompareDialog(OFFERS, given, "Why?", window)
+    dialog.resize(300, 300)
+    row = dialog.rows[0]
+    assert all(
+        field.minimumWidth() >= field.sizeHint().width() for field in (row.preset, row.seed, row.model)
+    )
     found: list[list[Column]] = []
     dialog.chosen.connect(found.append)
     dialog.write.click()

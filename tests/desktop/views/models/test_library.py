@@ -224,6 +224,7 @@ def test_load_with_progress_and_unload(deck: Deck) -> None:
     assert not local.bar.isVisible()
     assert deck.shown() == ["m0", "m1  (loaded)", "m2"]
     assert local.details.load.text() == "Unload"
+    assert local.details.load.property("tone") != "primary"
     local.details.load.click()
     deck.hand.wait_for("no_model")
     assert deck.shown() == ["m0", "m1", "m2"]

@@ -123,6 +123,7 @@ def test_a_table_opens_as_a_grid_and_a_link_asks(show: Show, qtbot: QtBot) -> No
     cells = [[grid.table.item(row, column).text() for column in range(2)] for row in range(2)]
     assert (head, cells) == (["river", "length"], [["Nile", "6650 km"], ["Amazon", "6400 km"]])
     assert QAccessible.queryAccessibleInterface(grid.table).role() == QAccessible.Role.Table
+    assert all(grid.table.columnWidth(column) >= grid.table.sizeHintForColumn(column) for column in range(2))
     grid.close()
     page.go("link", -1)
     qtbot.keyClick(page.text, Qt.Key.Key_Return)
