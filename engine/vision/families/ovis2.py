@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -112,7 +112,7 @@ class Tiles:
         return best_grid(width, height, self.side, self.least, self.most)
 
 
-@cache
+@lru_cache(1 << 8)
 def covering(width: int, height: int, side: int, most: int) -> tuple[int, int]:
     """The smallest grid (columns, rows) of which tiles of `side` pixels cover more than nine tenths of the
     picture (Ovis2's image processor, in `transformers`, which takes the rows that it finds for columns).
@@ -239,7 +239,7 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     factor = vision.integer("hidden_stride", 1, 64, 1)
     cells = whole_patches(side, patch, factor)
     words = WordsShape(
-        shape.width, inner(config, "text_config").integer("hidden_size", 1, MOST_WIDTH, 1536),
+        shape.width, config.integer("hidden_size", 1, MOST_WIDTH, 1536),
         vision.integer("vocab_size", _MARKS + 1, 1 << 24, 16384), factor, _choice(vision) == "st_argmax",
         prefix + "vision_tower.", prefix + "visual_embeddings_table.weight",
     )  # fmt: skip

@@ -27,6 +27,7 @@ GEMMA3 = {
     },
 }  # fmt: skip
 """As in all of its folders."""
+DEEPSEEK = {"vision_config": {"model_type": "siglip_vision_model"}, "text_config": {"model_type": "llama"}}
 GEMMA4 = {"vision_config": {"model_type": "gemma4_vision"}}
 LFM2 = {
     "tile_size": 512, "min_tiles": 2, "max_tiles": 10, "min_image_tokens": 64, "max_image_tokens": 256,
@@ -67,6 +68,10 @@ CLASSES: tuple[tuple[str, str, str, Mapping[str, Any], Mapping[str, Any]], ...] 
     ("Qwen3VL", "qwen2_vl", "Qwen2VLImageProcessorPil", {}, {}),
     ("Qwen3_5", "qwen2_vl", "Qwen2VLImageProcessorPil", {}, {}),
     ("Glm4v", "glm4v", "Glm4vImageProcessorPil", {}, {}),
+    ("GlmOcr", "glm4v", "Glm4vImageProcessorPil", {}, {}),
+    ("Ovis2", "ovis2", "Ovis2ImageProcessorPil", {}, {}),
+    ("DeepseekVL", "deepseek_vl", "DeepseekVLImageProcessorPil", DEEPSEEK, {}),
+    ("QianfanOCR", "got_ocr2", "GotOcr2ImageProcessorPil", {}, IMAGENET),
     ("Gemma3", "gemma3", "Gemma3ImageProcessorPil", GEMMA3, {"size": {"height": 896, "width": 896}}),
     ("Gemma4", "gemma4", "Gemma4ImageProcessorPil", GEMMA4, {}),
     ("InternVL", "got_ocr2", "GotOcr2ImageProcessorPil", {}, IMAGENET),
