@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from engine.backends.base import Backend, Forward, MemoryEstimator, Weight
 from engine.core import PAGE_TOKENS, Loading, assistant_alone
 from engine.drain import drain, mapped
@@ -48,6 +50,7 @@ class EarlyPreparation(Protocol):
         ...
 
 
+_COMPARED_ROWS = 32
 Prepare = Callable[[RawTensor], RawTensor]
 """Changes a matrix before it is loaded, for example by quantising it."""
 
@@ -124,20 +127,31 @@ def _tied_as_the_whole(
 ) -> ModelConfig:
     """The same where a model with pictures and its text model disagree about tied tables: the whole's word
     counts, unless the folder has no head. Here, since some of these models have an architecture of their own.
-    Where tables are never tied, the head of the folder counts; so does one in EXL3, which is made of a tied
-    table too.
+    Where tables are never tied, the head of the folder counts; so does one with other numbers than a table
+    that is said to be tied, as in transformers 5, and one in EXL3, which is made of a tied table too.
     """
     whole: Mapping[str, Any] = checkpoint.metadata["config"]
     none: Mapping[str, Any] = {}
     text = next((whole[name] for name in PARTS if isinstance(whole.get(name), Mapping)), none)
     said = [each.get("tie_word_embeddings") for each in (whole, text)]
-    head = architecture.names(checkpoint.format, checkpoint.tensors).head + ".weight"
+    names = architecture.names(checkpoint.format, checkpoint.tensors)
+    head = names.head + ".weight"
     own = checkpoint.tensors.get(head)
-    if own is not None and (architecture.untied or own.type == "EXL3"):
-        return replace(config, tied=False)
+    if own is not None:
+        embed = checkpoint.tensors.get(names.embed + ".weight")
+        if architecture.untied or own.type == "EXL3" or (config.tied and _differ(own, embed)):
+            return replace(config, tied=False)
     if not all(isinstance(each, bool) for each in said) or said[0] == said[1]:
         return config
     return replace(config, tied=bool(said[0]) or head not in checkpoint.tensors)
+
+
+def _differ(head: RawTensor, embed: RawTensor | None) -> bool:
+    """Whether a few rows, evenly spaced, of two matrices (V, E) of one type are not the same."""
+    if embed is None or (head.type, head.shape) != (embed.type, embed.shape):
+        return False
+    rows = np.linspace(0, head.shape[0] - 1, _COMPARED_ROWS).astype(np.int64)
+    return not np.array_equal(head.take(rows).data, embed.take(rows).data)
 
 
 def _with_head(name: str) -> str:

@@ -70,7 +70,9 @@ def adapted(names: TensorNames, tensors: Iterable[str]) -> TensorNames:
     """The makers' names, where the file has them; in GGUF files the bias of the choice is no ".bias"."""
     if any(name.endswith(".exp_probs_b") for name in tensors):
         return replace(names, correction="exp_probs_b")
-    return PUBLISHED if any(".router.gate." in name for name in tensors) else names
+    if not any(".router.gate." in name for name in tensors):
+        return names
+    return replace(PUBLISHED, embed=names.embed, norm=names.norm, head=names.head, layer=names.layer)
 
 
 HUNYUAN_3 = Architecture(("hy_v3",), ("HYV3ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF, adapt=adapted)

@@ -88,8 +88,9 @@ def _alone(shape: dict[str, Any], mamba: Mamba) -> ModelConfig:
 
 
 def from_hf_bamba(keys: Keys) -> ModelConfig:
-    """`BambaForCausalLM`."""
+    """`BambaForCausalLM`, whose part of a head with rope only `rope_parameters` can state."""
     refuse_other_than_silu(keys)
+    keys = keys.without("partial_rotary_factor")
     absent: dict[str, Any] = {} if keys.has("num_key_value_heads") else {"num_key_value_heads": 8}
     shape = hf_decoder(
         keys, bias=keys.flag("attention_bias", False), mlp_bias=keys.flag("mlp_bias", False), share=0.5,

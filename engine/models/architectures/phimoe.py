@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_windows
+from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_windows, refuse_other
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, with_experts
@@ -23,6 +23,7 @@ _NORMS: dict[str, Any] = {"norm": "layer", "norm_bias": True}
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`PhimoeForCausalLM`, whose older name is `PhiMoEForCausalLM`."""
+    refuse_other(keys, "num_experts_per_tok", 2)
     keys = keys.over({"num_local_experts": 16, "num_experts_per_tok": 2})
     absent: dict[str, Any] = {} if keys.has("num_key_value_heads") else {"num_key_value_heads": 8}
     shape = hf_decoder(

@@ -23,13 +23,19 @@ def from_hf(keys: Keys) -> ModelConfig:
         num_key_value_heads=4, tie_word_embeddings=True, max_position_embeddings=32768,
     )  # fmt: skip
     layers = shape["layers"]
+    bare = nope_layers(keys, layers)
+    return ModelConfig(**shape, nope_layers=bare, windows=_windows(keys, layers, bare))
+
+
+def _windows(keys: Keys, layers: int, bare: frozenset[int]) -> tuple[int, ...]:
+    """`sliding_window` in the layers that `layer_types` names, else in those without rope if
+    `use_sliding_window` is set; transformers masks by `layer_types` whatever that flag says.
+    """
     kinds, window = layer_kinds(keys, layers), keys.integer("sliding_window", 0, 1 << 24, 0)
-    slides = keys.flag("use_sliding_window", False) and window and kinds is not None
-    return ModelConfig(
-        **shape,
-        nope_layers=nope_layers(keys, layers),
-        windows=tuple(window if kind == "sliding_attention" else 0 for kind in kinds or ()) if slides else (),
-    )
+    if not window or (kinds is None and not keys.flag("use_sliding_window", False)):
+        return ()
+    slide = bare if kinds is None else [at for at, kind in enumerate(kinds) if kind == "sliding_attention"]
+    return tuple(window if layer in slide else 0 for layer in range(layers))
 
 
 def nope_layers(keys: Keys, layers: int) -> frozenset[int]:

@@ -205,9 +205,11 @@ def _rope_from_gguf(
             )
         )
     magnitude = keys.number("rope.scaling.attn_factor", 1e-3, 1e3, 1.0)
+    # llama.cpp divides positions by the factor whatever else the type means, beside the tensors of factors.
+    divisor = linear if kind in ("linear", "longrope") and linear else 1.0
     long, short = tensors.get("rope_factors_long.weight"), tensors.get("rope_factors_short.weight")
     if long is not None and short is not None:
-        sets = _factors(short, dim), _factors(long, dim)
+        sets = [tuple(divisor * value for value in _factors(tensor, dim)) for tensor in (short, long)]
         return RopeConfig(
             base, dim, interleaved, sets[0], magnitude, _first_context(keys), sets[1], magnitude
         )
@@ -222,8 +224,7 @@ def _rope_from_gguf(
         return RopeConfig(
             base, dim, interleaved, tuple(a * b for a, b in zip(divisors, extra, strict=True)), magnitude
         )
-    divisor = linear if kind == "linear" and linear else 1.0
-    return RopeConfig(base, dim, interleaved, tuple(divisor * value for value in extra))
+    return RopeConfig(base, dim, interleaved, tuple(divisor * value for value in extra), magnitude)
 
 
 def gguf_unscaled_rope(keys: Keys, head_dim: int) -> RopeConfig:

@@ -231,6 +231,14 @@ def test_factors_in_tensors() -> None:
     found = header(sets, **{"rope.scaling.attn_factor": 1.25, "rope.scaling.original_context_length": 16})
     assert found == RopeConfig(10000.0, 8, True, (1.0, 1.5, 2.0, 2.5), 1.25, 16, (2.0, 3.0, 4.0, 5.0), 1.25)
     assert header({"rope_factors_long.weight": [2.0, 3.0, 4.0, 5.0]}) == header()
+    longrope = {"rope.scaling.type": "longrope", "rope.scaling.factor": 4.0}
+    # llama.cpp uses the factor and the magnitude whether or not there are tensors, and whatever the type is.
+    assert header(**longrope).divisors == (4.0,) * 4
+    for kind in ("none", "linear", "longrope"):
+        scaled = header(**{"rope.scaling.type": kind, "rope.scaling.attn_factor": 1.25})
+        assert (scaled.magnitude, scaled.divisors) == (1.25, ONES)
+    found = header(sets, **longrope)
+    assert (found.divisors, found.long_divisors) == ((4.0, 6.0, 8.0, 10.0), (8.0, 12.0, 16.0, 20.0))
     with pytest.raises(BadCheckpoint, match="4 positive numbers were expected"):
         header({"rope_freqs.weight": [1.0, 2.0, 3.0, 0.0]})
 
