@@ -194,7 +194,7 @@ def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
         metavar="TEXT",
         help=_("plain text to continue; the tokenizer decides whether to add a BOS token"),
     )
-    group.add_argument("--file", type=Path, help=_("a UTF-8 file with the text"))
+    group.add_argument("--file", type=Path, help=_("a UTF-8 file with the text; - is the standard input"))
     group.add_argument(
         "--ids", metavar="1,2,3", type=whole_numbers, help=_("token ids to continue, used as they are")
     )

@@ -34,7 +34,9 @@ _SCORED_ROWS = 64
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser, cache=False)
-    parser.add_argument("--file", type=Path, required=True, help=_("a UTF-8 text"))
+    parser.add_argument(
+        "--file", type=Path, required=True, help=_("a UTF-8 file with the text; - is the standard input")
+    )
     parser.add_argument(
         "--context", metavar="N", type=int, default=512, help=_("tokens in a window; default: %(default)s")
     )

@@ -38,7 +38,7 @@ def _tokenize_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=model_path, help=_("a GGUF file or a model folder"))
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", help=_("the text"))
-    source.add_argument("--file", type=Path, help=_("a UTF-8 file with the text"))
+    source.add_argument("--file", type=Path, help=_("a UTF-8 file with the text; - is the standard input"))
     parser.add_argument(
         "--special", action="store_true", help=_("turn texts of control tokens into control tokens")
     )
