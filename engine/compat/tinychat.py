@@ -64,8 +64,14 @@ def StreamGenerator(
     (None, at the end "stop" or "length") and `timing` (None, at the end {context_tokens, context_time,
     total_tokens, generation_time_list}, in seconds). The end-of-turn token counts towards the completion. If
     the generator is closed early, the tokens generated so far stay in the conversation. Raises `BadSetting`
-    for a `start_pos` beyond the conversation and for settings out of range.
+    for a `start_pos` beyond the conversation and for settings out of range, and TypeError for a `model` that
+    is no `StreamingGenerator`, such as one of PyTorch.
     """
+    if not isinstance(model, StreamingGenerator):
+        raise TypeError(
+            f"StreamGenerator takes a StreamingGenerator as its model, but got {type(model).__name__}; make "
+            "one from the model, its cache and its tokenizer."
+        )
     if stream_interval < 1:
         raise BadSetting(f"stream_interval is {stream_interval}, but it must be at least 1.")
     value = (

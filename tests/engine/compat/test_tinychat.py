@@ -52,6 +52,13 @@ def test_whole_texts_every_few_tokens():
     assert echoed[-1]["text"] == "the quick brown" + last["text"]
 
 
+@pytest.mark.parametrize("model", ["/models/tiny", tokenizer()])
+def test_a_model_that_cannot_stream_is_named(model):
+    """TinyChat's own scripts give a module of PyTorch."""
+    with pytest.raises(TypeError, match=f"as its model, but got {type(model).__name__}; make one from"):
+        next(StreamGenerator(model, tokenizer(), "the", 0, PARAMS))
+
+
 def test_turns_keep_the_end_of_turn_token():
     eos, first = tokenizer().eos_token_id, tokenizer().encode("the quick")
     answer = tokenizer().encode("brown fox")
