@@ -28,6 +28,8 @@ class TurningSplitter(QSplitter):
 
     def _turn(self) -> None:
         wide = self.width() >= self.fontMetrics().averageCharWidth() * self._characters
+        # from right to left, Qt puts the parts a pixel too far to the right, where the last one is cut off
+        self.setContentsMargins(0, 0, int(wide and self.isRightToLeft()), 0)
         turned = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
         if self.orientation() != turned or not self._shown:
             self.setOrientation(turned)

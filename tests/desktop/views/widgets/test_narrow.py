@@ -151,3 +151,15 @@ def test_words_without_blanks_wrap_too(qtbot: QtBot, make: type[WrappingButton |
     assert len(lines) > 1
     assert "".join(lines) == words
     assert button.sizeHint().height() > high
+
+
+@pytest.mark.parametrize("direction", list(Qt.LayoutDirection)[:2])
+def test_no_part_of_a_splitter_is_cut_off_at_its_end(qtbot: QtBot, direction: Qt.LayoutDirection) -> None:
+    left, right = QListWidget(), QListWidget()
+    split = TurningSplitter((left, right), (36, 64), 60)
+    qtbot.addWidget(split)
+    split.setLayoutDirection(direction)
+    split.resize(738, 400)
+    split.show()
+    for part in (left, right):
+        assert split.rect().contains(part.geometry())
