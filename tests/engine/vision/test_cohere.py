@@ -20,6 +20,8 @@ from transformers import (
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 
 from engine.errors import BadCheckpoint
+from engine.models.headers.keys import Keys
+from engine.vision.families.cohere import from_hf_aya, from_hf_command
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.command_tiles import crops
@@ -108,3 +110,15 @@ def test_damaged_headers(command: Any, tmp_path: Path, changes: dict[str, Any]) 
     (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     with pytest.raises(BadCheckpoint):
         vision_spec(open_checkpoint(tmp_path))
+
+
+@pytest.mark.parametrize("from_hf", [from_hf_aya, from_hf_command])
+def test_what_is_gated_and_its_gate_have_the_same_width(from_hf: Any) -> None:
+    tower = {"hidden_size": 48, "num_attention_heads": 4, "image_size": 28, "patch_size": 7}
+    for width, refused in ((56, False), (57, True)):
+        config = Keys({"vision_config": tower, "alignment_intermediate_size": width}, "config.json")
+        if refused:
+            with pytest.raises(BadCheckpoint, match="is 57, but an even number was expected"):
+                from_hf(config, Keys({}, ""), {})
+        else:
+            from_hf(config, Keys({}, ""), {})

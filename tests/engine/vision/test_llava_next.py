@@ -15,7 +15,8 @@ from transformers.models.llava_next.processing_llava_next import LlavaNextProces
 
 from engine.errors import BadCheckpoint
 from engine.models.headers.keys import Keys
-from engine.vision.families.llava_next import from_gguf, from_hf
+from engine.vision.families.llava_next import Tiles, from_gguf, from_hf
+from engine.vision.images import BICUBIC
 from tests.engine.vision.converted import FLATTENED, encoder_tensors, write_tower
 from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
@@ -101,6 +102,15 @@ def test_an_mmproj_file_says_the_same(tmp_path: Path) -> None:
         assert same.layout(width, height) == encoded.layout(width, height)
     same.close()
     encoded.close()
+
+
+def test_of_grids_that_keep_all_pixels_the_smallest_counts_whatever_their_order() -> None:
+    sizes = tuple((high, wide) for high, wide in GRIDS)
+    for width, height in ((100, 50), (50, 100), (112, 112)):
+        first, second = (
+            Tiles(SIDE, PATCH, BICUBIC, grids).layout(width, height) for grids in (sizes, sizes[::-1])
+        )
+        assert first == second
 
 
 @pytest.mark.parametrize(

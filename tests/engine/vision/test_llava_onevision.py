@@ -30,7 +30,7 @@ TOWER = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[("anyres_max_2", 28), ("anyres_max_9", 28), ("anyres_max_9", 32)])
+@pytest.fixture(scope="module", params=[("anyres_max_2", 28), ("anyres_max_5", 28), ("anyres_max_9", 32)])
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Any, Any, Encoded]]:
@@ -53,7 +53,7 @@ def pair(
     encoded.close()
 
 
-@pytest.mark.parametrize(("width", "height"), [*SIZES, (28, 28), (84, 28), (60, 55)])
+@pytest.mark.parametrize(("width", "height"), [*SIZES, (28, 28), (84, 28), (60, 55), (84, 56)])
 def test_rows_and_layout_are_those_of_transformers(pair: Any, width: int, height: int) -> None:
     model, processor, encoded = pair
     inputs = processor([picture(width, height)], return_tensors="pt")
