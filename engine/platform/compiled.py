@@ -77,26 +77,29 @@ class _Impl(CompileResultCacheImpl):  # type: ignore[misc] # numba has no types
     _locator_classes = (_Locator,)
 
     def reduce(self, cres: Any) -> Any:
-        """As in the base class, but without the types as text, in which there are paths and addresses."""
-        return super().reduce(cres._replace(type_annotation=""))
-
-
-class _CallbackImpl(_Impl):
-    """For callbacks, which compiled code calls by their address alone and is never linked with."""
-
-    def reduce(self, cres: Any) -> Any:
-        """As in the base class, without the intermediate code, which is three quarters of the file and would
-        be parsed at each start. Numba asks it for the name of the C function.
+        """As in the base class, but without the types as text, in which there are paths and addresses, and
+        without the intermediate code, which is three quarters of the file and would be parsed at each start.
+        Numba asks it for the names of functions, and links other compiled code with it, of which there is
+        none: that calls a `part`.
         """
-        (name, kind, (machine_code, _)), *rest = super().reduce(cres)
-        return (name, kind, (machine_code, _naming(cres.fndesc.llvm_cfunc_wrapper_name))), *rest
+        (name, kind, (machine_code, code)), *rest = super().reduce(cres._replace(type_annotation=""))
+        called = cres.fndesc.llvm_func_name, cres.fndesc.llvm_cpython_wrapper_name
+        return (
+            name,
+            kind,
+            (machine_code, _naming(code, *called, cres.fndesc.llvm_cfunc_wrapper_name)),
+        ), *rest
 
 
-def _naming(function: str) -> bytes:
-    """Intermediate code of a module that has nothing but an empty function of this name."""
+def _naming(code: bytes, *functions: str) -> bytes:
+    """Intermediate code of a module that has nothing but empty functions, those of `functions` that `code`
+    has.
+    """
+    defined = {each.name for each in llvm.parse_bitcode(code).functions if not each.is_declaration}
     module = ir.Module()
-    empty = ir.Function(module, ir.FunctionType(ir.VoidType(), ()), function)
-    ir.IRBuilder(empty.append_basic_block()).ret_void()
+    for name in defined.intersection(functions):
+        empty = ir.Function(module, ir.FunctionType(ir.VoidType(), ()), name)
+        ir.IRBuilder(empty.append_basic_block()).ret_void()
     return bytes(llvm.parse_assembly(str(module)).as_bitcode())
 
 
@@ -132,10 +135,6 @@ class _Cache(FunctionCache):  # type: ignore[misc] # numba has no types
         if self._must:
             raise _NotCached
         return None
-
-
-class _CallbackCache(_Cache):
-    _impl_class = _CallbackImpl
 
 
 class _NoEnvironment:
@@ -233,7 +232,7 @@ def sources_hash(sources: Iterable[Path], *more: str) -> str:
 
 
 def function(source: Any, signature: Any, options: Mapping[str, Any], *, cache: bool) -> Any:
-    """`numba.njit(signature, cache=cache, **options)(source)`, for calls from Python and compiled code."""
+    """`numba.njit(signature, cache=cache, **options)(source)`, for calls from Python; see `part`."""
     made = njit(pipeline_class=_Compiler, no_cfunc_wrapper=True, **options)(source)
     if cache:
         made._cache = _Cache(source)
@@ -288,7 +287,7 @@ def cached_function(source: Any, signature: Any, options: Mapping[str, Any]) -> 
 def cached_callback(source: Any, signature: Any, options: Mapping[str, Any]) -> Any | None:
     """`callback` from cached code; None if there is none. It includes what `source` calls."""
     made: Any = CFunc(source, normalize_signature(signature), locals={}, options=dict(options))
-    made._cache = _CallbackCache(source, must=True)
+    made._cache = _Cache(source, must=True)
     try:
         made.compile()
     except _NotCached:
@@ -300,6 +299,6 @@ def callback(source: Any, signature: Any, options: Mapping[str, Any], *, cache: 
     """`numba.cfunc(signature, cache=cache, **options)(source)`."""
     made: Any = CFunc(source, normalize_signature(signature), {}, dict(options), pipeline_class=_Compiler)
     if cache:
-        made._cache = _CallbackCache(source)
+        made._cache = _Cache(source)
     made.compile()
     return made

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite import binding as llvm
 from numba import types
 from numba.core.typing.npydecl import NumpyRulesArrayOperator
 from numba.core.untyped_passes import InlineClosureLikes
@@ -90,6 +91,33 @@ def test_numbers_are_not_looked_for_among_arrays_and_no_closures_anywhere(
     made = compiled.function(_area, word(word, word), {"nogil": True}, cache=False)
     assert [made(3, 4), made(-3, 1)] == [12, -4]
     compiled.part(_area, word(word, word), {})
+
+
+def test_kept_code_comes_without_its_intermediate_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It was three quarters of each file, and parsed at each start."""
+    word, read = types.int64, llvm.parse_bitcode
+    signature, instructions = word(word, word), list[str]()
+
+    def parse(*given: Any) -> Any:
+        module = read(*given)
+        for function in module.functions:
+            instructions.extend(str(one).strip() for block in function.blocks for one in block.instructions)
+        return module
+
+    for folder, make in (("functions", compiled.function), ("callbacks", compiled.callback)):
+        with compiled.cached_in(tmp_path / folder):
+            make(_area, signature, {}, cache=True)
+    monkeypatch.setattr(llvm, "parse_bitcode", parse)
+    with compiled.cached_in(tmp_path / "functions"):
+        function = compiled.cached_function(_area, signature, {})
+    with compiled.cached_in(tmp_path / "callbacks"):
+        callback = compiled.cached_callback(_area, signature, {})
+    assert function is not None
+    assert callback is not None
+    assert [each(-3, 1) for each in (function, callback.ctypes)] == [-4, -4]
+    assert set(instructions) == {"ret void"}
 
 
 def _filled(out: Any, width: int) -> None:
