@@ -29,7 +29,7 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.experts import gate_limits, hf_experts
 from engine.models.headers.keys import Keys
-from engine.models.headers.rope import ALPHA, STRETCH, rope_from_hf
+from engine.models.headers.rope import ALPHA, STRETCH, gguf_factor, rope_from_hf
 from engine.models.headers.sparse import indexers
 from engine.models.names import GGUF, HF, TensorNames, with_experts, with_shared
 from engine.tensors import RawTensor
@@ -174,7 +174,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     }  # fmt: skip
     if keys.text("rope.scaling.type", "none") == "yarn":
         made["rope_scaling"] = {
-            "type": "yarn", "factor": keys.number("rope.scaling.factor", 1e-3, 1e6),
+            "type": "yarn", "factor": gguf_factor(keys) or 1.0,
             "original_max_position_embeddings": keys.integer(
                 "rope.scaling.original_context_length", 1, MAX_CONTEXT
             ),
@@ -301,12 +301,11 @@ def _unsupported(name: str, value: object) -> UnsupportedModel:
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     """The makers' names, or those that transformers gives when it saves, where a file has them."""
-    saved = any(name.startswith("model.layers.") and ".attn.wq_a." in name for name in tensors)
-    if not saved and not any(".attn.wq_a." in name for name in tensors):
+    if not any(".attn.wq_a." in name for name in tensors):
         return names
     made = _MADE
-    if saved:
-        whole = {name: getattr(HF_NAMES, name) for name in ("embed", "norm", "layer", "hyper_head")}
+    if made.embed + ".weight" not in tensors:
+        whole = {name: getattr(names, name) for name in ("embed", "norm", "layer", "hyper_head")}
         made = replace(made, **whole)
     if not any(name.endswith(".attn.kv_norm.weight") for name in tensors):
         made = replace(made, key_norm="attn.norm")

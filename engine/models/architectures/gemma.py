@@ -25,7 +25,7 @@ from engine.models.headers.decoder import (
     layer_kinds,
 )
 from engine.models.headers.keys import Keys
-from engine.models.headers.rope import rope_from_gguf, rope_from_hf
+from engine.models.headers.rope import gguf_magnitude, rope_from_gguf, rope_from_hf
 from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
@@ -153,6 +153,7 @@ def from_gguf_3(keys: Keys, tensors: Mapping[str, RawTensor], architecture: str 
         keys, tensors, architecture, keys.integer("attention.sliding_window", 0, MAX_CONTEXT, 0), 6
     )
     local = _plain(keys.number("rope.freq_base_swa", 1.0, 1e12, 1e4), shape["head_dim"])
+    local = replace(local, magnitude=gguf_magnitude(keys))
     return ModelConfig(**shape, qk_norm="head", rope_local=local, logit_cap=_final_cap(keys, 0.0))
 
 

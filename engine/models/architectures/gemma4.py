@@ -30,7 +30,7 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
-from engine.models.headers.rope import rope_from_gguf, rope_from_hf
+from engine.models.headers.rope import gguf_magnitude, rope_from_gguf, rope_from_hf
 from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import GGUF
 from engine.tensors import RawTensor
@@ -205,7 +205,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         keys_as_values=frozenset(
             layer
             for layer in range(layers - keys.integer("attention.shared_kv_layers", 0, layers - 1, 0))
-            if f"blk.{layer}.attn_v.weight" not in tensors
+            if not any(f"blk.{layer}.attn_{name}.weight" in tensors for name in ("v", "qkv"))
         ),
         ffn_widths=widths,
         rope=rope_from_gguf(keys, dim, tensors, interleaved=False),
@@ -254,7 +254,7 @@ def gguf_local_rope(keys: Keys, head_dim: int) -> RopeConfig:
             _("A head of the model has {dim} dimensions; an even number was expected.", dim=dim)
         )
     base = keys.number("rope.freq_base_swa", 1.0, 1e12, 1e4)
-    return RopeConfig(base, dim, False, (1.0,) * (dim // 2))
+    return RopeConfig(base, dim, False, (1.0,) * (dim // 2), gguf_magnitude(keys))
 
 
 GEMMA_4 = Architecture(

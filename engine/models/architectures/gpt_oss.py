@@ -7,16 +7,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_CONTEXT, gguf_shape, gguf_windows, hf_shape, layer_kinds
+from engine.models.headers.decoder import (
+    MAX_CONTEXT,
+    gguf_shape,
+    gguf_windows,
+    hf_shape,
+    layer_kinds,
+    refuse_other,
+)
 from engine.models.headers.experts import gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf, rope_from_hf
 from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
-from engine.words import _
 
 HF_NAMES = replace(
     HF, sinks="self_attn.sinks", router="mlp.router", expert_gate_up="mlp.experts.gate_up_proj",
@@ -24,7 +29,6 @@ HF_NAMES = replace(
     stack_ends=("", "_bias"), stacks_transposed=True, stacks_alternate=True,
 )  # fmt: skip
 GGUF_NAMES = replace(GGUF, mlp_norm="post_attention_norm", attention_post="")
-_LIMIT = 7.0
 _DEFAULTS = {
     "head_dim": 64, "num_attention_heads": 64, "num_key_value_heads": 8, "num_local_experts": 128,
     "sliding_window": 128, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "vocab_size": 201088,
@@ -42,16 +46,8 @@ def from_hf(keys: Keys) -> ModelConfig:
     keys = keys.over(_DEFAULTS | {used: 4})
     if keys.raw("rope_parameters") is None and keys.raw("rope_scaling") is None:
         keys = Keys({**keys.source, "rope_scaling": _ROPE}, "config.json")
-    if (
-        keys.number("swiglu_limit", 0.0, 1e6, _LIMIT) != _LIMIT
-        or keys.number("swiglu_alpha", 0.0, 1e6, 1.702) != 1.702
-    ):
-        raise UnsupportedModel(
-            _(
-                "The model's experts use a separate activation function, which is not supported. Choose "
-                "another model."
-            )
-        )
+    refuse_other(keys, "swiglu_limit", 7.0)
+    refuse_other(keys, "swiglu_alpha", 1.702)
     shape = hf_shape(keys)
     layers, window = shape["layers"], keys.integer("sliding_window", 0, MAX_CONTEXT, 0)
     kinds = layer_kinds(keys, layers) or [

@@ -47,12 +47,14 @@ _MOST = 1 << 14
 
 def from_hf(keys: Keys) -> ModelConfig:
     """`GraniteMoeHybridForCausalLM`."""
-    refuse_other_than_silu(keys)
     keys = keys.over({"num_local_experts": 8, "shared_intermediate_size": 1024})
     bias, shared = keys.flag("attention_bias", False), keys.integer("shared_intermediate_size", 1, 1 << 22)
     shape = hf_decoder(keys.replaced("intermediate_size", shared), bias=bias)
     layers = shape["layers"]
     kinds = hf_layer_types(keys, layers, ("mamba", "linear_attention", "attention", "full_attention"))
+    recurrent = [kind in ("mamba", "linear_attention") for kind in kinds or ("mamba",) * layers]
+    if any(recurrent):
+        refuse_other_than_silu(keys)
     heads = keys.integer("mamba_n_heads", 1, _MOST, 128)
     inner = keys.integer("mamba_expand", 1, 64, 2) * shape["width"]
     groups = keys.integer("mamba_n_groups", 1, _MOST, 1)
@@ -72,11 +74,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             norm_groups=groups,
             least_step=least_step(keys),
         ),
-        recurrent_layers=frozenset(
-            layer
-            for layer, kind in enumerate(kinds or ("mamba",) * layers)
-            if kind in ("mamba", "linear_attention")
-        ),
+        recurrent_layers=frozenset(layer for layer in range(layers) if recurrent[layer]),
     )
 
 

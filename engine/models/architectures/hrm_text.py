@@ -89,7 +89,10 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     """The makers' names, where a file has them."""
-    return PUBLISHED if any(f".{_FUSED}." in name for name in tensors) else names
+    if not any(f".{_FUSED}." in name for name in tensors):
+        return names
+    outer = ("embed", "head", "layer", "second_layer", "first_state")
+    return replace(PUBLISHED, **{name: getattr(names, name) for name in outer})
 
 
 HRM_TEXT = Architecture(

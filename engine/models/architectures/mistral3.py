@@ -13,6 +13,7 @@ from engine.models.architectures.llama import mistral_from_hf
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, hf_architecture, hf_decoder, hf_windows
 from engine.models.headers.keys import Keys
+from engine.models.headers.rope import gguf_factor
 from engine.models.layers.positions.rope import RopeConfig, yarn_magnitude
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
@@ -62,7 +63,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     weight = keys.number("rope.scaling.yarn_log_multiplier", 0.0, 1e3, 0.0)
     # Instead of the usual magnitude, as config.json's mscale and mscale_all_dim say.
     if weight and not keys.has("rope.scaling.yarn_attn_factor"):
-        factor = keys.number("rope.scaling.factor", 1e-3, 1e6, 1.0)
+        factor = gguf_factor(keys) or 1.0
         rope = replace(rope, magnitude=rope.magnitude / yarn_magnitude(factor, weight))
     beta = keys.number("attention.temperature_scale", 0.0, 1e3, 0.0)
     original = keys.integer("rope.scaling.original_context_length", 0, MAX_CONTEXT, 0)

@@ -309,17 +309,23 @@ class Builder:
 
     def _inputs(self, layer: int, at: str, queries: int, keys: int) -> Inputs:
         config, names, bias = self.config, self.names, self.config.attention_bias
+        values = config.heads_of(layer)[0] * config.value_dim or keys
+        fused, rows = at + names.query_key_value, queries + keys + values
+        whole = bool(names.query_key_value) and self.source.has(fused + ".weight")
         if config.kv_layer(layer) != layer:
-            return QueryAlone(self.linear(at + names.query, queries, self.input_width, bias))
+            if not whole:
+                return QueryAlone(self.linear(at + names.query, queries, self.input_width, bias))
+            # llama.cpp's converter fuses what nothing reads, too.
+            order = fused_order(config, names)
+            first = (np.arange(rows) if order is None else order)[:queries]
+            view = View(transposed=names.transposed, order=first, stored_rows=rows)
+            return QueryAlone(linear(self.source, fused, queries, self.input_width, bias, view))
         if layer in config.keys_as_values:
             return KeysAsValues(
                 self.linear(at + names.query, queries, self.input_width, bias),
                 self.linear(at + names.key, keys, self.input_width, bias),
             )
-        values = config.heads_of(layer)[0] * config.value_dim or keys
-        fused = at + names.query_key_value
-        if names.query_key_value and self.source.has(fused + ".weight"):
-            rows = queries + keys + values
+        if whole:
             order = fused_order(config, names)
             view = (
                 self.view

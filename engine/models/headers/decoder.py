@@ -107,13 +107,13 @@ def hf_activation(keys: Keys, name: str = "hidden_act", default: str = "silu") -
 
 
 def refuse_other_than_silu(keys: Keys, name: str = "hidden_act") -> None:
-    """Raises `UnsupportedModel` where recurrent layers have another activation than silu."""
+    """Raises `UnsupportedModel` where layers that only ever have silu have another activation."""
     if hf_activation(keys, name) != "silu":
         raise UnsupportedModel(
             _(
-                "The model's recurrent layers have the activation {text!r}; only silu is supported. "
-                "Choose another model.",
-                text=keys.text(name),
+                "The model sets {name} to {value!r}; only silu is supported. Choose another model.",
+                name=name,
+                value=keys.text(name),
             )
         )
 

@@ -9,7 +9,7 @@ from engine.errors import BadCheckpoint
 from engine.models.config.latent import LatentAttention
 from engine.models.headers.decoder import hf_activation, hf_shape
 from engine.models.headers.keys import Keys
-from engine.models.headers.rope import rope_from_hf
+from engine.models.headers.rope import gguf_factor, rope_from_hf
 from engine.models.layers.positions.rope import RopeConfig, yarn_magnitude
 from engine.words import _
 
@@ -84,7 +84,7 @@ def gguf_scale(keys: Keys, rope: RopeConfig) -> tuple[RopeConfig, float]:
     weight = 10 * keys.number("rope.scaling.yarn_log_multiplier", 0.0, 1e3, 0.0)
     if not weight or keys.text("rope.scaling.type", "none") != "yarn":
         return rope, 1.0
-    factor = keys.number("rope.scaling.factor", 1e-3, 1e6, 1.0)
+    factor = gguf_factor(keys) or 1.0
     return replace(rope, magnitude=1.0), yarn_magnitude(factor, weight) ** 2
 
 

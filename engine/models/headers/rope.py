@@ -191,9 +191,7 @@ def _rope_from_gguf(
         keys.integer("rope.dimension_count", 1, 1 << 16, head_dim), head_dim, "rope.dimension_count"
     )
     base = _raised(base, dim, keys)
-    linear = keys.number("rope.scaling.factor", 0.0, 1e6, 0.0) or keys.number(
-        "rope.scale_linear", 0.0, 1e6, 0.0
-    )
+    linear = gguf_factor(keys)
     kind = keys.text("rope.scaling.type", "linear" if linear else "none")
     if kind not in GGUF_KINDS:
         raise UnsupportedModel(
@@ -204,7 +202,7 @@ def _rope_from_gguf(
                 gguf_kinds=", ".join(GGUF_KINDS),
             )
         )
-    magnitude = keys.number("rope.scaling.attn_factor", 1e-3, 1e3, 1.0)
+    magnitude = gguf_magnitude(keys)
     # llama.cpp divides positions by the factor whatever else the type means, beside the tensors of factors.
     divisor = linear if kind in ("linear", "longrope") and linear else 1.0
     long, short = tensors.get("rope_factors_long.weight"), tensors.get("rope_factors_short.weight")
@@ -225,6 +223,21 @@ def _rope_from_gguf(
             base, dim, interleaved, tuple(a * b for a, b in zip(divisors, extra, strict=True)), magnitude
         )
     return RopeConfig(base, dim, interleaved, tuple(divisor * value for value in extra), magnitude)
+
+
+def gguf_factor(keys: Keys) -> float:
+    """The factor of the scaling that GGUF metadata state, under the older key where the newer one is absent;
+    0: none. Raises `BadCheckpoint`.
+    """
+    newer = "rope.scaling.factor"
+    return keys.number(newer if keys.has(newer) else "rope.scale_linear", 0.0, 1e6, 0.0)
+
+
+def gguf_magnitude(keys: Keys) -> float:
+    """What llama.cpp multiplies cosines and sines of all layers by, whatever the scaling. Raises
+    `BadCheckpoint`.
+    """
+    return keys.number("rope.scaling.attn_factor", 1e-3, 1e3, 1.0)
 
 
 def gguf_unscaled_rope(keys: Keys, head_dim: int) -> RopeConfig:

@@ -207,7 +207,7 @@ def test_unsupported_models_are_refused(tmp_path: Path) -> None:
     folder = write_checkpoint(BY_NAME["GPT-OSS"], tmp_path)
     config = json.loads((folder / "config.json").read_text())
     write_config(folder, config | {"swiglu_limit": 5.0})
-    with pytest.raises(UnsupportedModel, match="activation"):
+    with pytest.raises(UnsupportedModel, match=r"sets swiglu_limit to 5\.0, which is not supported"):
         load(folder)
     write_config(folder, config | {"architectures": ["Rwkv5ForCausalLM"]})
     with pytest.raises(UnsupportedModel, match=r"Rwkv5ForCausalLM.*A later version may"):
@@ -257,7 +257,7 @@ def test_recurrent_layers_with_another_activation_are_refused(tmp_path: Path, na
     write_config(tmp_path, config)
     assert read_config(open_checkpoint(tmp_path)).recurrent is not None
     write_config(tmp_path, config | {key: "gelu"})
-    with pytest.raises(UnsupportedModel, match="recurrent layers have the activation 'gelu'"):
+    with pytest.raises(UnsupportedModel, match=f"sets {key} to 'gelu'; only silu"):
         read_config(open_checkpoint(tmp_path))
 
 

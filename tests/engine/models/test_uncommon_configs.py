@@ -5,6 +5,7 @@ them.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,20 @@ from safetensors.numpy import load_file, save_file
 
 from engine.errors import UnsupportedModel
 from engine.models.architectures import mamba2, phimoe, smollm3
+from engine.models.architectures.gemma4 import gguf_local_rope
 from engine.models.headers.keys import Keys
+from engine.models.layers.positions.rope import RopeConfig
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
-from tests.engine.models.architectures import cached_logits, ids, write_checkpoint
+from tests.engine.models.architectures import (
+    cached_logits,
+    expected_logits,
+    ids,
+    write_case_gguf,
+    write_checkpoint,
+)
 from tests.engine.models.cases.table import BY_NAME
+from tests.engine.models.gguf_form import Config, Floats, Tensors
 from tests.engine.models.oracle import load, logits
 from tests.tiny import TINY, tiny_config, tiny_weights, write_tokenizer
 
@@ -64,15 +74,79 @@ def test_phi_mixtures_have_two_experts_a_token() -> None:
         phimoe.from_hf(keys("PhimoeForCausalLM", num_experts_per_tok=3))
 
 
-def test_hunyuan_3_saved_without_its_head(tmp_path: Path) -> None:
-    """The names then have no "model." in front, those of the makers' routers included."""
-    case = BY_NAME["Hunyuan 3"]
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("Hunyuan 3", ".router.gate."), ("HRM-Text, the makers' names", ".gqkv_proj."),
+        ("DeepSeek V4", ".attn.wq_a."),
+    ],
+)  # fmt: skip
+def test_a_model_saved_without_its_head(name: str, own: str, tmp_path: Path) -> None:
+    """The names then have no "model." in front, those that only its makers give included."""
+    case = BY_NAME[name]
     tensors = load_file(write_checkpoint(case, tmp_path) / "model.safetensors")
-    assert any(".router.gate." in name for name in tensors)
+    assert any(name.startswith("model.") and own in name for name in tensors)
     plain = {name.removeprefix("model."): values for name, values in tensors.items()}
     save_file(plain, tmp_path / "model.safetensors")
     expected = cached_logits(case.name)
     assert np.abs(logits(load(tmp_path), ids(case.length)) - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_granite_4_with_attention_alone_has_any_activation(tmp_path: Path) -> None:
+    """Mamba layers have silu alone."""
+    case = BY_NAME["Granite 4, attention alone"]
+    case = replace(case, settings={**case.settings, "hidden_act": "gelu_pytorch_tanh"})
+    expected = expected_logits(case)
+    found = logits(load(write_checkpoint(case, tmp_path)), ids(case.length))
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", ["Gemma 4", "Gemma 4, a second embedding and shared layers"])
+def test_fused_queries_of_gemma_4(name: str, tmp_path: Path) -> None:
+    """llama.cpp's converter fuses queries, keys and values also where the keys and values are never read."""
+    case = BY_NAME[name]
+    form = case.gguf
+    assert form is not None
+
+    def fused(config: Config, tensors: Tensors) -> Tensors:
+        made, unread = form.change(config, tensors), dict[int, tuple[Floats, Floats]]()
+        for query_name in [each for each in made if each.endswith(".self_attn.q_proj.weight")]:
+            query = made.pop(query_name)
+            own = [made.pop(query_name.replace(".q_proj.", part), None) for part in (".k_proj.", ".v_proj.")]
+            if own[0] is not None and own[1] is not None:
+                unread[len(query)] = own[0] + 1, own[1] - 1
+            rest = [given if given is not None else unread[len(query)][at] for at, given in enumerate(own)]
+            made[f"blk.{query_name.split('.')[2]}.attn_qkv.weight"] = np.concatenate([query, *rest])
+        return made
+
+    changed = replace(case, gguf=replace(form, change=fused))
+    path = write_case_gguf(changed, write_checkpoint(case, tmp_path), tmp_path / "x.gguf")
+    expected = cached_logits(name)
+    assert np.abs(logits(load(path), ids(case.length)) - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", ["Ministral 3", "DeepSeek V3", "DeepSeek V4, the makers' names, yarn, tied"])
+def test_yarn_by_a_factor_of_0_in_gguf_scales_nothing(name: str, tmp_path: Path) -> None:
+    case = BY_NAME[name]
+    form, folder = case.gguf, write_checkpoint(case, tmp_path)
+    assert form is not None
+    yarn = {
+        "rope.scaling.type": "yarn", "rope.scaling.original_context_length": 32,
+        "rope.scaling.yarn_log_multiplier": 0.1,
+    }  # fmt: skip
+    configs = []
+    for factor in (0.0, 1.0):
+        scaled = yarn | {"rope.scaling.factor": factor}
+        made = replace(form, keys=lambda config, scaled=scaled: {**form.keys(config), **scaled})
+        path = write_case_gguf(replace(case, gguf=made), folder, tmp_path / f"{factor}.gguf")
+        configs.append(read_config(open_checkpoint(path)))
+    assert configs[0] == configs[1]
+
+
+def test_gguf_scales_the_attention_of_gemma_in_layers_with_a_window_too() -> None:
+    """llama.cpp does so by `rope.scaling.attn_factor`."""
+    stated = {"rope.scaling.attn_factor": 1.25, "rope.freq_base_swa": 60.0}
+    assert gguf_local_rope(Keys(stated, "x"), 8) == RopeConfig(60.0, 8, False, (1.0,) * 4, 1.25)
 
 
 @pytest.mark.parametrize("changed", [True, False])

@@ -94,7 +94,7 @@ def test_activations() -> None:
             decoder.hf_activation(config(**{name: "elu"}), name)
         assert decoder.hf_activation(config(**{name: "gelu_new"}), name) == "gelu_tanh"
         decoder.refuse_other_than_silu(config(**{name: "swish"}), name)
-        with pytest.raises(UnsupportedModel, match="have the activation 'gelu'; only silu"):
+        with pytest.raises(UnsupportedModel, match=f"sets {name} to 'gelu'; only silu"):
             decoder.refuse_other_than_silu(config(**{name: "gelu"}), name)
     decoder.refuse_other(config(a=None), "a", 2)
     decoder.refuse_other(config(a=2), "a", 2)

@@ -204,6 +204,9 @@ def test_a_header_without_tensors() -> None:
     assert header(**{"rope.scaling.factor": 4.0}).divisors == (4.0,) * 4
     assert header(**{"rope.scaling.factor": 4.0, "rope.scaling.type": "none"}).divisors == ONES
     assert header(**{"rope.scaling.type": "linear"}).divisors == ONES
+    # A factor of 0 means none and, as in llama.cpp, takes the older key's place all the same.
+    assert header(**{"rope.scale_linear": 2.0}).divisors == (2.0,) * 4
+    assert header(**{"rope.scale_linear": 2.0, "rope.scaling.factor": 0.0}).divisors == ONES
     assert header(**{"rope.scaling.type": "yarn"}) == header()
 
 
