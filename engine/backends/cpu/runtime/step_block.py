@@ -10,7 +10,7 @@ which is that of `POSITIONS` where they are the same.
 
 from __future__ import annotations
 
-SMALL_BATCH = 8
+SMALL_BATCH = 16
 """Most rows of a small batch, which is bound by reading weights; kernels have other code for more rows."""
 
 ROWS, LOGIT_ROWS, TOKENS, POSITIONS, SERIAL, RUNS, KEPT, SAMPLED, ROPE_POSITIONS = range(9)

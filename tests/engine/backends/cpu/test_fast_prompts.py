@@ -77,7 +77,7 @@ def test_records_of_bytes(blocks: int) -> None:
 
 @pytest.mark.parametrize("kind", CASES)
 def test_products(kind: str) -> None:
-    """Within float32's rounding of each output's own terms; up to eight rows they are those of 16 bits to
+    """Within float32's rounding of each output's own terms; up to sixteen rows they are those of 16 bits to
     the last bit.
     """
     unit = unit_of(kind)
@@ -85,11 +85,11 @@ def test_products(kind: str) -> None:
     x = activations(matrix.shape[1])
     bound = np.abs(x).sum(1)[:, None] * np.abs(matrix.values).max(1) + 1e-30
     with product(matrix, x, 8) as fast, product(matrix, x, 16) as plain:
-        for rows in (9, 14, MOST_ROWS):
+        for rows in (17, 22, MOST_ROWS):
             exact = seen(x[:rows], kind, rows, 8) @ matrix.values.T.astype(np.float64)
             assert (np.abs(run(fast, rows) - exact) / bound[:rows]).max() < 1e-6, rows
             assert np.abs(run(plain, rows) - exact).max() > 1e-4 * np.abs(exact).max()
-        for rows in (1, 8):
+        for rows in (1, 16):
             assert np.array_equal(run(fast, rows), run(plain, rows))
 
 
@@ -97,16 +97,16 @@ def test_a_sequence_s_first_rows_take_sixteen_bits() -> None:
     matrix = Matrix("Q4_1", (37, 96), 5)
     x = activations(96)
     with product(matrix, x, 8) as fast, product(matrix, x, 16) as plain:
-        found, alone = run(fast, MOST_ROWS, 0), run(plain, 8)
-        assert np.array_equal(found[:8], alone)
-        assert np.array_equal(found[8:], run(fast, MOST_ROWS)[8:])
+        found, alone = run(fast, MOST_ROWS, 0), run(plain, 16)
+        assert np.array_equal(found[:16], alone)
+        assert np.array_equal(found[16:], run(fast, MOST_ROWS)[16:])
         ids = np.arange(MOST_ROWS, dtype=np.int32)
-        for expected in (20, MOST_ROWS - 8, MOST_ROWS - 3):
+        for expected in (20, MOST_ROWS - 16, MOST_ROWS - 3):
             assert np.array_equal(
                 fast.run(Step(ids, ids, np.zeros(1, np.int32), expected)), found[-expected:]
             )
         turned = fast.run(Step(ids[::-1], ids, np.zeros(1, np.int32), MOST_ROWS))
-        assert np.array_equal(turned[8 : MOST_ROWS - 8], found[8 : MOST_ROWS - 8][::-1])
+        assert np.array_equal(turned[16 : MOST_ROWS - 16], found[16 : MOST_ROWS - 16][::-1])
 
 
 def test_what_a_prompt_s_head_leaves_is_what_its_tail_begins_with() -> None:

@@ -56,16 +56,16 @@ def assert_rows_are_the_same(kind: str, prompt_bits: int) -> None:
         whole = run(MANY)
         assert np.isfinite(whole).all()
         for count in (
-            9,
-            10,
-            11,
-            12,
-            13,
-            15,
-            16,
             17,
+            18,
+            19,
+            20,
             21,
+            23,
             24,
+            25,
+            29,
+            32,
             FEW_ROWS - 1,
             FEW_ROWS,
             FEW_ROWS + 1,

@@ -97,9 +97,9 @@ def test_products_alone_and_together() -> None:
 
     try:
         alone = np.concatenate([run(ids[i : i + 1]) for i in range(8)])
-        for rows in range(1, 9):
+        for rows in (1, 2, 3, 4, 5, 7, 8, 9, 14, 16):
             assert np.array_equal(run(ids[:rows]), alone[:rows])
-        for rows in (8, 9, 40):
+        for rows in (16, 17, 40):
             np.testing.assert_allclose(run(ids[:rows]), exact[:rows], atol=2e-6 * np.abs(exact).max())
     finally:
         program.close()

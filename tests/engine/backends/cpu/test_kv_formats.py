@@ -19,7 +19,7 @@ from tests.engine.backends.kernel_oracles import Matrix, causal_attention
 
 Array = np.ndarray[Any, Any]
 PAGES = (4, 1, 5)
-STEPS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 100, 70, 8, 33, 5, 1)
+STEPS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, 100, 70, 8, 33, 5, 1)
 """Rows of the steps: 295 positions, over a border of pages in the middle of a short step."""
 
 

@@ -25,7 +25,7 @@ from tests.engine.backends.kernel_oracles import Matrix
 
 Array = np.ndarray[Any, Any]
 pytestmark = pytest.mark.usefixtures("memory_without_numbers")
-ROWS = (1, 2, 3, 5, 7, 8, 9, 20, 53)
+ROWS = (1, 2, 3, 5, 7, 8, 9, 16, 17, 20, 53)
 TINY = AttentionShape(1, 1, 16, 1.0)
 
 

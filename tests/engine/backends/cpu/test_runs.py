@@ -210,7 +210,7 @@ def test_a_step_of_one_sequence_after_one_of_several_is_of_its_own() -> None:
             read(program, running[2])
         parts = [(running[0], 3), (running[1], 5)]
         assert_alike(batch.run(together(parts)), alone(single, parts), "several")
-        for rows in (1, 8, 9, 60):
+        for rows in (1, 8, 9, 16, 17, 60):
             step = Step(*running[2].rows(rows), rows)
             assert_alike(batch.run(step).copy(), single.run(step), rows)
         wide = np.concatenate([running[2].pages, np.zeros(100, np.int32)])

@@ -14,9 +14,9 @@ If keys are transformed, queries are transformed once; the sum of transformed va
 Codes become float32 in registers. Softmax runs page by page with a running maximum (FlashAttention, arXiv
 2205.14135). In a small batch the pages of each run are divided by their numbers among `SPLITS` tiles, whose
 partial results `combine` joins (flash-decoding), and each row is summed in the same order whatever the other
-rows and runs are; a large batch, which is one run, takes eight rows a tile. Pages before the first row's
-window are skipped, and each row masks what lies before its own window. Sinks are added to the sums at the
-end.
+rows and runs are; a large batch, which is one run, takes `SMALL_BATCH` rows a tile. Pages before the first
+row's window are skipped, and each row masks what lies before its own window. Sinks are added to the sums at
+the end.
 
 Latent attention has one key head and no values: a page's keys are unpacked to float32 values (`latent.py`).
 The query heads are divided among tiles as if there were several key heads. Keys `beside` those of the window
@@ -143,7 +143,7 @@ def head_groups(heads: int) -> int:
 
 
 def partial_bytes(heads: int, kv_heads: int, dim: int) -> int:
-    """Bytes of the shared partial results: 8 rows of (maximum, sum, output) for each split and query head."""
+    """Bytes of the shared partial results: rows of (maximum, sum, output) for each split and query head."""
     return SPLITS * kv_heads * SMALL_BATCH * (heads // kv_heads) * 4 * (2 + padded(dim))
 
 
@@ -170,7 +170,7 @@ KEY_FACTOR = VALUE_FACTOR = ONE = np.float32(1)
 
 def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
     """One tile: the query heads of one key/value head, with one split of each run's pages (small batch) or
-    for eight rows (large batch): softmax(scale q k^T) v.
+    for `SMALL_BATCH` rows (large batch): softmax(scale q k^T) v.
     """
     if ld_i64(step + 8 * ROWS) > SMALL_BATCH:
         attend(args, step, tile, -1, scratch)
@@ -222,7 +222,7 @@ def _upcoming_template(args: int, step: int, tile: int, r: int) -> int:
 
 def _attend_template(args: int, step: int, tile: int, r: int, scratch: int) -> None:
     """Attention of the query heads of a tile's key/value head: for the rows of run `r` of a small batch, over
-    the pages of a split, into the partial results; for eight rows of a large batch (-1), over all pages.
+    the pages of a split, into the partial results; for `SMALL_BATCH` rows of a large one (-1), over all.
     """
     groups, short, beside = ld_i64(args + 8 * A_KV_HEADS), r >= 0, ld_i64(args + 8 * A_BESIDE)
     g, part, run = tile % groups, tile // groups, step + 8 * (RUN_TABLE + RUN_WORDS * max(r, 0))
