@@ -23,7 +23,7 @@ from engine.settings import SamplerSettings, StopSettings
 from tests.desktop.services.provenance.test_replay import reply, seeing
 
 HEAD = [("Model", "Owl"), ("Adapters", "none"), ("Ran on", "the processor (CPU), 2 threads")]
-END = [("Ended", "finished"), ("Inglenook", version())]
+END = [("Ended", "ended by the model"), ("Inglenook", version())]
 
 
 def test_numbers_of_a_reply() -> None:

@@ -290,4 +290,4 @@ def test_what_other_namespaces_cannot_do_is_refused_by_name(served: Served) -> N
         assert "searchModels" in wire.call("searchModels", {"opts": {"searchTerm": "a"}})["error"]["title"]
     with pytest.raises(Refused) as refused:
         Wire(served, "nowhere")
-    assert refused.value.status == 403
+    assert refused.value.status == 404
