@@ -96,7 +96,7 @@ def test_products_alone_and_together() -> None:
         return out
 
     try:
-        alone = np.concatenate([run(ids[i : i + 1]) for i in range(8)])
+        alone = np.concatenate([run(ids[i : i + 1]) for i in range(16)])
         for rows in (1, 2, 3, 4, 5, 7, 8, 9, 14, 16):
             assert np.array_equal(run(ids[:rows]), alone[:rows])
         for rows in (16, 17, 40):

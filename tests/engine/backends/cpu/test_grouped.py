@@ -251,7 +251,7 @@ def test_composites_multiply_as_their_numbers_do() -> None:
     ids = rng.integers(0, 61, 50).astype(np.int32)
     exact, bound = net.exact(ids)
     try:
-        alone = np.concatenate([run(program, ids[i : i + 1]) for i in range(8)])
+        alone = np.concatenate([run(program, ids[i : i + 1]) for i in range(16)])
         for rows in (1, 2, 3, 4, 5, 7, 8, 9, 14, 16):
             assert np.array_equal(run(program, ids[:rows]), alone[:rows]), rows
         for rows in (17, 21, 50):
