@@ -199,11 +199,11 @@ def files_of(texts: Sequence[str], kept: Sequence[PackedText]) -> tuple[Attachme
     have a part, the longest of the texts that were `kept`.
     """
     found: dict[str, Attachment] = {}
-    parts = dict[str, None]()
+    parts = set[str]()
     for text in texts:
         for _place, file in split(text)[0] if HEAD in text else ():
             if file.note:
-                parts[file.name] = None
+                parts.add(file.name)
             elif file.picture is None and file.text.strip():
                 found[file.name] = file
     for each in kept:

@@ -1,6 +1,7 @@
-"""Attributes are those that a class declares; one of a part that this engine lacks is refused by name.
+"""Attributes are those that a class declares; one of a part that this engine lacks, or a misspelt one, is
+refused by name.
 
-One that ExLlamaV2 does not have either, such as a misspelt one, is set as there, but with a warning.
+One that is a script's own, which ExLlamaV2 does not have either, is set as there, but with a warning.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from engine.errors import NotSupportedYet
 
 _PACKAGE = __name__.rpartition(".")[0]
+_CLOSE = 0.8
+"""How alike (`difflib.SequenceMatcher.ratio`) an unknown name is to the known one that was meant."""
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
@@ -28,8 +31,9 @@ class Declared:
     """Attributes with an annotation in the class, and properties, can be set.
 
     `missing` maps attributes of ExLlamaV2 that are not here to the reason, which ends the sentence: getting
-    or setting one raises `UnknownAttribute`, and so does replacing a method. Others, which ExLlamaV2 does not
-    have either, are set with a warning; a script's subclasses add theirs without one.
+    or setting one raises `UnknownAttribute`, and so does setting one that is spelt almost as a known one, or
+    replacing a method. Others, which ExLlamaV2 does not have either, are set with a warning; a script's
+    subclasses add theirs without one.
     """
 
     missing: ClassVar[Mapping[str, str]] = {}
@@ -47,7 +51,10 @@ class Declared:
         elif not self._may_be_set(name):
             raise self._unknown(name)
         elif not (self._declares(name) or name.startswith("_") or name in vars(self)):
-            self._warn(name)
+            if self._meant(name):
+                raise self._unknown(name)
+            message = f"{cls.__name__} has no {name}; setting it has no effect."
+            warnings.warn(message, stacklevel=2)
         super().__setattr__(name, value)
 
     if not TYPE_CHECKING:
@@ -67,17 +74,17 @@ class Declared:
         return declared or not cls.__module__.startswith(_PACKAGE)
 
     @classmethod
-    def _warn(cls, name: str) -> None:
-        """Warn of an attribute that nothing reads, with the name that was perhaps meant."""
-        known = [one for base in cls.__mro__ for one in vars(base).get("__annotations__", {})]
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        warnings.warn(f"{cls.__name__} has no {name}; setting it has no effect.{hint}", stacklevel=3)
+    def _meant(cls, name: str) -> str:
+        """The known attribute of almost this name, "" if there is none."""
+        known = {one for base in cls.__mro__ for one in (*vars(base), *vars(base).get("__annotations__", ()))}
+        public = sorted(one for one in known if not one.startswith("_"))
+        return next(iter(difflib.get_close_matches(name, public, 1, _CLOSE)), "")
 
     @classmethod
     def _unknown(cls, name: str) -> UnknownAttribute:
         reason = cls.missing.get(name, "no such attribute is known")
-        return UnknownAttribute(f"{cls.__name__}.{name} is not supported here: {reason}.")
+        hint = f" Did you mean {meant}?" if name not in cls.missing and (meant := cls._meant(name)) else ""
+        return UnknownAttribute(f"{cls.__name__}.{name} is not supported here: {reason}.{hint}")
 
 
 def refuse(name: str, given: object, neutral: object, reason: str) -> None:

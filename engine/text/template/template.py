@@ -298,7 +298,7 @@ class ChatTemplate:
         """The prompt of a short chat, to find out about the template. Raises as `render`, and at once if such
         a trial took too long before.
         """
-        _found_out = self._takes_parts
+        _found_out = self._takes_parts  # by trials of its own, before this one
         return self._timed(
             lambda: self.render(
                 turns, add_generation_prompt=add_generation_prompt, tools=tools, variables=variables

@@ -42,6 +42,7 @@ def refused(thing, name, value=None):
         ("vision_head_dim", "the vision tower reads it"),
         ("scale_long_factor", "scale_pos_emb"),
         ("tensor_file_map", "without it"),
+        ("max_seq_length", "no such attribute"),
     ],
 )
 def test_attributes_of_a_configuration(tiny_file, name, why):
@@ -81,6 +82,7 @@ def test_attributes_of_generators(generator):
     assert "inner state" in refused(generator, "held_text", "")
     assert "complete" in refused(generator, "max_fallback_tokens", 2)
     assert "begin_stream_ex" in refused(generator, "return_probabilities", True)
+    assert "no such attribute" in refused(generator, "speculative_n_gram", True)
     assert (generator.total_tokens, generator.total_draft_tokens, generator.accepted_draft_tokens) == (
         0,
         0,
@@ -94,18 +96,28 @@ def test_attributes_of_generators(generator):
 @pytest.mark.parametrize(
     ("kind", "name", "meant"),
     [
-        (Settings, "temprature", " Did you mean temperature?"),
-        (Settings, "logits_processor", ""),
-        (ExLlamaV2Config, "max_seq_length", " Did you mean max_seq_len?"),
-        (ExLlamaV2Config, "gpu_peer_fix", ""),
+        (Settings, "temprature", "temperature"),
+        (Settings, "top_kk", "top_k"),
+        (ExLlamaV2Config, "max_seq_length", "max_seq_len"),
     ],
 )
-def test_what_exllamav2_does_not_have_either_is_set_with_a_warning(kind, name, meant):
+def test_the_attribute_that_was_meant_is_named(kind, name, meant):
+    thing = kind()
+    with pytest.raises(NotSupportedYet, match=rf"no such attribute is known\. Did you mean {meant}\?$"):
+        setattr(thing, name, 7)
+    assert name not in vars(thing)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(Settings, "logits_processor"), (Settings, "eos_token_id"), (ExLlamaV2Config, "gpu_peer_fix")],
+)
+def test_a_script_s_own_attribute_is_set_with_a_warning(kind, name):
     """Scripts set what other versions had, or keep what is theirs there."""
     thing = kind()
     with pytest.raises(NotSupportedYet, match=f"{name} is not supported here: no such attribute is known"):
         getattr(thing, name)
-    sentence = f"{kind.__name__} has no {name}; setting it has no effect.{meant}"
+    sentence = f"{kind.__name__} has no {name}; setting it has no effect."
     with pytest.warns(UserWarning, match=f"^{re.escape(sentence)}$") as told:
         setattr(thing, name, 7)
     assert told[0].filename == __file__
@@ -139,6 +151,7 @@ def test_a_script_s_own_subclass_may_add_attributes(generator):
 
 def test_settings():
     settings = Settings()
+    assert "no such attribute" in refused(settings, "temprature", 1.0)
     assert "kept with the sequence" in refused(settings, "ngram_trie")
     with pytest.raises(TypeError, match="temprature"):
         Settings(temprature=1.0)

@@ -143,7 +143,7 @@ def head_groups(heads: int) -> int:
 
 
 def partial_bytes(heads: int, kv_heads: int, dim: int) -> int:
-    """Bytes of the shared partial results: rows of (maximum, sum, output) for each split and query head."""
+    """Bytes of the partial results: (maximum, sum, output) of all rows for each split and query head."""
     return SPLITS * kv_heads * SMALL_BATCH * (heads // kv_heads) * 4 * (2 + padded(dim))
 
 
