@@ -37,7 +37,7 @@ HF_NAMES = replace(
 """Source: the makers' `modeling_plamo.py`, and llama.cpp's converter."""
 GGUF_NAMES = replace(GGUF, gate_up="ffn_up", gate="")
 _STEP, _WINDOW, _FULL, _SLIDING = 8, 2048, "full_attention", "sliding_attention"
-_OFFSET, _POST_OFFSETS = 1.0, (1 / 5, 1 / 5**1.5)
+NORM_OFFSET, _POST_OFFSETS = 1.0, (1 / 5, 1 / 5**1.5)
 """What folders leave out of the weights of norms, and of those behind attention and the feed-forward part."""
 
 
@@ -46,7 +46,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     shape: dict[str, Any] = hf_shape(keys, head_dim=128)
     dim, layers = shape["head_dim"], shape["layers"]
     return ModelConfig(
-        **shape, qk_norm="head", placement="both", norm_offset=_OFFSET, attention_bias=False,
+        **shape, qk_norm="head", placement="both", norm_offset=NORM_OFFSET, attention_bias=False,
         output_bias=False, mlp_bias=False, windows=_windows(keys, layers),
         rope=rope_from_hf(keys, dim, base=1e6, layer_type=_FULL), rope_local=_local(keys, dim),
     )  # fmt: skip
@@ -81,15 +81,17 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     )  # fmt: skip
 
 
-def _layers(builder: Builder) -> Generator[int, None, Blocks]:
-    """The layers; in folders the norms behind a half have an offset each, in GGUF files none has one."""
+def layers_between_norms(builder: Builder) -> Generator[int, None, Blocks]:
+    """The layers of PLaMo 2 and 3; in folders the norms behind a half have an offset each, in GGUF files none
+    has one.
+    """
     blocks = list[Block]()
     for layer in range(builder.config.layers):
         block = builder.block(layer)
         if builder.config.norm_offset:
             norms = [norm for norm in (block.attention_post, block.mlp_post) if isinstance(norm, Norm)]
             first, second = (
-                replace(norm, weight=norm.weight + np.float32(offset - _OFFSET))
+                replace(norm, weight=norm.weight + np.float32(offset - NORM_OFFSET))
                 for norm, offset in zip(norms, _POST_OFFSETS, strict=True)
             )
             block = replace(block, attention_post=first, mlp_post=second)
@@ -99,5 +101,5 @@ def _layers(builder: Builder) -> Generator[int, None, Blocks]:
 
 
 PLAMO_3 = Architecture(
-    ("plamo3",), ("Plamo3ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES, layers=_layers
+    ("plamo3",), ("Plamo3ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES, layers=layers_between_norms
 )

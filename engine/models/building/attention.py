@@ -188,7 +188,8 @@ def qk_norm(
         if "{}" in name:
             weight = np.concatenate([source.vector(name.format(i) + ".weight", dim) for i in range(heads)])
         else:
-            weight = source.vector(name + ".weight", heads, dim).reshape(-1)
+            full = name if source.has(name) else name + ".weight"  # PLaMo 2's folders lack the end
+            weight = source.vector(full, heads, dim).reshape(-1)
         shift = name + ".bias"
         moved = source.vector(shift, heads, dim).reshape(-1) if source.has(shift) else None
         return Norm(weight, config.qk_norm_eps or config.norm_eps, moved, layer_norm, heads)
