@@ -33,7 +33,7 @@ _PICTURES = {
     "minicpm_v": "MiniCPM-V", "ovis2": "Ovis2",
     "paddle_ocr": "PaddleOCR-VL", "pixtral": "Pixtral, Mistral 3",
     "qianfan_ocr": "Qianfan-OCR", "qwen2_vl": "Qwen2-VL",
-    "qwen2_5_vl": "2.5", "qwen2_5_omni": "2.5-Omni", "qwen3_vl": "3, 3.5",
+    "qwen2_5_vl": "2.5", "qwen2_5_omni": "2.5-Omni", "qwen3_vl": "3, 3.5, 3-Omni",
 }  # fmt: skip
 """The models of each family of vision encoders."""
 

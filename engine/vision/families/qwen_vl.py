@@ -1,5 +1,6 @@
 """Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923), Qwen3-VL (arXiv 2511.21631) and Qwen 3.5 (its
-model card); Qwen2.5-Omni (arXiv 2503.20215) has the tower of Qwen2.5-VL.
+model card); Qwen2.5-Omni (arXiv 2503.20215) has the tower of Qwen2.5-VL, Qwen3-Omni (arXiv 2509.17765) that
+of Qwen3-VL.
 
 Pictures keep their shape; the patches of one token, 2 * 2 of them, follow one another. A patch covers two
 frames of a video, and of a picture twice the same. Most layers of Qwen2.5-VL's tower have windows. Qwen3-VL's
@@ -167,17 +168,19 @@ def _design(
 # -- folders
 
 
-def _names(prefix: str, up: str, down: str, gate: str, after: str, merger: ProjectorNames) -> _Names:
+def _names(
+    prefix: str, up: str, down: str, gate: str, after: str, merger: ProjectorNames,
+    deep: str = "deepstack_merger_list.{}.",
+) -> _Names:  # fmt: skip
     tower = TowerNames(
         prefix + "blocks.{}.", "norm1", "", "", "", "attn.proj", "norm2", up, down, gate,
         query_key_value="attn.qkv",
     )  # fmt: skip
-    deep = prefix + "deepstack_merger_list.{}."
+    first, second = merger.first, merger.second
+    last, deep = prefix + "merger.", prefix + deep
     return _Names(
-        tower, prefix + "patch_embed.proj", prefix + "merger." + after,
-        ProjectorNames(*(prefix + "merger." + name for name in (merger.first, merger.second))),
-        prefix + "pos_embed.weight",
-        ProjectorNames(deep + "linear_fc1", deep + "linear_fc2", deep + "norm"),
+        tower, prefix + "patch_embed.proj", last + after, ProjectorNames(last + first, last + second),
+        prefix + "pos_embed.weight", ProjectorNames(deep + first, deep + second, deep + after),
     )  # fmt: skip
 
 
@@ -226,8 +229,8 @@ def _from_hf_2_5(spec: VisionSpec, config: Keys, processor: Keys, tensors: Tenso
 
 
 def _from_hf_3(config: Keys, processor: Keys, tensors: Tensors) -> Design:
-    """`Qwen3VLForConditionalGeneration`, `Qwen3_5ForConditionalGeneration` and their mixtures; the later ones
-    have no deep layers.
+    """`Qwen3VLForConditionalGeneration`, `Qwen3_5ForConditionalGeneration`, their mixtures, and the thinker of
+    Qwen3-Omni; Qwen 3.5 has no deep layers.
     """
     vision, prefix = _vision(config).over({"patch_size": 16, "depth": 27}), _prefix(tensors)
     width, inner = (
@@ -235,9 +238,12 @@ def _from_hf_3(config: Keys, processor: Keys, tensors: Tensors) -> Design:
         for name, default in (("hidden_size", 1152), ("intermediate_size", 4304))
     )
     tower = _layer_norms(vision, width, inner, "gelu_pytorch_tanh")
-    names = _names(prefix, "mlp.linear_fc1", "mlp.linear_fc2", "", "norm", _LATER_MERGER)
+    mlp = "mlp.linear_fc1", "mlp.linear_fc2", ""
+    names = _names(prefix, *mlp, "norm", _LATER_MERGER)
+    if prefix + "merger.ln_q.weight" in tensors:
+        names = _names(prefix, *mlp, "ln_q", _FIRST_MERGER, "merger_list.{}.")
     shape = _shape_from_hf(vision, tower, "out_hidden_size")
-    default = (8, 16, 24) if config.text("model_type", "").startswith("qwen3_vl") else ()
+    default = (8, 16, 24) if config.text("model_type", "").startswith(("qwen3_vl", "qwen3_omni")) else ()
     deep = _layers(vision, "deepstack_visual_indexes", tower.layers, default)
     table = _square(vision.integer("num_position_embeddings", 1, MOST_SIDE**2, 2304))
     shape = replace(shape, table=table, deep=deep, numbers=tuple(range(len(deep))))
@@ -365,6 +371,7 @@ QWEN3_VL = Family(
     (
         "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration",
         "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
+        "Qwen3OmniMoeForConditionalGeneration", "Qwen3OmniMoeThinkerForConditionalGeneration",
     ),
     ("qwen3vl_merger",), _from_hf_3, partial(_from_gguf, _with_positions),
 )  # fmt: skip

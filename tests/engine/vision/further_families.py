@@ -48,6 +48,46 @@ def _qwen2_5_omni(folder: Path) -> Case:
     return Case(folder, model, image, ids[END], inputs)
 
 
+def _qwen3_omni(folder: Path) -> Case:
+    from transformers import Qwen3OmniMoeThinkerConfig, Qwen3OmniMoeThinkerForConditionalGeneration
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    tokens = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>", "<|audio_pad|>"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "depth": 3, "hidden_size": 48, "intermediate_size": 72, "num_heads": 2, "out_hidden_size": 32,
+        "num_position_embeddings": 36, "deepstack_visual_indexes": [0, 1], "patch_size": 16,
+    }  # fmt: skip
+    text = {
+        **TEXT, "num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": size,
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, **SECTIONS,
+        "tie_word_embeddings": False,
+    }  # fmt: skip
+    text["rope_parameters"] = {**text["rope_parameters"], "mrope_interleaved": True}
+    audio = {
+        "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16,
+        "downsample_hidden_size": 8, "output_dim": 32,
+    }  # fmt: skip
+    image = ids["<|image_pad|>"]
+    config = Qwen3OmniMoeThinkerConfig(
+        vision_config=vision, text_config=text, audio_config=audio, image_token_id=image,
+        video_token_id=ids["<|video_pad|>"], audio_token_id=ids["<|audio_pad|>"],
+        vision_start_token_id=ids["<|vision_start|>"],
+    )  # fmt: skip
+    model = randomise(Qwen3OmniMoeThinkerForConditionalGeneration(config))
+    processor = Qwen2VLImageProcessorPil(
+        patch_size=16, size={"shortest_edge": 4 * 32**2, "longest_edge": 30 * 32**2}
+    )
+    add_text(save(model, processor, folder), tokens, "<|vision_start|><|image_pad|><|vision_end|>")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        found = dict(grids(processor, image, pictures, prompt))
+        del found["mm_token_type_ids"]
+        return found
+
+    return Case(folder, model, image, ids[END], inputs)
+
+
 def _llama4(folder: Path) -> Case:
     from transformers import Llama4Config, Llama4ForConditionalGeneration
 
@@ -270,5 +310,5 @@ FURTHER: Mapping[str, Callable[[Path], Case]] = {
     "glm_ocr": _glm_ocr, "janus": _janus,
     "kimi_vl": _kimi_vl,
     "llama4": _llama4, "llava_onevision": _llava_onevision, "paddle_ocr": _paddle_ocr,
-    "qwen2_5_omni": _qwen2_5_omni,
+    "qwen2_5_omni": _qwen2_5_omni, "qwen3_omni": _qwen3_omni,
 }  # fmt: skip
