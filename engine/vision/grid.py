@@ -45,53 +45,6 @@ def windows(rows: int, columns: int, size: int) -> Windows:
     return Windows(np.concatenate(found), tuple(len(each) for each in found))
 
 
-def resampled(table: Floats, rows: int, columns: int, *, cubic: bool = False) -> Floats:
-    """A square table of positions (S * S, E) for a grid of another shape: (rows * columns, E).
-
-    Linear in both directions, where corners stay corners; or `cubic` (Keys, 1981, with a = -3/4), where the
-    edges of a grid are those of the square.
-    """
-    side, weights = round(len(table) ** 0.5), _cubic_weights if cubic else _weights
-    down, across = weights(rows, side), weights(columns, side)
-    square = table.reshape(side, side, -1)
-    out = np.einsum("rs,ste->rte", down, square, optimize=True)
-    return np.ascontiguousarray(
-        np.einsum("ct,rte->rce", across, out, optimize=True).reshape(rows * columns, -1)
-    )
-
-
-def _weights(count: int, side: int) -> Floats:
-    """How much each of `count` places from one end to the other takes of each of `side` places: (count, side)
-    float32.
-    """
-    places = np.arange(count, dtype=np.float32) * np.float32(side - 1) / np.float32(max(count - 1, 1))
-    away = np.abs(places[:, None] - np.arange(side, dtype=np.float32))
-    return np.maximum(np.float32(0), np.float32(1) - away)
-
-
-def halfway(count: int, side: int) -> Floats:
-    """As `_weights`, where the edges of a grid are those of the other."""
-    middles = (np.arange(count, dtype=np.float32) + np.float32(0.5)) * np.float32(side / count)
-    places = np.clip(middles - np.float32(0.5), 0, side - 1)
-    away = np.abs(places[:, None] - np.arange(side, dtype=np.float32))
-    weights: Floats = np.maximum(np.float32(0), np.float32(1) - away)
-    return weights
-
-
-def _cubic_weights(count: int, side: int) -> Floats:
-    """As `_weights`: of four places around one, of which those beyond the edges are the ones at the edges."""
-    middles = np.arange(count, dtype=np.float32) + np.float32(0.5)
-    places = middles * np.float32(side / count) - np.float32(0.5)
-    first, out = np.floor(places), np.zeros((count, side), np.float32)
-    for offset in range(-1, 3):
-        away = np.abs(places - first - np.float32(offset))
-        near = (1.25 * away - 2.25) * away * away + 1
-        far = ((-0.75 * away + 3.75) * away - 6) * away + 3
-        taps = np.clip(first + offset, 0, side - 1).astype(np.int64)
-        np.add.at(out, (np.arange(count), taps), np.where(away <= 1, near, far).astype(np.float32))
-    return out
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Axial:
     """Rotary positions in two dimensions (arXiv 2403.13298, section 3.2): a patch's row times `down` and its

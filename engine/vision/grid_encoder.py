@@ -19,7 +19,7 @@ from engine.models.layers.parts import Block, Linear, Norm
 from engine.tensors import Bytes, Floats
 from engine.vision.base import PictureRows, Piece, Span, VisionSpec
 from engine.vision.grid import Axial, Order, block_order, windows
-from engine.vision.grid_passes import After, FirstPass, Head, HeadPass, Stage
+from engine.vision.grid_passes import After, Head, Stage, first_rows, head_rows
 from engine.vision.images import Normalisation, patches, read_picture, resized
 from engine.vision.passes import Pass
 from engine.vision.tower import TowerShape, TowerSource
@@ -122,11 +122,12 @@ class GridEncoder:
         self._design, self._place = design, parts.place
         columns = 3 * design.frames * design.patch**2
         placed = parts.place is not None
-        self._first = FirstPass(backend, parts.first, columns, design.tower.width, placed, parts.before)
+        self._first = first_rows(backend, parts.first, columns, design.tower.width, placed, parts.before)
         self._stages = tuple(_stages(design, parts, backend))
         self._cell = design.factor**2
         most = design.most_patches // self._cell
-        self._heads = tuple(HeadPass(backend, head, most) for head in (parts.head, *parts.deep))
+        heads = (parts.head, *parts.deep)
+        self._heads = tuple((head.merge, head_rows(backend, head, most)) for head in heads)
 
     def prepare(self) -> Generator[Loading, None, None]:
         """As `OpenedEncoder.prepare`."""
@@ -152,15 +153,15 @@ class GridEncoder:
         if design.frames > 1:
             values = np.repeat(values.reshape(len(values), 3, 1, -1), design.frames, axis=2)
             values = values.reshape(rows * columns, -1)
-        placed = None if self._place is None else self._place(rows, columns)[order.patches]
-        states = yield from self._first.states(values[order.patches], placed)
+        placed = [] if self._place is None else [self._place(rows, columns)[order.patches]]
+        states = yield from self._first.rows(values[order.patches], *placed)
         angles, kept = design.rope.angles(order.patches, columns), list[Floats]()
         for stage in self._stages:
             states, deep = yield from stage.states(states, angles, order.lengths)
             kept += deep
         found, back = list[Floats](), np.argsort(order.tokens)
-        for head, each in zip(self._heads, (states, *kept), strict=True):
-            made = yield from head.rows(each.reshape(len(back), self._cell, -1))
+        for (merge, head), each in zip(self._heads, (states, *kept), strict=True):
+            made = yield from head.rows(merge(each.reshape(len(back), self._cell, -1)))
             found.append(made[back])
         return _by_spans(self.layout(width, height), found[0], found[1:])
 
@@ -170,7 +171,7 @@ class GridEncoder:
             each.close()
 
     def _passes(self) -> list[Pass]:
-        stages, heads = (stage.run for stage in self._stages), (head.run for head in self._heads)
+        stages, heads = (stage.run for stage in self._stages), (head.run for _, head in self._heads)
         return [self._first.run, *stages, *heads]
 
 

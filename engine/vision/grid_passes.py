@@ -14,47 +14,27 @@ from engine.models.layers.parts import Block, Linear, Norm, RopeTables
 from engine.models.layers.whole import Blocks
 from engine.tensors import Floats
 from engine.vision.grid import Axial
-from engine.vision.passes import Pass
+from engine.vision.passes import PIECE, Pass, Pieces
 
 After = Callable[[Ops, Array], Array]
 """What norms the states after the last layer."""
-PIECE = 1024
-"""Rows of a pass at most whose rows, or windows, have nothing to do with each other."""
 
 
-class FirstPass:
+def first_rows(
+    backend: Backend, first: Sequence[Linear], columns: int, width: int, placed: bool, before: Norm | None
+) -> Pieces:
     """What the sum of `first` makes of patches (T, `columns`), normed by `before`, plus their places if they
     are `placed`: (T, `width`).
     """
 
-    def __init__(
-        self, backend: Backend, first: Sequence[Linear], columns: int, width: int, placed: bool,
-        before: Norm | None,
-    ) -> None:  # fmt: skip
-        self._patches = np.zeros((PIECE, columns), np.float32)
-        self._places = np.zeros((PIECE, width), np.float32) if placed else None
+    def forward(ops: Ops, patches: Array, places: Array | None = None) -> Array:
+        x = None
+        for linear in first:
+            x = linear(ops, patches, x)
+        x = before(ops, x) if before else x
+        return x if places is None else ops.add(x, places)
 
-        def forward(ops: Ops) -> Array:
-            patches, x = ops.given(self._patches), None
-            for linear in first:
-                x = linear(ops, patches, x)
-            x = before(ops, x) if before else x
-            return ops.last_rows(x if self._places is None else ops.add(x, ops.given(self._places)))
-
-        self.run = Pass(backend, forward, PIECE)
-
-    def states(self, patches: Floats, places: Floats | None) -> Generator[Waiting, None, Floats]:
-        """The rows of all patches; yields between short steps."""
-        found = list[Floats]()
-        for start in range(0, len(patches), PIECE):
-            part = slice(start, start + PIECE)
-            count = len(patches[part])
-            self._patches[:count] = patches[part]
-            if self._places is not None and places is not None:
-                self._places[:count] = places[part]
-            found.append((yield from self.run.steps(count)).copy())
-            yield Waiting()
-        return np.concatenate(found)
+    return Pieces(backend, forward, (columns, width) if placed else (columns,))
 
 
 class Stage:
@@ -132,22 +112,6 @@ class Head:
     projector: Callable[[Ops, Array], Array]
 
 
-class HeadPass:
-    """Runs a head, for up to `most` tokens in a pass."""
-
-    def __init__(self, backend: Backend, head: Head, most: int) -> None:
-        self._merge = head.merge
-        self._given = np.zeros((min(most, PIECE), head.inputs), np.float32)
-        self.run = Pass(
-            backend, lambda ops: ops.last_rows(head.projector(ops, ops.given(self._given))), len(self._given)
-        )
-
-    def rows(self, states: Floats) -> Generator[Waiting, None, Floats]:
-        """The rows (n, N) of tokens (n, patches of a token, E); yields between short steps."""
-        merged, found = self._merge(states), list[Floats]()
-        for start in range(0, len(merged), len(self._given)):
-            part = merged[start : start + len(self._given)]
-            self._given[: len(part)] = part
-            found.append((yield from self.run.steps(len(part))).copy())
-            yield Waiting()
-        return np.concatenate(found)
+def head_rows(backend: Backend, head: Head, most: int) -> Pieces:
+    """What a head's projector makes of up to `most` merged tokens in a pass."""
+    return Pieces(backend, head.projector, (head.inputs,), most)

@@ -1,12 +1,12 @@
-"""A recorded pass over all rows of a picture at once, on the processor."""
+"""Recorded passes on the processor: over all rows of a picture at once, or piece by piece."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
-from engine.backends.base import AttentionShape, Backend, Forward, Step
+from engine.backends.base import Array, AttentionShape, Backend, Forward, Ops, Step
 from engine.backends.cpu.program import CpuProgram
 from engine.core import PAGE_TOKENS, Loading, Waiting
 from engine.drain import mapped
@@ -18,6 +18,8 @@ MANY_ROWS = 2048
 """From as many on, keys and values are 16-bit numbers: with 4096 rows of Gemma 3 this took 2.3 s of processor
 time for two layers, and 3.0 s with 32 bits (AMD Zen 5).
 """
+PIECE = 1024
+"""Rows of a pass at most whose rows, or windows, have nothing to do with each other."""
 
 
 class Pass:
@@ -63,3 +65,31 @@ class Pass:
         """Release the program and its cache."""
         self._program.close()
         self._cache.close()
+
+
+class Pieces:
+    """Runs `forward` over rows that have nothing to do with each other, at most `most` in a pass. It is given
+    rows of each of the `widths`.
+    """
+
+    def __init__(
+        self, backend: Backend, forward: Callable[..., Array], widths: Sequence[int], most: int = PIECE
+    ) -> None:
+        rows = min(most, PIECE)
+        self._given = [np.zeros((rows, width), np.float32) for width in widths]
+
+        def whole(ops: Ops) -> Array:
+            return ops.last_rows(forward(ops, *(ops.given(each) for each in self._given)))
+
+        self.run = Pass(backend, whole, rows)
+
+    def rows(self, *given: Floats) -> Generator[Waiting, None, Floats]:
+        """The results (T, N) of rows (T, K) of each width; yields between short steps."""
+        found, total = list[Floats](), len(given[0])
+        for start in range(0, total, self.run.max_rows):
+            count = min(self.run.max_rows, total - start)
+            for into, rows in zip(self._given, given, strict=True):
+                into[:count] = rows[start : start + count]
+            found.append((yield from self.run.steps(count)).copy())
+            yield Waiting()
+        return np.concatenate(found)

@@ -19,7 +19,7 @@ from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.families.pixtral import by_channel
 from engine.vision.families.qwen_vl import frame_linears
-from engine.vision.grid import Axial, frequencies, resampled
+from engine.vision.grid import Axial, frequencies
 from engine.vision.grid_encoder import GridDesign, GridParts
 from engine.vision.grid_passes import Head
 from engine.vision.headers import (
@@ -43,6 +43,7 @@ from engine.vision.headers import (
     whole_patches,
 )
 from engine.vision.images import BICUBIC, Normalisation
+from engine.vision.interpolation import cubic, resampled
 from engine.vision.sizes import MOST_TOKENS, dynamic_size
 from engine.vision.tower import GGUF, TowerNames, TowerShape, TowerSource, tower_layers
 
@@ -111,7 +112,8 @@ def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, 
     before = place = None
     if shape.side:
         before = norm(source, names.before, width, tower.eps, layer_norm=False, bias=False)
-        place = partial(resampled, source.vector(names.positions, shape.side**2, width), cubic=True)
+        table = source.vector(names.positions, shape.side**2, width)
+        place = partial(resampled, table, weights=cubic)
     blocks = yield from tower_layers(source, tower, names.tower, tower.layers)
     inputs = width * shape.factor**2
     kernel = View(kernel=(width, shape.factor, shape.factor))

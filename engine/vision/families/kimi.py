@@ -14,7 +14,7 @@ from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
-from engine.vision.grid import Axial, Order, frequencies, resampled
+from engine.vision.grid import Axial, Order, frequencies
 from engine.vision.grid_encoder import GridDesign
 from engine.vision.headers import (
     CLIP_DEVIATION,
@@ -37,6 +37,7 @@ from engine.vision.headers import (
     tower_from_gguf,
 )
 from engine.vision.images import BICUBIC, Normalisation, resized
+from engine.vision.interpolation import cubic, resampled
 from engine.vision.joined import JoinedNames, JoinedShape, joined_parts
 from engine.vision.projector import ProjectorNames
 from engine.vision.sizes import MOST_TOKENS
@@ -214,7 +215,7 @@ def _design(
     return GridDesign(
         spec, shape.tower, shape.patch, shape.factor, shape.outputs, pixels, frame.size, BICUBIC,
         frame.most_patches, Axial(pairs, pairs, True, order),
-        partial(joined_parts, shape, names, partial(resampled, cubic=True)), fit=frame.fit,
+        partial(joined_parts, shape, names, partial(resampled, weights=cubic)), fit=frame.fit,
     )  # fmt: skip
 
 

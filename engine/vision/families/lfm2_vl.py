@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import numpy as np
+from functools import partial
 
 from engine.models.headers.keys import Keys
-from engine.tensors import Bytes, Floats
+from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.families.llava import PREFIXES
@@ -32,6 +31,7 @@ from engine.vision.headers import (
     whole_patches,
 )
 from engine.vision.images import BILINEAR, Normalisation, resized
+from engine.vision.interpolation import resampled, smooth_linear
 from engine.vision.patch_encoder import PatchDesign, PatchNames
 from engine.vision.projector import ProjectorNames, ProjectorShape
 from engine.vision.tiling import best_grid, tiles_of
@@ -115,27 +115,6 @@ class Tiles:
         return min(wide, longest), min(high, longest)
 
 
-def interpolated(table: Floats, rows: int, columns: int) -> Floats:
-    """A square table of positions (P, E) in another size: bilinear, and where it shrinks with a triangle over
-    all positions that become one (antialiasing).
-    """
-    side = math.isqrt(len(table))
-    down, across = _weights(side, rows), _weights(side, columns)
-    grid = table.reshape(side, side, -1)
-    found: Floats = np.einsum("rs,ct,ste->rce", down, across, grid, optimize=True)
-    return found.reshape(rows * columns, -1)
-
-
-def _weights(side: int, count: int) -> Floats:
-    """What each of `side` positions adds to each of `count`, (count, side)."""
-    scale = side / count
-    centres = (np.arange(count) + 0.5) * scale - 0.5
-    distances = np.abs(np.arange(side)[None, :] - centres[:, None]) / max(1.0, scale)
-    weights = np.maximum(0.0, 1.0 - distances)
-    found: Floats = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
-    return found
-
-
 def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     """`Lfm2VlForConditionalGeneration`."""
     vision = inner(config, "vision_config").over(_TOWER)
@@ -192,7 +171,8 @@ def _design(
         norm="layer" if names.projector.norm else "none", factor=tiles.cell // tiles.patch,
     )  # fmt: skip
     return PatchDesign(
-        SPEC, shape, names, tiles.patch, table, pixels, tiles, projector, (shape.layers,), interpolated,
+        SPEC, shape, names, tiles.patch, table, pixels, tiles, projector, (shape.layers,),
+        partial(resampled, weights=smooth_linear),
         flat, colours_last=flat,
     )  # fmt: skip
 

@@ -18,9 +18,9 @@ from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.families import llava
-from engine.vision.grid import halfway
 from engine.vision.headers import MOST_SIDE, prefix_of, resampling, whole_patches
 from engine.vision.images import BICUBIC, resized
+from engine.vision.interpolation import linear, resized_grid
 from engine.vision.patch_encoder import PatchDesign
 from engine.words import _
 
@@ -99,7 +99,7 @@ class Tiles:
         whole = tiles.transpose(0, 2, 1, 3, 4).reshape(-1, wide * cells, len(line_end))
         shown = whole[rows.start : rows.stop, columns.start : columns.stop]
         kept = self._kept(len(rows), len(columns))
-        shown = shown if kept == shown.shape[:2] else shrunk(shown, *kept)
+        shown = shown if kept == shown.shape[:2] else resized_grid(shown, *kept, linear)
         ends = np.broadcast_to(line_end, (kept[0], 1, len(line_end)))
         return crops[0], np.concatenate([shown, ends], axis=1).reshape(-1, len(line_end))
 
@@ -130,15 +130,6 @@ class Tiles:
             return pixels, pixels - grid[0] * grid[1]
 
         return max(self.grids, key=kept)
-
-
-def shrunk(states: Floats, rows: int, columns: int) -> Floats:
-    """A grid (H, W, E) with fewer rows and columns, linear in both directions between the two nearest places,
-    where the edges of a grid are those of the other.
-    """
-    down, across = halfway(rows, states.shape[0]), halfway(columns, states.shape[1])
-    lines = np.einsum("rh,hwe->rwe", down, states, optimize=True)
-    return np.ascontiguousarray(np.einsum("cw,rwe->rce", across, lines, optimize=True))
 
 
 def from_hf_one(config: Keys, processor: Keys, tensors: Tensors) -> Design:

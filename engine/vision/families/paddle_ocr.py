@@ -4,17 +4,13 @@ patches are joined to one token.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
 from engine.models.headers.keys import Keys
-from engine.tensors import Floats
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
-from engine.vision.grid import Axial, frequencies, halfway
+from engine.vision.grid import Axial, frequencies
 from engine.vision.grid_encoder import GridDesign
 from engine.vision.headers import (
     HALF,
@@ -35,6 +31,7 @@ from engine.vision.headers import (
     tower_from_hf,
 )
 from engine.vision.images import BICUBIC, Normalisation
+from engine.vision.interpolation import linear, resampled
 from engine.vision.joined import JoinedNames, JoinedShape, joined_parts
 from engine.vision.projector import ProjectorNames
 from engine.vision.sizes import dynamic_size
@@ -55,15 +52,6 @@ _MOST_TOKENS = 4096
 _BASE = 10000.0
 _PREFIXES = ("visual.vision_model.", "model.visual.vision_model.")
 _PROJECTORS = ("mlp_AR.", "model.mlp_AR.", "model.projector.")
-
-
-def _placed(table: Floats, rows: int, columns: int) -> Floats:
-    """A square table of positions for a grid of another shape, between the two nearest in both directions."""
-    side = math.isqrt(len(table))
-    down, across = halfway(rows, side), halfway(columns, side)
-    lines = np.einsum("rs,ste->rte", down, table.reshape(side, side, -1), optimize=True)
-    found = np.einsum("ct,rte->rce", across, lines, optimize=True)
-    return np.ascontiguousarray(found).reshape(rows * columns, -1)
 
 
 def size(width: int, height: int, factor: int, least: int, most: int) -> tuple[int, int]:
@@ -123,7 +111,7 @@ def _design(
         SPEC, shape.tower, shape.patch, shape.factor, shape.outputs, pixels,
         partial(size, factor=side, least=min(limits[0], most), most=most), filter,
         max(1, most // side**2) * shape.factor**2, Axial(pairs, pairs),
-        partial(joined_parts, shape, names, _placed),
+        partial(joined_parts, shape, names, partial(resampled, weights=linear)),
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Block, Linear
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
-from engine.vision.grid import Axial, frequencies, resampled
+from engine.vision.grid import Axial, frequencies
 from engine.vision.grid_encoder import GridDesign, GridParts
 from engine.vision.grid_passes import Head
 from engine.vision.headers import (
@@ -44,6 +44,7 @@ from engine.vision.headers import (
     tower_from_gguf,
 )
 from engine.vision.images import BICUBIC, Normalisation
+from engine.vision.interpolation import corners, resampled
 from engine.vision.joined import together
 from engine.vision.projector import ProjectorNames, ProjectorShape, projector
 from engine.vision.sizes import MOST_TOKENS, dynamic_size
@@ -116,7 +117,8 @@ def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, 
     )
     place = None
     if shape.table:
-        place = partial(resampled, source.vector(names.positions, shape.table, width))
+        table = source.vector(names.positions, shape.table, width)
+        place = partial(resampled, table, weights=corners)
     return GridParts(first, _windowed(blocks.blocks, shape), head, deep, place, None, after)
 
 
@@ -229,8 +231,8 @@ def _from_hf_2_5(spec: VisionSpec, config: Keys, processor: Keys, tensors: Tenso
 
 
 def _from_hf_3(config: Keys, processor: Keys, tensors: Tensors) -> Design:
-    """`Qwen3VLForConditionalGeneration`, `Qwen3_5ForConditionalGeneration`, their mixtures, and the thinker of
-    Qwen3-Omni; Qwen 3.5 has no deep layers.
+    """`Qwen3VLForConditionalGeneration`, `Qwen3_5ForConditionalGeneration`, their mixtures, and the thinker
+    of Qwen3-Omni; Qwen 3.5 has no deep layers.
     """
     vision, prefix = _vision(config).over({"patch_size": 16, "depth": 27}), _prefix(tensors)
     width, inner = (

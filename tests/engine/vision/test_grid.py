@@ -11,7 +11,8 @@ from transformers.vision_utils import (
     get_vision_window_index,
 )
 
-from engine.vision.grid import Axial, block_order, frequencies, resampled, windows
+from engine.vision.grid import Axial, block_order, frequencies, windows
+from engine.vision.interpolation import corners, cubic, linear, resampled, smooth_cubic, smooth_linear
 
 GRIDS = [(2, 2), (4, 6), (16, 2), (2, 18), (22, 36)]
 
@@ -47,12 +48,25 @@ def test_resampled_positions(rows: int, columns: int) -> None:
         torch.tensor([[1, rows, columns]]), 6, align_corners=True
     )
     expected = (torch.from_numpy(table)[taps] * weights[:, :, None]).sum(1).numpy()
-    found = resampled(table, rows, columns)
+    found = resampled(table, rows, columns, corners)
     assert np.abs(found - expected).max() < 1e-5
     taps, weights = get_vision_interpolation_indices_and_weights(
         torch.tensor([[1, rows, columns]]), 6, mode="bicubic"
     )
     expected = (torch.from_numpy(table)[taps] * weights[:, :, None]).sum(1).numpy()
-    assert np.abs(resampled(table, rows, columns, cubic=True) - expected).max() < 1e-5
+    assert np.abs(resampled(table, rows, columns, cubic) - expected).max() < 1e-5
     if (rows, columns) == (6, 6):
         assert np.allclose(found, table, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 5), (6, 6), (12, 4), (7, 30)])
+def test_other_weights(rows: int, columns: int) -> None:
+    """As torch interpolates, with and without antialiasing."""
+    table = np.random.default_rng(2).standard_normal((36, 5)).astype(np.float32)
+    grid = torch.from_numpy(table).reshape(1, 6, 6, 5).permute(0, 3, 1, 2)
+    for weights, mode, smooth in (
+        (linear, "bilinear", False), (smooth_linear, "bilinear", True), (smooth_cubic, "bicubic", True),
+    ):  # fmt: skip
+        made = torch.nn.functional.interpolate(grid, (rows, columns), mode=mode, antialias=smooth)
+        expected = made[0].permute(1, 2, 0).reshape(rows * columns, 5).numpy()
+        assert np.abs(resampled(table, rows, columns, weights) - expected).max() < 1e-5

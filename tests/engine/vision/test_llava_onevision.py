@@ -18,7 +18,7 @@ from transformers.models.llava_onevision.image_processing_pil_llava_onevision im
 from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 
 from engine.errors import EngineError
-from engine.vision.families.llava_next import shrunk
+from engine.vision.interpolation import linear, resized_grid
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
@@ -81,7 +81,9 @@ def test_shrunk_grids_are_those_of_torch(sizes: tuple[int, int, int, int]) -> No
     expected = torch.nn.functional.interpolate(
         torch.from_numpy(states).permute(2, 0, 1)[None], [less_rows, less_columns], mode="bilinear"
     )[0].permute(1, 2, 0)
-    np.testing.assert_allclose(shrunk(states, less_rows, less_columns), expected.numpy(), atol=2e-6)
+    np.testing.assert_allclose(
+        resized_grid(states, less_rows, less_columns, linear), expected.numpy(), atol=2e-6
+    )
 
 
 @pytest.mark.parametrize(
