@@ -234,7 +234,7 @@ class Lease:
             self._pool.hold(page)
             self._append(page)
         else:
-            self._take_part(page, rest, rest == len(page.ids) and page.digest is None)
+            self._take_part(page, rest, rest == len(page.ids))
         if self.length < found.length:
             self._take_marks([])
             block, self._block, self.pages, self.ids = self._block, [], [], []
@@ -276,15 +276,13 @@ class Lease:
     def _marks_up_to(self, length: int) -> list[tuple[int, State]]:
         """The latest state that sums up at most `length` tokens, as marks; none if there is none."""
         marks = [mark for mark in self._marks if mark[0] <= length][-1:]
+        if marks:
+            return marks  # none is kept between the two latest passes
         for depth in reversed(range(pages_for(length))):
-            first = depth * PAGE_TOKENS
-            kept = self._block[depth].states
-            places = [place for place in kept if first + place <= length]
-            if places and (not marks or first + max(places) > marks[0][0]):
+            first, kept = depth * PAGE_TOKENS, self._block[depth].states
+            if places := [place for place in kept if first + place <= length]:
                 return [(first + max(places), kept[max(places)])]
-            if marks and marks[0][0] > first:
-                break
-        return marks
+        return []
 
     def _take_marks(self, marks: list[tuple[int, State]]) -> None:
         """Use these states instead of those so far."""

@@ -67,7 +67,7 @@ class PageTable:
         lease = Lease(pool, _root(key), self._leases.pop)
         self._leases[lease] = None
         if pool.states.count:
-            lease._begin_at(tokens, find_state(pool, _root(key), tokens[:most] if most > 0 else []))
+            lease._begin_at(tokens, find_state(pool, _root(key), tokens[: max(0, most)]))
             return lease
         while most - lease.length >= PAGE_TOKENS:
             page = pool.find_full(lease._parent(), tokens[lease.length : lease.length + PAGE_TOKENS])
@@ -87,7 +87,7 @@ class PageTable:
         tokens, at, parent = [int(token) for token in ids], 0, _root(key)
         most = len(tokens) - leave
         if self.pool.states.count:
-            return find_state(self.pool, parent, tokens[:most] if most > 0 else []).length
+            return find_state(self.pool, parent, tokens[: max(0, most)]).length
         while most - at >= PAGE_TOKENS:
             page = self.pool.find_full(parent, tokens[at : at + PAGE_TOKENS])
             if page is None or page.digest is None:

@@ -145,6 +145,20 @@ def test_states_of_tokens_that_are_gone_are_not_found() -> None:
         assert lease.length == 10
 
 
+@pytest.mark.parametrize("length", [20, 25])
+def test_a_text_goes_back_to_the_latest_state_kept_before(length: int) -> None:
+    table = PageTable(2, 9)
+    with table.open([]) as lease:
+        written = list[int]()
+        for part in range(5):
+            written.append(run(lease, [part] * 10)[1])
+            lease.keep_state()
+        lease.truncate(length)
+        assert lease.ids == [0] * 10 + [1] * 10
+        assert run(lease, [9])[0] == written[1]
+        table.check()
+
+
 @pytest.mark.parametrize("longer_first", [False, True])
 def test_a_longer_copy_of_a_page_takes_its_states_over(longer_first: bool) -> None:
     table, text = PageTable(4, 9), list(range(1, 60))
