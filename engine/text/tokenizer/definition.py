@@ -1,12 +1,13 @@
 """A tokenizer.json as a dict, with helpers that build its parts.
 
 A BPE "model" may hold "order" instead of "merges": its pieces, most preferred first. The merges follow from
-the order and are computed only when a tokenizer is built, because they take most of the time.
+the order and are computed only when a tokenizer is built, because they take most of the time. Or it holds
+"lines", as in GGUF files: each has two pieces with a space between, and counts as `known_merges` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 SPACE = "▁"
@@ -83,3 +84,15 @@ def joined_merges(order: Iterable[str]) -> list[tuple[str, str]]:
                 if right is not None:
                     merges.append((left, right))
     return merges
+
+
+def known_merges(lines: Iterable[str], vocab: Container[str]) -> list[tuple[str, str]]:
+    """The merges of those lines whose two pieces and their result are in the vocabulary."""
+    return [
+        (left, right)
+        for line in lines
+        if (space := line.find(" ", 1)) > 0  # the first piece may be a space
+        and (left := line[:space]) in vocab
+        and (right := line[space + 1 :]) in vocab
+        and left + right in vocab
+    ]

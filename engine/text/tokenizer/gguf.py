@@ -357,18 +357,10 @@ def _merged(
                 "download the file again."
             )
         )
-    pairs = [
-        (left, right)
-        for merge in merges
-        if (space := merge.find(" ", 1)) > 0  # the first piece may be a space
-        and (left := merge[:space]) in vocab
-        and (right := merge[space + 1 :]) in vocab
-        and left + right in vocab
-    ]
     added = [
         added_token(i, text) for i, text in enumerate(tokens) if types[i] == USER_DEFINED and names[i] == text
     ]
-    return tokenizer_json({"type": "BPE", "vocab": vocab, "merges": pairs, **options}, added, **parts)
+    return tokenizer_json({"type": "BPE", "vocab": vocab, "lines": merges, **options}, added, **parts)
 
 
 def _scores(metadata: Mapping[str, Any], count: int, default: float | None = None) -> list[float]:

@@ -5,12 +5,12 @@ and tried.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.errors import BadCheckpoint
 from engine.text.tokenizer import least_cost, longest_match
-from engine.text.tokenizer.definition import joined_merges, tokenizer_json
+from engine.text.tokenizer.definition import joined_merges, known_merges, tokenizer_json
 from engine.text.tokenizer.definition_check import doubtful_steps
 from engine.text.tokenizer.definition_trial import try_definition
 from engine.words import _
@@ -77,10 +77,22 @@ def _model(model: Mapping[str, Any]) -> Any:
     if model.get("type") == "WordPiece":
         names = ("unk_token", "max_input_chars_per_word", "continuing_subword_prefix")
         return models.WordPiece(model["vocab"], **{name: model[name] for name in names if model.get(name)})
+    options = {name: model[name] for name in _BPE if model.get(name) is not None}
+    if "lines" in model:
+        return _with_lines(models.BPE, model["vocab"], model["lines"], options)
     merges = joined_merges(model["order"]) if "order" in model else list(model.get("merges") or ())
     prefix = model.get("continuing_subword_prefix") or ""
     # the library strips the length of the prefix without checking
     if prefix and not all(right.startswith(prefix) for _unused, right in merges):
         raise ValueError("merges lack the prefix of parts of words")
-    options = {name: model[name] for name in _BPE if model.get(name) is not None}
     return models.BPE(model["vocab"], merges, **options)
+
+
+def _with_lines(bpe: Any, vocab: Mapping[str, int], lines: Sequence[str], options: Mapping[str, Any]) -> Any:
+    """BPE with the known merges of lines. Nearly always all are: the library, which looks, is asked first."""
+    try:
+        return bpe(vocab, [tuple(line.split(" ", 1)) for line in lines], **options)
+    except BaseException as error:
+        if not is_from_library(error):
+            raise
+        return bpe(vocab, known_merges(lines, vocab), **options)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
+from engine.text.tokenizer.definition import known_merges
 from engine.words import _
 
 END_OF_TURN_TOKENS = (
@@ -163,9 +164,11 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
     if isinstance(model["vocab"], dict):
         lost = secret.keys() | (model["vocab"].keys() - (vocab := _placed(model["vocab"], names)).keys())
         model["vocab"] = vocab
+        if not lost.isdisjoint(vocab) and "lines" in model:
+            model["merges"] = known_merges(model.pop("lines"), vocab)
         if "order" in model:
             model["order"] = [text for text in model["order"] if text in vocab]
-        else:
+        elif "lines" not in model:  # of which those with a lost name count no longer
             firsts = {text[:1] for text in lost}
             model["merges"] = [
                 pair

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention
 from engine.models.building.source import View, linear, norm, vector_if
 from engine.models.headers.keys import Keys

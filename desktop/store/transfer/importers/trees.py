@@ -9,6 +9,7 @@ from desktop.store.conversations.bulk_insert import chain_key
 from desktop.store.transfer.importers.parts import join
 from desktop.store.transfer.importers.protocol import Note
 from desktop.store.transfer.records import MessageRecord
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 __all__ = ["Shaped", "chained", "shape"]
@@ -17,7 +18,7 @@ _OTHER_SIDE = ("assistant", "tool")
 _MOST_SYSTEM = 16
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Shaped:
     """The messages as `ConversationRecord` needs them, and a system prompt that was at the top."""
 

@@ -196,6 +196,24 @@ def test_text_spelled_by_merges_is_not_a_control_token() -> None:
     assert tokenizer.decode(tokenizer.encode("</s> <0x0A>\n")) == "</s> <0x0A>\n"
 
 
+@pytest.mark.parametrize("odd", ["a", "a x y", "x x", "ab x", " ", "  a", ""])
+def test_a_line_of_merges_that_names_no_pieces_counts_for_nothing(odd: str) -> None:
+    """Also for a text that a control token and an ordinary one share: no merge makes that."""
+    tokens = [*byte_level_alphabet(), "ab", "abc", "bc", "abc"]
+    metadata = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [1] * 259 + [3],
+    }
+    for lines in (["a b", odd, "ab c"], ["b c", "a bc", odd]):
+        tokenizer = Tokenizer.from_gguf({**metadata, "tokenizer.ggml.merges": lines})
+        first = tokens.index(lines[0].replace(" ", ""))
+        letters = {letter: tokens.index(letter) for letter in "abc"}
+        assert tokenizer.encode("abc") == ([first, letters["c"]] if first == 256 else [letters["a"], first])
+        assert tokenizer.encode("abc", special=True) == [259]
+
+
 @pytest.mark.parametrize("rule", sorted(PRETOKENIZERS))
 def test_every_cutting_rule_builds_and_keeps_the_text(rule: str) -> None:
     import unicodedata

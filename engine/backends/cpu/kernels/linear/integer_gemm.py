@@ -9,7 +9,6 @@ as many products for each instruction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from llvmlite import ir
@@ -50,6 +49,7 @@ from engine.backends.cpu.codegen.simd_bytes import (
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.gemm import tile_function
 from engine.backends.cpu.kernels.packed_activations import FEATURES, quantise
+from engine.lazy_dataclass import dataclass
 
 PAIRS = KIND == "vnni" or (KIND == "avx2" and not WIDE)
 """Whether products of int16 pairs take less time than those of float32. With VNNI they are half as many
