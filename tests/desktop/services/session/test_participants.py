@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import pytest
 
 from desktop.store.conversations.participants import Cast, Participant
 from desktop.store.conversations.personas import Persona, PersonaStore
-from engine.settings import SamplerSettings, StopSettings
+from engine.settings import ConstraintSettings, SamplerSettings, StopSettings
 from tests.desktop.services.conftest import Harness
 
 
@@ -31,6 +34,34 @@ def test_a_persona_speaks_for_itself_alone(cast: Harness) -> None:
     # Ada's reply is told so, and Bea's of another one; neither has it as the chat's prompt, too
     assert [request.messages[0].content.count("You bake.") for request in (ada, bea)] == [1, 1]
     assert (ada.sampler.temperature, bea.sampler.temperature) == (1.3, SamplerSettings().temperature)
+
+
+def test_a_name_that_begins_a_reply_is_healed(cast: Harness) -> None:
+    """After its blank no model expects a word."""
+    cast.session.set_settings(ConstraintSettings(heal=False))
+    cast.ask("Hello")
+    assert last(cast)[-1] == ("assistant", "Ada: ")
+    assert cast.chat.requests[-1].constraint.heal
+
+
+@pytest.mark.parametrize(
+    ("model", "thought"),
+    [
+        ({"thinking": (("<think>", "</think>"),)}, "<think>well</think>"),
+        ({"opens_thought": "</muse>"}, "well</muse>"),
+    ],
+)
+def test_a_model_that_thinks_first_names_itself_after_its_thoughts(
+    cast: Harness, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], thought: str
+) -> None:
+    describe = cast.echo.describe
+    monkeypatch.setattr(cast.echo, "describe", lambda path: dataclasses.replace(describe(path), **model))
+    cast.load("/models/muse.gguf")
+    cast.chat.reply = f"{thought}Ada: Good morning."
+    cast.ask("Hello")
+    assert last(cast)[-1] == ("user", "Cy: Hello")
+    assert not cast.chat.requests[-1].constraint.heal
+    assert cast.texts()[-1] == f"{thought}Good morning."
 
 
 def test_a_participants_reply_is_continued_after_all_that_was_said(cast: Harness) -> None:

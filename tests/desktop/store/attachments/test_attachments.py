@@ -6,10 +6,10 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from desktop.store.attachments import message_format
+from desktop.store.attachments import files, message_format
 from desktop.store.attachments.files import Unreadable, decoded, read_attachment
 from desktop.store.attachments.message_format import (
     Attachment,
@@ -32,8 +32,9 @@ TEXTS = st.text(
 
 
 @given(st.lists(st.tuples(NAMES, TEXTS), max_size=3), TEXTS)
-def test_files_are_read_back_from_a_message_unchanged(files, own) -> None:
-    attachments = [Attachment(name, text.rstrip("\n")) for name, text in files]
+@example([("notes.md", "```py\nprint()\n```"), ("b.md", "````\n```\n````")], "Why?")
+def test_files_are_read_back_from_a_message_unchanged(named, own) -> None:
+    attachments = [Attachment(name, text.rstrip("\n")) for name, text in named]
     own = own.strip() if not own.strip().startswith("Attached file: ") else ""
     message = join(attachments, own)
     found, place = split(message)
@@ -42,12 +43,12 @@ def test_files_are_read_back_from_a_message_unchanged(files, own) -> None:
 
 
 def test_a_title_is_made_of_the_users_words_or_the_file_names() -> None:
-    files = [Attachment("a.py", "print()"), Attachment("b.csv", "1,2", "first 1 of 9 lines")]
-    assert auto_title(join(files, "What is this?")) == "What is this?"
-    assert auto_title(join(files, "")) == auto_title(join(files, "") + "\n\n \n") == "a.py, b.csv"
+    named = [Attachment("a.py", "print()"), Attachment("b.csv", "1,2", "first 1 of 9 lines")]
+    assert auto_title(join(named, "What is this?")) == "What is this?"
+    assert auto_title(join(named, "")) == auto_title(join(named, "") + "\n\n \n") == "a.py, b.csv"
     assert auto_source("Attached file: x\nno fence") == "Attached file: x\nno fence"
-    assert split(join(files, "w"))[0][1][1] == files[1]
-    assert [kind_of(file.name) for file in files] == ["code", "table"]
+    assert split(join(named, "w"))[0][1][1] == named[1]
+    assert [kind_of(file.name) for file in named] == ["code", "table"]
 
 
 def test_a_file_cut_twice_still_states_its_full_length() -> None:
@@ -93,6 +94,7 @@ def test_binary_data_is_refused_with_a_sentence(tmp_path) -> None:
     stop = threading.Event()
     cases = {
         "photo.png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "neither text nor a picture"),
+        "zero.bin": (b"text, a zero \x00 and more text", "neither text nor a picture"),
         "noise.bin": (bytes(range(256)) * 40, "neither text nor a picture"),
         "empty.txt": (b"  \n", "is empty"),
         "broken.pdf": (b"%PDF-1.7\nnothing that follows is right", "is damaged"),
@@ -108,6 +110,16 @@ def test_binary_data_is_refused_with_a_sentence(tmp_path) -> None:
         read_attachment(tmp_path, stop)
     (tmp_path / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
     assert read_attachment(tmp_path / "dos.txt", stop) == Attachment("dos.txt", "one\ntwo")
+
+
+def test_a_text_of_the_largest_size_is_read_and_no_larger_one(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(files, "MOST_BYTES", 2000)
+    path = tmp_path / "long.txt"
+    path.write_bytes(b"x" * 2000)
+    assert read_attachment(path, threading.Event()).text == "x" * 2000
+    path.write_bytes(b"x" * 2001)
+    with pytest.raises(Unreadable, match="Attach the relevant part"):
+        read_attachment(path, threading.Event())
 
 
 def pdf(*pages: str) -> bytes:

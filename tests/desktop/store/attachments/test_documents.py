@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from desktop.store.attachments.documents import packages, reading, sheets
+from desktop.store.attachments.documents import epub, packages, reading, sheets
 from desktop.store.attachments.documents.markdown import from_html, table
 from desktop.store.attachments.documents.process import read_document
 from desktop.store.attachments.files import Unreadable, read_attachment
@@ -199,6 +199,8 @@ def test_chapters_of_a_book_in_the_order_of_reading(text: Any) -> None:
     }
     assert text(book(chapters, "babz")) == "Two\n\n# One\n\nA link é\n\nTwo"
     assert text(book(chapters, "b" * 40), most=6) == "Two\n\nT"
+    with ZipFile(io.BytesIO(book(chapters, "b" * 40))) as archive:  # the rest is not even read
+        assert epub.read(archive, 6) == "Two\n\nTwo\n\nTwo"
     # without a first part that says what it is
     with ZipFile(io.BytesIO(book(chapters, "b"))) as archive:
         assert text(package({name: archive.read(name) for name in archive.namelist()[1:]})) == "Two"
@@ -230,7 +232,7 @@ def test_notebooks(text: Any) -> None:
         "```\nValueError: bad\n```"
     )
     old = {"nbformat": 3, "worksheets": [{"cells": [{"cell_type": "code", "input": "x", "outputs": []}]}]}
-    assert text(json.dumps(old).encode(), "b.ipynb") == "```python\nx\n```"
+    assert text(json.dumps(old).encode("utf-8-sig"), "b.ipynb") == "```python\nx\n```"
 
 
 def test_rich_text(text: Any) -> None:

@@ -66,8 +66,8 @@ def test_a_text_is_kept_once_in_each_chat_and_goes_with_it(stores) -> None:
 
 def test_what_does_not_fit_is_not_kept(stores, monkeypatch) -> None:
     chat, _ = talk(stores)
-    monkeypatch.setattr(whole_texts, "MOST_STORED", WholeTextStore(stores.database).total() + 20)
     store = WholeTextStore(stores.database)
+    monkeypatch.setattr(whole_texts, "MOST_STORED", store.total() + len(packed("b.txt", "b").data))
     assert store.put(chat, [packed("big.txt", TEXT * 9), packed("b.txt", "b")]) == ("big.txt",)
     assert [name for name, _ in texts(stores, chat)] == ["a book.txt", "b.txt"]
 
