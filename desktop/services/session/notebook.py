@@ -158,7 +158,8 @@ class Notebook:
         context.store.resume(source.id)
         begun = dataclasses.replace(source, text=head)
         self._turns.start(context, request, begun, source, tail=tail)
-        return self._turns.show(context) or True
+        self._turns.show(context)
+        return True
 
     def document_request(self, head: str, ids: Sequence[int] = ()) -> ChatRequest:
         """What `write_on` asks for."""

@@ -246,7 +246,8 @@ def test_rich_text(text: Any) -> None:
     ("data", "expected"),
     [
         (old_file("WordDocument"), "old"), (old_file("PowerPoint Document"), "old"),
-        (old_file("EncryptedPackage"), "locked"), (old_file("Workbook"), "None"), (old_file(), "unknown"),
+        (old_file("EncryptedPackage"), "locked"), (old_file("Workbook"), "None"), (old_file("Book"), "None"),
+        (old_file(), "unknown"),
         (old_file("ENCRYPTEDPACKAGE", "Workbook"), "locked"), (old_file("Workbook", "WordDocument"), "old"),
         (old_file()[:600], "broken"),
         (package({"a.txt": "words"}), "unknown"), (package({"mimetype": "image/x"}), "unknown"),

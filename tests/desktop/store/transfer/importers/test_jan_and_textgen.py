@@ -43,7 +43,7 @@ def test_jan(database: Database, store: ConversationStore, tmp_path: Path) -> No
         line("1", "user", "Why?", {"type": "image_url", "image_url": {"url": url}},
              metadata={"inline_file_contents": [{"name": "a.txt", "content": "notes"}]}),
         line("2", "assistant", {"type": "reasoning", "text": {"value": "Hm."}}, call, "It scatters."),
-        line("3", "user", "And 1 + 2?"),
+        line("3", "user", {"type": "poem", "text": {"value": "And 1 + 2?"}}, {"type": "video"}),
         line("4", "assistant", "Three.", status="stopped", metadata={"tool_calls": [old]}),
         line("5", "robot", "beep"),
     )  # fmt: skip
@@ -61,6 +61,7 @@ def test_jan(database: Database, store: ConversationStore, tmp_path: Path) -> No
     assert "Why?\n\n[image" in texts[0][1], "no picture is read here"
     assert texts[1][1].startswith("<think>\nHm.\n</think>\n\n**Tool call: search**")
     assert "**Tool result: search**\n\n```\nRayleigh\n```\n\nIt scatters." in texts[1][1]
+    assert texts[2][1] == "And 1 + 2?\n\n[video]"
     assert texts[3][1].startswith("Three.\n\n**Tool call: sum**")
     assert store.path(chat.conversation_id)[3].state == "stopped"
     assert store.path(chat.conversation_id)[1].stats["model"] == "qwen3"
