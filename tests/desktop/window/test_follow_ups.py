@@ -12,10 +12,9 @@ from PySide6.QtTest import QTest
 
 from desktop.app import EngineApi
 from desktop.items.chats.messages import MessageItem
-from desktop.services.composer.follow_ups import files_of, read_anyway
 from desktop.settings import Behaviour
-from desktop.store.attachments.message_format import Attachment, join, split
-from desktop.store.attachments.whole_texts import WholeTextStore, packed
+from desktop.store.attachments.message_format import split
+from desktop.store.attachments.whole_texts import WholeTextStore
 from engine.hub.local.scan import FoundModel
 from engine.settings import StopSettings
 from tests.desktop.embedders import FakeEmbedder
@@ -162,17 +161,3 @@ def test_known_meanings_are_used_and_no_file_is_read_again(case: Case) -> None:
     assert case.fake.closed == len(case.fake.opened)
     assert asked.text.endswith("What did the vessel look like?")
     assert len(split(asked.text)[0]) == 1
-
-
-def test_the_files_of_a_chat_are_found_in_its_messages_and_what_is_kept() -> None:
-    whole, part = Attachment("a.txt", "all of a"), Attachment("b.txt", "some", "first 1 of 3 lines")
-    texts = (join([whole, part], "Why?"), "Attached file: c.txt (no file)", "d")
-    kept = [packed("b.txt", "some of b"), packed("b.txt", "all of b there is"), packed("c.txt", "c")]
-    assert files_of(texts, kept) == (whole, Attachment("b.txt", "all of b there is"))
-    assert files_of(texts, []) == (whole,)
-
-
-def test_the_last_messages_are_read_anyway() -> None:
-    assert read_anyway(["one", "two", "three"], 0) == "one\ntwo\nthree"
-    assert read_anyway(["one", "two", "three"], 8) == "two\nthree"
-    assert read_anyway(["one", "two", "three"], 4) == ""

@@ -16,7 +16,7 @@ WHOLE = join([Attachment("list.txt", "rye, oats")], "And this?")
 @pytest.mark.parametrize(
     ("texts", "kept", "found"),
     [
-        (["no file", WHOLE], [], {"list.txt": "rye, oats"}),
+        (["no file", "Attached file: c.txt (no file)", WHOLE], [("c.txt", "c")], {"list.txt": "rye, oats"}),
         ([WHOLE, join([Attachment("list.txt", "rye")], "Now?")], [], {"list.txt": "rye"}),
         ([PART, PART], [("book.txt", "One, two"), ("book.txt", "One, two, three"), ("book.txt", "Three")],
          {"book.txt": "One, two, three"}),
@@ -38,7 +38,8 @@ def test_the_whole_files_of_a_chat(
 
 
 @pytest.mark.parametrize(
-    ("room", "read"), [(0, "abcd\nef\ng"), (9, "abcd\nef\ng"), (7, "abcd\nef\ng"), (6, "ef\ng"), (1, "g")]
+    ("room", "read"), [(0, "abcd\nef\ng"), (7, "abcd\nef\ng"), (6, "ef\ng"), (4, "ef\ng"), (2, "g")]
 )
 def test_the_last_texts_that_fit_are_read_anyway(room: int, read: str) -> None:
     assert read_anyway(["abcd", "ef", "g"], room) == read
+    assert read_anyway(["abcd"], 3) == ""
