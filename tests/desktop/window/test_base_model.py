@@ -104,5 +104,7 @@ def test_every_general_format_has_its_words() -> None:
     assert len(set(texts.values())) == len(texts)
     assert texts["gemma"] == "none; the general template Gemma is used"
     assert template_text(ECHO_INFO) == "the model's own"
+    assert "embedding" in template_text(dataclasses.replace(ECHO_INFO, embedding=True), True)
+    assert "only drafts" in template_text(dataclasses.replace(ECHO_INFO, assistant=True), True)
     assert "yours" in template_text(bare, True)
     assert "yours" in template_text(ECHO_INFO, True)

@@ -37,7 +37,7 @@ def chat_settings(given: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], 
         value = renamed.get(name)
         if target == "max_tokens" and value in (-1, -2):
             value = 0  # until the context is full
-        elif target == "stop_strings" and value is not None:
+        elif target == "stop_strings":
             value = (
                 [value]
                 if isinstance(value, str)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pytestqt.qtbot import QtBot
 
 from desktop.services.engine.token_cache import STRETCH
 from desktop.services.engine.unsaved_replies import Ended
@@ -42,6 +44,12 @@ def test_undoing_a_fork_leaves_another_chat_open(talking: Harness) -> None:
     other = session.conversation
     assert session.undo()
     assert session.conversation == other
+
+
+def titles(harness: Harness) -> list[str]:
+    """What the list of chats shows, from its top."""
+    listed = harness.session.conversations
+    return [listed.index(row).data() for row in range(listed.rowCount())]
 
 
 def test_a_notebook_where_there_is_no_chat(harness: Harness) -> None:
@@ -90,6 +98,38 @@ def test_a_stretch_that_is_none_is_not_shown(harness: Harness, stored: Any, show
     assert found is not None
     assert (found.text, found.stretch) == ("Once", shown)
     unsaved.forget()
+
+
+@pytest.mark.parametrize(("opened", "listed"), [(0, 3), (2, 1)], ids=["oldest", "newest"])
+def test_a_start_that_lists_few_chats_lists_the_one_of_last_time(
+    harness: Harness, qtbot: QtBot, tmp_path: Path, opened: int, listed: int
+) -> None:
+    chats = [harness.store.create(title).id for title in ("Wheat", "Rye", "Oats")]
+    harness.store.delete(harness.session.conversation)
+    assert harness.session.open_conversation(chats[opened])
+    harness.close()
+    again = Harness(qtbot, tmp_path)
+    assert again.session.restore(first=1)
+    assert again.session.conversation == chats[opened]
+    assert titles(again) == ["Oats", "Rye", "Wheat"][:listed]
+    assert again.session.list_all()
+    assert titles(again) == ["Oats", "Rye", "Wheat"]
+    again.close()
+
+
+def test_what_an_import_adds_to_the_open_chat_is_shown(talking: Harness) -> None:
+    session = talking.session
+    talking.ask("Hello")
+    talking.store.add_message(session.conversation, talking.ids()[-1], "user", "imported")
+    assert session.catch_up({session.conversation: False})
+    assert talking.texts() == ["Hello", "Hello", "imported"]
+
+
+def test_another_file_shows_its_chats(harness: Harness) -> None:
+    harness.store.create("Wheat")
+    harness.database.execute("DELETE FROM conversations WHERE title = ''")
+    assert harness.session.start_again()
+    assert titles(harness) == ["Wheat"]
 
 
 def test_the_newest_notebook_is_used_again_while_it_is_empty(harness: Harness) -> None:

@@ -35,6 +35,7 @@ def test_texts_have_the_call_and_its_result(store: ConversationStore, database: 
     text = "".join(markdown([record]))
     assert "> **Called read (files)**" in text
     assert '> ```json\n> {\n>   "path": "/a"\n> }\n> ```\n>\n> ````\n> It says\n> ```no```.\n> ````' in text
+    assert text.count("It says") == 1
     page = "".join(html_page([record]))
     assert "Called read (files)" in page
     assert "```no```" in page
