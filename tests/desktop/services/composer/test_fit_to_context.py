@@ -45,6 +45,7 @@ def test_the_longest_file_is_cut_first_and_between_lines() -> None:
     cut, same = fitted(request, (long, short), "Why?")(Words(context - 5))
     assert same == short
     assert cut.text.count("one line") in range(3, 9)
+    assert fitted(request, (long,), "Why?")(Words(1))[0].text == "one line", "the shortest part of it"
     assert cut.text == long.text[: len(cut.text)]
     fits = sent("user", join((cut, same), "Why?")).content
     assert words(ChatRequest((Message("user", fits),))).prompt <= context - 5
@@ -55,6 +56,8 @@ def test_a_message_many_times_too_long_is_counted_in_part() -> None:
     assert size_of(request)(Words(1000)) == PromptSize(1000, 1000, 0)
     size = size_of(request)(Words(10))
     assert (size.prompt, size.exact) == (1000, False)
+    begun = ChatRequest((*request.messages, Message("assistant", "Well,")), continue_last=True)
+    assert not size_of(begun)(Words(10)).exact
     assert over_text(size) == "about 990 tokens"
     assert over_text(PromptSize(11, 10, 0)) == "1 token"
 

@@ -88,6 +88,16 @@ def test_a_renamed_preset_stays_with_its_personas(harness) -> None:
     assert value(harness, "temperature") == (1.3, "persona Ada")
 
 
+def test_a_preset_that_is_renamed_and_changed_marks_what_still_is_its_own(harness) -> None:
+    harness.session.preferences.save_preset("Warm", {"temperature": 1.3, "top_k": 7})
+    harness.session.choose_preset(Preset("Warm", {"temperature": 1.3, "top_k": 7}))
+    assert value(harness, "temperature") == (1.3, "preset Warm")
+    harness.session.preferences.save_preset("Hot", {"temperature": 1.4, "top_k": 7}, instead_of="Warm")
+    harness.session.presets_edited("Warm", "Hot")
+    assert value(harness, "temperature") == (1.3, "conversation")
+    assert value(harness, "top_k") == (7, "preset Hot")
+
+
 def test_the_innermost_prompt_is_sent(placed) -> None:
     session = placed.session
     placed.load()

@@ -156,6 +156,16 @@ def advised(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
     return harness
 
 
+def test_entering_a_model_says_which_settings_changed(harness: Harness) -> None:
+    layer = ModelLayer(harness.session.preferences)
+    assert layer.enter(ONE, {"temperature": 0.6}) == (SamplerSettings,)
+    assert layer.enter(ONE, {"temperature": 0.6}) == layer.enter(ONE) == ()
+    assert layer.recommended == {"temperature": 0.6}
+    harness.session.preferences.keep(TWO, CacheSettings, {"dtype": "q8"})
+    assert set(layer.enter(TWO)) == {SamplerSettings, CacheSettings}
+    assert layer.recommended == {}
+
+
 def sampler(harness: Harness, **values: object) -> None:
     harness.session.set_settings(dataclasses.replace(harness.session.settings(SamplerSettings), **values))
 

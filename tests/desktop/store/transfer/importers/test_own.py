@@ -40,6 +40,13 @@ def test_a_chat_needs_a_list_of_messages(messages: Any) -> None:
         read(messages=messages)
 
 
+def test_a_chat_without_a_key_is_known_by_its_messages() -> None:
+    """So that it is not imported twice."""
+    one, again, other = (read(key=None, messages=[message(name, None)])[0].key for name in "aab")
+    assert one == again != other
+    assert one
+
+
 def test_what_cannot_be_placed_is_noted_and_what_follows_it_is_kept() -> None:
     record, notes = read(
         messages=[
@@ -81,7 +88,7 @@ def test_contents_of_folders_belong_to_names_that_are_valid() -> None:
     record, notes = read(folder=["one", "two"], folder_contents=contents)
     assert record.folder_contents == (FolderContents("a", {"S": {"x": 1}}), FolderContents())
     assert notes == []
-    for names in (["one"], ["one", ""], [], None):
+    for names in (["one"], ["one", ""], ["one", "", "two"], [], None):
         assert read(folder=names, folder_contents=contents)[0].folder_contents == ()
     assert read(folder=["one"], folder_contents=7)[0].folder_contents == ()
 
