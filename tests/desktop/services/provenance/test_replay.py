@@ -73,6 +73,11 @@ def test_why_a_replay_may_differ(made: ReplyProvenance, identity: str, said: lis
     assert doubts(made, MODEL, LOADED, identity) == said
 
 
+def test_a_longer_context_does_not_make_a_replay_differ() -> None:
+    made = reply([LoadSettings(), CacheSettings(context_length=512)])
+    assert doubts(made, MODEL, (LoadSettings(), CacheSettings(context_length=1024)), "o") == []
+
+
 def seeing(vision: Any) -> ReplyProvenance:
     """A reply about a picture, with what was recorded of the vision encoder's file."""
     made = reply()
@@ -135,7 +140,9 @@ def test_why_there_is_no_replay() -> None:
     assert why_not(reply(model={"server": "Lab"}), MODEL, False).startswith("Lab wrote this reply.")
     unknown = reply()
     unknown.trace.ids[1] = -1  # type: ignore[union-attr]
-    assert "nothing to compare with" in why_not(unknown, MODEL, False)
+    nothing = reply()._replace(trace=TokenTrace())
+    for made in (unknown, nothing):
+        assert "nothing to compare with" in why_not(made, MODEL, False)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,18 @@ def test_old_chats_of_open_webui_need_a_key_for_each_message() -> None:
         assert not OpenWebUi().recognises(open_webui(first, wrong))
 
 
+def test_replies_of_open_webui_are_in_the_order_that_it_gives_them_and_its_tags_are_kept() -> None:
+    nodes = {
+        "c": {"parentId": "a", "role": "assistant", "content": "second"},
+        "b": {"parentId": "a", "role": "assistant", "content": "first"},
+        "a": {"role": "user", "content": "Hi", "childrenIds": ["b", "c"]},
+    }
+    chat = {"history": {"messages": nodes, "currentId": "b"}, "tags": ["work"]}
+    record, _ = read(OpenWebUi(), {"chat": chat})
+    assert [message.text for message in record.messages] == ["Hi", "first", "second"]
+    assert of_chat(record)["tags"] == ["work"]
+
+
 def test_parts_of_open_webui_are_kept_as_they_are() -> None:
     parts = [{"type": "text", "text": "Look"}, {"type": "audio", "data": "x"}]
     record, _ = read(OpenWebUi(), open_webui({"id": "a", "role": "user", "content": parts}))
