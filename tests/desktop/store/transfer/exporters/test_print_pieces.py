@@ -20,7 +20,8 @@ from desktop.store.transfer.records import ConversationRecord, MessageRecord
 
 def printed(text: str, role: str = "assistant", **more: object) -> list[Piece]:
     message = MessageRecord("a", None, role, text)
-    return [*print_pieces(ConversationRecord("here", "k", "Title", messages=(message,), **more))]  # type: ignore[arg-type]
+    record = ConversationRecord("here", "k", messages=(message,), **{"title": "Title"} | more)  # type: ignore[arg-type]
+    return [*print_pieces(record)]
 
 
 def words(piece: Piece) -> str:
@@ -45,6 +46,7 @@ def test_the_head_and_the_system_prompt_come_first() -> None:
     assert (found[3].bar, words(found[-1])) == (True, "Yes.")
     notebook = printed("*Once* upon", kind=NOTEBOOK, system_prompt="Be brief.")
     assert [words(piece) for piece in notebook] == ["Title", "*Once* upon"]
+    assert words(printed("Yes.", title=" \n")[0]) == "Chat"
 
 
 def test_long_tables_are_cut_between_rows_and_each_part_has_the_head() -> None:
@@ -68,6 +70,8 @@ def test_long_code_and_lists_are_cut_without_a_gap() -> None:
     assert [(part.before, part.begins, part.ends) for part in parts] == [
         (9.0, True, False), (0.0, False, False), (0.0, False, True),
     ]  # fmt: skip
+    (whole,) = printed("```\n" + "\n".join(lines[:CODE_LINES]) + "\n```")[2:]
+    assert (whole.begins, whole.ends) == (True, True)
     parts = printed("".join(f"{n}. item\n" for n in range(7, 7 + LIST_ITEMS + 1)))[2:]
     assert [part.html.count("<li>") for part in parts] == [LIST_ITEMS, 1]
     assert [re.findall(r'start="(\d+)"', part.html) for part in parts] == [["7"], [str(7 + LIST_ITEMS)]]
