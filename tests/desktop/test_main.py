@@ -81,6 +81,29 @@ def test_with_qt_there_is_no_trouble() -> None:
     assert preflight.import_trouble() == ""
 
 
+READ = """
+import linecache, sys, types
+from desktop.__main__ import main
+
+def run(**options):
+    import wave
+    import engine.core
+    print([name for name in linecache.cache if name in (wave.__file__, engine.core.__file__)])
+    return 0
+
+sys.modules["desktop.app"] = types.SimpleNamespace(run=run)
+sys.exit(main([]))
+"""
+
+
+def test_no_module_is_read_to_look_for_the_word_pyside6() -> None:
+    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
+    done = subprocess.run(
+        [sys.executable, "-c", READ], capture_output=True, text=True, env=environment, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n")
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
 def test_a_plugin_that_cannot_be_loaded_names_its_library(monkeypatch) -> None:
     def fail(name: str) -> None:
