@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from dataclasses import Field, FrozenInstanceError
+from dataclasses import MISSING, Field, FrozenInstanceError
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
@@ -20,20 +20,41 @@ __all__ = ["dataclass"]
 class _Init:
     """`__init__` of a dataclass: compiled, and put in this one's place, when anyone looks at it."""
 
-    def __init__(self, owner: type, **options: Any) -> None:
-        self._owner, self._options = owner, options
+    def __init__(self, owner: type, *, frozen: bool, slots: bool) -> None:
+        self._owner, self._frozen, self._slots = owner, frozen, slots
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        mine = self._owner
-        given = [(each.name, each.type, each) for each in dataclasses.fields(mine)]
-        after = {name: getattr(mine, name) for name in ("__post_init__",) if hasattr(mine, name)}
-        twin = dataclasses.make_dataclass(
-            mine.__name__, given, namespace=after, repr=False, eq=False, **self._options
-        )
-        made = twin.__dict__["__init__"]
-        made.__qualname__ = f"{mine.__qualname__}.__init__"
-        mine.__init__ = made  # type: ignore[misc] # which is what a decorator of classes does
+        made = _compiled_init(self._owner, self._frozen, self._slots)
+        self._owner.__init__ = made  # type: ignore[misc] # which is what a decorator of classes does
         return made.__get__(instance, owner)
+
+
+def _compiled_init(cls: type, frozen: bool, slots: bool) -> Any:
+    fields = dataclasses.fields(cls)
+    scope: dict[str, Any] = {"__name__": cls.__module__, "_set": object.__setattr__, "_missing": MISSING}
+    usual, by_name, lines = ["self"], list[str](), list[str]()
+    for each in fields:
+        name = value = given = each.name
+        if each.default is not MISSING:
+            scope[f"_default_{name}"] = each.default
+            given += f"=_default_{name}"
+            value = name if each.init else f"_default_{name}"
+        elif each.default_factory is not MISSING:
+            scope[f"_make_{name}"] = each.default_factory
+            given += "=_missing"
+            value = f"_make_{name}()" + f" if {name} is _missing else {name}" * each.init
+        if each.init:
+            (by_name if each.kw_only else usual).append(given)
+        elif value == name or (value.startswith("_default") and not slots):
+            continue  # without a value, or with that of the class
+        lines.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+    lines += ["self.__post_init__()"] if hasattr(cls, "__post_init__") else []
+    usual += ["*", *by_name] if by_name else []
+    exec(f"def __init__({', '.join(usual)}):\n " + "\n ".join(lines or ["pass"]), scope)
+    made = scope["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    made.__annotations__ = {each.name: each.type for each in fields if each.init} | {"return": None}
+    return made
 
 
 if TYPE_CHECKING:

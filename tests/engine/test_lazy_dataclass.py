@@ -75,7 +75,12 @@ def seen(cls: Any) -> Iterable[object]:
     if hasattr(one, "__dict__"):  # with slots, Python 3.11 calls super() with a class of the same name
         yield answer(lambda: setattr(one, "unknown", 1))
     yield answer(lambda: delattr(one, "size")), one.size if hasattr(one, "size") else None
-    yield cls.__match_args__, cls.counts, hasattr(one, "__dict__"), str(inspect.signature(cls))
+    yield cls.__match_args__, cls.counts, hasattr(one, "__dict__")
+    parameters = inspect.signature(cls).parameters.values()
+    yield [
+        (each.name, each.kind, each.annotation, each.default == inspect.Parameter.empty)
+        for each in parameters
+    ]
     yield asdict(copy.copy(same)), asdict(copy.deepcopy(same))
 
 
