@@ -62,7 +62,7 @@ def _enforced(
     if is_part or "additionalProperties" in found:
         return found
     if any(_joins(schema, key) for key in (*BRANCHES, "$ref")):
-        names = _names(schema, root)
+        names = _names(schema, root, set())
         if names:
             own = found.get("properties") or {}
             found |= {"properties": {**{name: {} for name in names}, **own}, "additionalProperties": False}
@@ -105,10 +105,13 @@ def _is_reference(schema: Mapping[str, Any]) -> bool:
     return isinstance(schema.get("$ref"), str)
 
 
-def _names(schema: Any, root: Mapping[str, Any], depth: int = 8) -> Sequence[str] | None:
-    """The members that a schema and its parts name; None if a part says itself which others there may be."""
-    if not isinstance(schema, Mapping) or not depth:
+def _names(schema: Any, root: Mapping[str, Any], seen: set[int]) -> Sequence[str] | None:
+    """The members that a schema and its parts name, but those `seen` before, by identity; None if a part says
+    itself which others there may be.
+    """
+    if not isinstance(schema, Mapping) or id(schema) in seen:
         return ()
+    seen.add(id(schema))
     properties = schema.get("properties")
     found = dict.fromkeys(properties if isinstance(properties, Mapping) else ())
     parts = [one for key in BRANCHES for one in schema.get(key) or () if isinstance(schema.get(key), list)]
@@ -116,7 +119,7 @@ def _names(schema: Any, root: Mapping[str, Any], depth: int = 8) -> Sequence[str
         parts.append(resolved({"$ref": schema["$ref"]}, root))
     for one in parts:
         says = isinstance(one, Mapping) and ("additionalProperties" in one or "patternProperties" in one)
-        names = None if says else _names(one, root, depth - 1)
+        names = None if says else _names(one, root, seen)
         if names is None:
             return None
         found |= dict.fromkeys(names)

@@ -6,16 +6,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from engine.constraint.closed_schema import BRANCHES
 from engine.errors import BadSetting
 from engine.text.tools.values import resolved
 from engine.words import _
 
-__all__ = ["fits", "merged"]
+__all__ = ["check_variants", "fits", "merged"]
 
 _LARGER = ("minItems", "minProperties", "minLength", "minimum", "exclusiveMinimum")
 _SMALLER = ("maxItems", "maxProperties", "maxLength", "maximum", "exclusiveMaximum")
 _NO_PART = ("allOf", "$defs", "definitions", "$ref")
 _MOST_BRANCHES = 64
+_MOST_VARIANTS, _DEEPEST = 4096, 16
 
 
 def merged(schemas: Sequence[Any], root: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,13 +77,7 @@ def _types(one: Any, other: Any) -> list[str]:
 
 def _branches(one: Any, other: Any) -> list[Any]:
     if len(one) * len(other) > _MOST_BRANCHES:
-        raise BadSetting(
-            _(
-                "The schemas of the tools combine to more than {most_branches} variants; write fewer "
-                "branches of anyOf.",
-                most_branches=_MOST_BRANCHES,
-            )
-        )
+        raise _too_many(_MOST_BRANCHES)
     return [{"allOf": [first, second]} for first in one for second in other]
 
 
@@ -104,6 +100,40 @@ _JOINTS: dict[str, Callable[[Any, Any], Any]] = {
     "oneOf": _branches,
     "x-guidance": lambda one, other: one,
 }
+
+
+def _too_many(most: int) -> BadSetting:
+    return BadSetting(
+        _(
+            "The schemas of the tools combine to more than {most_branches} variants; write fewer "
+            "branches of anyOf.",
+            most_branches=most,
+        )
+    )
+
+
+def check_variants(root: Mapping[str, Any]) -> None:
+    """Raise `BadSetting` for a document in which a schema's branches, and theirs, lead to so many schemas, by
+    references above all, that to write them all out would take long.
+    """
+    known: dict[tuple[int, int], int] = {}
+    stack: list[Any] = [root]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, Mapping) and _variants(one, root, _DEEPEST, known) > _MOST_VARIANTS:
+            raise _too_many(_MOST_VARIANTS)
+        stack += one.values() if isinstance(one, Mapping) else one if isinstance(one, list) else ()
+
+
+def _variants(schema: Any, root: Mapping[str, Any], depth: int, known: dict[tuple[int, int], int]) -> int:
+    """How many schemas branches lead to; `known` by the identity of a schema and the depth."""
+    found = resolved(schema, root)
+    key = id(found), depth
+    if key not in known:
+        lists = (found.get(keyword) for keyword in BRANCHES) if depth else ()
+        branches = [one for each in lists if isinstance(each, list) for one in each]
+        known[key] = 1 + sum(_variants(one, root, depth - 1, known) for one in branches)
+    return known[key]
 
 
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from engine.constraint.calls.merged import check_variants
 from engine.constraint.closed_schema import BRANCHES, VERBATIM, closed
 from engine.constraint.grammar_source import named_schema, with_short_blanks
 from engine.core import Tool
@@ -33,6 +34,7 @@ def argument_schema(tool: Tool, lenient: bool) -> Mapping[str, Any]:
     name = _("the schema of the tool {tool!r}", tool=tool.name)
     try:
         given = parameters_of(tool)
+        check_variants(given)
         schema: dict[str, Any] = closed(given, _NOTES)
     except RecursionError:
         raise BadSetting(

@@ -61,10 +61,15 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def argument_types(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
     """The types, in JSON's words, that the values of a schema may have."""
-    return frozenset(_types(resolved(schema, root), root, 8))
+    return frozenset(_types(resolved(schema, root), root, 8, {}))
 
 
-def _types(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> set[str]:
+def _types(
+    schema: Mapping[str, Any], root: Mapping[str, Any], depth: int, known: dict[tuple[int, int], set[str]]
+) -> set[str]:
+    """`known` are those of schemas by identity and depth: branches may lead to one in very many ways."""
+    if (id(schema), depth) in known:
+        return known[id(schema), depth]
     if "const" in schema:
         return {_type_of(schema["const"])}
     if isinstance(schema.get("enum"), list):
@@ -75,19 +80,25 @@ def _types(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> se
     for keyword in _KEYWORDS:
         branches = _branches(schema, keyword)
         if branches and depth:
-            each = [_types(resolved(one, root), root, depth - 1) for one in branches]
+            each = [_types(resolved(one, root), root, depth - 1, known) for one in branches]
             for types in each if keyword == "allOf" else [set().union(*each)]:
                 found = {one for one in found | types if _has(found, one) and _has(types, one)}
+    known[id(schema), depth] = found
     return found
 
 
-def keyword_of(schema: Any, root: Mapping[str, Any], keyword: str, depth: int = 8) -> Mapping[str, Any]:
+def keyword_of(schema: Any, root: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
     """What a schema, or the first of its branches that has it, says under a keyword; empty if none does."""
-    found = resolved(schema, root)
-    if isinstance(found.get(keyword), Mapping):
-        return dict(found[keyword])
-    branches = [one for each in _KEYWORDS for one in _branches(found, each)] if depth else []
-    return next((part for one in branches if (part := keyword_of(one, root, keyword, depth - 1))), {})
+    stack, seen = [resolved(schema, root)], set[int]()
+    while stack:
+        found = stack.pop()
+        if found.get(keyword) and isinstance(found[keyword], Mapping):
+            return dict(found[keyword])
+        if id(found) not in seen:
+            seen.add(id(found))
+            branches = [one for each in _KEYWORDS for one in _branches(found, each)]
+            stack += [resolved(one, root) for one in reversed(branches)]
+    return {}
 
 
 def _branches(schema: Mapping[str, Any], keyword: str) -> list[Any]:

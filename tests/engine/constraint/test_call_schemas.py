@@ -312,6 +312,8 @@ def test_arguments_that_cannot_be_are_refused(name: str) -> None:
         ({"allOf": [{"prefixItems": [{}]}, {"prefixItems": [{}, {}]}]}, "two things of 'prefixItems'"),
         ({"allOf": [{"anyOf": [{"maximum": n} for n in range(k, k + 9)]} for k in (0, 1)]}, "more than 64"),
         ({"enum": ["A"], "pattern": "^\\p{Lu}$"}, "beside enum or const"),
+        ({"anyOf": [{"$ref": "#/properties/a"}] * 2}, "more than 4096"),
+        ({"allOf": [{"oneOf": [{"$ref": "#/properties/a"}] * 9}]}, "more than 4096"),
     ],
 )
 def test_what_cannot_be_joined_is_refused_in_a_sentence(one: dict[str, Any], words: str) -> None:

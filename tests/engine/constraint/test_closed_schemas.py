@@ -63,3 +63,9 @@ def test_members_that_a_schema_does_not_name_are_not_written(
     for value, allowed in ((more, False), (fits, True)):
         filter.begin(b"")
         assert (filter.follow(json.dumps(value).encode()) and filter.may_end) is allowed
+
+
+def test_parts_that_refer_to_themselves_are_looked_at_once() -> None:
+    itself = {"properties": A, "anyOf": [{"$ref": "#/$defs/X"}] * 400}
+    found = closed({"$ref": "#/$defs/X", "properties": B, "$defs": {"X": itself}})
+    assert (set(found["properties"]), found["additionalProperties"]) == ({"a", "b"}, False)

@@ -19,6 +19,7 @@ from engine.text.tools.detect import tool_style
 from engine.text.tools.form import CHANNEL_FORMS, CallForm
 from engine.text.tools.messages import conversation
 from engine.text.tools.parser import ToolParser
+from engine.text.tools.values import argument_types, keyword_of
 from engine.text.tools.writing import written_calls
 from tests.engine.generator.fakes import tokenizer
 from tests.engine.test_tool_calls import ask, fake_chat
@@ -378,3 +379,14 @@ def test_tokens_around_an_empty_text_are_no_part_of_a_call() -> None:
     # a tag right after the text is one of the call
     tagged = FRAMED.replace("<|start|>{{ m.content }}<|end|>", "{{ m.content }}<|call|>")
     assert tool_style(ChatTemplate(tagged, None, None)).form.marker == "<|call|>"
+
+
+def test_branches_that_refer_to_their_own_schema_are_looked_at_once() -> None:
+    some: dict[str, Any] = {"type": ["string", "null"], "anyOf": [{"$ref": "#/properties/some"}] * 12}
+    others: dict[str, Any] = {
+        "anyOf": [{"type": "null"}, {"allOf": [{"properties": {}}, {"properties": {"a": some}}]}]
+    }
+    root: dict[str, Any] = {"properties": {"some": some, "others": others}}
+    assert argument_types(some, root) == {"string", "null"}
+    assert keyword_of(some, root, "items") == {}
+    assert keyword_of(others, root, "properties") == {"a": some}
