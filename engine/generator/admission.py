@@ -66,4 +66,4 @@ def fits(
 
 def _begin_alike(ids: Sequence[int], others: Sequence[int], length: int) -> bool:
     """Whether two texts have their first `length` tokens in common."""
-    return min(len(ids), len(others)) >= length and list(ids[:length]) == list(others[:length])
+    return len(ids) >= length and list(ids[:length]) == list(others[:length])

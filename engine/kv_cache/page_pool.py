@@ -248,6 +248,8 @@ class PagePool:
             yield "the table of digests is wrong"
         if sum(len(pages) for pages in self._children.values()) != sum(1 for page in self.pages if page.ids):
             yield "the index holds pages without content"
+        if not all(self._children.values()):
+            yield "the index holds a beginning that no page follows"
         for page in self.pages:
             if page.ids and page.depth and page.parent not in full:
                 yield f"page {page.index} cannot be found"

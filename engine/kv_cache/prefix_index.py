@@ -45,9 +45,7 @@ def worth_keeping(table: PageTable, limit: int) -> list[Kept]:
     preferred.
     """
     pool = table.pool
-    full: dict[bytes | None, Page] = {
-        page.digest: page for page in pool.pages if page.digest is not None and not page.pending
-    }
+    full: dict[bytes | None, Page] = {page.digest: page for page in pool.pages if page.digest is not None}
     held = [page for page in pool.pages if page.refs and page.ids and not page.pending]
     chosen: dict[Page, None] = {}
     for page in reversed([*pool.idle, *sorted(held, key=lambda page: -page.depth)]):

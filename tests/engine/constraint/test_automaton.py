@@ -34,6 +34,7 @@ def following(found: TextAutomaton, words: Sequence[bytes], written: bytes = b""
         ([b"a", b"ab", b"c", b"cd"], [b"acd"], [b"a"]),
         ([b"a", b"ab", b"c", b"cd"], [b"abc", b"acd", b"abd"], [b"a", b"ab"]),
         ([b"a", b"ab", b"c", b"cd"], [b"abd"], []),
+        ([b"ax", b"bx"], [b"ab"], []),
         ([b"a", b"b", b"c", b"abc", b"abcd"], [b"abc"], [b"a", b"abc"]),
         ([b"abc", b"b", b"a", b"c", b"a"], [b"abc", b"b"], [b"abc", b"b", b"a", b"a"]),
     ],

@@ -40,6 +40,8 @@ def test_objects_are_closed_at_any_depth_and_nothing_else_changes() -> None:
     assert closed(NOTED) == {**NOTED, "additionalProperties": False}
     assert closed(LIST)["items"]["additionalProperties"] is False
     assert closed(REFERRED)["$defs"]["X"]["additionalProperties"] is False
+    assert closed({**REFERRED, "anyOf": [{"properties": B}]})["$defs"] == REFERRED["$defs"]
+    assert closed({"allOf": [True, {"properties": A}]})["additionalProperties"] is False
     least = {"properties": A, "minProperties": 1, "required": ["a"]}
     assert closed(least) == {**least, "additionalProperties": False}
 

@@ -50,6 +50,8 @@ def test_what_comes_first():
         return {vocabulary.texts[i] for i in allowed_ids(closer.narrowed(mask, place))}
 
     assert all(text.startswith(b'"') for text in texts(JsonPlace().after(b'["abc')))
+    only = vocabulary.mask_of(i for i, text in enumerate(vocabulary.texts) if text in (b"a", b"\\"))
+    assert texts(JsonPlace().after(b'["abc'), only) == {b"a"}
     assert all(set(text) <= set(b"]} \n\t\r") for text in texts(JsonPlace().after(b'["abc"')))
     only = vocabulary.mask_of(i for i, text in enumerate(vocabulary.texts) if text in (b"{", b"1", b" "))
     assert texts(JsonPlace().after(b"["), only) == {b"1"}

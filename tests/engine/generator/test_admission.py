@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from engine.core import PAGE_TOKENS as P
-from engine.generator.admission import fits, waits_for_a_reader
+from engine.generator.admission import first, fits, waits_for_a_reader
+from engine.generator.job import PENDING, SUSPENDED
 from engine.kv_cache.pages import PageTable
 from tests.engine.kv_cache.test_pages import ids, write
 
@@ -60,6 +61,20 @@ def test_pages_that_others_hold_already_are_shared() -> None:
             True,
             False,
         ]
+
+
+def test_those_of_higher_priority_come_first_then_suspended_ones_then_older_ones() -> None:
+    def waiting(serial: int, state: str = PENDING, priority: int = 0) -> Any:
+        return SimpleNamespace(serial=serial, state=state, priority=priority)
+
+    queue = [waiting(number) for number in range(20)]
+    queue += [
+        waiting(20, SUSPENDED),
+        waiting(21, SUSPENDED, -1),
+        waiting(22, priority=1),
+        waiting(23, SUSPENDED),
+    ]
+    assert [job.serial for job in first(queue)] == [22, 20, 23, *range(13)]
 
 
 def reader(length: int, read: int = 0, *, start: int = 0, priority: int = 0, reads: bool = True) -> Any:

@@ -12,6 +12,20 @@ from engine.generator.checkpoints import Checkpoints
 from engine.tensors import Floats
 
 
+def test_what_was_blocked_after_the_place_gone_back_to_is_allowed_again() -> None:
+    checkpoints, logits = Checkpoints(()), np.zeros(1, np.float32)
+    for place in range(5):
+        checkpoints.add(checkpoints.take(place, 0, logits), token=place, text="")
+    for place in (4, 2, 1):
+        checkpoints.back_to(place)
+        if place == 2:
+            assert checkpoints.blocked == {2: {2}}
+            checkpoints.add(checkpoints.take(2, 0, logits), token=9, text="")
+            checkpoints.back_to(2)
+            assert checkpoints.blocked == {2: {2, 9}}
+    assert checkpoints.blocked == {1: {1}}
+
+
 @pytest.mark.parametrize("held", [1, KEPT_LOGITS, 3 * KEPT_LOGITS])
 def test_logits_are_fetched_while_the_device_has_them(held: int) -> None:
     checkpoints, now, count = Checkpoints(()), 0, 3 * KEPT_LOGITS

@@ -513,6 +513,8 @@ def test_generate_answers_prompts_pairs_and_lists() -> None:
     assert one.text == "abc" + both[0].text
     moved = generator.generate("hello", replace(asked, seed=4), completion_only=True)
     assert both[1].text == moved.text  # prompt i has seed + i
+    unseeded = replace(asked, sampler=SamplerSettings(temperature=0.0))
+    assert len(generator.generate(["abc", "abc"], unseeded)) == 2
     guided = generator.generate(("abc", "xyz"), asked, guidance_scale=2.0)
     assert guided.text.startswith("abc")
     assert guided.text != one.text

@@ -109,6 +109,9 @@ def test_progress_is_handed_on_at_once_and_what_was_taken_back_with_the_text(
     reported = [event for _, event in Played(monkeypatch, [*progress, *back]).reported(3)]
     assert reported[:2] == progress
     assert [(event.text, event.suppressed) for event in reported[2:-1]] == [("a", "bad worse"), ("b", "")]
+    ended = [StepOutput("", (), suppressed="bad"), StepOutput("", (), "stop_token", "</s>")]
+    reported = [event for _, event in Played(monkeypatch, ended).reported(3)]
+    assert reported == [Text("", (), "bad"), Done("stop_token", "</s>", Stats(seed=7, new_tokens=1))]
 
 
 def test_closing_closes_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,8 +187,9 @@ def test_bias_and_token_lists():
         START, WARM, count=20, seed=1, constraint=ConstraintSettings(allowed_tokens=(40, 41))
     )
     assert {token.id for token in tokens} <= {40, 41}
-    with pytest.raises(BadSetting, match="ids go from 0"):
-        write(START, constraint=ConstraintSettings(allowed_tokens=(10**6,)))
+    for outside in (tokenizer().vocab_size, 10**6):
+        with pytest.raises(BadSetting, match="ids go from 0"):
+            write(START, constraint=ConstraintSettings(allowed_tokens=(outside,)))
 
 
 def test_probabilities_and_alternatives():

@@ -613,6 +613,7 @@ DAMAGE: dict[str, Callable[[Lease, PagePool], object]] = {
     "the index holds pages without content": lambda lease, pool: pool._children.update(
         {ROOT: {pool.pages[3]: None}}
     ),
+    "the index holds a beginning that no page follows": lambda lease, pool: pool._children.update({b"": {}}),
     "page 1 cannot be found": lambda lease, pool: setattr(pool.pages[1], "parent", ROOT),
     "page 3 is to be copied from, but empty": lambda lease, pool: setattr(pool.pages[3], "pins", 1),
 }

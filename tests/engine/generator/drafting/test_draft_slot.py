@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from engine.core import Loading
 from engine.errors import BadSetting, Cancelled, ModelNotFound
 from engine.generator.drafting.draft_slot import DraftSlot
+from engine.models.base import Model
 from engine.models.open_text import open_tokenizer
+from engine.models.paged import PagedCache
 from engine.settings import LoadSettings, SpeculationSettings
 from engine.weights.checkpoint import open_checkpoint
 from tests.engine.generator.fakes import make, tokenizer
@@ -56,5 +59,10 @@ def test_loading_can_be_stopped_and_begun_again(tmp_path: Path) -> None:
     assert all(isinstance(event, Loading) for event in reported)
     assert generator.drafters.has_model
     assert list(slot.fit(wanting(path), stop)) == [], "it is there"
-    assert list(slot.fit(SpeculationSettings(method="ngram", draft_model=str(path)), stop)) == []
+    with (
+        mock.patch.object(Model, "close", autospec=True, side_effect=Model.close) as model_closed,
+        mock.patch.object(PagedCache, "close", autospec=True, side_effect=PagedCache.close) as cache_closed,
+    ):
+        assert list(slot.fit(SpeculationSettings(method="ngram", draft_model=str(path)), stop)) == []
     assert not generator.drafters.has_model
+    assert (model_closed.call_count, cache_closed.call_count) == (1, 1)

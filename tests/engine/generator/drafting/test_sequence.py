@@ -5,12 +5,15 @@ what they are.
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from engine.core import Done, Running, Text
 from engine.errors import BadSetting
+from engine.generator.drafting.sequence import Drafting
 from engine.generator.params import GenerationParams
 from engine.generator.streaming import StreamingGenerator
 from engine.models.paged import PagedCache
@@ -22,6 +25,7 @@ from engine.settings import (
     StopSettings,
 )
 from engine.speculation.draft_length import DraftLengthController
+from engine.speculation.ngram import NgramDrafter
 from engine.text.stops.conditions import StopRules
 from tests.engine.generator.fakes import (
     FakeModel,
@@ -330,3 +334,19 @@ def test_statistics_of_a_draft_model_step_by_step():
         generator.drafters.set_model(draft, caches[0])
     with pytest.raises(ValueError, match="another model"):
         StreamingGenerator(draft, caches[0], tokenizer())
+
+
+def test_the_time_of_a_pass_is_that_of_the_model_too():
+    sequence = SimpleNamespace(
+        ids=PROMPT, new_tokens=0, params=GenerationParams(GREEDY, 0, StopRules(frozenset()))
+    )
+    lengths = mock.Mock(wraps=DraftLengthController(4))
+    drafting = Drafting(NgramDrafter(), lengths)
+    drafting.begin(PROMPT)
+    drafted = len(drafting.propose(sequence, 100))
+    drafting.spent(5.0)
+    drafting.spent(2.0)
+    drafting.passed(2)
+    ((guessed, right, new, seconds),) = [call.args for call in lengths.record.mock_calls]
+    assert (guessed, right, new) == (drafted, 1, 2)
+    assert 7.0 <= seconds < 8.0
