@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.constraint.calls.grammar import MOST_CALLS, CallGrammar, trigger
 from engine.constraint.grammar import GrammarFilter
-from engine.constraint.vocabulary import Mask
+from engine.constraint.vocabulary import Mask, allows
 from engine.text.template.reasoning import Tag
 from engine.text.tokenizer.tokenizer import Tokenizer
 
@@ -47,7 +48,7 @@ class LazyCalls:
         self._tokenizer, self._grammar = tokenizer, grammar
         self._tags = [(begin.encode(), end.encode()) for begin, end in tags]
         tokens = dict(grammar.tokens)
-        self._visible = frozenset(tokens.values())
+        self._marks = {text.encode(): token for text, token in tokens.items()}
         self._trigger, self._by_marker = trigger(grammar.form, grammar.tools, tokens)
         self._ends_thoughts = grammar.form.ends_thoughts(tokens)
         self._call = GrammarFilter(tokenizer, grammar.rest(after_marker=self._by_marker))
@@ -112,7 +113,7 @@ class LazyCalls:
 
     def _bytes_of(self, token: int) -> bytes:
         """What a token adds to the text; the first one repeats what is there already."""
-        if token in self._tokenizer.silent_ids - self._visible:
+        if token in self._tokenizer.silent_ids and token not in self._marks.values():
             return b""
         data = self._tokenizer.token_bytes(token)
         if self._prefix and len(self._states) == 1:
@@ -131,7 +132,8 @@ class LazyCalls:
                         state._replace(free=state.free + marker.start(), closing=b"", lead=False)
                     )
                 if at < 0:
-                    return state._replace(free=max(state.free, len(self._text) - len(state.closing) + 1))
+                    longest = _LONGEST_OPENING if self._ends_thoughts else len(state.closing) - 1
+                    return state._replace(free=max(state.free, len(self._text) - longest))
                 state = state._replace(free=state.free + at + len(state.closing), closing=b"", lead=False)
                 continue
             core = text.lstrip()
@@ -151,9 +153,24 @@ class LazyCalls:
         for match in self._trigger.finditer(text):
             begun = text[match.end() :] if self._by_marker else text[match.start() :].lstrip()
             call = self._call.copy()
-            if call.follow(begun):
+            if self._followed(call, begun):
                 return state._replace(call=call, taken=call.length)
             free = state.free + match.start() + 1
         if not self._grammar.form.marker:  # it is looked for at the beginning only
             return state._replace(free=-1 if len(text) > _LONGEST_OPENING else state.free)
         return state._replace(free=max(free, len(self._text) - _LONGEST_OPENING))
+
+    def _followed(self, call: GrammarFilter, begun: bytes) -> bool:
+        """Whether a call may begin so, and continue with it: bytes, and tokens that a part of a marker is."""
+        parts = (
+            re.split(b"(" + b"|".join(map(re.escape, self._marks)) + b")", begun) if self._marks else [begun]
+        )
+        for part in parts:
+            if part not in self._marks:
+                if not call.follow(part):
+                    return False
+            elif allows(call.mask(), self._marks[part]):
+                call.accept(self._marks[part])
+            else:
+                return False
+        return True

@@ -472,6 +472,16 @@ def test_a_marker_token_alone_shows_a_call() -> None:
     assert filter.mask() is None
 
 
+@pytest.mark.parametrize("before", ["Well ", "<think>Well "])
+def test_a_token_may_be_a_part_of_the_marker_that_ends_a_thought(before: str) -> None:
+    form = CallForm("object", call=("<|x|calls>\n", "\n"))
+    filter = lazy(form, tokens=(("|x|", tokenizer().marker_ids("<|im_start|>")["<|im_start|>"]),))
+    feed(filter, f'{before}<|x|calls>\n{{"name": "clock"')
+    assert filter.mask() is not None
+    feed(filter, ', "arguments": {}}')
+    assert filter.mask() is None
+
+
 def test_a_form_without_marker_begins_the_reply_only() -> None:
     form = CallForm("object", arguments_key="parameters")
     filter = lazy(form)
