@@ -146,6 +146,24 @@ def test_the_mask_is_computed_on_the_other_thread() -> None:
     both.close()
 
 
+def test_a_mask_under_way_is_computed_once() -> None:
+    asked = list[int]()
+
+    class Counting(NoDoubles):
+        def mask(self) -> Mask | None:
+            asked.append(len(self._tokens))
+            return super().mask()
+
+    both = FilterSet([Counting(TOKENIZER)])
+    both.begin()
+    both.accept(2)
+    both.prepare()
+    both.prepare()
+    both.mask()
+    both.close()
+    assert asked == [1]
+
+
 def test_a_prepared_mask_is_of_no_use_after_a_step() -> None:
     both = FilterSet([GrammarFilter.regex(TOKENIZER, "a?b?c?")])
     both.begin()

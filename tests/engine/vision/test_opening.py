@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from transformers import Idefics3Config, Idefics3ForConditionalGeneration
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
+from engine.core import Loading
 from engine.drain import drain
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.describe import describe_text_model
@@ -66,6 +67,11 @@ def change_json(path: Path, change: Change) -> None:
     values = json.loads(path.read_text("utf-8"))
     change(values)
     path.write_text(json.dumps(values), "utf-8")
+
+
+def test_loading_begins_with_the_number_of_layers(made: Path) -> None:
+    with closing(open_checkpoint(made)) as checkpoint, closing(open_vision(checkpoint)) as loading:
+        assert next(loading) == Loading("Loading the vision encoder", 0, 2)
 
 
 # -- mmproj files beside a model

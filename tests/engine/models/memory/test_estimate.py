@@ -19,8 +19,10 @@ from engine.models.memory.estimate import (
     FURTHER_CONTEXTS,
     cache_bytes,
     cache_dtype,
+    chosen_context,
     context_pages,
     further_pages,
+    state_count,
 )
 from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
@@ -37,6 +39,26 @@ SHAPES = [
     TINY.but(heads=3, kv_heads=1, head_dim=20, width=60),
     TINY.but(layers=3, heads=4, kv_heads=4, head_dim=64),
 ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "most", "advised", "tokens"),
+    [
+        (0, 1 << 17, 0, 8192),
+        (0, 4096, 0, 4096),
+        (0, 1 << 17, 2048, 2048),
+        (0, 1 << 17, 1 << 14, 8192),
+        (5120, 1 << 17, 2048, 5120),
+    ],
+)
+def test_the_context_that_nobody_chose(asked: int, most: int, advised: int, tokens: int) -> None:
+    assert chosen_context(CacheSettings(context_length=asked), most, advised) == tokens
+
+
+def test_more_pages_have_more_states_within_a_share_of_the_memory() -> None:
+    assert [state_count(pages, 1, 1 << 20) for pages in (0, 16, 320)] == [16, 17, 36]
+    assert state_count(320, 0, 1 << 20) == 0
+    assert [state_count(320, 1 << 10, free) for free in (0, 80 << 10, 1 << 20)] == [6, 10, 36]
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
