@@ -55,6 +55,13 @@ def test_the_formula(scale, speculation):
     generator.cache.table.check()
 
 
+@pytest.mark.parametrize("scale", [0.0, 1.0, 2.5])
+def test_a_token_that_the_model_excludes_stays_excluded(scale):
+    positive, negative = np.array([[1, -np.inf, -np.inf], [2, -np.inf, 0.5]], np.float32)
+    mixed = Guidance((1,), scale).mixed(positive, negative)
+    assert mixed.tolist() == [2 - scale, -np.inf, -np.inf]
+
+
 def test_scale_one_is_the_prompt_alone():
     generator, _ = make()
     assert write(generator, PROMPT, Guidance(NEGATIVE, 1.0))[0] == write(generator, PROMPT, None)[0]

@@ -49,6 +49,7 @@ def test_loading_can_be_stopped_and_begun_again(tmp_path: Path) -> None:
     loading = slot.fit(wanting(path), stop)
     first = next(loading)
     assert first.stage.startswith("Draft model: ")
+    assert first.of_draft
     stop.set()
     with pytest.raises(Cancelled):
         list(loading)
@@ -59,6 +60,9 @@ def test_loading_can_be_stopped_and_begun_again(tmp_path: Path) -> None:
     assert all(isinstance(event, Loading) for event in reported)
     assert generator.drafters.has_model
     assert list(slot.fit(wanting(path), stop)) == [], "it is there"
+    assert slot.holds(wanting(path))
+    assert slot.holds(SpeculationSettings(method="ngram"))
+    assert not slot.holds(wanting(tmp_path / "other.gguf"))
     with (
         mock.patch.object(Model, "close", autospec=True, side_effect=Model.close) as model_closed,
         mock.patch.object(PagedCache, "close", autospec=True, side_effect=PagedCache.close) as cache_closed,
