@@ -16,9 +16,10 @@ from safetensors.numpy import load_file, save_file
 from transformers import Idefics3Config, Idefics3ForConditionalGeneration
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
+from engine.backends.cpu.backend import CpuBackend
 from engine.core import Loading
 from engine.drain import drain
-from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.errors import BadCheckpoint, NotEnoughMemory, UnsupportedModel
 from engine.models.describe import describe_text_model
 from engine.vision import VisionSpec
 from engine.vision.describe import describe, other_senses
@@ -72,6 +73,15 @@ def change_json(path: Path, change: Change) -> None:
 def test_loading_begins_with_the_number_of_layers(made: Path) -> None:
     with closing(open_checkpoint(made)) as checkpoint, closing(open_vision(checkpoint)) as loading:
         assert next(loading) == Loading("Loading the vision encoder", 0, 2)
+
+
+def test_an_encoder_for_which_there_is_no_memory(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuBackend, "free_memory", lambda _self: 1000)
+    with (
+        closing(open_checkpoint(made)) as checkpoint,
+        pytest.raises(NotEnoughMemory, match="but 1 kB are free"),
+    ):
+        drain(open_vision(checkpoint))
 
 
 # -- mmproj files beside a model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +60,15 @@ def test_more_pages_have_more_states_within_a_share_of_the_memory() -> None:
     assert [state_count(pages, 1, 1 << 20) for pages in (0, 16, 320)] == [16, 17, 36]
     assert state_count(320, 0, 1 << 20) == 0
     assert [state_count(320, 1 << 10, free) for free in (0, 80 << 10, 1 << 20)] == [6, 10, 36]
+
+
+def test_one_context_needs_the_least_number_of_states(tmp_path: Path) -> None:
+    info, settings = describe(write_gguf(tmp_path / "m.gguf")), CacheSettings(context_length=512)
+    plain = cache_bytes(info, settings, free=1 << 30)
+    recurrent = cache_bytes(replace(info, state_bytes=1000), settings, free=1 << 30)
+    assert recurrent.context_bytes == plain.context_bytes + 6 * 1000
+    pages = plain.total_bytes // int(plain.bytes_per_token * P)
+    assert recurrent.total_bytes == plain.total_bytes + 1000 * state_count(pages, 1000, 1 << 30)
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])

@@ -125,7 +125,13 @@ def test_the_bandwidth_behind_a_speed_is_that_which_gives_it() -> None:
 def test_a_tight_fit_takes_more_than_nine_tenths() -> None:
     total = fit(INFO, CacheSettings(), 16 * GB).total
     assert fit(INFO, CacheSettings(), int(total / 0.9) + 2).verdict == "fits"
-    assert fit(INFO, CacheSettings(), int(total / 0.9) - 2).verdict == "tight"
+    for where, words in (
+        ("", "free memory; close other programs"),
+        (GPU, f"free on {GPU}; close other programs"),
+    ):
+        tight = fit(INFO, CacheSettings(), int(total / 0.9) - 2, where=where)
+        assert tight.verdict == "tight"
+        assert words in tight.sentence
 
 
 @pytest.mark.parametrize(
