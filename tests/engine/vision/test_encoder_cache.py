@@ -108,6 +108,16 @@ def test_rows_that_were_dropped_are_computed_again() -> None:
     assert encoder.encoded[4:] == [picture(2, 2).data]
 
 
+def test_no_more_rows_are_dropped_than_are_in_the_way() -> None:
+    encoder = FakeEncoder()
+    store = store_of(encoder, most_bytes=2 * 4 * 8 * 4)
+    first, second, third = (ids_of(store, picture(2, 2, more=more)) for more in range(3))
+    drain(store.encoded([*first, *second, *third]))
+    for ids, count in ((second, 3), (third, 3), (first, 4)):
+        store.rows(ids[0])
+        assert len(encoder.encoded) == count
+
+
 def test_one_picture_that_takes_more_than_all_may_is_kept_until_the_next() -> None:
     encoder = FakeEncoder()
     store = store_of(encoder, most_bytes=1)
