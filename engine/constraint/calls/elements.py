@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from engine.constraint.calls.lark import LarkRules, quoted
+from engine.constraint.calls.merged import fits
 from engine.constraint.calls.texts import FREE, NoTexts, texts_of
-from engine.constraint.calls.values import NUMERIC, alternatives, members_of
+from engine.constraint.calls.values import NUMERIC, alternatives, implied_types, members_of
 from engine.text.tools.form import CallForm
 from engine.text.tools.values import STRING, argument_types, resolved
 
@@ -49,7 +51,8 @@ class Elements:
         if others is not False and "patternProperties" not in schema:
             element = self._rules.rule(self._element(self._rules.terminal(_NAME), others))
             least = max(schema.get("minProperties", 0) - len(known), 0)
-            parts.append(f"{element}{{{least},{max(least, _MOST_OTHERS)}}}")
+            most = max(least, min(schema.get("maxProperties", 1 << 20) - len(known), _MOST_OTHERS))
+            parts.append(f"{element}{{{least},{most}}}")
         return " ".join(parts)
 
     def _element(self, name: str, schema: Any) -> str:
@@ -68,25 +71,38 @@ class Elements:
         return self._rules.rule(self._body(schema))
 
     def _body(self, schema: Mapping[str, Any]) -> str:
-        ends, texts, ways = self._form.parameter[2], "", list[str]()
-        if "string" in argument_types(schema, self._root):
+        begins, _, ends = self._form.parameter
+        texts, ways = "", list[str]()
+        some = [{"type": implied_types(one), **one} for one in alternatives(schema, self._root)]
+        types = frozenset[str]().union(*(argument_types(one, self._root) for one in some))
+        if "string" in types:
             with suppress(NoTexts):
                 texts = texts_of(schema, self._root, lenient=self._lenient)
-                ways.append(self._rules.until(ends, texts))
-        if texts != FREE:  # any text is a string, also what would be something else
-            others = (way for one in alternatives(schema, self._root) for way in self._others(one))
-            ways += [f"{way} {self._rules.text(ends)}" for way in others]
+                nested = texts == FREE and not types.isdisjoint({"array", "object"})
+                free = f"( {FREE} & ~/(?s:{re.escape(begins)}.*)/ )" if nested else texts
+                ways.append(self._rules.until(ends, free))
+        # any text is a string, also what would be a number, but not what begins with an element
+        others = (way for one in some for way in self._others(one, scalar=texts != FREE))
+        ways += [f"{way} {self._rules.text(ends)}" for way in others]
         return self._either(ways)
 
-    def _others(self, schema: Mapping[str, Any]) -> Iterator[str]:
-        """The values of a schema without branches that are no strings."""
+    def _scalars(self, schema: Mapping[str, Any], types: Collection[str]) -> Iterator[str]:
+        """The values of these types, which are written as JSON."""
+        if "const" in schema or isinstance(schema.get("enum"), list):
+            values = [schema["const"]] if "const" in schema else schema["enum"]
+            scalars = (value for value in values if not isinstance(value, str | list | dict))
+            if some := [value for value in scalars if fits(value, schema)]:
+                yield self._rules.json({"enum": some})
+        elif types:
+            limits = {key: schema[key] for key in NUMERIC if key in schema}
+            also = [part for part in schema.get("allOf", ()) if part.keys() <= {*NUMERIC}]
+            yield self._rules.json({"type": sorted(types), **limits, **({"allOf": also} if also else {})})
+
+    def _others(self, schema: Mapping[str, Any], *, scalar: bool) -> Iterator[str]:
+        """The values of a schema without branches that are no strings; `scalar` ones, too, or not."""
         types = argument_types(schema, self._root) - STRING
-        scalars = sorted(types - {"array", "object"})
-        if scalars:
-            limits: dict[str, Any] = {key: schema[key] for key in (*NUMERIC, "const") if key in schema}
-            if "enum" in schema:
-                limits["enum"] = [value for value in schema["enum"] if not isinstance(value, str)]
-            yield self._rules.json({**limits, "type": scalars})
+        if scalar:
+            yield from self._scalars(schema, types - {"array", "object"})
         if "object" in types:
             with suppress(NoTexts):
                 yield self._members(schema)

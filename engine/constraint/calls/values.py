@@ -154,7 +154,7 @@ class Values:
             return self._either([value for value in values if fits(value, schema)], self._written)
         declared = schema.get("type")
         if declared is None:
-            declared = _implied(schema)
+            declared = implied_types(schema)
         kinds = declared if isinstance(declared, list) else [declared]
         return self._either(kinds, lambda kind: self._of_type(str(kind), schema))
 
@@ -276,7 +276,7 @@ def _other(schema: Mapping[str, Any], name: str) -> Any:
     return schema.get("additionalProperties", {})
 
 
-def _implied(schema: Mapping[str, Any]) -> str | list[str]:
+def implied_types(schema: Mapping[str, Any]) -> str | list[str]:
     """The types of a schema that names none."""
     if "properties" in schema or "required" in schema:
         return "object"

@@ -29,7 +29,11 @@ TYPED = CallForm(
     after_name=('">', ""), parameter=('\n<p name="', '" string="true">', "</p>"),
     json_value='" string="false">',
 )  # fmt: skip
-FORMS = {"wrapped": WRAPPED, "typed": TYPED, "hermes": HERMES, **dict(KNOWN)}
+NESTED = CallForm(
+    "elements", section=("=<calls>", "\n=</calls>"), call=('\n=<call of="', "=</call>"),
+    after_name=('">', ""), parameter=("=<", ">", "=</"), item="one",
+)  # fmt: skip
+FORMS = {"wrapped": WRAPPED, "typed": TYPED, "nested": NESTED, "hermes": HERMES, **dict(KNOWN)}
 PAIR = {"type": "object", "properties": {"q": {"enum": ["u", "v"]}, "n": {"type": "integer", "minimum": 0}},
         "required": ["q"]}  # fmt: skip
 LEAVES: tuple[dict[str, Any], ...] = (
