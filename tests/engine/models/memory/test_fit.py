@@ -48,6 +48,7 @@ def test_the_parts_add_up() -> None:
     assert judged.cache == cache_bytes(INFO, CacheSettings()).context_bytes
     assert judged.context_length == 8192
     assert judged.total == judged.weights + judged.cache + judged.work
+    assert judged.sentence.startswith(f"It needs {size_text(judged.total)} (")
     assert judged.tokens_per_second == 0.0
     assert judged.work == 32 * 300_000 + 8192 * 512 + 3_000_000
 
