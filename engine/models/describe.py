@@ -182,4 +182,4 @@ def cpu_only(config: ModelConfig) -> str:
         N_("mixtures of more than 512 experts"): config.experts is not None
         and config.experts.count > MOST_GPU_EXPERTS,
     }  # fmt: skip
-    return config.without_gpu or next((name for name, there in found.items() if there), "")
+    return next((name for name, there in found.items() if there), "")

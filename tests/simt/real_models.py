@@ -202,6 +202,10 @@ REAL: Mapping[str, dict[str, Any]] = {
         attention_multiplier=0.0078125, position_embedding_type="nope", tie_word_embeddings=True,
         layer_types=["mamba", "mamba", "mamba", "attention"] * 2,
     ),
+    "Inkling": _usual(
+        "InklingForCausalLM", 6144, 64, 8, 24576, 6, 201024, head_dim=128, moe_intermediate_size=3072,
+        mlp_layer_types=["dense"] * 2 + ["sparse"] * 4,
+    ),
     "MiniCPM 2B": _usual("MiniCPMForCausalLM", 2304, 36, 36, 5760, 8, 122753, scale_emb=12, scale_depth=1.4,
     dim_model_base=256),
 }  # fmt: skip

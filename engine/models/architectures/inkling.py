@@ -25,7 +25,6 @@ from engine.models.headers.keys import Keys
 from engine.models.layers.whole import Stack
 from engine.models.names import MIXTURE, RecurrentNames, TensorNames, with_shared
 from engine.tensors import RawTensor
-from engine.words import N_
 
 HF_NAMES = replace(
     with_shared(MIXTURE, "mlp.shared_experts"), correction="mlp.gate.e_score_correction_bias",
@@ -91,7 +90,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         layer_queries=tuple(heads if slides else shape["heads"] for slides in sliding),
         logit_scale=1 / keys.number("logits_mup_width_multiplier", 1e-6, 1e6, 24.0), silent_tokens=silent,
         experts=_experts(keys, layers), recurrent=relative, recurrent_layers=frozenset(range(layers)),
-        beside_attention=True, without_gpu=N_("relative attention biases"),
+        beside_attention=True,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
 from engine.models.layers.whole import Stack
 from engine.models.names import MIXTURE, NetworkNames, RecurrentNames
-from engine.words import N_, _
+from engine.words import _
 
 _OWN, _GATE = "self_attn.qkv_proj.", "mlp.gate."
 NAMES = replace(
@@ -41,7 +41,7 @@ _DEFAULTS = {
     "num_key_value_heads": 2, "head_dim": 128, "moe_intermediate_size": 2048, "num_experts": 16,
     "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
 }  # fmt: skip
-_MOST, _MOST_TAPS = 1 << 10, 64
+_MOST, _MOST_TAPS = 1 << 10, 32
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -76,7 +76,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         head_bias=keys.flag("lm_head_bias", False), rope=main, rope_local=local, experts=experts,
         windows=tuple(window if kind == _KINDS[1] else 0 for kind in kinds),
         recurrent=ConvolvedHeads(shape["heads"], groups, dim, (next(taps), next(taps))),
-        recurrent_layers=everywhere, beside_attention=True, without_gpu=N_("convolved queries and keys"),
+        recurrent_layers=everywhere, beside_attention=True,
     )  # fmt: skip
 
 

@@ -155,8 +155,6 @@ class ModelConfig:
     """Whether those layers have attention, too, with the same input; both results are added."""
     shared: SharedBlocks | None = None
     """What the layers that are no `mlp_layers` have before their recurrent part."""
-    without_gpu: str = ""
-    """What the layers have that GPUs do not run, in plural; "": nothing that other fields do not say."""
     multipliers: Multipliers = PLAIN
     one_part: bool = False
     """Whether a layer is attention, recurrent or, as the `mlp_layers`, a feed-forward part, and no more."""

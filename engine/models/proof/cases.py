@@ -10,6 +10,7 @@ import numpy as np
 from engine.backends.activations import ACTIVATIONS, GATES
 from engine.backends.base import Array, AttentionShape, Ops, RotaryTable, Weight
 from engine.backends.kv_formats import cache_type
+from engine.backends.relative import RelativeBias
 from engine.backends.routing import SCORES, Routing
 from engine.backends.states import ConvolutionShape, LinearAttentionShape
 from engine.models.proof.case import STEPS, TOKENS, Case
@@ -295,21 +296,26 @@ def _attention_cases() -> Iterator[Case]:
     for name, shape in shapes.items():
         yield attention_case(f"attention, {name}", shape, "fp16")
     yield attention_case("attention, sinks", usual, "fp16", _random(12, 8))
+    yield attention_case("attention, biases by distance", usual, "fp16", profiles=_random(13, 4, 90))
     for kind in CACHES:
         if kind != "fp16":
             yield attention_case(f"attention, {kind} cache", usual, kind)
             yield attention_case(f"attention, latent, {kind} cache", shapes["latent"], kind)
 
 
-def attention_case(name: str, shape: AttentionShape, cache: str, sinks: Floats | None = None) -> Case:
+def attention_case(
+    name: str, shape: AttentionShape, cache: str, sinks: Floats | None = None, profiles: Floats | None = None
+) -> Case:
+    """Attention of one layer; `profiles` (R, extent) are those of a `RelativeBias`."""
     keys = shape.kv_heads * shape.head_dim
-    widths = (
-        (shape.heads * shape.head_dim, keys) if shape.latent else (shape.heads * shape.head_dim, keys, keys)
-    )
+    made = 0 if profiles is None else shape.heads * len(profiles)
+    widths = [shape.heads * shape.head_dim, keys] + [keys] * (not shape.latent) + [made] * (made > 0)
 
     def forward(ops: Ops, w: Sequence[Weight]) -> Array:
-        q, k, *v = (ops.embed(table) for table in w)
-        return ops.last_rows(ops.attention(0, q, k, v[0] if v else None, shape, sinks))
+        q, k, *more = (ops.embed(table) for table in w)
+        bias = None if profiles is None else RelativeBias(more.pop(), profiles)
+        v = None if shape.latent else more[0]
+        return ops.last_rows(ops.attention(0, q, k, v, shape, sinks, relative=bias))
 
     def tensors() -> list[RawTensor]:
         return [_table(width, 20 + i) for i, width in enumerate(widths)]

@@ -21,6 +21,7 @@ from engine.core import Loading
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from engine.models.base import Model
 from engine.models.config import ModelConfig
+from engine.models.config.relative import RelativeHeads
 from engine.models.proof.case import Case, Outcome, difference, outcome, run_case
 from engine.models.proof.cases import (
     INNER,
@@ -42,8 +43,10 @@ NARROWED = (0, 1, 1 << 12)
 """Numbers of multiprocessors that kernels are chosen for (0: the device's own), so that the variants for
 small and for large matrices both run.
 """
-_HEADS, _WINDOW = 16, 100
-"""Maximum number of query heads of a key/value head in checks of attention, and of positions in a chunk."""
+_HEADS, _WINDOW, _PROFILES = 16, 100, 3
+"""Maximum number of query heads of a key/value head in checks of attention, and of positions in a chunk; and
+the profiles of biases there.
+"""
 PLAIN = ("F16", "F32")
 """The types that others without a weight layout are converted to, and those of adapters."""
 
@@ -85,17 +88,23 @@ def _fits(build: Builder) -> bool:
 
 
 def _attention(config: ModelConfig, kind: str) -> Iterator[Case]:
-    """Attention with a few heads of each of the model's shapes."""
+    """Attention with a few heads of each of the model's shapes, and a few profiles of each extent."""
+    relative = config.recurrent
+    extents = relative.extents if isinstance(relative, RelativeHeads) else (0,) * len(config.cache_shapes)
     shapes = dict.fromkeys(
-        replace(shape, window=min(shape.window, _WINDOW) if shape.chunked else 0, soft_cap=0.0)
-        for shape in config.cache_shapes
+        (replace(shape, window=min(shape.window, _WINDOW) if shape.chunked else 0, soft_cap=0.0), extent)
+        for shape, extent in zip(config.cache_shapes, extents, strict=True)
     )
-    for number, shape in enumerate(shapes):
+    for number, (shape, extent) in enumerate(shapes):
         groups = min(shape.kv_heads, 2)
         heads = min(shape.heads // shape.kv_heads, _HEADS) * groups
         few = replace(shape, heads=heads, kv_heads=groups, slopes=shape.slopes[:heads])
         further = f", heads of {shape.head_dim}" if number else ""
-        yield attention_case(f"attention, {kind} cache{further}", few, kind)
+        further += f", biases up to {extent}" if extent else ""
+        profiles = np.random.default_rng(extent).standard_normal((_PROFILES, extent)).astype(np.float32)
+        yield attention_case(
+            f"attention, {kind} cache{further}", few, kind, profiles=profiles if extent else None
+        )
 
 
 def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: Forward) -> Iterator[Loading]:

@@ -20,9 +20,11 @@ from engine.models.architecture import Architecture
 from engine.models.base import rope_tables
 from engine.models.building.source import WHOLE, View, is_expert
 from engine.models.config import ModelConfig
+from engine.models.config.convolved import ConvolvedHeads
 from engine.models.config.hyper import Cycles
 from engine.models.config.indexer import Indexer
 from engine.models.config.recurrent import DeltaNet, Mamba, Recurrent, SelectiveScan, SeparateDelta
+from engine.models.config.relative import RelativeHeads
 from engine.models.layers.parts import Linear
 from engine.models.layers.whole import Parts
 from engine.models.names import TensorNames
@@ -162,7 +164,7 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
             shared_width=min(experts.shared_width, _FFN),
             layers=own(experts.layers),
         )
-    return replace(
+    small = replace(
         config,
         layers=len(layers),
         heads=heads,
@@ -195,7 +197,6 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         recurrent_layers=own(config.recurrent_layers),
         mlp_layers=own(config.mlp_layers),
         bare_layers=own(config.bare_layers),
-        recurrent=_few_heads(config.recurrent),
         # the steps may be longer than the model's own table
         learned_positions=_POSITIONS if config.learned_positions else 0,
         silent_tokens=(0, 0),
@@ -203,6 +204,25 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         cycles=config.cycles and config.cycles.of(len(layers)),
         indexer=config.indexer and _few_lists(config.indexer, heads, own),
     )
+    return replace(small, recurrent=_as_wide(_few_heads(config.recurrent), small, layers, own))
+
+
+def _as_wide(
+    kind: Recurrent | None, small: ModelConfig, layers: tuple[int, ...],
+    own: Callable[[Container[int]], frozenset[int]],
+) -> Recurrent | None:  # fmt: skip
+    """What is beside attention, as wide as the heads that are kept."""
+    match kind:
+        case ConvolvedHeads():
+            return replace(kind, heads=small.heads, groups=small.kv_heads)
+        case RelativeHeads():
+            shapes = [small.shape(layer) for layer in range(small.layers)]
+            return replace(
+                kind, extents=tuple(kind.extents[layer] for layer in layers), tempered=own(kind.tempered),
+                keys=tuple(shape.kv_heads * shape.head_dim for shape in shapes),
+            )  # fmt: skip
+        case _:
+            return kind
 
 
 def _few_lists(indexer: Indexer, heads: int, own: Callable[[Container[int]], frozenset[int]]) -> Indexer:

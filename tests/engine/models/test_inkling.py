@@ -17,7 +17,6 @@ from engine.models.architectures.inkling import from_hf
 from engine.models.base import read_bytes
 from engine.models.config import ModelConfig
 from engine.models.config.relative import RelativeHeads
-from engine.models.describe import cpu_only
 from engine.models.headers.keys import Keys
 from tests.engine.models.architectures import cached_logits, ids, write_checkpoint
 from tests.engine.models.cases.inkling import INKLING
@@ -105,10 +104,6 @@ def test_scores_grow_with_the_position() -> None:
     expected = [1 + 0.5 * np.log(max((place + 1) / 4, 1.0)) for place in range(9)]
     np.testing.assert_allclose(factors[:, 0], expected, rtol=1e-6)
     assert relative(read(log_scaling_n_floor=None)).factors(9) is None
-
-
-def test_gpus_have_no_kernels_for_its_biases() -> None:
-    assert cpu_only(read()) == "relative attention biases"
 
 
 @pytest.mark.parametrize(

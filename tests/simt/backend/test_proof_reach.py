@@ -108,6 +108,7 @@ LARGE: tuple[Large, ...] = (
     Large("Qwen 3.5 2B", all_of("Q4_K")),
     Large("LFM2 1.2B", all_of("Q4_0")),
     Large("Granite 4 H Micro", all_of("Q4_K"), "q8"),
+    Large("Inkling", all_of("Q4_K")),
 )  # fmt: skip
 """Every weight layout, and every kernel that is compiled for all
 (`engine.backends.cuda.codegen.registry`).

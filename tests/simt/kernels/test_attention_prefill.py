@@ -14,13 +14,13 @@ from engine.backends.base import AttentionShape
 from engine.backends.cuda.kernels.attention import prefill_pieces
 from engine.backends.cuda.kernels.attention.attention import slope_pairs
 from engine.backends.cuda.kernels.attention.flash import has_flash
-from engine.backends.cuda.kernels.attention.prefill import prefill_attention
+from engine.backends.cuda.kernels.attention.prefill import Bias, prefill_attention
 from engine.backends.cuda.lowering.call import Argument, Call, Runtime, ScratchSize
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType
+from tests.simt.attention_cases import Case, shape_of, special
 from tests.simt.fake import FakeDevice
-from tests.simt.kernels.test_attention import Case, shape_of, special
 
 
 class Step:
@@ -73,8 +73,14 @@ def attended(case: Case, capability: int = 90) -> tuple[Any, Step]:
     device, shape = FakeDevice(capability=capability), case.shape
     width = shape.heads * shape.head_dim
     q, y = Buffer(width), Buffer(shape.heads * shape.value_dim)
-    tensors = {b: device.zeros(case.rows * b.stride).view(torch.float32).view(case.rows, -1) for b in (q, y)}
+    made = Buffer(case.weights.shape[1])
+    tensors = {
+        b: device.zeros(case.rows * b.stride).view(torch.float32).view(case.rows, -1) for b in (q, y, made)
+    }
     tensors[q][:, :width] = torch.from_numpy(case.q[:, :width])
+    tensors[made][:, : made.width] = torch.from_numpy(case.weights)
+    profiles = device.upload(case.of_distance if case.extent else case.sink)
+    bias = Bias(made, profiles.data_ptr(), *case.profiles) if case.extent else None
     stores = [device.upload(store) for store in case.stores]
     sink = device.upload(case.sink)  # held while it is read
     sinks = sink.data_ptr() if case.sinks else 0
@@ -83,7 +89,7 @@ def attended(case: Case, capability: int = 90) -> tuple[Any, Step]:
     lean = None if pairs is None else device.upload(pairs)
     slopes = 0 if lean is None else lean.data_ptr()
     addresses = stores[0].data_ptr(), stores[-1].data_ptr()
-    call = prefill_attention(case.kind, addresses, q, y, shape, sinks, flash, slopes)
+    call = prefill_attention(case.kind, addresses, q, y, shape, sinks, flash, slopes, bias)
     step.scratch_sizes = call.scratch_sizes
     list(device.prepare(call.kernels))
     with device.torch_work():

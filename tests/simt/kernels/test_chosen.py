@@ -18,7 +18,7 @@ from engine.backends.graph.attention import Attention, TopKeys
 from engine.backends.graph.buffers import Buffer
 from engine.backends.indexer import UNUSED, IndexerShape
 from engine.backends.kv_formats import CacheType
-from tests.simt.kernels.test_attention import fill
+from tests.simt.attention_cases import fill
 from tests.simt.played import TABLES, empty, laid_out, played
 
 PAGES = np.array([2, 0, 1, 1], np.int32)

@@ -22,8 +22,8 @@ from engine.backends.kv_formats import CacheType
 from engine.core import PAGE_TOKENS
 from tests.simt import agree
 from tests.simt.agree import At
+from tests.simt.attention_cases import Case, by_model, shape_of, special
 from tests.simt.fake import FakeDevice
-from tests.simt.kernels.test_attention import Case, by_model, shape_of, special
 from tests.simt.kernels.test_kv_write import step, stores
 from tests.simt.played import TABLES, empty, laid_out, played
 
@@ -71,7 +71,7 @@ def attended(launch: Launch, cases: Sequence[Case], several: bool) -> tuple[Any,
     -77.
     """
     kernel, parts = (
-        kernel_for(cases[0].kind, form_of(cases[0].shape), several),
+        kernel_for(cases[0].kind, form_of(cases[0].shape, cases[0].extent), several),
         [case.attend()[3] for case in cases],
     )
     arrays = [np.concatenate([part[i] for part in parts]) for i in range(6)]
@@ -80,7 +80,7 @@ def attended(launch: Launch, cases: Sequence[Case], several: bool) -> tuple[Any,
     for case, table in zip(cases, np.split(arrays[4], ends[:-1]), strict=True):
         table[table < 1 << 24] += before
         before += len(case.order)
-    arrays.append(parts[0][6])
+    arrays.append(np.concatenate([part[6] for part in parts]) if cases[0].extent else parts[0][6])
     arrays.append(run_table([case.rows for case in cases], [len(case.table) for case in cases]))
     shape, rows = cases[0].shape, sum(case.rows for case in cases)
     ratio, columns = shape.heads // shape.kv_heads, kernel.constants["COLUMNS"]
@@ -98,8 +98,11 @@ def attended(launch: Launch, cases: Sequence[Case], several: bool) -> tuple[Any,
     return partial, launch(combine, (grid[0], rows, 1), arguments, arrays)[1]
 
 
-def assert_as_alone(launch: Launch, shape: AttentionShape, kind: tuple[str, str], sinks: bool = True) -> None:
-    cases = [Case(CacheType(*kind), shape, start, rows, 2, sinks) for start, rows in RUNS]
+def assert_as_alone(
+    launch: Launch, shape: AttentionShape, kind: tuple[str, str], sinks: bool = True,
+    profiles: tuple[int, int] = (0, 0),
+) -> None:  # fmt: skip
+    cases = [Case(CacheType(*kind), shape, start, rows, 2, sinks, profiles) for start, rows in RUNS]
     for case in cases:
         case.sink = cases[0].sink
     together, row = attended(launch, cases, True), 0
@@ -140,6 +143,17 @@ def test_attention_by_bodies(kind: tuple[str, str], dim: int, window: int) -> No
 )
 def test_special_attention(launch: Launch, kind: tuple[str, str], shape: AttentionShape) -> None:
     assert_as_alone(launch, shape, kind, sinks=False)
+
+
+@pytest.mark.parametrize("launch", [by_model, pytest.param(by_body, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("kind", "ratio", "window", "extent"),
+    [(("fp16", "fp16"), 3, 0, 20), (("q4", "q4"), 2, 70, 70), (("fp32", "fp32"), 5, 0, 290)],
+)
+def test_biases_by_distance(
+    launch: Launch, kind: tuple[str, str], ratio: int, window: int, extent: int
+) -> None:
+    assert_as_alone(launch, shape_of(ratio, 1, 16, window), kind, False, (3, extent))
 
 
 @pytest.mark.slow

@@ -61,7 +61,9 @@ def attend(
     scale: float, cap: float, window: int, row_shift: int,
 ) -> None:  # fmt: skip
     k = SimpleNamespace(**constants)
+    k.EXTENT = constants.get("EXTENT", 0)
     pairs = memory.view(slopes, np.float32, 2 * blocks[1] * ratio).reshape(-1, 2) if k.ALIBI else None
+    stride = 64 * -(-blocks[1] * ratio * k.EXTENT // 16)
     needed = -(-rows * ratio // k.COLUMNS)
     assert blocks[2] == (rows << row_shift if runs else needed) >= needed
     assert bool(runs) == k.SEVERAL
@@ -69,7 +71,7 @@ def attend(
         attend_run(
             memory, blocks, k, (keys, values), q + first * q_stride, q_stride,
             partial + first * partial_stride, partial_stride, start, table, count, ratio, scale, cap, window,
-            pairs,
+            pairs, (slopes + first * stride, stride),
         )  # fmt: skip
 
 
@@ -93,12 +95,20 @@ def lean(k: Any, pair: Any, seen: Any, own: int) -> Any:
     return pair[1] * in_bf16(pair[0] * in_bf16(seen.astype(np.float32)))
 
 
+def biased(memory: Memory, k: Any, biases: int, away: Any) -> Any:
+    """What a head's biases add to scores in base 2, by the distances `away`, which fall to 0."""
+    out, reached = np.zeros(len(away), np.float32), away < k.EXTENT
+    near = away[reached]
+    out[reached] = memory.view(biases, np.float32, near.max(initial=-1) + 1)[near]
+    return out
+
+
 def attend_run(
     memory: Memory, blocks: Any, k: Any, sides_at: tuple[int, int], q: int, q_stride: int, partial: int,
     partial_stride: int, start: int, pages: int, rows: int, ratio: int, scale: float, cap: float, window: int,
-    pairs: Any,
+    pairs: Any, biases: tuple[int, int],
 ) -> None:  # fmt: skip
-    """The rows of one sequence."""
+    """The rows of one sequence; `biases` are the address and the stride of theirs."""
     splits, groups, _ = blocks
     keys, values = sides_at
     width = getattr(k, "VDP", k.DP)
@@ -131,6 +141,9 @@ def attend_run(
                 score = np.float32(cap) * np.tanh(score / np.float32(cap)) if cap else score
                 score = score + lean(k, pairs[head], seen, own) if k.ALIBI else score
                 score = score * LOG2_E
+                if k.EXTENT:
+                    mine = biases[0] + row * biases[1] + 4 * head * k.EXTENT
+                    score = score + biased(memory, k, mine, own - seen)
                 for split in range(splits):
                     here = (seen // 64) % splits == split
                     if not here.any():
@@ -145,6 +158,18 @@ def attend_run(
                     out[:2] = top, weights.sum()
                     found = weights @ sides[1][at][here]
                     out[4 : 4 + min(width, len(found))] = found[:width]
+
+
+def relative_biases(
+    memory: Memory, blocks: Any, constants: Any, weights: int, weights_stride: int, profiles: int, y: int,
+    y_stride: int, positions: int, heads: int, count: int, extent: int,
+) -> None:  # fmt: skip
+    table = memory.view(profiles, np.float32, count * extent).reshape(count, extent) * LOG2_E
+    for row in range(blocks[0]):
+        reached = min(extent, int(memory.view(positions + 4 * row, np.int32, 1)[0]) + 1)
+        mine = memory.view(weights + row * weights_stride, np.float32, heads * count).reshape(heads, count)
+        made = memory.view(y + row * y_stride, np.float32, heads * extent).reshape(heads, extent)
+        made[:, :reached] = mine @ table[:, :reached]
 
 
 def combine(
@@ -182,4 +207,5 @@ MODELS = {
     "wide.attend_wide": attend,
     "plain.attend_plain": attend,
     "combine.combine": combine,
+    "relative.biases": relative_biases,
 }

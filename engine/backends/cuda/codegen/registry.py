@@ -21,7 +21,7 @@ from engine.backends.cuda.kernels import (
     rows,
     shaped,
 )
-from engine.backends.cuda.kernels.attention import attention, chosen, indexer
+from engine.backends.cuda.kernels.attention import attention, chosen, indexer, relative
 from engine.backends.cuda.kernels.kv_write import gather, kv_write
 from engine.backends.cuda.kernels.linear import gemm_rows, heads, variants
 from engine.backends.cuda.kernels.sampling import sampling
@@ -32,6 +32,7 @@ def all_kernels() -> Iterator[Kernel]:
     yield from kv_write.variants()
     yield from gather.variants()
     yield from attention.variants()
+    yield from relative.variants()
     yield from indexer.variants()
     yield from chosen.variants()
     yield from moe.variants()

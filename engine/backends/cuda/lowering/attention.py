@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from engine.backends.cuda.kernels.attention import attention, chosen, indexer, prefill
+from engine.backends.cuda.kernels.attention import attention, chosen, indexer, prefill, relative
 from engine.backends.cuda.kernels.kv_write import kv_write
-from engine.backends.cuda.lowering.call import Operation
+from engine.backends.cuda.lowering.call import Call, Operation
 from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.graph.attention import Attention, KvWrite, TopKeys
+from engine.backends.graph.buffers import Buffer
 
 
 def _attention(context: Context, node: Attention) -> Calls:
@@ -16,16 +17,25 @@ def _attention(context: Context, node: Attention) -> Calls:
         blocks, width = len(chosen.head_blocks(node.shape, node.lists)), node.chosen.width // node.lists
         return _chosen(context, node, chosen.splits_for(blocks, width, sm_count))
     packed = None if node.packed is None else (node.form, node.packed)
-    return attention.attention_calls(
+    made, biases = _biases(context, node)
+    return *made, *attention.attention_calls(
         cache.kind, cache.addresses(node.layer), node.q, node.y, packed, node.shape,
-        context.vector(node.sinks, node.device), sm_count, node.floats, _slopes(context, node),
+        context.vector(node.sinks, node.device), sm_count, node.floats, _slopes(context, node), biases,
     )  # fmt: skip
 
 
+def _biases(context: Context, node: Attention) -> tuple[tuple[Call, ...], tuple[Buffer, int] | None]:
+    """What makes the biases of a `RelativeBias`, and these with their extent."""
+    if node.relative is None or node.profiles is None:
+        return (), None
+    heads, extent = node.shape.heads, node.profiles.shape[1]
+    made, profiles = node.relative.like(heads * extent), context.vector(node.profiles, node.device)
+    return (relative.biases_call(node.relative, profiles, made, heads, extent),), (made, extent)
+
+
 def _refuse_others(node: Attention) -> None:
-    """What only models have that run on the CPU: encoders, and those with a bias that queries make."""
+    """What only encoders have, which run on the CPU."""
     assert node.distances is None
-    assert node.relative is None
     special = node.shape.chunked or node.shape.slopes or node.shape.latent
     assert not (node.shape.bidirectional and special)
 
@@ -56,8 +66,13 @@ def _large_attention(context: Context, node: Attention) -> Calls:
     _refuse_others(node)
     cache, flash = context.cache, context.constants.has_flash(node.device, node.shape)
     addresses, sinks = cache.addresses(node.layer), context.vector(node.sinks, node.device)
-    slopes = _slopes(context, node)
-    call = prefill.prefill_attention(cache.kind, addresses, node.q, node.y, node.shape, sinks, flash, slopes)
+    bias = None
+    if node.relative is not None and node.profiles is not None:
+        count, extent = node.profiles.shape
+        bias = prefill.Bias(node.relative, context.vector(node.profiles, node.device), count, extent)
+    call = prefill.prefill_attention(
+        cache.kind, addresses, node.q, node.y, node.shape, sinks, flash, _slopes(context, node), bias
+    )
     return (call,)
 
 

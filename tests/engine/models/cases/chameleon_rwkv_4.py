@@ -49,7 +49,7 @@ CHAMELEON_RWKV_4_CASES = (
         variant="biases, windows, tied",
     ),
     Case(
-        "ZAYA1", "convolved queries and keys, a network that chooses experts", "zaya", ZAYA, gpu=False,
+        "ZAYA1", "convolved queries and keys, a network that chooses experts", "zaya", ZAYA,
     ),
     Case(
         "ZAYA1", "", "zaya",
@@ -58,12 +58,12 @@ CHAMELEON_RWKV_4_CASES = (
             "lm_head_bias": True, "tie_word_embeddings": False, "sliding_window": 9,
             "layer_types": ["hybrid", "hybrid_sliding", "hybrid"],
         },
-        variant="more taps, biases, windows", gpu=False,
+        variant="more taps, biases, windows",
     ),
     Case(
         "ZAYA1", "", "zaya",
         {**ZAYA, "num_key_value_heads": 1, "cca_time0": 1, "cca_time1": 1, "num_experts": 1},
-        variant="one tap, one expert", gpu=False,
+        variant="one tap, one expert",
     ),
     Case("xLSTM", "LSTMs with matrices as memory", "xlstm", X_LSTM, length=90),
     Case(

@@ -26,7 +26,7 @@ INKLING_CASES = (
     Case(
         "Inkling",
         "biases that queries make by distance, short convolutions, shared experts weighed with the others",
-        "inkling_text", INKLING, gpu=False, scale=2.0,
+        "inkling_text", INKLING, scale=2.0,
     ),
-    Case("Inkling", "", "inkling_mm_model", WHOLE, variant="with pictures and sounds", gpu=False, scale=2.0),
+    Case("Inkling", "", "inkling_mm_model", WHOLE, variant="with pictures and sounds", scale=2.0),
 )  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 from engine.backends.base import AttentionShape
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels.attention import combine as attention_combine
-from engine.backends.cuda.kernels.attention import mma, stage, wide
+from engine.backends.cuda.kernels.attention import mma, relative, stage, wide
 from engine.backends.cuda.kernels.attention import plain as attention_plain
 from engine.backends.cuda.kernels.attention.kv_read import OCTET_BYTES, reading
 from engine.backends.cuda.kernels.attention.parts import HEAD
@@ -44,12 +44,15 @@ def splits_for(kv_heads: int, sm_count: int) -> int:
 
 @dataclass(frozen=True)
 class Form:
-    """What kernels of one head dimension differ in: `latent`, `alibi` (see `parts`) and `chunked`."""
+    """What kernels of one head dimension differ in: `latent`, `alibi` (see `parts`), `chunked`, and the
+    `extent` of a `RelativeBias`, 0 for none.
+    """
 
     head_dim: int
     latent: int = 0
     alibi: int = 0
     chunked: bool = False
+    extent: int = 0
 
     @property
     def value_dim(self) -> int:
@@ -60,7 +63,9 @@ class Form:
     def suffix(self) -> str:
         """The end of kernels' names."""
         latent = f"_latent_{self.latent}" if self.latent else ""
-        return f"{latent}{('', '_alibi', '_alibi_rounded')[self.alibi]}{'_chunked' * self.chunked}"
+        relative = f"_relative_{self.extent}" if self.extent else ""
+        alibi = ("", "_alibi", "_alibi_rounded")[self.alibi]
+        return f"{latent}{alibi}{'_chunked' * self.chunked}{relative}"
 
     def sides(self, kind: CacheType) -> tuple[Layout, Layout]:
         """The layouts of keys and values, which are the same in latent attention."""
@@ -70,6 +75,7 @@ class Form:
     def constants(self, kind: CacheType, several: bool) -> dict[str, Any]:
         """Those that all kernels have."""
         keys, values = self.sides(kind)
+        added = {"slope_of": relative.biases_of, "leaning": relative.added, "EXTENT": self.extent}
         return {
             "D": self.head_dim,
             "GROUPS": keys.groups,
@@ -82,14 +88,16 @@ class Form:
             "LATENT": self.latent,
             **reading(keys, "K_"),
             **reading(values, "V_"),
+            **(added if self.extent else {}),
         }
 
 
-def form_of(shape: AttentionShape) -> Form:
-    """The form of a layer's attention."""
-    assert not (shape.slopes and shape.soft_cap)
+def form_of(shape: AttentionShape, extent: int = 0) -> Form:
+    """The form of a layer's attention; `extent` is that of its `RelativeBias`."""
+    assert not (shape.slopes and (shape.soft_cap or extent))
+    assert not (shape.latent and extent)
     alibi = 0 if not shape.slopes else 2 if shape.rounded_slopes else 1
-    return Form(shape.head_dim, shape.latent, alibi, shape.chunked)
+    return Form(shape.head_dim, shape.latent, alibi, shape.chunked, extent)
 
 
 def takes_mma(kind: CacheType, head_dim: int) -> bool:
@@ -108,7 +116,7 @@ def kernel_for(kind: CacheType, form: Form, several: bool = False) -> Kernel:
     if form.latent:
         kind = CacheType(kind.keys, kind.keys)
     is_wide = bool(form.latent) or form.head_dim > WIDE
-    if not takes_mma(kind, form.head_dim) or (is_wide and form.alibi):
+    if not takes_mma(kind, form.head_dim) or (is_wide and (form.alibi or form.extent)):
         return _plain_kernel(kind, form, several)
     if is_wide:
         return _wide_kernel(kind, form, several)
@@ -129,10 +137,8 @@ def kernel_for(kind: CacheType, form: Form, several: bool = False) -> Kernel:
     }
     name = f"attend_{kind.keys}_{kind.values}_{form.head_dim}{form.suffix}{'_runs' * several}"
     few = form.head_dim <= 64
-    return Kernel(
-        name, mma._attend, PARAMETERS, stage.THREADS, 168 if few else 208 if form.head_dim <= 128 else 255,
-        constants, blocks=3 if few else 2,
-    )  # fmt: skip
+    registers = 168 if few else 255 if form.head_dim > 128 else 216 if form.extent else 208
+    return Kernel(name, mma._attend, PARAMETERS, stage.THREADS, registers, constants, blocks=3 if few else 2)
 
 
 def _wide_kernel(kind: CacheType, form: Form, several: bool) -> Kernel:
@@ -219,15 +225,18 @@ def attention_calls(
     sm_count: int,
     floats: bool = True,
     slopes: int = 0,
+    biases: tuple[Buffer, int] | None = None,
 ) -> tuple[Call, Call]:
     """Attention of q (T, H * D), at most `SMALL_BATCH` rows, over a layer's keys and values at `addresses`.
 
     The rows' own keys and values must be written. The result goes to y (T, H * D) float32 with `floats`, and
     to `packed`, a kind of packed activations and its buffer. `sinks` is the address of H float32, or 0,
-    `slopes` that of `slope_pairs`. `sm_count` is the device's number of multiprocessors. The buffer between
-    the two calls has `partial_numbers` float32 a row.
+    `slopes` that of `slope_pairs`; `biases` is what `relative.biases_call` makes, and its extent. `sm_count`
+    is the device's number of multiprocessors. The buffer between the two calls has `partial_numbers` float32
+    a row.
     """
-    groups, form = shape.kv_heads, form_of(shape)
+    added, extent = biases if biases is not None else (None, 0)
+    groups, form = shape.kv_heads, form_of(shape, extent)
     ratio, splits = shape.heads // groups, splits_for(groups, sm_count)
     partial = Buffer(partial_numbers(shape, sm_count), q.on_logit_rows, q.copies)
     columns = kernel_for(kind, form).constants["COLUMNS"]
@@ -237,13 +246,14 @@ def attention_calls(
         def blocks(rows: int) -> tuple[int, int, int]:
             return splits, groups, rows << row_shift if several else -(-rows * ratio // columns)
 
-        given = (Runtime.POSITIONS, Runtime.PAGES, Runtime.RUNS, slopes, Runtime.ROWS)
+        lean = slopes if added is None else added
+        given = (Runtime.POSITIONS, Runtime.PAGES, Runtime.RUNS, lean, Runtime.ROWS)
         numbers = (ratio, shape.scale, shape.soft_cap, shape.window, row_shift)
         return Call(
             kernel_for(kind, form, several),
             blocks,
             (*addresses, q, q.stride, partial, partial.stride, *given, *numbers),
-            (q, *touched(addresses)),
+            (q, *touched(addresses), *(() if added is None else (added,))),
             (partial,),
         )
 
@@ -302,6 +312,9 @@ def variants() -> Iterator[Kernel]:
             yield kernel_for(CacheType(keys, values), Form(dim), several)
     for form in (Form(512), Form(576, 512)):  # Gemma 4, DeepSeek
         yield kernel_for(CacheType("fp16", "fp16"), form)
+    for extent in (512, 1024):  # Inkling
+        for several in (False, True):
+            yield kernel_for(CacheType("fp16", "fp16"), Form(128, extent=extent), several)
     for dim, transformed, floats, packed in (
         (64, False, True, ""),
         (128, False, False, "fp16"),

@@ -1,8 +1,8 @@
 """Attention of a large batch: gathers the visible keys and values as plain numbers and multiplies with torch.
 
-Layers without soft cap, sinks, slopes, a latent, an effective window or a float32 cache use torch's flash
-attention in fp16 if the device supports it for their heads. All others use `prefill_pieces`: torch's float32
-attention would hold the scores of all positions at once, gigabytes for long prompts.
+Layers without soft cap, sinks, slopes, biases, a latent, an effective window or a float32 cache use torch's
+flash attention in fp16 if the device supports it for their heads. All others use `prefill_pieces`: torch's
+float32 attention would hold the scores of all positions at once, gigabytes for long prompts.
 """
 
 from __future__ import annotations
@@ -20,14 +20,25 @@ from engine.backends.cuda.kv_cache import KEYS, VALUES, touched
 from engine.backends.cuda.lowering.call import Bound, Call, ScratchSize, TorchCall
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType
+from engine.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import torch
 
 _SINKS = prefill_pieces.PLACES
-_KEYS, _VALUES, _QUERIES, _SLOPES = _SINKS + 1, _SINKS + 2, _SINKS + 3, _SINKS + 4
+_KEYS, _VALUES, _QUERIES, _SLOPES, _PROFILES = range(_SINKS + 1, _SINKS + 6)
 """Places of scratch memory."""
 Gather = Callable[[Bound, int, int, bool], tuple["torch.Tensor", "torch.Tensor"]]
+
+
+@dataclass(frozen=True)
+class Bias:
+    """A `RelativeBias` on a device: `weights` (T, H * count), and the address of profiles (count, extent)."""
+
+    weights: Buffer
+    profiles: int
+    count: int
+    extent: int
 
 
 def prefill_attention(
@@ -39,13 +50,14 @@ def prefill_attention(
     sinks: int,
     flash: bool,
     slopes: int = 0,
+    bias: Bias | None = None,
 ) -> TorchCall:
     """y = attention of q (T, H * D) over a layer's keys and values at `addresses`, for any number of rows.
 
     The rows' own keys and values must be written. `sinks` is the address of H float32, or 0, `slopes` that of
     `attention.slope_pairs`; `flash` says whether the device `has_flash` for this shape.
     """
-    fp16 = flash and "fp32" not in (kind.keys, kind.values) and not (shape.soft_cap or sinks)
+    fp16 = flash and "fp32" not in (kind.keys, kind.values) and not (shape.soft_cap or sinks or bias)
     gather = _gatherer(kind, addresses, shape)
 
     def run(bound: Bound) -> None:
@@ -53,6 +65,7 @@ def prefill_attention(
         whole = fp16 and not 0 < shape.window < count
         sink = _copied(bound, sinks, shape.heads, _SINKS) if sinks else None
         lean = _copied(bound, slopes, 2 * shape.heads, _SLOPES)[::2] if slopes else None
+        made = _bias(bound, bias, shape) if bias else None
         if whole:
             keys, values = gather(bound, 0, count, True)
         with bound.device.torch_work():
@@ -62,7 +75,7 @@ def prefill_attention(
                 room = bound.scratch(2 * query.numel(), _QUERIES)[: 2 * query.numel()]
                 out.copy_(fused(query, keys, values, shape.scale, room, causal=not shape.bidirectional))
                 return
-            work = prefill_pieces.Softmax(query, out, shape, bound.position, bound.scratch, sink, lean)
+            work = prefill_pieces.Softmax(query, out, shape, bound.position, bound.scratch, sink, lean, made)
         for first, size in work.pieces():
             keys, values = gather(bound, first, size, False)
             with bound.device.torch_work():
@@ -70,28 +83,38 @@ def prefill_attention(
         with bound.device.torch_work():
             work.end()
 
-    kernels, scratch_sizes = _needs(kind, shape, fp16, bool(sinks), bool(slopes))
-    return TorchCall(
-        run, (q, *touched(addresses)), (y,), tuple(kernels), q.on_logit_rows, q.copies, scratch_sizes
-    )
+    kernels, scratch_sizes = _needs(kind, shape, fp16, bool(sinks), bool(slopes), bias)
+    reads = (q, *touched(addresses), *((bias.weights,) if bias else ()))
+    return TorchCall(run, reads, (y,), tuple(kernels), q.on_logit_rows, q.copies, scratch_sizes)
+
+
+def _bias(bound: Bound, bias: Bias, shape: AttentionShape) -> prefill_pieces.Bias:
+    """The weights (T, H, R) and profiles (R, extent) of a step."""
+    profiles = _copied(bound, bias.profiles, bias.count * bias.extent, _PROFILES)
+    with bound.device.torch_work():
+        weights = bound.tensor(bias.weights).view(-1, shape.heads, bias.count)
+    return weights, profiles.view(bias.count, bias.extent)
 
 
 def _needs(
-    kind: CacheType, shape: AttentionShape, fp16: bool, sinks: bool, slopes: bool
+    kind: CacheType, shape: AttentionShape, fp16: bool, sinks: bool, slopes: bool, bias: Bias | None
 ) -> tuple[list[Kernel], dict[int, ScratchSize]]:
     """A call's kernels and scratch memory; `fp16` says whether it may use flash attention."""
     variants = [fp16] if fp16 and not shape.window else [False, fp16] if fp16 else [False]
     sides = ((KEYS, kind.keys), *(() if shape.latent else ((VALUES, kind.values),)))
     kernels = [gather_kernel(side, name, shape.head_dim, form) for side, name in sides for form in variants]
     scratch_sizes: dict[int, ScratchSize] = {}
-    if sinks or slopes:
+    if sinks or slopes or bias:
         kernels.append(columns_kernel())
     if sinks:
         scratch_sizes[_SINKS] = ScratchSize(4 * shape.heads)
     if slopes:
         scratch_sizes[_SLOPES] = ScratchSize(8 * shape.heads)
+    if bias:
+        scratch_sizes[_PROFILES] = ScratchSize(4 * bias.count * bias.extent)
     if False in variants:
-        scratch_sizes |= prefill_pieces.scratch_sizes(shape)
+        sizes = (bias.count, bias.extent) if bias else None
+        scratch_sizes |= prefill_pieces.scratch_sizes(shape, sizes)
     if fp16:
         scratch_sizes[_QUERIES] = ScratchSize(row=2 * shape.heads * shape.head_dim)
     number = shape.kv_heads * shape.head_dim

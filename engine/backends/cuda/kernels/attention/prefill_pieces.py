@@ -25,18 +25,23 @@ SCORE_BYTES = 128 << 20
 """Maximum size of these scores; with many heads fewer rows are computed at once."""
 _FLOOR = -1e30
 """The initial highest score of a row: below all scores, and finite, so that no difference is NaN."""
-_SCORES, _HEADS, _STATE, _MASKS, _PLACES = range(5)
-PLACES = 5
+_SCORES, _HEADS, _STATE, _MASKS, _PLACES, _PROFILES, _BIASES = range(7)
+PLACES = 7
 """Number of scratch places used, from 0 on."""
+Bias = tuple["torch.Tensor", "torch.Tensor"]
+"""The weights (T, H, R) and profiles (R, extent) of a `RelativeBias`."""
 
 
-def _rows_at_once(shape: AttentionShape) -> int:
-    return max(1, min(ROWS_AT_ONCE, SCORE_BYTES // (4 * shape.heads * PIECE)))
+def _rows_at_once(shape: AttentionShape, biased: bool = False) -> int:
+    """With biases, which take as much memory as scores, half as many."""
+    return max(1, min(ROWS_AT_ONCE, SCORE_BYTES // (4 * shape.heads * PIECE)) // (2 if biased else 1))
 
 
-def scratch_sizes(shape: AttentionShape) -> dict[int, ScratchSize]:
-    """Scratch memory for everything except the gathered pieces."""
-    rows = _rows_at_once(shape)
+def scratch_sizes(shape: AttentionShape, profiles: tuple[int, int] | None = None) -> dict[int, ScratchSize]:
+    """Scratch memory for everything except the gathered pieces; `profiles` are the sizes of those of a
+    `RelativeBias`.
+    """
+    rows = _rows_at_once(shape, profiles is not None)
     sizes = {
         _SCORES: ScratchSize(4 * shape.heads * rows * PIECE),
         _HEADS: ScratchSize(4 * shape.heads * rows * shape.head_dim),
@@ -45,6 +50,10 @@ def scratch_sizes(shape: AttentionShape) -> dict[int, ScratchSize]:
     }
     if shape.slopes:
         sizes[_PLACES] = ScratchSize(4 * PIECE * (shape.heads if shape.rounded_slopes else rows))
+    if profiles is not None:
+        count, extent = profiles
+        sizes[_PROFILES] = ScratchSize(4 * count * (extent + 2 * rows))
+        sizes[_BIASES] = ScratchSize(4 * shape.heads * rows * (rows + PIECE))
     return sizes
 
 
@@ -52,13 +61,14 @@ class Softmax:
     """Attention of `query` (T, H, D) float32, at positions from `position` on, into `out` (T, H, Dv).
 
     `scratch` gives memory as `Bound.scratch` does, in the sizes of `scratch_sizes`. `sinks` are H float32
-    scores that all rows see and that have no value, or None, `slopes` H float32 of ALiBi, or None.
+    scores that all rows see and that have no value, or None, `slopes` H float32 of ALiBi, or None, and so is
+    `bias`.
     """
 
     def __init__(
         self, query: torch.Tensor, out: torch.Tensor, shape: AttentionShape, position: int,
         scratch: Callable[[int, int], torch.Tensor], sinks: torch.Tensor | None,
-        slopes: torch.Tensor | None = None,
+        slopes: torch.Tensor | None = None, bias: Bias | None = None,
     ) -> None:  # fmt: skip
         import torch
 
@@ -69,7 +79,9 @@ class Softmax:
             position,
             scratch,
         )
-        self._slopes = slopes
+        self._slopes, self._bias = slopes, bias
+        self._at_once = _rows_at_once(shape, bias is not None)
+        self._profiles = None if bias is None else self._padded(bias[1])
         rows, groups = len(query), shape.kv_heads
         size = 4 * 4 * shape.heads * rows
         state = scratch(size, _STATE)[:size].view(torch.float32).view(4, groups, -1, rows, 1)
@@ -99,7 +111,7 @@ class Softmax:
 
     def take(self, first: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Add a piece: keys (S, G, D) and values (S, G, Dv) float32 of positions from `first` on."""
-        step = _rows_at_once(self._shape)
+        step = self._at_once
         for start in range(0, len(self._query), step):
             stop = min(start + step, len(self._query))
             low = max(first, self._first(self._position + start))
@@ -127,6 +139,8 @@ class Softmax:
         scores = scores.view(groups, each, rows, seen)
         if self._slopes is not None:
             self._lean(scores, self._slopes.view(groups, each, 1, 1), self._position + start, low)
+        if self._bias is not None:
+            self._add_biases(scores, self._bias[0][start:stop], self._position + start, low)
         self._hide(scores, self._position + start, low)
         top, total, new, sums = (
             part[:, :, start:stop] for part in (self._top, self._total, self._new, self._sum)
@@ -160,6 +174,38 @@ class Softmax:
         away = self._room((rows, seen), _PLACES)
         away.copy_(places[None] - own[:, None])
         torch.addcmul(scores, slopes, away, out=scores)
+
+    def _padded(self, profiles: torch.Tensor) -> torch.Tensor:
+        """The profiles from the furthest distance to 0, and as many zeros before and after as rows."""
+        count, extent = profiles.shape
+        room = self._room((count, extent + 2 * self._at_once), _PROFILES)
+        room.zero_()[:, self._at_once : self._at_once + extent] = profiles.flip(1)
+        return room
+
+    def _add_biases(self, scores: torch.Tensor, weights: torch.Tensor, position: int, low: int) -> None:
+        """Add biases of `weights` (T, H, R); `position` is that of the first row, `low` that of the first
+        score.
+
+        Row t of the products has the distances from that of the last row to the first place on, so its own
+        begin rows - 1 - t further: the rows' own are a view whose rows are one number shorter.
+        """
+        import torch
+
+        assert self._profiles is not None
+        groups, each, rows, seen = scores.shape
+        extent = self._profiles.shape[1] - 2 * self._at_once
+        first, end = max(low, position - extent + 1), min(low + seen, position + rows)
+        if first >= end:
+            return
+        width, furthest = rows - 1 + end - first, position + rows - 1 - first
+        begin = self._at_once + extent - 1 - furthest
+        made = self._room((rows, groups * each, width), _BIASES)
+        torch.matmul(weights, self._profiles[:, begin : begin + width], out=made)
+        own = made.as_strided(
+            (groups, each, rows, end - first), (each * width, width, groups * each * width - 1, 1),
+            made.storage_offset() + rows - 1,
+        )  # fmt: skip
+        scores[..., first - low : end - low].add_(own)
 
     def _hide(self, scores: torch.Tensor, position: int, low: int) -> None:
         """Set the scores of positions that a row does not see to minus infinity.
