@@ -14,7 +14,7 @@ from engine.models.architectures.drafters import is_assistant, is_eagle3
 from engine.models.base import read_bytes
 from engine.models.building.source import Survey
 from engine.models.config import ModelConfig
-from engine.models.config.hyper import GatedStreams, HyperConnections
+from engine.models.config.hyper import GatedStreams
 from engine.models.config.recurrent import Rwkv4, Rwkv6, Rwkv7
 from engine.models.drafting.mtp import head_bytes
 from engine.models.headers.generation_defaults import sampler_defaults
@@ -177,8 +177,7 @@ def cpu_only(config: ModelConfig) -> str:
         N_("layers of RWKV"): isinstance(config.recurrent, Rwkv4 | Rwkv6 | Rwkv7),
         N_("embeddings of n-grams"): isinstance(config.hyper, GatedStreams)
         and config.hyper.ngrams is not None,
-        N_("mixed hyper-connections"): isinstance(config.hyper, HyperConnections)
-        and config.hyper.rounds > 0,
+        N_("compressed attention"): config.compressed is not None,
         N_("mixtures of more than 512 experts"): config.experts is not None
         and config.experts.count > MOST_GPU_EXPERTS,
     }  # fmt: skip

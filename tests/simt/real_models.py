@@ -206,6 +206,15 @@ REAL: Mapping[str, dict[str, Any]] = {
         "InklingForCausalLM", 6144, 64, 8, 24576, 6, 201024, head_dim=128, moe_intermediate_size=3072,
         mlp_layer_types=["dense"] * 2 + ["sparse"] * 4,
     ),
+    "ZAYA1 8B": _usual(
+        "ZayaForCausalLM", 2048, 8, 2, 2048, 4, 262272, head_dim=128, num_experts=16,
+        moe_intermediate_size=2048, tie_word_embeddings=True,
+    ),
+    "GLM-5 next": _usual(
+        "Glm5NextForConditionalGeneration", 4096, 64, 64, 12288, 8, 154880, q_lora_rank=1536,
+        moe_intermediate_size=2048, n_routed_experts=288, num_experts_per_tok=8, n_shared_experts=1,
+        routed_scaling_factor=2.5, norm_topk_prob=True,
+    ),
     "MiniCPM 2B": _usual("MiniCPMForCausalLM", 2304, 36, 36, 5760, 8, 122753, scale_emb=12, scale_depth=1.4,
     dim_model_base=256),
 }  # fmt: skip
@@ -233,8 +242,9 @@ class Header:
         return 0
 
     def dequantise(self) -> Floats:
-        """None."""
-        raise AssertionError("a header has no numbers")
+        """Zeros for float32, which models may change as they read it; else none."""
+        assert self.type == "F32", "a header has no numbers"
+        return np.zeros(self.shape, np.float32)
 
     def part(self, index: int) -> Header:
         """See `RawTensor`."""

@@ -21,7 +21,7 @@ from engine.models.base import rope_tables
 from engine.models.building.source import WHOLE, View, is_expert
 from engine.models.config import ModelConfig
 from engine.models.config.convolved import ConvolvedHeads
-from engine.models.config.hyper import Cycles
+from engine.models.config.hyper import Cycles, HyperConnections
 from engine.models.config.indexer import Indexer
 from engine.models.config.recurrent import DeltaNet, Mamba, Recurrent, SelectiveScan, SeparateDelta
 from engine.models.config.relative import RelativeHeads
@@ -39,10 +39,10 @@ SHARE, BF16_SHARE = 0.01, 0.04
 products. Rounding over a few layers stays below a third of it; a wrong kernel is far above it.
 """
 STEPS = (1, 3, 8, 20, 72, 1)
-FEWER_STEPS, FEWER_ROWS = (1, 8, 92), (1, 3, 8, 72, 1)
+FEWER_STEPS, FEWER_ROWS, FEWEST = (1, 8, 92), (1, 3, 8, 72, 1), (1, 8, 12)
 """The rows of successive steps: few, more, and more than the window; those of Gemma 3n and 4, whose layers
-have so many operations that fewer steps have to do; and of models with indexers, scans or separate deltas,
-whose matrices are so large that fewer rows have to.
+have so many operations that fewer steps have to do; of models with indexers, scans or separate deltas, whose
+matrices are so large that fewer rows have to; and of those that mix streams, too.
 """
 _LAYERS, _FFN, _EXPERT, _VOCABULARY, _WINDOW, _POSITIONS = 6, 256, 256, 256, 100, 1024
 _BASE_ROWS, _EXPERTS, _RANK = 64, 4, 16
@@ -74,7 +74,8 @@ def miniatures(
         share = BF16_SHARE if any(key[0] == "BF16" for key in plan.keys) else SHARE
         tolerance = share + 2 * max(CACHES[kind.keys], CACHES[kind.values])
         many = small.indexer is not None or isinstance(small.recurrent, SelectiveScan | SeparateDelta)
-        steps = FEWER_STEPS if small.value_norm else FEWER_ROWS if many else STEPS
+        mixed = isinstance(small.hyper, HyperConnections) and small.hyper.rounds > 0
+        steps = FEWEST if mixed else FEWER_STEPS if small.value_norm else FEWER_ROWS if many else STEPS
         return Case(
             name, tolerance, forward, plan.random, steps, str(kind), small.cache_shapes, True,
             states=small.state_shapes,
@@ -135,6 +136,8 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
     if isinstance(config.cycles, Cycles):  # the same layers of both stacks
         size = config.cycles.layers
         chosen = [layer + stack for layer in {one % size for one in chosen} for stack in (0, size)]
+    if config.experts is not None and config.experts.router_width:  # later layers read what the first one has
+        chosen.append(0)
     if names.odd is not None:  # both layers of a pair
         chosen = [layer + other for layer in {2 * (one // 2) for one in chosen} for other in (0, 1)]
     return tuple(sorted({*chosen, *(config.kv_layer(layer) for layer in chosen)}))
@@ -247,7 +250,9 @@ def _heads(config: ModelConfig) -> int:
         unit = math.gcd(config.heads, *config.layer_queries, *(kv_heads for kv_heads, _ in shapes))
         return config.heads // unit
     ratio = math.lcm(*(config.heads // kv_heads for kv_heads, _ in shapes))
-    return ratio * _groups(ratio * math.gcd(*(dim for _, dim in shapes)), 1, config.heads // ratio)
+    least = 2 if isinstance(config.recurrent, ConvolvedHeads) else 1  # one group's columns are not apart
+    groups = config.heads // ratio
+    return ratio * _groups(ratio * math.gcd(*(dim for _, dim in shapes)), min(least, groups), groups)
 
 
 def _few_heads(kind: Recurrent | None) -> Recurrent | None:

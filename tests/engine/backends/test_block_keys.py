@@ -1,5 +1,5 @@
-"""Keys of blocks of positions, and attention that looks at them beside a window: the CPU's kernels and the
-reference against plain formulas.
+"""Keys of blocks of positions, and attention that looks at them beside a window, for which GPUs have no
+kernels: kernels and the reference against plain formulas.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import pytest
 
 from engine.backends.base import AttentionShape, Ops, Step
 from engine.backends.cpu.backend import CpuBackend
+from engine.backends.cuda.backend import CudaBackend
 from engine.backends.indexer import Beside, IndexerShape
 from engine.backends.indexer_keys import cached_keys
 from engine.backends.reference.backend import ReferenceBackend
 from engine.backends.states import PoolShape, States
 from tests.engine.backends.cache_oracle import stored_keys
 from tests.engine.backends.kernel_oracles import Matrix
+from tests.simt.fake import FakeDevice
 
 Array = np.ndarray[Any, Any]
 PAGES = np.array([3, 1, 0], np.int32)
@@ -26,6 +28,7 @@ STEPS = (1, 2, 60, 128, 70, 7, 8, 9, 1, 128, 100, 3, 8)
 LENGTH = sum(STEPS)
 IDS = np.arange(LENGTH, dtype=np.int32)
 BACKENDS = {"cpu": lambda: CpuBackend(2), "reference": ReferenceBackend}
+POOLING: dict[str, Any] = {**BACKENDS, "cuda": lambda: CudaBackend([FakeDevice()])}
 POOLS = {"alone": PoolShape(40, 6), "overlapping": PoolShape(72, 5, overlapping=True)}
 
 
@@ -75,11 +78,11 @@ class Pooled:
         return out
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", POOLING)
 @pytest.mark.parametrize("name", POOLS)
 def test_keys_of_blocks_in_any_cut(backend: str, name: str) -> None:
     """Also from a state that a later pass has not changed, as when a text is rewound."""
-    layer = Pooled(BACKENDS[backend](), POOLS[name])
+    layer = Pooled(POOLING[backend](), POOLS[name])
     expected = layer.expected()
     starts = [0, *accumulate(STEPS)][:-1]
     for number, (start, rows) in enumerate(zip(starts, STEPS, strict=True)):
@@ -91,8 +94,9 @@ def test_keys_of_blocks_in_any_cut(backend: str, name: str) -> None:
     layer.program.close()
 
 
-def test_texts_of_one_pass_have_their_own_states() -> None:
-    layer, alone = Pooled(CpuBackend(2), POOLS["overlapping"]), []
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_texts_of_one_pass_have_their_own_states(backend: str) -> None:
+    layer, alone = Pooled(POOLING[backend](), POOLS["overlapping"]), []
     for start, state in ((0, 1), (30, 2)):
         ids = IDS[start : start + 6]
         layer.program.run(Step(ids, ids - start, PAGES, 6, states=[(-1, state)]))

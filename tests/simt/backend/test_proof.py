@@ -79,6 +79,7 @@ def checks(events: list[Loading]) -> int:
                 "Hunyuan 4", "Muse Spark", "Dots 3 Note", "DeepSeek V3.2", "GLM-5", "MiniMax-M3", "Qwen 4",
                 "Mistral Large 4", "Mamba", "Ling 3", "RecurrentGemma", "Zamba", "Zamba 2", "JetMoE",
                 "DiffLlama", "HRM-Text", "Dory", "Inkling", "ZAYA1",
+                "GLM-5 next",
             )
         ),
     ],

@@ -109,6 +109,8 @@ LARGE: tuple[Large, ...] = (
     Large("LFM2 1.2B", all_of("Q4_0")),
     Large("Granite 4 H Micro", all_of("Q4_K"), "q8"),
     Large("Inkling", all_of("Q4_K")),
+    Large("ZAYA1 8B", mixed("BF16", conv_qk="F32")),
+    Large("GLM-5 next", mixed("Q4_K", hc_="F32")),
 )  # fmt: skip
 """Every weight layout, and every kernel that is compiled for all
 (`engine.backends.cuda.codegen.registry`).

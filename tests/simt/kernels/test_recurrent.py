@@ -10,9 +10,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from engine.backends.cuda.kernels.recurrent import LOWER, linear_attention_kernel
+from engine.backends.cuda.kernels.recurrent import linear_attention_kernel
 from engine.backends.cuda.lowering.call import Call, Runtime
 from engine.backends.cuda.lowering.context import Context
+from engine.backends.cuda.lowering.lower import SMALL
 from engine.backends.cuda.runtime.state import set_states
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Value
@@ -40,21 +41,22 @@ def lowered(node: Value) -> tuple[Call, Tables]:
     """The call of a node, and its constants; the states lie at the first of `TABLES`."""
     tables = Tables()
     cache = SimpleNamespace(state_address=lambda part: TABLES[0])
-    (call,) = LOWER[type(node)](cast(Context, Context(cast(Any, cache), cast(Any, tables))), node)
+    (call,) = SMALL[type(node)](cast(Context, Context(cast(Any, cache), cast(Any, tables))), node)
     assert isinstance(call, Call)
     return call, tables
 
 
 def advanced(
     node: Value, inputs: dict[Buffer, Any], floats: int, runs: list[tuple[int, int, tuple[int, int]]],
-    several: bool = False,
+    several: bool = False, states: Any = None,
 ) -> list[tuple[Any, Any]]:  # fmt: skip
     """The result and all states by the interpreter and by the model, after rows of these runs: position, rows
-    and states of each.
+    and states of each. `states` are those before, without them random numbers.
     """
     call, tables = lowered(node)
     rows = sum(count for _, count, _ in runs)
-    states = np.random.default_rng(4).standard_normal((STATES, floats)).astype(np.float32)
+    if states is None:
+        states = np.random.default_rng(4).standard_normal((STATES, floats)).astype(np.float32)
     places, table, ends = (
         np.zeros(rows, np.int32),
         np.full((rows, 8), -7, np.int32),

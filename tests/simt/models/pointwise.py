@@ -143,7 +143,22 @@ def add_positions(
         )
 
 
+def balance(
+    memory: Memory, blocks: Any, constants: Any, x: int, xs: int, y: int, ys: int, rows: int, rounds: int,
+    eps: float,
+) -> None:  # fmt: skip
+    size = constants["SIZE"]
+    for row in range(rows):
+        made = memory.view(x + row * xs, np.float32, size * size).reshape(size, size).astype(np.float64)
+        made = np.exp(made - made.max(0))
+        made = made / made.sum(0) + eps
+        for axis in (1, *(0, 1) * (rounds - 1)):
+            made = made / (made.sum(axis, keepdims=True) + eps)
+        memory.view(y + row * ys, np.float32, size * size)[:] = made.reshape(-1)
+
+
 MODELS: dict[str, Callable[..., None]] = {
+    "balance.balance": balance,
     "pointwise.gated": gated,
     "pointwise.add": add,
     "pointwise.soft_cap": soft_cap,

@@ -104,7 +104,51 @@ def linear_attention(
         memory.view(state + after * state_bytes, np.float32, size)[:] = kept.reshape(-1)
 
 
+def pool(
+    memory: Memory, blocks: Any, constants: Any, values: int, values_stride: int, gates: int,
+    gates_stride: int, next_values: int, next_stride: int, next_gates: int, next_gates_stride: int, y: int,
+    stride: int, bias: int, width: int, block: int, chunk: int, state: int, state_bytes: int, positions: int,
+    states: int, runs: int, rows: int,
+) -> None:  # fmt: skip
+    series = [(values, values_stride, gates, gates_stride)]
+    series += [(next_values, next_stride, next_gates, next_gates_stride)] if constants["SERIES"] == 2 else []
+    added = memory.view(bias, np.float32, len(series) * block * width).reshape(-1, block, width)
+    wide, sets = stride // 4, constants["SETS"]
+
+    def whole(of: Any) -> Any:
+        """The largest gate, sum of weights and weighted sum of positions (gates, values), or of none."""
+        if not len(of):
+            return np.array([np.full(width, constants["NOTHING"]), np.zeros(width), np.zeros(width)])
+        top = of[:, 0].max(0)
+        shares = np.exp(of[:, 0] - top) * of[:, 1]
+        return np.array([top, shares.sum(0), (shares * of[:, 2]).sum(0)])
+
+    for first, count, place, _ in runs_of(memory, positions, 0, runs, rows):
+        table = memory.view(states + 32 * first, np.int32, 8)
+        before, after = int(table[place % 4]), int(table[4 + (place + count) % 4])
+        kept = [whole([])] * sets  # each set as one position with a weight
+        if before >= 0:
+            found = memory.view(state + before * state_bytes, np.float32, 3 * sets * wide)
+            kept = list(found.reshape(sets, 3, wide)[:, :, :width].astype(np.float64))
+            kept = [np.array([top, weight, some / np.maximum(weight, 1e-30)]) for top, weight, some in kept]
+        parts = [[each] for each in kept]
+        for t in range(count):
+            at = (place + t) % block
+            if at == 0:
+                parts = [[], [], parts[1]] if sets == 3 else [[]]
+            for number, (value, value_stride, gate, gate_stride) in enumerate(series):
+                g = memory.view(gate + (first + t) * gate_stride, np.float32, width).astype(np.float64)
+                v = memory.view(value + (first + t) * value_stride, np.float32, width).astype(np.float64)
+                parts[number].append(np.array([g + added[number, at], np.ones(width), v]))
+            seen = whole(np.array([*parts[0], *(parts[2] if sets == 3 else [])]))
+            memory.view(y + (first + t) * stride, np.float32, width)[:] = seen[2] / seen[1]
+        out = memory.view(state + after * state_bytes, np.float32, 3 * sets * wide).reshape(sets, 3, wide)
+        for number, each in enumerate(parts):
+            out[number, :, :width] = whole(np.array(each))
+
+
 MODELS: dict[str, Callable[..., None]] = {
+    "pool.pool": pool,
     "convolution.convolve": convolve,
     "recurrent.linear_attention": linear_attention,
 }

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels import (
+    balance,
     magnitude,
     moe,
     norm,
     packed_activations_write,
     pointwise,
+    pool,
     qk_norm,
     recurrent,
     rope,
@@ -49,4 +51,6 @@ def all_kernels() -> Iterator[Kernel]:
     yield from rope.variants()
     yield from rows.variants()
     yield from recurrent.variants()
+    yield from pool.variants()
+    yield from balance.variants()
     yield from sampling.variants()

@@ -12,11 +12,13 @@ from typing import Any
 from engine.backends.base import Forward, Weight
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels import (
+    balance,
     magnitude,
     moe,
     norm,
     packed_activations_write,
     pointwise,
+    pool,
     recurrent,
     rope,
     routes,
@@ -124,6 +126,8 @@ SMALL: Table = {
     **moe.LOWER,
     **routes.LOWER,
     **recurrent.LOWER,
+    **balance.LOWER,
+    **pool.LOWER,
     **packed_activations_write.LOWER,
     **linear.SMALL,
     **attention.SMALL,

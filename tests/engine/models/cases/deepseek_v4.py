@@ -253,7 +253,7 @@ DEEPSEEK_V4_CASES = (
     Case(
         "GLM-5 next",
         "mixed hyper-connections, Kimi's delta attention, attention without rope to chosen blocks",
-        "glm5_next", {"text_config": GLM, "vision_config": GLM_VISION}, gpu=False,
+        "glm5_next", {"text_config": GLM, "vision_config": GLM_VISION},
     ),
     Case(
         "GLM-5 next", "", "glm5_next",
@@ -267,11 +267,11 @@ DEEPSEEK_V4_CASES = (
                 "mlp_layer_types": ["sparse", "dense", "sparse", "dense"],
             },
             "vision_config": GLM_VISION,
-        }, variant="groups, biases, decays without bounds", gpu=False,
+        }, variant="groups, biases, decays without bounds",
     ),
     Case(
         "GLM-5 next", "", "glm5_next", {"text_config": GLM_AS_GGUF, "vision_config": GLM_VISION},
         GgufForm("glm5-next", keys=glm_keys, change=glm_tensors, alike=("kimi-linear",)),
-        variant="sizes of GGUF files", gpu=False,
+        variant="sizes of GGUF files",
     ),
 )  # fmt: skip

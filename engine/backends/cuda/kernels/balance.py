@@ -1,0 +1,108 @@
+"""Nearly doubly stochastic matrices: see `Ops.balance`.
+
+A lane holds a row of a matrix, and as many lanes as its rows, rounded up to a power of two, its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from engine.backends.cuda.codegen.kernel import Kernel
+from engine.backends.cuda.codegen.ptx import (
+    block_x,
+    ld_f32,
+    maximum,
+    reciprocal,
+    registers,
+    shfl_xor_f32,
+    st_f32,
+    static,
+    thread,
+    wait_for_others,
+)
+from engine.backends.cuda.codegen.words import float32, int32, int64
+from engine.backends.cuda.kernels.pointwise import exponential
+from engine.backends.cuda.lowering.call import Call, Runtime
+from engine.backends.cuda.lowering.context import Calls, Context, Table
+from engine.backends.graph.rows import Balance
+
+THREADS = 32
+SIZE, STEPS, ROWS = 4, 2, 8
+"""Rows of a matrix, the power of two for the lanes of one, and matrices of a block."""
+
+
+def _column_sum(x: float) -> float:
+    """The sum over a matrix's lanes, which all get."""
+    for i in static(range(STEPS)):
+        x = x + shfl_xor_f32(x, int32(1 << i))
+    return x
+
+
+def _column_maximum(x: float) -> float:
+    """The maximum over a matrix's lanes, which all get."""
+    for i in static(range(STEPS)):
+        x = maximum(x, shfl_xor_f32(x, int32(1 << i)))
+    return x
+
+
+def _balance(x: int, x_stride: int, y: int, y_stride: int, rows: int, rounds: int, eps: float) -> None:
+    """y = the matrices (SIZE, SIZE) of x's rows: a softmax down each column, plus eps; then rows, and in each
+    further round columns and rows, divided by their sums plus eps. Grid (chunk of ROWS rows).
+    """
+    wait_for_others()
+    lane = int32(thread() & int32((1 << STEPS) - 1))
+    row = int32(int32(block_x() * ROWS) + int32(thread() >> STEPS))
+    own = registers(float32(0.0), SIZE)
+    here = int64(int32(min(row, int32(rows - 1))))
+    if lane < SIZE:
+        for j in static(range(SIZE)):
+            own[j] = ld_f32(x + here * x_stride + 4 * int64(int32(int32(lane * SIZE) + j)))
+    # Lanes past the last row hold zeros.
+    for j in static(range(SIZE)):
+        top = _column_maximum(own[j] if lane < SIZE else float32(-1e30))
+        own[j] = exponential(own[j] - top) if lane < SIZE else float32(0.0)
+        own[j] = own[j] * reciprocal(_column_sum(own[j]))
+        own[j] = own[j] + eps if lane < SIZE else float32(0.0)
+    turn = int32(0)
+    while turn < rounds:
+        if turn > 0:
+            for j in static(range(SIZE)):
+                own[j] = own[j] * reciprocal(_column_sum(own[j]) + eps)
+        total = eps if lane < SIZE else float32(1.0)
+        for j in static(range(SIZE)):
+            total = total + own[j]
+        total = reciprocal(total)
+        for j in static(range(SIZE)):
+            own[j] = own[j] * total
+        turn = int32(turn + 1)
+    if lane < SIZE and row < rows:
+        for j in static(range(SIZE)):
+            st_f32(y + int64(row) * y_stride + 4 * int64(int32(int32(lane * SIZE) + j)), own[j])
+
+
+@cache
+def balance_kernel(size: int) -> Kernel:
+    steps = (size - 1).bit_length()
+    constants = {"SIZE": size, "STEPS": steps, "ROWS": THREADS >> steps}
+    return Kernel(f"balance_{size}", _balance, "llll" + "ii" + "f", THREADS, 64, constants)
+
+
+def _lower(context: Context, node: Balance) -> Calls:
+    x, y = node.x, node.y
+    kernel = balance_kernel(node.size)
+    chunk = kernel.constants["ROWS"]
+    arguments = (x, x.stride, y, y.stride, Runtime.ROWS, node.rounds, node.eps)
+    return (
+        Call(
+            kernel, lambda rows: (-(-rows // chunk), 1, 1), arguments, (x,), (y,), x.on_logit_rows, x.copies
+        ),
+    )
+
+
+LOWER: Table = {Balance: _lower}
+
+
+def variants() -> Iterator[Kernel]:
+    """The kernels that the registry lists."""
+    yield balance_kernel(4)
