@@ -26,7 +26,7 @@ from engine.words import _
 SIZE_LIMIT = 64 << 20
 """The largest file that is read, in bytes; the largest known has 20 MB (tekken.json)."""
 _RULES = (
-    (r"qwen3_5|qwen3_next|qwen35", "qwen35"),
+    (r"qwen3_5|qwen35|qwen4", "qwen35"),
     (r"qwen", "qwen2"),
     (r"starcoder|gpt_bigcode|smollm|codeshell|refact", "starcoder"),
     (r"gpt_neox|gptneox|mpt|pythia", "mpt"),

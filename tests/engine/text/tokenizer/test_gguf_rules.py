@@ -199,6 +199,26 @@ def test_deepseek_llm_cuts_as_its_own_tokenizer_json_does(text: str, cut: list[s
     assert words("deepseek-llm", text) == cut
 
 
+@pytest.mark.parametrize(
+    ("rule", "kind"),
+    [("qwen2", "Qwen2Tokenizer"), ("qwen35", "Qwen3_5Tokenizer"), ("command-r", "CohereTokenizer"),
+     ("mpt", "GPTNeoXTokenizer"), ("gpt-2", "GPT2Tokenizer")],
+)  # fmt: skip
+def test_rules_that_transformers_writes_in_a_class_of_its_own(rule: str, kind: str) -> None:
+    """Letters are composed by some of them, which no GGUF file says, nor does llama.cpp."""
+    import transformers
+
+    metadata = byte_level_metadata(**{"tokenizer.ggml.pre": rule})
+    vocab = {text: i for i, text in enumerate(metadata["tokenizer.ggml.tokens"])}
+    merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
+    names = {f"{name}_token": "<|endoftext|>" for name in ("unk", "bos", "eos", "pad")}
+    theirs = getattr(transformers, kind)(vocab=vocab, merges=merges, **names)
+    ours, draw = Tokenizer.from_gguf(metadata), random.Random(7)
+    for text in ["e\u0301 A\u030a \u1100\u1161 \u212b", *(random_text(draw) for _ in range(200))]:
+        text = re.sub("</?tool>|<[|]", "", text)
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False), repr(text)
+
+
 @pytest.mark.parametrize("add", [True, False, None])
 def test_the_token_that_texts_to_embed_end_with(add: bool | None) -> None:
     metadata = byte_level_metadata()
