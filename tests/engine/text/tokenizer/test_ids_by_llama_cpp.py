@@ -2,8 +2,8 @@
 
 Left out is what llama.cpp reads unlike the models' own tokenizer.json, which counts here: it composes no
 letters (NFC), takes letters and marks beyond ASCII, and with Youtu's rule all letters, for capital and
-small at once, looks beyond a cut for what white space is followed by, and cleans WordPiece's text by other
-rules for rare characters.
+small at once, looks beyond a cut for what white space is followed by, cuts long numbers before letters from
+the right with Tiny Aya's, and cleans WordPiece's text by other rules for rare characters.
 """
 
 from __future__ import annotations
@@ -85,6 +85,16 @@ def by_llama_cpp(
 
 
 _TOKENS = "tokenizer.ggml.tokens"
+_WORD = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Pc"}
+
+
+def _ends_no_word(text: str) -> bool:
+    """Whether a number of four digits or more is followed by a letter, or a number has other signs, too."""
+    runs = [(kind, [*run]) for kind, run in itertools.groupby(map(unicodedata.category, text))]
+    return any(
+        kind[0] == "N" and (after[0] == "N" or (len(run) > 3 and (kind != "Nd" or after in _WORD)))
+        for (kind, run), (after, _) in itertools.pairwise([*runs, ("Zs", [])])
+    )
 
 
 def alike(rule: Pretokenizer, text: str) -> bool:
@@ -94,11 +104,14 @@ def alike(rule: Pretokenizer, text: str) -> bool:
         c > "\x7f" and (c.lower() != c.upper() or unicodedata.category(c)[0] == "M") for c in text
     )
     humped = rule is PRETOKENIZERS["youtu"] and re.search("[a-z][A-Z]", text) is not None
-    counted = r"(?:\p{N}{3})*" in patterns and any(
+    counted = re.search(r"\(\?:\\(d|p\{N\})\{3\}\)\*", patterns) is not None and any(
         unicodedata.category(after)[0] == "N" and before.isspace()
         for before, after in itertools.pairwise(text)
     )
-    return not (cased or humped or counted or (rule.nfc and not unicodedata.is_normalized("NFC", text)))
+    ended = r"\b" in patterns and _ends_no_word(text)
+    return not (
+        cased or humped or counted or ended or (rule.nfc and not unicodedata.is_normalized("NFC", text))
+    )
 
 
 ONE_OF_EACH_RULE = {rule: name for name, rule in PRETOKENIZERS.items()}
@@ -113,7 +126,7 @@ def test_cutting_rules(name: str, tmp_path: Path) -> None:
     for key, more in ((_TOKENS, whole), ("tokenizer.ggml.token_type", [1] * len(whole))):
         metadata[key] = [*metadata[key], *more]
     ours = Tokenizer.from_gguf(metadata)
-    count = 250 if name in ONE_OF_EACH_RULE.values() else 50
+    count = 250 if name in ONE_OF_EACH_RULE.values() else 80
     chosen = [text for text in texts(5, count) if alike(PRETOKENIZERS[name], text)]
     assert len(chosen) * 5 > count
     with by_llama_cpp(tmp_path / "m.gguf", metadata) as theirs:

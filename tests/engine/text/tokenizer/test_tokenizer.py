@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.text.tokenizer.definition import joined_merges
-from engine.text.tokenizer.pretokenizers import PRETOKENIZERS
+from engine.text.tokenizer.pretokenizers import PRETOKENIZERS, quicken
 from engine.text.tokenizer.sentencepiece import score_order
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.text.tokenizer.vocabulary import byte_level_alphabet, end_of_turn_ids
@@ -240,6 +241,7 @@ def test_every_cutting_rule_builds_and_keeps_the_text(rule: str) -> None:
         ("jais-2", "a     b", ["a", "ĠĠĠĠ", "Ġb"]),
         ("kimi-k2", "Ab漢字cD12345", ["Ab", "æ¼¢åŃĹ", "c", "D", "123", "45"]),
         ("afmoe", "x1234567", ["x", "1", "234", "567"]),
+        ("tiny_aya", "x1234567 1234px", ["x", "1", "234", "567", "Ġ", "123", "4", "px"]),
         ("superbpe", "a 1234567", ["aĠ", "1", "234", "567"]),
         ("minicpm5", "a1234", ["a", "123", "4"]),
         ("viking", "a, b 12", ["a", ",", "Ġb", "Ġ", "1", "2"]),
@@ -257,6 +259,47 @@ def test_cutting_rules_on_known_texts(rule: str, text: str, words: list[str]) ->
     library["pre_tokenizer"] = PRETOKENIZERS[rule].to_json()
     cut = Library.from_str(json.dumps(library)).pre_tokenizer.pre_tokenize_str(text)
     assert [word for word, _ in cut] == words
+
+
+THREES = {
+    "afmoe": r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
+    "tiny_aya": r"\d{1,3}(?=(?:\d{3})*\b)",
+    "superbpe": r"(?=(\d{3})+(?!\d))",
+}
+"""How the models' own tokenizer.json cuts numbers."""
+
+
+@pytest.mark.parametrize("rule", THREES)
+def test_digits_in_threes_are_cut_as_the_makers_patterns_do_also_in_long_numbers(
+    rule: str, tmp_path: Path
+) -> None:
+    from tokenizers import Regex, pre_tokenizers
+
+    def words(pattern: str, text: str) -> list[str]:
+        cut = pre_tokenizers.Split(Regex(pattern), "isolated")
+        return [word for word, _ in cut.pre_tokenize_str(text)]
+
+    own, ours = THREES[rule], next(one for one in PRETOKENIZERS[rule].patterns if "{3}" in one)
+    draw = random.Random(8)
+    for _ in range(2_000):
+        text = "".join(draw.choices("111123٤Ⅷ½a_ .\n\u0301漢", k=draw.randrange(24)))
+        assert words(ours, text) == words(own, text)
+    definition = json.loads(byte_level_json())
+    split = {"type": "Split", "pattern": {"Regex": own}, "behavior": "Isolated", "invert": False}
+    steps = [split, {**split, "behavior": "Removed"}, PRETOKENIZERS["gpt-2"].to_json()["pretokenizers"][-1]]
+    definition["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps[::2]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
+    number = "1" * 60_000
+    begun = time.perf_counter()
+    assert len(words(ours, number)) >= 20_000
+    Tokenizer.from_folder(tmp_path).encode(number)
+    quick = time.perf_counter() - begun
+    begun = time.perf_counter()
+    assert len(words(own, number[:20_000])) > 6_000
+    assert quick < 9 * (time.perf_counter() - begun)
+    kept = {"type": "Sequence", "pretokenizers": steps[1:2]}
+    quicken(kept)
+    assert kept["pretokenizers"] == steps[1:2]
 
 
 def test_facts_of_a_gguf_file() -> None:
