@@ -284,7 +284,10 @@ class _Written:
             return f"{head} {text(middle)} {self._raw(texts, after)}"
         whole = {**definitions, **_without_strings(schema, root, 8)}
         kind = self._loose(form.json_value or middle, text)
-        json = f"{head} {kind} {self.rules.json(whole)} {text(after)}"
+        value = self.rules.json(whole)
+        if not form.json_value and (words := _python_words(schema, root, 8)):
+            value = f"( {' | '.join([value, *map(quoted, words)])} )"
+        json = f"{head} {kind} {value} {text(after)}"
         return f"{head} {text(middle)} {self._raw(texts, after)} | {json}" if texts else json
 
     def _raw(self, texts: str, after: str) -> str:
@@ -318,6 +321,24 @@ def _without_strings(schema: Any, root: Mapping[str, Any], depth: int) -> Mappin
             others = [one for one in found[keyword] if argument_types(one, root) != STRING]
             return {**found, keyword: [_without_strings(one, root, depth - 1) for one in others]}
     return {**found, "type": sorted(types - STRING)}
+
+
+def _python_words(schema: Any, root: Mapping[str, Any], depth: int) -> Sequence[str]:
+    """Python's words for those of true, false and null that a schema allows. Where values stand without
+    quotes, templates write them so (Qwen3-Coder's, Seed-OSS's), and thus their models.
+    """
+    found = resolved(schema, root)
+    if not depth or "allOf" in found:
+        return ()
+    if "const" in found or isinstance(found.get("enum"), list):
+        values = [found["const"]] if "const" in found else found["enum"]
+        return [str(value) for value in (True, False, None) if any(value is one for one in values)]
+    branches = [one for keyword in ("anyOf", "oneOf") for one in found.get(keyword) or ()]
+    if branches:
+        return [*dict.fromkeys(word for one in branches for word in _python_words(one, root, depth - 1))]
+    declared = found.get("type")
+    kinds = declared if isinstance(declared, list) else [declared]
+    return [*("True", "False") * ("boolean" in kinds), *("None",) * ("null" in kinds)]
 
 
 def _member(key: str, value: str) -> str:

@@ -21,6 +21,7 @@ NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multip
 _TEXTUAL = ("minLength", "maxLength", "pattern", "format")
 _SINGLE_QUOTED = r"/'(?:[^'\\\x00-\x1f]|\\[^\x00-\x1f])*'/"
 """A string of Python between such quotes."""
+_PYTHON_WORDS = {"true": "True", "false": "False", "null": "None"}
 _TYPES = ("string", "number", "boolean", "null", "array", "object")
 
 
@@ -35,11 +36,12 @@ class Notation:
         """Whether these are Python literals."""
         return not self.quote
 
-    @property
-    def words(self) -> Mapping[str, str]:
-        """The words for true, false and null."""
-        own = ("True", "False", "None") if self.python else ("true", "false", "null")
-        return dict(zip(("true", "false", "null"), own, strict=True))
+    def word(self, word: str) -> str:
+        """What stands for JSON's true, false or null: in Python calls either language's word, since templates
+        write objects there as JSON (LFM2.5); for null in any notation (Gemma 4).
+        """
+        own = f"{quoted(_PYTHON_WORDS[word])} | {quoted(word)}"
+        return own if self.python or word == "null" else quoted(word)
 
 
 def braces(quote: str) -> Notation:
@@ -85,7 +87,7 @@ class Values:
         others = schema.get("additionalProperties", not known)
         if others is not False and "patternProperties" not in schema:
             name = self._other_name(known)
-            name = name if bare else f'"\\"" {name} "\\""'
+            name = name if bare else f"""( "\\"" {name} "\\"" | "'" {name} "'" )"""
             least = max(schema.get("minProperties", 0) - len(known), 0)
             most = min(schema.get("maxProperties", len(known) + 4) - len(known), max(least, 4))
             member = f"( {name} {quoted(between)} {self.value(others)} )"
@@ -173,9 +175,9 @@ class Values:
         if kind == "string":
             return self._string(schema)
         if kind == "boolean":
-            return f"{quoted(self._notation.words['true'])} | {quoted(self._notation.words['false'])}"
+            return f"{self._notation.word('true')} | {self._notation.word('false')}"
         if kind == "null":
-            return quoted(self._notation.words["null"])
+            return self._notation.word("null")
         if kind == "array":
             return self._array(schema)
         if kind == "object":
@@ -235,7 +237,7 @@ class Values:
         if isinstance(value, str) and quote:
             return f"{self._rules.text(quote)} {quoted(value)} {self._rules.text(quote)}"
         if isinstance(value, bool) or value is None:
-            return quoted(self._notation.words[json.dumps(value)])
+            return self._notation.word(json.dumps(value))
         written = quoted(as_json(value))
         if isinstance(value, str) and value.isprintable() and not {"'", "\\"} & {*value}:
             return f"{written} | {quoted(repr(value))}"

@@ -99,8 +99,8 @@ _SPARK = (
     _SIGN_WORD + r"| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+",
     r"\p{N}",
 )
-# Groups of three digits, counted from the right. As the makers write them, each group looks for the end of the
-# number, which takes time with the square of its length; here, only the first one does.
+# Groups of three digits, counted from the right. As the makers write them, each group looks for the end of
+# the number, which takes time with the square of its length; here, only the first one does.
 _QUICKER = {
     r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))": r"(?<=\p{N})\p{N}{3}|\p{N}{1,3}(?=(?:\p{N}{3})*+(?!\p{N}))",
     r"\d{1,3}(?=(?:\d{3})*\b)": r"(?<=\d)\G\d{3}|(?<!\d)\d{1,3}(?=(?:\d{3})*+\b)",

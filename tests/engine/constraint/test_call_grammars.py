@@ -227,6 +227,42 @@ def test_a_form_without_a_marker_has_one_call() -> None:
     assert filter.ended
 
 
+QWEN = (
+    "<tool_call>\n<function=set>\n<parameter=on>\n{}\n</parameter>\n<parameter=off>\n{}\n</parameter>\n"
+    "</function>\n</tool_call>"
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "call", "arguments"),
+    [
+        ("<function=", QWEN.format("True", "None"), {"on": True, "off": None}),
+        ("<function=", QWEN.format("false", "False"), {"on": False, "off": False}),
+        ("<|tool_call_start|>", """<|tool_call_start|>[set(on=True, more=[{'a': "x", "b": None}, """
+         """{"c": null, "d": false}])]<|tool_call_end|>""",
+         {"on": True, "more": [{"a": "x", "b": None}, {"c": None, "d": False}]}),
+        ("<start_function_call>", "<start_function_call>call:set{on:true,off:None}<end_function_call>",
+         {"on": True, "off": None}),
+    ],
+)  # fmt: skip
+def test_words_of_python_are_allowed_where_templates_write_them(
+    form: str, call: str, arguments: dict[str, Any]
+) -> None:
+    properties = {"on": {"type": "boolean"}, "off": {"anyOf": [{"const": False}, {"type": "null"}]}}
+    schema = {"properties": {**properties, "more": {"type": "array"}}, "required": ["on"]}
+    tools = (Tool("set", "", json.dumps(schema)),)
+    grammar = CallGrammar(dict(KNOWN)[form], tools)
+    assert GrammarFilter(tokenizer(), grammar.whole()).follow(call.encode())
+    parser = ToolParser(dict(KNOWN)[form], tools)
+    pieces = [one for one in parser.feed(call) + parser.finish() if isinstance(one, CallPiece)]
+    assert json.loads("".join(one.arguments for one in pieces)) == arguments
+    wrong = (
+        call.replace("off>\nNone", "off>\nTrue").replace("on=True", "on=None").replace("on:true", "on:None")
+    )
+    if wrong != call:
+        assert not GrammarFilter(tokenizer(), grammar.whole()).follow(wrong.encode())
+
+
 # -- control tokens
 
 
