@@ -201,8 +201,8 @@ def test_deepseek_llm_cuts_as_its_own_tokenizer_json_does(text: str, cut: list[s
 
 @pytest.mark.parametrize(
     ("rule", "kind"),
-    [("qwen2", "Qwen2Tokenizer"), ("qwen35", "Qwen3_5Tokenizer"), ("command-r", "CohereTokenizer"),
-     ("mpt", "GPTNeoXTokenizer"), ("gpt-2", "GPT2Tokenizer")],
+    [("qwen2", "Qwen2Tokenizer"), ("deepseek-r1-qwen", "Qwen2Tokenizer"), ("qwen35", "Qwen3_5Tokenizer"),
+     ("command-r", "CohereTokenizer"), ("mpt", "GPTNeoXTokenizer"), ("gpt-2", "GPT2Tokenizer")],
 )  # fmt: skip
 def test_rules_that_transformers_writes_in_a_class_of_its_own(rule: str, kind: str) -> None:
     """Letters are composed by some of them, which no GGUF file says, nor does llama.cpp."""
