@@ -89,11 +89,7 @@ def matching(
         if fitting:
             return tuple(fitting)
     folded = typed.casefold()
-    begun = [
-        entry
-        for entry in actions
-        if entry.word.startswith(folded) and not space and choices.get(entry.word, ("",))
-    ]
+    begun = [entry for entry in actions if entry.word.startswith(folded) and choices.get(entry.word, ("",))]
     return (*begun, *(entry for entry in prompts if folded in entry.word.casefold()))
 
 

@@ -11,10 +11,21 @@ from PySide6.QtCore import QMimeData, QPersistentModelIndex, Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
-from desktop.items.chats.chat_list import CHAT, COUNT_ROLE, FOLDER, HEADING, MIME, ChatListModel, dragged
+from desktop.items.chats.chat_list import (
+    CHAT,
+    COUNT_ROLE,
+    DRAFT_ROLE,
+    FOLDER,
+    HEADING,
+    MIME,
+    NOTEBOOK_ROLE,
+    RUNNING_ROLE,
+    ChatListModel,
+    dragged,
+)
 from desktop.items.chats.conversations import ID_ROLE, ConversationsModel, date_group, group_start
 from desktop.store.conversations.folders import Folder
-from desktop.store.conversations.records import ConversationSummary
+from desktop.store.conversations.records import NOTEBOOK, ConversationSummary
 from desktop.views.sidebar.drop_targets import Landing, land
 
 TODAY = datetime.date(2026, 3, 15)
@@ -54,6 +65,17 @@ def shown(chat_list: ChatListModel) -> list[str]:
     return [
         "  " * row.depth + str(chat_list.index(place).data()) for place, row in enumerate(chat_list.shown())
     ]
+
+
+def test_each_kind_of_chat_has_its_mark(chats: ConversationsModel, chat_list: ChatListModel) -> None:
+    chats.put(ConversationSummary(6, "Six", NOON, None, False, kind=NOTEBOOK))
+    chat_list.set_drafts(frozenset({1}))
+    chat_list.set_running({5})
+    rows = {number: chat_list.index(chat_list.row_of(CHAT, number)) for number in (1, 5, 6)}
+    for role, marked in ((NOTEBOOK_ROLE, 6), (DRAFT_ROLE, 1), (RUNNING_ROLE, 5)):
+        assert {number: row.data(role) for number, row in rows.items()} == {
+            number: number == marked for number in rows
+        }
 
 
 def test_pinned_then_folders_then_dates(chat_list: ChatListModel) -> None:

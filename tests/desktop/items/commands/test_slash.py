@@ -30,7 +30,7 @@ CHOICES = {"preset": ("Precise", "Creative"), "next": ()}
         ("/stop now", []),
         ("/stop\n", []),
         ("//st", []),
-        ("st", []),
+        ("xst", []),
     ],
 )
 def test_commands_that_match(typed: str, words: list[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from desktop.services.session.context_meter import ContextMeter, Measured, cost_words
 from engine.core import ChatRequest, Foreseen, Stats
+from engine.settings import ThinkingSettings
 from tests.desktop.fakes import EchoChat
 from tests.desktop.services.conftest import Harness
 
@@ -101,6 +102,25 @@ def test_where_each_message_stands(talking: Harness, monkeypatch: pytest.MonkeyP
     third, fourth = talking.ids()[2:]
     talking.qtbot.waitUntil(lambda: meter.measured.starts == ((third, 3, 5), (fourth, 5, 7)))
     assert (meter.measured.dropped, meter.measured.system) == (2, 3)
+    assert meter.close()
+
+
+def test_it_counts_again_once_thinking_is_turned_off(
+    talking: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    foresee = type(talking.chat).foresee
+
+    def noted(chat: EchoChat, request: ChatRequest) -> Foreseen:
+        asked.append(request.thinking.thinking)
+        return foresee(chat, request)
+
+    monkeypatch.setattr(type(talking.chat), "foresee", noted)
+    meter = ContextMeter(talking.session)
+    talking.ask("a few words")
+    talking.qtbot.waitUntil(lambda: meter.measured.messages == 6)
+    talking.session.set_settings(ThinkingSettings(thinking="off"))
+    talking.qtbot.waitUntil(lambda: asked[-1] == "off")
     assert meter.close()
 
 

@@ -55,6 +55,7 @@ def test_the_model_writes_between_two_texts_and_reads_the_first_alone(writing: H
     assert [(each.role, each.content) for each in request.messages] == [("document", "Wheat ")]
     assert (request.plain, request.continue_ids) == (True, (4, 5))
     assert page(writing)[1:5] == ("Wheat .", True, 6, (6, 6))
+    assert writing.saved() == ["Wheat ."]
     assert writing.session.save_document(page(writing).message_id, "in its way")
     writing.chat.hold.set()
     writing.until_idle()

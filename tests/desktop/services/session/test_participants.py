@@ -81,6 +81,14 @@ def test_a_participants_reply_is_continued_after_all_that_was_said(cast: Harness
     assert (cast.chat.requests[-1].continue_last, cast.chat.requests[-1].continue_ids) == (True, ())
 
 
+def test_an_earlier_reply_is_written_again_without_what_followed_it(cast: Harness) -> None:
+    cast.ask("Hello")
+    cast.ask("And you?")
+    assert cast.session.regenerate(cast.ids()[1])
+    cast.until_idle()
+    assert last(cast)[1:] == [("user", "Cy: Hello"), ("assistant", "Ada: ")]
+
+
 def test_a_preview_is_of_the_participant_who_speaks_next(cast: Harness) -> None:
     usual = SamplerSettings().temperature
     assert cast.session.preview_request("Hello").sampler.temperature == 1.3

@@ -10,8 +10,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLabel, QPushButton, QSlider, QWidget
 from pytestqt.qtbot import QtBot
 
+from desktop.services.settings.validation import ValidationService
 from desktop.views.settings.form import SettingsForm
 from desktop.views.settings.order_editor import OrderEditor
+from desktop.views.settings.validated_fields import ValidatedFields
 from engine.settings import SamplerSettings, Settings, StopSettings
 
 
@@ -49,6 +51,27 @@ def test_reasons_disable_fields_and_what_stands_in_their_place(form: SettingsFor
     form.show_reasons({}, "Another one.")
     assert extra.isEnabled()
     assert labels(form).count("Another one.") == 1
+
+
+def test_only_the_answer_about_the_present_text_counts(qtbot: QtBot) -> None:
+    form, validation = SettingsForm(StopSettings), ValidationService({})
+    qtbot.addWidget(form)
+    show_values(form, StopSettings())
+    form.set_query(["expression"])
+    form.show()
+    ValidatedFields(form, ("stop_regex",), validation, "expression")
+    accepted: list[tuple[str, object]] = []
+    form.changed.connect(lambda *values: accepted.append(values))
+    form.propose("stop_regex", "x+")
+    for kind, text, sentence in (
+        ("bias", "x+", ""), ("expression", "x", ""), ("bias", "x+", "Other."), ("expression", "x+", "Wrong."),
+    ):  # fmt: skip
+        validation.checked.emit(kind, (text,), sentence)
+    assert accepted == []
+    assert [label for label in labels(form) if label in ("Other.", "Wrong.")] == ["Wrong."]
+    validation.checked.emit("expression", ("x+",), "")
+    assert accepted == [("stop_regex", "x+")]
+    assert "Wrong." not in labels(form)
 
 
 def test_widgets_stand_above_or_below_the_fields_and_in_their_place(form: SettingsForm) -> None:

@@ -338,6 +338,15 @@ def test_files_of_each_chat_go_to_a_folder_that_is_made(
     assert len(list(folder.iterdir())) == 2
 
 
+def test_a_folder_that_cannot_be_made_is_reported(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    chosen = Choice((store.create().id,))
+    with pytest.raises(StoreError, match=r"cannot be exported to .*taken"):
+        list(export_folder(database, chosen, tmp_path / "taken", ".x", lambda _record, _path: iter(())))
+
+
 def test_an_export_of_nothing_is_a_valid_file(database: Database, tmp_path: Path) -> None:
     for format in FORMATS:
         export(database, tmp_path / f"a{format.suffix}", format, ())
