@@ -145,7 +145,7 @@ class ConversationContext:
     def layers_for(self, participant: SceneParticipant) -> LayeredSettings:
         """The settings for a participant's reply: those of its persona instead of the chat's."""
         inherited = [layer for layer in self.layers.inherited if not layer.source.startswith(FROM_PERSONA)]
-        if participant.persona and participant in self.participants:
+        if participant.persona:
             inherited.append(persona_layer(self.preferences, participant.name, participant.preset))
         return self.layers.with_inherited(inherited)
 

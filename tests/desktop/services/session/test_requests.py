@@ -266,6 +266,8 @@ def test_the_draft_model_does_not_fit_another_model(harness: Harness) -> None:
     with harness.qtbot.waitSignal(harness.session.draft_refused) as reported:
         load_big(harness, "large.gguf")
     assert "not that of large" in reported.args[0]
+    with harness.qtbot.waitSignal(harness.session.draft_refused):
+        load_big(harness, "large.gguf")
 
 
 def test_drafting_is_on_without_a_draft_model(talking: Harness) -> None:
