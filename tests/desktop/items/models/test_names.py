@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from desktop.items.models.local_models import model_name
+from desktop.items.models.local_models import count_text, entry, model_name
+from tests.desktop.fakes import ECHO_INFO
 
 DIGEST = "ab" * 32
 
@@ -33,3 +34,17 @@ def test_a_blob_of_ollamas_has_the_name_that_it_was_pulled_by(
 @pytest.mark.parametrize("name", [f"sha256-{DIGEST}", "plain", "model.gguf"])
 def test_other_files_have_their_own_names(tmp_path: Path, name: str) -> None:
     assert model_name(tmp_path / "blobs" / name) == name.removesuffix(".gguf")
+
+
+def test_a_title_takes_the_place_of_a_models_own_name() -> None:
+    assert entry(ECHO_INFO).name == ECHO_INFO.name
+    assert entry(ECHO_INFO, title="Owl\n3B").name == "Owl 3B"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [(0, ""), (-1, ""), (135_000_000, "135 M"), (999_499_999, "999 M"), (999_500_000, "1 B"),
+     (1_000_000_000, "1 B"), (8_030_000_000, "8.03 B")],
+)  # fmt: skip
+def test_parameters_are_counted_in_three_digits(parameters: int, words: str) -> None:
+    assert count_text(parameters) == words

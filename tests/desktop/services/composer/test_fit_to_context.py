@@ -56,10 +56,21 @@ def test_a_message_many_times_too_long_is_counted_in_part() -> None:
     assert size_of(request)(Words(1000)) == PromptSize(1000, 1000, 0)
     size = size_of(request)(Words(10))
     assert (size.prompt, size.exact) == (1000, False)
-    begun = ChatRequest((*request.messages, Message("assistant", "Well,")), continue_last=True)
-    assert not size_of(begun)(Words(10)).exact
     assert over_text(size) == "about 990 tokens"
     assert over_text(PromptSize(11, 10, 0)) == "1 token"
+
+
+def test_the_last_message_of_the_user_is_measured_and_cut() -> None:
+    """Also where the reply to it is begun already."""
+    early, reply, begun = (
+        Message("user", "one two"),
+        Message("assistant", "three"),
+        Message("assistant", "Well,"),
+    )
+    request = ChatRequest((early, reply, Message("user", "four five six"), begun), continue_last=True)
+    assert shortened(request)(Words(6)) == "four five"
+    long = ChatRequest((early, reply, Message("user", "word " * 1000), begun), continue_last=True)
+    assert not size_of(long)(Words(10)).exact
 
 
 def test_passages_are_kept_by_words_and_meaning_in_half_of_the_room() -> None:
