@@ -270,6 +270,9 @@ def test_buttons_of_a_message_wrap_where_they_do_not_fit(show: Show) -> None:
     shown = [button for button in footer.buttons.values() if not button.isHidden()]
     high = footer.fit(2000)
     assert len({button.y() for button in shown}) == 1
+    gaps = {right.name: right.x() - left.x() - left.width() for left, right in pairwise(shown)}
+    assert gaps.pop("next") > 0, "the number of the version stands there"
+    assert set(gaps.values()) == {0}
     width = 4 * shown[0].width()
     assert footer.fit(width) > high
     assert max(button.geometry().right() for button in shown) <= width
