@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtCore import QMimeData, Qt, QUrl
 from PySide6.QtGui import QInputMethodEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QWidget
 
 from desktop.services.composer.attachments import Held
 from desktop.store.attachments.message_format import Attachment
@@ -299,6 +299,24 @@ def test_hundreds_of_files_get_one_chip_each_a_few_at_a_time(composer, qtbot, mo
     chips.show_held(())
     assert chips.chips == []
     assert chips.isHidden()
+
+
+def test_a_long_name_loses_its_middle_and_what_is_read_stands_last(composer, qtbot) -> None:
+    chips = AttachmentChips()
+    composer.add_inside(chips)
+    composer.resize(900, 300)
+    long = Held(1, Attachment("the notes of a long winter & spring.md", "text"), 10)
+    chips.show_held([*notes(1), long], 1)
+    chips.show_held([*notes(1), long, Held(2, Attachment("b.md", "text"), 10)], 1)
+    qtbot.waitUntil(lambda: len(chips.chips) == 3)
+    QApplication.processEvents()
+    assert [chip.face.text() for chip in chips.chips] == [
+        "a file of notes 0.md", "the notes of … && spring.md", "b.md",
+    ]  # fmt: skip
+    [reading] = [label for label in chips.findChildren(QLabel) if label.text().startswith("Reading")]
+    place = reading.mapTo(composer, reading.rect().topLeft())
+    ends = [chip.mapTo(composer, chip.rect().bottomRight()) for chip in chips.chips]
+    assert all(place.y() > end.y() or place.x() > end.x() for end in ends)
 
 
 def test_the_name_of_a_file_comes_back_where_there_is_room_again(composer) -> None:

@@ -224,6 +224,12 @@ def test_pictures_versions_and_unknown_fields_of_textgen() -> None:
     assert yes.created_at is None
 
 
+def test_a_row_of_textgen_that_is_no_exchange_is_noted() -> None:
+    record, notes = read(TextGen(), {"internal": [["Hi", "Hello"], ["alone"], ["Bye", 5]], "visible": []})
+    assert [message.text for message in record.messages] == ["Hi", "Hello"]
+    assert [place for place, _reason in notes] == ["message 2", "message 3"]
+
+
 def test_a_chat_of_textgen_keeps_its_key_while_it_grows_and_its_replies_change() -> None:
     def key(*rows: list[str], begun: str | None = "May 05, 2026 14:30") -> str:
         cells = {

@@ -10,6 +10,7 @@ import pytest
 
 from desktop.store.transfer.importers.chatgpt import ChatGpt
 from desktop.store.transfer.importers.claude import Claude
+from desktop.store.transfer.importers.fields import compact, rest
 from desktop.store.transfer.importers.gpt4all import _Stream, _variant, read_chat
 from desktop.store.transfer.importers.llama_cpp import LlamaCpp
 from desktop.store.transfer.importers.lm_studio import LmStudio
@@ -157,6 +158,18 @@ def test_what_is_read_is_not_kept_twice(format: Format, value: dict[str, Any]) -
         format.source != "sharegpt"
     )
     assert record.left_out == ()
+
+
+def test_what_is_kept_of_an_object_and_how_it_is_written() -> None:
+    nothing = {"a": None, "b": False, "c": "", "d": [], "e": {}}
+    assert rest(nothing | {"f": 0, "g": True, "h": "h", "known": "x"}, "known") == {
+        "f": 0,
+        "g": True,
+        "h": "h",
+    }
+    assert compact({"q": "漢字"}) == '{"q": "漢字"}'
+    assert compact({"q": "漢" * 91}).count("\n") == 0
+    assert compact({"q": "漢" * 92}) == '{\n  "q": "' + "漢" * 92 + '"\n}'
 
 
 def test_what_is_read_of_sharegpt() -> None:
