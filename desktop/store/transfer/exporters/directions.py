@@ -44,7 +44,7 @@ def _set_directions(state: StateCore) -> None:
         if token.nesting < 0:
             inside.append("")
         elif token.nesting > 0:
-            own[place] = found = inside.pop() if len(inside) > 1 else ""
+            own[place] = found = inside.pop()
             inside[-1] = found or inside[-1]
         elif token.type == "inline":
             inside[-1] = _words_direction(token.children or []) or inside[-1]
@@ -56,7 +56,7 @@ def _set_directions(state: StateCore) -> None:
             if found != around[-1]:
                 token.attrSet("dir", found)
             around.append(found)
-        elif token.nesting < 0 and len(around) > 1:
+        elif token.nesting < 0:
             around.pop()
 
 
