@@ -369,6 +369,24 @@ def test_the_keyboard_reaches_buttons_and_never_scrolls_by_losing_one(show: Show
     assert view.hasFocus()
 
 
+def test_a_button_that_gets_the_keyboard_is_scrolled_onto_the_screen(show: Show, qtbot: QtBot) -> None:
+    view, _ = show(long_chat(6))
+    view.activateWindow()
+    qtbot.waitUntil(view.isActiveWindow)
+    bar, high = view.verticalScrollBar(), view.viewport().height()
+    bar.setValue(bar.maximum() // 2)
+    number = next(row.item.id for row, _widget in view.pool.footers())
+    for outside in (4, 4 - high):  # the middle of its row is above the screen, then below it
+        [footer] = [widget for row, widget in view.pool.footers() if row.item.id == number]
+        bar.setValue(bar.value() + footer.geometry().center().y() + outside)
+        [footer] = [widget for row, widget in view.pool.footers() if row.item.id == number]
+        assert isinstance(footer, FooterRow)
+        assert not view.viewport().rect().contains(footer.geometry())
+        footer.buttons["edit"].setFocus(Qt.FocusReason.TabFocusReason)
+        qtbot.waitUntil(lambda footer=footer: view.viewport().rect().contains(footer.geometry()))
+        view.setFocus()
+
+
 def test_thoughts_fold_by_their_button(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(1, "assistant", "<think>\nsecret\n</think>\nAnswer")])
 
