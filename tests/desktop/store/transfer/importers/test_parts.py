@@ -34,6 +34,7 @@ from tests.desktop.store.transfer.importers.files import broken, imported, run, 
     [
         (fenced("\n  a\n\n"), "```\n\n  a\n```"),
         (fenced("````\nb", "md"), "`````md\n````\nb\n`````"),
+        (fenced("```\n````\nb"), "`````\n```\n````\nb\n`````"),
         (document("a.py", "\n  x\n\n"), "Attached file: a.py\n```python\n\n  x\n```"),
         (document("a.py", " \n", "image"), "[image: a.py]"),
         (document("w" * 130, ""), f"[file: {'w' * 119}…]"),
