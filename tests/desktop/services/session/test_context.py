@@ -130,6 +130,17 @@ def test_an_unusable_value_of_a_folder_is_left_out_and_reported_once(placed) -> 
     assert len([said for said in placed.notices() if "temperature" in said]) == 1
 
 
+def test_an_unusable_value_of_another_chat_is_reported_when_it_is_answered(harness) -> None:
+    harness.load()
+    other = harness.store.create("Other").id
+    harness.store.set_settings(other, {"SamplerSettings": {"temperature": "hot", "top_k": 3}})
+    assert harness.session.submit("Hello", chat=other)
+    harness.qtbot.waitUntil(lambda: len(harness.store.path(other)) == 2 and not harness.session.replying_in)
+    sampler = harness.chat.requests[-1].sampler
+    assert (sampler.temperature, sampler.top_k) == (SamplerSettings().temperature, 3)
+    assert [said for said in harness.notices() if "temperature" in said]
+
+
 def test_saving_as_defaults_keeps_what_a_folder_would_hide(placed) -> None:
     placed.session.set_settings(replace(placed.session.settings(SamplerSettings), temperature=1.1, min_p=0.2))
     placed.session.save_as_defaults()
