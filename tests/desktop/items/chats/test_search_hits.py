@@ -46,6 +46,8 @@ def test_hits_are_below_their_chats(qtbot: QtBot) -> None:
         "Chat 2",
         "rye too",
     ]
+    model.forget(2)
+    assert [model.index(row).data() for row in range(model.rowCount())] == ["Rye", "more rye"]
 
 
 def test_the_message_that_gave_a_chat_its_title_is_not_repeated(qtbot: QtBot) -> None:
@@ -76,6 +78,9 @@ def test_a_snippet_starts_shortly_before_its_first_word(qtbot: QtBot) -> None:
     )
     shown, spans = model.index(1).data(), model.index(1).data(SPANS_ROLE)
     assert shown.startswith("…")
+    assert shown[1:] in text
+    assert text[text.index(shown[1:]) - 1] == " ", "it begins with a whole word"
+    assert shown[1] != " "
     assert [shown[first:behind] for first, behind in spans] == ["bread", "bread"]
     assert spans[0][0] <= 20
 

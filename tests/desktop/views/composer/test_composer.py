@@ -13,6 +13,7 @@ from desktop.store.attachments.message_format import Attachment
 from desktop.views.composer import attachment_chips
 from desktop.views.composer.attachment_chips import AttachmentChips
 from desktop.views.composer.composer import Composer
+from desktop.views.composer.message_edit import LONG_PASTE
 
 ENTER, KEYPAD = Qt.Key.Key_Return, Qt.Key.Key_Enter
 NONE, SHIFT, CTRL = (
@@ -243,6 +244,22 @@ def test_up_in_an_empty_box_asks_for_the_previous_message(composer, qtbot) -> No
     qtbot.keyClicks(composer.box, "x")
     with qtbot.assertNotEmitted(composer.previous_requested):
         qtbot.keyClick(composer.box, Qt.Key.Key_Up)
+
+
+def test_a_link_is_pasted_as_text_and_a_text_is_long_from_its_bound_on(composer) -> None:
+    files, long = [], []
+    composer.box.files_pasted.connect(files.append)
+    composer.box.long_pasted.connect(long.append)
+    data = QMimeData()
+    data.setUrls([QUrl("https://example.org/a")])
+    data.setText("https://example.org/a")
+    composer.box.insertFromMimeData(data)
+    assert (composer.text(), files) == ("https://example.org/a", [])
+    for count in (LONG_PASTE - 1, LONG_PASTE):
+        data = QMimeData()
+        data.setText("a " * (count // 2) + "a" * (count % 2))
+        composer.box.insertFromMimeData(data)
+    assert [len(text) for text in long] == [LONG_PASTE]
 
 
 def notes(count: int) -> list[Held]:
