@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from desktop.services.composer.follow_ups import files_of, read_anyway
+from desktop.services.composer.attachments import AttachmentService
+from desktop.services.composer.follow_ups import FollowUps, files_of, read_anyway
 from desktop.store.attachments.message_format import Attachment, join
 from desktop.store.attachments.picture_marks import mark_of
-from desktop.store.attachments.whole_texts import packed
+from desktop.store.attachments.whole_texts import WholeTextStore, packed
+from desktop.store.database.database import StoreError
+from tests.desktop.services.conftest import Harness
 
 PART = join([Attachment("book.txt", "One", "1 of 9 passages")], "What?")
 WHOLE = join([Attachment("list.txt", "rye, oats")], "And this?")
@@ -43,3 +46,26 @@ def test_the_whole_files_of_a_chat(
 def test_the_last_texts_that_fit_are_read_anyway(room: int, read: str) -> None:
     assert read_anyway(["abcd", "ef", "g"], room) == read
     assert read_anyway(["abcd"], 3) == ""
+
+
+def test_a_question_goes_without_passages_where_the_files_cannot_be_read(
+    talking: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attachments = AttachmentService(talking.session)
+    follow_ups, said = FollowUps(talking.session, attachments), []
+    follow_ups.not_kept.connect(said.append)
+    talking.ask(WHOLE)
+
+    def refuse(*_unused: object) -> None:
+        raise StoreError("The disk went away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WholeTextStore, "of", refuse)
+        assert not follow_ups.begin("And rye?")
+    assert said == ["The disk went away."]
+    with talking.qtbot.waitSignal(follow_ups.ready):
+        assert follow_ups.begin("And rye?")
+        assert follow_ups.begin("And rye?"), "it is being searched for already"
+    assert not follow_ups.begin("And rye?"), "it was searched for"
+    assert attachments.close()
+    assert follow_ups.close()
