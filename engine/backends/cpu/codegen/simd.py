@@ -7,6 +7,7 @@ addresses are int64.
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,11 +56,20 @@ def intrinsic_function(name: str, result: Any, arguments: tuple[Any, ...], emit:
         value = emit(builder, *values)
         return context.get_dummy_value() if result is types.void else value
 
-    names = ", ".join(f"a{i}" for i in range(len(arguments)))
-    scope: dict[str, Any] = {"signature": signature, "codegen": codegen}
-    # Numba reads the number of parameters from the function's signature, so they are written out.
-    exec(f"def {name}(context{', ' + names if names else ''}):\n    return signature, codegen", scope)
-    return intrinsic(scope[name])
+    typed = _of_parameters(len(arguments))(signature, codegen)
+    typed.__name__ = name
+    return intrinsic(typed)
+
+
+@functools.cache  # of 120 intrinsics nearly all have one to four
+def _of_parameters(count: int) -> Callable[[Any, Any], Any]:
+    """Makes functions of so many parameters that return a signature and a code generator: Numba reads their
+    number from the function's signature, so they are written out.
+    """
+    names, scope = "".join(f", a{i}" for i in range(count)), dict[str, Any]()
+    exec(f"def made(signature, codegen):\n return lambda context{names}: (signature, codegen)", scope)
+    made: Callable[[Any, Any], Any] = scope["made"]
+    return made
 
 
 # --- emitters, on LLVM values -------------------------------------------------------------------------------
