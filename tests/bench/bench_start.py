@@ -46,23 +46,27 @@ HEAVY = (
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
 import sys, time, json, os, resource
-from desktop import app as desktop_app
-window_shown = desktop_app.FirstPaint
-class Noted(window_shown):
-    def __init__(self, window, then):
-        super().__init__(window, self.note)
-        self.window = window
-    def note(self):
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        heavy = sorted({name.split(".")[0] for name in sys.modules} & set(json.loads(os.environ["HEAVY"])))
-        rows = self.window.sidebar.list.model().rowCount() if hasattr(self.window.sidebar, "list") else 0
-        child = {"painted": time.time(), "cpu": used.ru_utime + used.ru_stime}
-        child |= {"heavy": heavy, "modules": len(sys.modules), "rows": rows}
-        print(json.dumps(child), flush=True)
-        self.window.close()
-desktop_app.FirstPaint = Noted
-from desktop.__main__ import main
-sys.exit(main(["--data", sys.argv[1]]))
+from desktop import __main__ as program
+set_language = program.set_language
+def noted_from_now(code):  # called by `main` just before it imports the window
+    from desktop import app as desktop_app
+    class Noted(desktop_app.FirstPaint):
+        def __init__(self, window, then):
+            super().__init__(window, self.note)
+            self.window = window
+        def note(self):
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            packages = {name.split(".")[0] for name in sys.modules}
+            heavy = sorted(packages & set(json.loads(os.environ["HEAVY"])))
+            rows = self.window.sidebar.list.model().rowCount() if hasattr(self.window.sidebar, "list") else 0
+            child = {"painted": time.time(), "cpu": used.ru_utime + used.ru_stime}
+            child |= {"heavy": heavy, "modules": len(sys.modules), "rows": rows}
+            print(json.dumps(child), flush=True)
+            self.window.close()
+    desktop_app.FirstPaint = Noted
+    set_language(code)
+program.set_language = noted_from_now
+sys.exit(program.main(["--data", sys.argv[1]]))
 """
 
 
