@@ -2,7 +2,7 @@
 
 That one writes, compiles and runs the text of up to six methods for each class as its module is imported. A
 start imports 300 such classes and uses 120 of them: this took a seventh of its time. Here only `__init__` is
-compiled, on first use, because it alone has to be; the other methods are closures, which are as fast.
+compiled, on first use, because it alone has to be; the other methods are closures.
 """
 
 from __future__ import annotations
