@@ -13,5 +13,7 @@ p x^2 + l x above 0, n (e^x - 1 - x) + l x below; "clamp" of c is x within -c ..
 "sigmoid" of s, t is s sigmoid(x) + t; "root" of r is sqrt(max(|x|, r)) with the sign of x;
 "between" of a, b is x within a .. b.
 """
-GATES = (*ACTIVATIONS, "sigmoid", "softplus", "identity")
-"""What `Ops.gated` does with its gate: an activation, its sigmoid, log(1 + e^x), or nothing."""
+GATES = (*ACTIVATIONS, "sigmoid", "softplus", "identity", "smaller")
+"""What `Ops.gated` does with its gate: an activation, its sigmoid, log(1 + e^x), or nothing. With "smaller"
+the result is no product but whichever of gate and up is nearer to 0, the gate if neither is.
+"""

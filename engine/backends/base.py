@@ -261,7 +261,8 @@ class Ops(IndexerOps, NGramOps, StateOps, Protocol):
     def balance(self, x: Array, size: int, rounds: int, eps: float) -> Array:
         """Nearly doubly stochastic matrices (size, size) of the logits x (T, size * size), row by row: the
         softmax over the first index, plus `eps`; then rows are divided by their sums, and `rounds` - 1
-        times columns and rows, with `eps` added to sums (Sinkhorn and Knopp, 1967).
+        times columns and rows, with `eps` added to sums (Sinkhorn and Knopp, 1967). With 0 `rounds` only the
+        softmax is taken, plus `eps`, and matrices may be (size, N).
         """
         ...
 

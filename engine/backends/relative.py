@@ -12,11 +12,14 @@ from engine.tensors import Floats
 class RelativeBias:
     """Added to the scores of query head h, for keys d = 0 .. extent - 1 positions before the query: the sum
     over j < R of column h * R + j of `weights` (T, H * R), in the query's row, times `profiles[j, d]`. Later
-    keys and further ones get nothing. `profiles` are (R, extent) float32. Source: transformers' Inkling.
+    keys and further ones get nothing. `profiles` are (R, extent) float32. Sources: transformers' Inkling and
+    Inkling 2, for `sinks`: (T, H) scores of each row's heads that take part in the softmax but have no value,
+    in place of those of `Ops.attention`.
     """
 
     weights: Any
     profiles: Floats
+    sinks: Any = None
 
     @property
     def extent(self) -> int:

@@ -13,7 +13,7 @@ from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
 from engine.lazy_dataclass import dataclass
 from engine.models.config import ModelConfig
-from engine.models.config.relative import RelativeHeads
+from engine.models.config.relative import ClippedHeads, RelativeHeads
 from engine.models.layers.features import Features
 from engine.models.layers.parts import Changes, RopeTables, Slot
 from engine.models.layers.positions.rope import rotary_table, scaling_table
@@ -270,7 +270,10 @@ def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Par
     if config.experts is not None:
         count = config.experts.count
         unread += expert_bytes * (count - config.experts.used) // (count - config.experts.always)
+    runs = layers = config.layers
     if config.cycles is not None:  # layers of the same size, or pairs of two sizes
-        runs, head = len(config.cycles.order(config.layers)), parts.head.weight.nbytes
-        return head + (resident - unread - head) * runs // config.layers
-    return resident - unread
+        runs = len(config.cycles.order(layers))
+    elif isinstance(config.recurrent, ClippedHeads):
+        layers = len(set(config.recurrent.order))
+    head = parts.head.weight.nbytes
+    return head + (resident - unread - head) * runs // layers

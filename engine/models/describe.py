@@ -16,6 +16,7 @@ from engine.models.building.source import Survey
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import GatedStreams
 from engine.models.config.recurrent import Rwkv4, Rwkv6, Rwkv7
+from engine.models.config.relative import ClippedHeads
 from engine.models.drafting.mtp import head_bytes
 from engine.models.headers.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
@@ -178,6 +179,7 @@ def cpu_only(config: ModelConfig) -> str:
         N_("embeddings of n-grams"): isinstance(config.hyper, GatedStreams)
         and config.hyper.ngrams is not None,
         N_("compressed attention"): config.compressed is not None,
+        N_("attention sinks that each query makes"): isinstance(config.recurrent, ClippedHeads),
         N_("mixtures of more than 512 experts"): config.experts is not None
         and config.experts.count > MOST_GPU_EXPERTS,
     }  # fmt: skip

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from engine.backends.base import Backend
 from engine.core import Loading
 from engine.lazy_dataclass import dataclass
+from engine.models.building.source import WeightSource
 from engine.models.headers.keys import Keys
 from engine.tensors import RawTensor
 from engine.vision.base import Piece, VisionEncoder, VisionSpec
-from engine.vision.tower import TowerSource
 
 Tensors = Mapping[str, RawTensor]
 
@@ -40,7 +40,7 @@ class Design(Protocol):
         """As `VisionEncoder.layout`."""
         ...
 
-    def build(self, source: TowerSource) -> Generator[int, None, Any]:
+    def build(self, source: WeightSource) -> Generator[int, None, Any]:
         """Build its parts; yields the number of finished layers after each. Raises `BadCheckpoint`."""
         ...
 

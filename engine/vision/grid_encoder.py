@@ -15,6 +15,7 @@ import numpy as np
 from engine.backends.base import Backend
 from engine.core import Loading, Waiting
 from engine.lazy_dataclass import dataclass
+from engine.models.building.source import WeightSource
 from engine.models.layers.parts import Block, Linear, Norm
 from engine.tensors import Bytes, Floats
 from engine.vision.base import PictureRows, Piece, Span, VisionSpec
@@ -22,7 +23,7 @@ from engine.vision.grid import Axial, Order, block_order, windows
 from engine.vision.grid_passes import After, Head, Stage, first_rows, head_rows
 from engine.vision.images import Normalisation, patches, read_picture, resized
 from engine.vision.passes import Pass
-from engine.vision.tower import TowerShape, TowerSource
+from engine.vision.tower import TowerShape
 
 Size = Callable[[int, int], tuple[int, int]]
 """A picture's width and height in pixels -> those of what is cut into patches."""
@@ -80,7 +81,7 @@ class GridDesign:
     filter: int
     most_patches: int
     rope: Axial
-    make: Callable[[TowerSource], Generator[int, None, GridParts]]
+    make: Callable[[WeightSource], Generator[int, None, GridParts]]
     pieces: Layout = one_span
     frames: int = 1
     colours_last: bool = False
@@ -105,7 +106,7 @@ class GridDesign:
         side = self.patch * self.factor
         return self.pieces(high // side, wide // side)
 
-    def build(self, source: TowerSource) -> Generator[int, None, GridParts]:
+    def build(self, source: WeightSource) -> Generator[int, None, GridParts]:
         """As `Design.build`."""
         return self.make(source)
 

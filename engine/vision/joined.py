@@ -9,13 +9,13 @@ from functools import partial
 
 from engine.backends.base import Array, Ops
 from engine.lazy_dataclass import dataclass
-from engine.models.building.source import norm
+from engine.models.building.source import WeightSource, norm
 from engine.models.layers.parts import Norm
 from engine.tensors import Floats
 from engine.vision.grid_encoder import GridParts
 from engine.vision.grid_passes import Head
 from engine.vision.projector import ProjectorNames, ProjectorShape, projector
-from engine.vision.tower import TowerNames, TowerShape, TowerSource, patch_linear, tower_layers
+from engine.vision.tower import TowerNames, TowerShape, patch_linear, tower_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class _Twice:
 
 
 def joined_parts(
-    shape: JoinedShape, names: JoinedNames, place: Callable[[Floats, int, int], Floats], source: TowerSource
+    shape: JoinedShape, names: JoinedNames, place: Callable[[Floats, int, int], Floats], source: WeightSource
 ) -> Generator[int, None, GridParts]:
     """As `GridDesign.make`; `place` makes of the table (P, E) the positions of so many rows and columns of
     patches.

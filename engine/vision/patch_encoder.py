@@ -15,22 +15,14 @@ from engine.backends.base import Array, Backend, Ops, RotaryTable
 from engine.core import Loading, Waiting
 from engine.errors import BadCheckpoint
 from engine.lazy_dataclass import dataclass
-from engine.models.building.source import norm
+from engine.models.building.source import WeightSource, norm
 from engine.models.layers.parts import RopeTables
 from engine.tensors import Bytes, Floats
 from engine.vision.base import PictureRows, Piece, VisionSpec
 from engine.vision.images import Normalisation, patches, read_picture
 from engine.vision.passes import Pass
 from engine.vision.projector import ProjectorNames, TokensShape
-from engine.vision.tower import (
-    NO_ROPE,
-    Tower,
-    TowerNames,
-    TowerShape,
-    TowerSource,
-    patch_linear,
-    tower_layers,
-)
+from engine.vision.tower import NO_ROPE, Tower, TowerNames, TowerShape, patch_linear, tower_layers
 from engine.words import _
 
 MOST_PATCHES = 1 << 14
@@ -131,7 +123,7 @@ class PatchDesign:
         """As `VisionEncoder.layout`."""
         return self.cutter.layout(width, height)
 
-    def build(self, source: TowerSource) -> Generator[int, None, PatchParts]:
+    def build(self, source: WeightSource) -> Generator[int, None, PatchParts]:
         """As `Design.build`."""
         _check(self.cutter.most_patches)
         names, shape = self.names, self.tower

@@ -16,7 +16,7 @@ from engine.models.layers.parts import FeedForward, Linear, Norm
 from engine.tensors import Floats
 from engine.vision.merging import Merge, joined
 from engine.vision.passes import Pass
-from engine.vision.tower import TowerSource, activated
+from engine.vision.tower import activated
 
 
 class Tokens(Protocol):
@@ -41,7 +41,7 @@ class TokensShape(Protocol):
     @property
     def outputs(self) -> int: ...
 
-    def build(self, source: TowerSource, names: ProjectorNames) -> Any:
+    def build(self, source: WeightSource, names: ProjectorNames) -> Any:
         """Its parts. Raises `BadCheckpoint` for tensors of the wrong shape."""
         ...
 
@@ -71,7 +71,7 @@ class ProjectorShape:
     transposed: bool = False
     make: Callable[[WeightSource], FeedForward] | None = None
 
-    def build(self, source: TowerSource, names: ProjectorNames) -> Projector:
+    def build(self, source: WeightSource, names: ProjectorNames) -> Projector:
         """As `TokensShape.build`."""
         return projector(source, self, names)
 

@@ -14,13 +14,12 @@ import numpy as np
 from engine.backends.base import Array, Backend, Ops
 from engine.core import Loading, Waiting
 from engine.lazy_dataclass import dataclass
-from engine.models.building.source import WHOLE, View, linear, norm
+from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
 from engine.models.layers.parts import Linear, Norm
 from engine.tensors import Floats
 from engine.vision.grid import frequencies
 from engine.vision.passes import Pass
 from engine.vision.projector import ProjectorNames
-from engine.vision.tower import TowerSource
 
 HEAD_DIM = 128
 _EPS = 1e-6
@@ -67,7 +66,7 @@ class ResamplerShape:
     queries: int
     names: ResamplerNames
 
-    def build(self, source: TowerSource, names: ProjectorNames) -> Resampler:
+    def build(self, source: WeightSource, names: ProjectorNames) -> Resampler:
         """As `TokensShape.build`; the names are its own."""
         own, width = self.names, self.outputs
         query, key, value = _inputs(source, own, width)
@@ -87,7 +86,7 @@ class ResamplerShape:
         return ResamplerPass(backend, self, parts, most)
 
 
-def _inputs(source: TowerSource, names: ResamplerNames, width: int) -> tuple[Linear, ...]:
+def _inputs(source: WeightSource, names: ResamplerNames, width: int) -> tuple[Linear, ...]:
     """What makes queries, keys and values."""
     if not names.fused:
         return tuple(linear(source, name, width, width, True) for name in names.separate)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 from functools import reduce
-from typing import Protocol
+
+import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops, Weight
 from engine.lazy_dataclass import dataclass
@@ -108,14 +109,6 @@ SIGLIP = TowerNames(
 """The names in Hugging Face's SigLIP (arXiv 2303.15343) and CLIP (arXiv 2103.00020), under a prefix."""
 
 
-class TowerSource(WeightSource, Protocol):
-    """Gives the weights of a tower."""
-
-    def zeros(self, rows: int, columns: int) -> Weight:
-        """A matrix of zeros (rows, columns), which is in no file."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class QuickMlp:
     """down(quick_gelu(up(x)))."""
@@ -138,7 +131,7 @@ def patch_linear(
 
 
 def tower_layers(
-    source: TowerSource, shape: TowerShape, names: TowerNames, layers: int
+    source: WeightSource, shape: TowerShape, names: TowerNames, layers: int
 ) -> Generator[int, None, Blocks]:
     """Build the first so many layers; yields the number of finished ones after each.
 
@@ -146,7 +139,7 @@ def tower_layers(
     """
     blocks, zeros = list[Block](), None
     if names.scales and source.has(names.layer.format(0) + names.scales[0]):
-        zeros = source.zeros(shape.width, 1)
+        zeros = source.constant(np.zeros((shape.width, 1), np.float32))
     for number in range(layers):
         at = names.layer.format(number)
         builder = _Layer(source, shape, names, at, zeros)
@@ -166,7 +159,7 @@ def tower_layers(
 class _Layer:
     """Builds the parts of one layer, whose names begin with `at`. With `zeros` (E, 1) it has layer scales."""
 
-    source: TowerSource
+    source: WeightSource
     shape: TowerShape
     names: TowerNames
     at: str

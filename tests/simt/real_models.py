@@ -301,6 +301,10 @@ class _Names:
         self.tensors[name] = Header(name, "F32", shape)
         return np.zeros(shape, np.float32)
 
+    def constant(self, values: Floats) -> Weight:
+        """See `WeightSource`."""
+        return _Seen(values.shape)
+
 
 def checkpoint(config: dict[str, Any], type_of: TypeOf) -> Checkpoint:
     """What an open folder with such a config.json would be, without its numbers."""

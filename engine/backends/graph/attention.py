@@ -61,7 +61,7 @@ class KvWrite(Node):
 class Attention(Producer):
     """y = causal attention of q over a layer's cache."""
 
-    INPUTS = ("q", "chosen", "relative")
+    INPUTS = ("q", "chosen", "relative", "row_sinks")
     layer: int
     q: Buffer
     shape: AttentionShape
@@ -78,6 +78,8 @@ class Attention(Producer):
     relative: Buffer | None = None
     """The weights of a `RelativeBias`, with its `profiles`."""
     profiles: Floats | None = None
+    row_sinks: Buffer | None = None
+    """Its `sinks`."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -137,6 +139,10 @@ class AttentionOps(Recording):
             assert relative.weights.width == shape.heads * len(relative.profiles)
             weights = self._at(relative.weights, device)
             made = replace(made, relative=weights, profiles=relative.profiles)
+        if relative is not None and relative.sinks is not None:
+            assert sinks is None
+            assert relative.sinks.width == shape.heads
+            made = replace(made, row_sinks=self._at(relative.sinks, device))
         return self._add(made)
 
     def top_keys(

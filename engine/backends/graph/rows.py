@@ -258,7 +258,7 @@ class RowOps(Recording):
         return self._add(Magnitude(x=x, centred=centred, y=x.like(1)))
 
     def balance(self, x: Buffer, size: int, rounds: int, eps: float) -> Buffer:
-        assert x.width == size * size
+        assert x.width == size * size or not (rounds or x.width % size)
         return self._add(Balance(x=x, size=size, rounds=rounds, eps=float(eps), y=x.like()))
 
     def last_rows(self, x: Buffer) -> Buffer:

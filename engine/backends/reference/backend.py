@@ -225,6 +225,8 @@ class ReferenceOps(RecurrentOps, ExpertOps):
             scores = scores.masked_fill(hidden[:, head * hidden.shape[1] // heads], -torch.inf)
             if sinks is not None:
                 scores = torch.cat([scores, torch.full((rows, 1), float(sinks[head]), device=on)], dim=-1)
+            if relative is not None and relative.sinks is not None:
+                scores = torch.cat([scores, relative.sinks[:, head : head + 1].to(on)], dim=-1)
             weights = torch.softmax(scores, dim=-1)[:, : len(seen_values)]
             out[:, head] = weights @ seen_values[:, group]
         return out.reshape(rows, -1)
@@ -286,6 +288,9 @@ class ReferenceOps(RecurrentOps, ExpertOps):
             t += count
 
     def gated(self, gate: Array, up: Array, activation: str) -> Array:
+        if activation == "smaller":
+            up = up.to(gate.device)
+            return torch.where(gate.abs() <= up.abs(), gate, up)
         if activation == "clamped_swiglu":
             gate, up = gate.clamp(max=7.0), up.to(gate.device).clamp(-7.0, 7.0)
             return (up + 1) * gate * torch.sigmoid(1.702 * gate)
@@ -333,7 +338,9 @@ class ReferenceOps(RecurrentOps, ExpertOps):
         return y if residual is None else residual + y
 
     def balance(self, x: Array, size: int, rounds: int, eps: float) -> Array:
-        y = torch.softmax(x.reshape(-1, size, size), dim=1) + eps
+        y = torch.softmax(x.reshape(len(x), size, -1), dim=1) + eps
+        if not rounds:
+            return y.reshape(x.shape)
         y = y / (y.sum(2, keepdim=True) + eps)
         for _ in range(rounds - 1):
             y = y / (y.sum(1, keepdim=True) + eps)

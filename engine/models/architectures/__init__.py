@@ -56,8 +56,8 @@ _FILES = {
     "plamo2": "PLAMO_2", "chameleon": "CHAMELEON", "rwkv6": "RWKV_6 RWKV_6_CONVERTED", "rwkv4": "RWKV_4",
     "xlstm": "X_LSTM", "doge": "DOGE", "zaya": "ZAYA", "beam": "BEAM", "nanbeige": "NANBEIGE OURO",
     "spark": "SPARK_X_2_5", "chatglm": "CHAT_GLM", "maple": "MAPLE", "cogvlm": "COG_VLM", "talkie": "TALKIE",
-    "dory": "DORY", "inkling": "INKLING", "bert": "BERT ROBERTA JINA_BERT_2 JINA_3",
-    "bert_variants": "MP_NET DISTIL_BERT ELECTRA", "gte": "GTE",
+    "dory": "DORY", "inkling": "INKLING", "inkling2": "INKLING_2 INKLING_2_MINI",
+    "bert": "BERT ROBERTA JINA_BERT_2 JINA_3", "bert_variants": "MP_NET DISTIL_BERT ELECTRA", "gte": "GTE",
 }  # fmt: skip
 """The files, and the architectures that each holds. A file is imported when one of them is looked for: there
 are more than a hundred, and a model needs one.

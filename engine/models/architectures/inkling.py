@@ -38,7 +38,7 @@ HF_NAMES = replace(
     ),
 )  # fmt: skip
 _LLM = "model.llm."
-_MADE = replace(
+MADE_NAMES = replace(
     HF_NAMES, embed=_LLM + "embed", norm=_LLM + "norm", head=_LLM + "unembed", layer=_LLM + "layers.{}.",
     embed_norm=_LLM + "embed_norm", attention_norm="attn_norm", mlp_norm="mlp_norm", query="attn.wq_du",
     key="attn.wk_dv", value="attn.wv_dv", output="attn.wo_ud", query_norm="attn.q_norm",
@@ -66,7 +66,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     keys = _usual(keys.inner("text_config"))
     refuse_other(keys, "shared_expert_sink", True)
     shape = hf_shape(keys)
-    layers, sliding = shape["layers"], _sliding(keys, shape["layers"])
+    layers, sliding = shape["layers"], sliding_layers(keys, shape["layers"])
     window = keys.integer("sliding_window_size", 1, MAX_CONTEXT, 512)
     heads, kv_heads = (
         keys.integer(f"swa_num_{kind}_heads", 1, _MOST_HEADS, usual)
@@ -82,13 +82,12 @@ def from_hf(keys: Keys) -> ModelConfig:
         frozenset(layer for layer in range(layers) if floor and not sliding[layer]), floor,
         keys.number("log_scaling_alpha", 0.0, 1e3, 0.1),
     )  # fmt: skip
-    rows = keys.integer("unpadded_vocab_size", 1, shape["vocab_size"], shape["vocab_size"])
-    silent = (rows, shape["vocab_size"]) if rows < shape["vocab_size"] else (0, 0)
     return ModelConfig(
         **shape | {"tied": False}, rope=None, embed_norm=True, activation=hf_activation(keys),
         windows=tuple(window if slides else 0 for slides in sliding), layer_heads=sizes,
         layer_queries=tuple(heads if slides else shape["heads"] for slides in sliding),
-        logit_scale=1 / keys.number("logits_mup_width_multiplier", 1e-6, 1e6, 24.0), silent_tokens=silent,
+        logit_scale=1 / keys.number("logits_mup_width_multiplier", 1e-6, 1e6, 24.0),
+        silent_tokens=unpadded(keys, shape["vocab_size"]),
         experts=_experts(keys, layers), recurrent=relative, recurrent_layers=frozenset(range(layers)),
         beside_attention=True,
     )  # fmt: skip
@@ -108,7 +107,13 @@ def _usual(keys: Keys) -> Keys:
     )
 
 
-def _sliding(keys: Keys, layers: int) -> tuple[bool, ...]:
+def unpadded(keys: Keys, vocab_size: int) -> tuple[int, int]:
+    """The rows that only fill up the vocabulary, as `ModelConfig.silent_tokens`."""
+    rows = keys.integer("unpadded_vocab_size", 1, vocab_size, vocab_size)
+    return (rows, vocab_size) if rows < vocab_size else (0, 0)
+
+
+def sliding_layers(keys: Keys, layers: int) -> tuple[bool, ...]:
     """Whether each layer has a window: as its kind says, or a list of those that do, or all except every
     sixth.
     """
@@ -140,7 +145,7 @@ def _experts(keys: Keys, layers: int) -> Experts | None:
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     """The makers' names where the file has them."""
-    return _MADE if _MADE.embed + ".weight" in tensors else names
+    return MADE_NAMES if MADE_NAMES.embed + ".weight" in tensors else names
 
 
 def _stack(builder: Builder) -> Generator[int, None, Stack]:

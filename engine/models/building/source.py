@@ -96,6 +96,10 @@ class WeightSource(Protocol):
         """The values of a small tensor, as float32 of this shape."""
         ...
 
+    def constant(self, values: Floats) -> Weight:
+        """A matrix of these values (N, K) float32, which is in no file."""
+        ...
+
 
 def linear(
     source: WeightSource, name: str, rows: int, columns: int, bias: bool | None, view: View = WHOLE
@@ -203,9 +207,9 @@ class Survey:
         self.bytes += 4 * size
         return np.broadcast_to(np.float32(1), shape)
 
-    def zeros(self, rows: int, columns: int) -> Weight:
-        """As `Loader.zeros`."""
-        seen = self._backend.weight_spec(_zeros(rows, columns))
+    def constant(self, values: Floats) -> Weight:
+        """The spec of a matrix that is in no file."""
+        seen = self._backend.weight_spec(_constant(values))
         self.bytes += seen.nbytes
         return seen
 
@@ -292,15 +296,15 @@ class Loader:
         self.bytes += values.nbytes
         return values
 
-    def zeros(self, rows: int, columns: int) -> Weight:
-        """A matrix of zeros (rows, columns), which is in no file."""
-        weight = self._backend.load_weight(_zeros(rows, columns))
+    def constant(self, values: Floats) -> Weight:
+        weight = self._backend.load_weight(_constant(values))
         self.bytes += weight.nbytes
         return weight
 
 
-def _zeros(rows: int, columns: int) -> RawTensor:
-    return FileTensor("zeros", "F32", (rows, columns), np.zeros(4 * rows * columns, np.uint8))
+def _constant(values: Floats) -> RawTensor:
+    plain = np.ascontiguousarray(values, np.float32)
+    return FileTensor("a constant", "F32", plain.shape, plain.reshape(-1).view(np.uint8))
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:

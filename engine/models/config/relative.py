@@ -38,3 +38,32 @@ class RelativeHeads:
             return None
         shares = np.arange(1, positions + 1, dtype=np.float64) / self.floor
         return (1 + self.growth * np.log(np.maximum(shares, 1))).astype(np.float32)[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClippedHeads(RelativeHeads):
+    """The attention of Inkling 2, whose layers read a softmax over sums of earlier layers.
+
+    `order` are the layers of the file as they run. In those of them that are `dynamic`, each row makes taps
+    of its own for keys and values. A head of queries or keys is no longer than `clip`, its weights of
+    profiles than `profile_clip`. Every `block` layers the sum of what they made is kept. The `passes` of the
+    layers from `first` to before `last` of the file follow one another; each hands messages to the next,
+    with gates of `gate_rank` numbers. `caps` are the soft caps of the experts' gates, and of what these
+    multiply.
+    """
+
+    order: tuple[int, ...] = ()
+    dynamic: frozenset[int] = frozenset()
+    clip: float = 1.0
+    profile_clip: float = 1.0
+    block: int = 1
+    first: int = 0
+    last: int = 0
+    passes: int = 1
+    gate_rank: int = 0
+    caps: tuple[float, float] = (1.0, 1.0)
+
+    def parts(self, width: int, layer: int) -> tuple[ConvolutionShape, ...]:
+        """As of `RelativeHeads`; dynamic taps need a copy of keys and of values for each tap."""
+        wide = self.keys[layer] * (self.taps if layer in self.dynamic else 1)
+        return tuple(ConvolutionShape(each, self.taps) for each in (wide, wide, width, width))

@@ -63,15 +63,17 @@ class ExpertStack:
         rows = ops.spread(self.narrow(ops, x) if self.narrow else x, routes)
         gate = self.gate and ops.expert_linear(rows, self.gate.weights, routes, self.gate.bias)
         up = ops.expert_linear(rows, self.up.weights, routes, self.up.bias)
-        if self.gate:
-            inner = limited(ops, gate, up, self.activation, self.limits)
-        else:
-            inner = ops.activate(up, self.activation)
-        made = ops.expert_linear(inner, self.down.weights, routes, self.down.bias)
+        made = ops.expert_linear(self.inner(ops, gate, up), self.down.weights, routes, self.down.bias)
         if self.narrow is None:
             return ops.gather(made, routes, residual)
         made = self.narrow.each(ops, made) if self.narrow.each else made
         return self.narrow.up(ops, ops.gather(made, routes), residual)
+
+    def inner(self, ops: Ops, gate: Array | None, up: Array) -> Array:
+        """What stands before the last matrix."""
+        if self.gate is None:
+            return ops.activate(up, self.activation)
+        return limited(ops, gate, up, self.activation, self.limits)
 
 
 FOR_ALL = Routing(1, 1, False, "sigmoid")

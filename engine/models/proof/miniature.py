@@ -318,6 +318,11 @@ class _Plan:
             (kind, rows, columns, re.sub(r"\d+", "", name) if is_expert(name) else name, expert % _EXPERTS)
         )
 
+    def constant(self, values: Floats) -> Weight:
+        """Any matrix of this shape."""
+        rows, columns = values.shape
+        return self._matrix(("F32", rows, columns, "constant", 0))
+
     def _matrix(self, key: Key) -> Weight:
         place = self.keys.setdefault(key, len(self.keys))
         return self.weights[place] if self.weights else _Shape(key[1:3])

@@ -19,7 +19,7 @@ from engine.backends.base import Array, Ops
 from engine.errors import BadCheckpoint
 from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention, SeparateQkv
-from engine.models.building.source import WHOLE, View, linear, norm
+from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Block, GatedMlp, Linear, Norm, Order, bare_norm
 from engine.tensors import Floats
@@ -44,7 +44,7 @@ from engine.vision.headers import (
 from engine.vision.images import BICUBIC, Normalisation
 from engine.vision.projector import Projector
 from engine.vision.sizes import size_of_tokens
-from engine.vision.tower import GGUF, TowerShape, TowerSource, patch_linear
+from engine.vision.tower import GGUF, TowerShape, patch_linear
 from engine.words import _
 
 SPEC = VisionSpec("gemma4", "<|image|>", "<|image|>")
@@ -126,7 +126,7 @@ class _Shape:
     flat: bool
 
 
-def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, None, GridParts]:
+def _parts(shape: _Shape, names: _Names, source: WeightSource) -> Generator[int, None, GridParts]:
     """As `GridDesign.make`."""
     width = shape.tower.width
     first = patch_linear(source, names.first, width, shape.patch, False, flat=shape.flat)
@@ -162,7 +162,7 @@ def _pooled(bias: Floats | None, scale: Floats | None, cells: Floats) -> Floats:
 class _Layer:
     """Builds one layer, whose names begin with `at`."""
 
-    source: TowerSource
+    source: WeightSource
     shape: _Shape
     names: _Names
     at: str

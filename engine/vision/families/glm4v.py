@@ -13,7 +13,7 @@ from functools import partial
 
 from engine.backends.base import Array, Ops
 from engine.lazy_dataclass import dataclass
-from engine.models.building.source import View, linear, norm
+from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import GatedMlp, Linear, Norm
 from engine.vision.base import VisionSpec
@@ -46,7 +46,7 @@ from engine.vision.headers import (
 from engine.vision.images import BICUBIC, Normalisation
 from engine.vision.interpolation import cubic, resampled
 from engine.vision.sizes import MOST_TOKENS, dynamic_size
-from engine.vision.tower import GGUF, TowerNames, TowerShape, TowerSource, tower_layers
+from engine.vision.tower import GGUF, TowerNames, TowerShape, tower_layers
 
 SPEC = VisionSpec("glm4v", "<|image|>", "<|image|>", around=("<|begin_of_image|>", "<|end_of_image|>"))
 _LEAST, _MOST = 112 * 112, 28 * 28 * 15000
@@ -105,7 +105,7 @@ class _Projector:
         return self.mlp(ops, ops.activate(x, "gelu"))
 
 
-def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, None, GridParts]:
+def _parts(shape: _Shape, names: _Names, source: WeightSource) -> Generator[int, None, GridParts]:
     """As `GridDesign.make`."""
     tower, width, out = shape.tower, shape.tower.width, shape.outputs
     first = frame_linears(source, names.first, width, shape.patch, shape.frames)

@@ -14,7 +14,7 @@ from engine.backends.base import Array, Backend, Ops
 from engine.core import Loading, Waiting
 from engine.errors import UnsupportedModel
 from engine.lazy_dataclass import dataclass
-from engine.models.building.source import View, linear, norm
+from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Linear, Norm
 from engine.tensors import Bytes, Floats
@@ -38,7 +38,7 @@ from engine.vision.passes import Pass
 from engine.vision.patch_encoder import PatchDesign, PatchNames
 from engine.vision.projector import ProjectorNames
 from engine.vision.tiling import best_grid, grids, tiles_of
-from engine.vision.tower import TowerNames, TowerSource
+from engine.vision.tower import TowerNames
 from engine.words import _
 
 SPEC = VisionSpec("ovis2", "<image>", "<IMG_ATOM>")
@@ -164,7 +164,7 @@ class WordsShape:
     at: str
     table: str
 
-    def build(self, source: TowerSource, names: ProjectorNames) -> _Words:
+    def build(self, source: WeightSource, names: ProjectorNames) -> _Words:
         """As `TokensShape.build`; the names are its own."""
         count = self.words - _MARKS
         first = linear(source, self.at + "head_linear", count, self.width * self.factor**2, False)

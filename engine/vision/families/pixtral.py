@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.backends.base import Array, Ops
 from engine.lazy_dataclass import dataclass
-from engine.models.building.source import linear, norm
+from engine.models.building.source import WeightSource, linear, norm
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import FeedForward, Linear
 from engine.tensors import Floats
@@ -43,15 +43,7 @@ from engine.vision.headers import (
 )
 from engine.vision.images import BICUBIC, Normalisation
 from engine.vision.sizes import size_within
-from engine.vision.tower import (
-    GGUF,
-    TowerNames,
-    TowerShape,
-    TowerSource,
-    activated,
-    patch_linear,
-    tower_layers,
-)
+from engine.vision.tower import GGUF, TowerNames, TowerShape, activated, patch_linear, tower_layers
 
 SPEC = VisionSpec("pixtral", "[IMG]", "[IMG]")
 _BREAK, _END = "[IMG_BREAK]", "[IMG_END]"
@@ -126,7 +118,7 @@ class _Projector:
         return self.last(ops, self.merger(ops, x) if self.merger else x)
 
 
-def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, None, GridParts]:
+def _parts(shape: _Shape, names: _Names, source: WeightSource) -> Generator[int, None, GridParts]:
     """As `GridDesign.make`."""
     tower, width = shape.tower, shape.tower.width
     first = patch_linear(source, names.first, width, shape.patch, None)

@@ -18,7 +18,7 @@ from functools import partial
 from engine.errors import BadCheckpoint
 from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention
-from engine.models.building.source import View, linear, norm, vector_if
+from engine.models.building.source import View, WeightSource, linear, norm, vector_if
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Block, Linear
 from engine.vision.base import VisionSpec
@@ -49,7 +49,7 @@ from engine.vision.interpolation import corners, resampled
 from engine.vision.joined import together
 from engine.vision.projector import ProjectorNames, ProjectorShape, projector
 from engine.vision.sizes import MOST_TOKENS, dynamic_size
-from engine.vision.tower import GGUF, TowerNames, TowerShape, TowerSource, tower_layers
+from engine.vision.tower import GGUF, TowerNames, TowerShape, tower_layers
 from engine.words import _
 
 SPEC = VisionSpec("qwen_vl", "<|image_pad|>", "<|image_pad|>", around=("<|vision_start|>", "<|vision_end|>"))
@@ -96,7 +96,7 @@ class _Shape:
     whole: frozenset[int] = frozenset()
 
 
-def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, None, GridParts]:
+def _parts(shape: _Shape, names: _Names, source: WeightSource) -> Generator[int, None, GridParts]:
     """As `GridDesign.make`."""
     tower, width = shape.tower, shape.tower.width
     first = frame_linears(source, names.first, width, shape.patch, shape.frames)
@@ -123,7 +123,7 @@ def _parts(shape: _Shape, names: _Names, source: TowerSource) -> Generator[int, 
     return GridParts(first, _windowed(blocks.blocks, shape), head, deep, place, None, after)
 
 
-def frame_linears(source: TowerSource, name: str, width: int, patch: int, frames: int) -> tuple[Linear, ...]:
+def frame_linears(source: WeightSource, name: str, width: int, patch: int, frames: int) -> tuple[Linear, ...]:
     """What makes rows of patches of so many frames, or with 0 of one, by the sum of two matrices."""
     area = patch**2
     if frames:

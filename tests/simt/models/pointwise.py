@@ -51,6 +51,8 @@ def gated(
             if name == "clamped_swiglu":
                 a, b = np.minimum(a.astype(np.float64), 7), np.clip(b, -7, 7)
                 out = (b + 1) * a / (1 + np.exp(-1.702 * a))
+            elif name == "smaller":
+                out = np.where(np.abs(a) <= np.abs(b), a, b)
             else:
                 out = activation(name, a) * b
             out = out.astype(np.float32)

@@ -7,15 +7,16 @@ from engine.backends.cpu.kernels.attention.softmax import exp_scalar
 from engine.backends.cpu.lowering.call import Calls, Table
 from engine.backends.graph.rows import Balance
 
-(B_X, B_Y, B_STRIDE, B_SIZE, B_ROUNDS, B_EPS) = range(6)
+(B_X, B_Y, B_STRIDE, B_SIZE, B_COLUMNS, B_ROUNDS, B_EPS) = range(7)
 
 
 def balance(args: int, step: int, tile: int, scratch: int) -> None:
-    """One tile for each row, a matrix; number (i, j) of it is at i size + j."""
-    size, stride, eps = ld_i64(args + 8 * B_SIZE), ld_i64(args + 8 * B_STRIDE), ld_f64(args + 8 * B_EPS)
+    """One tile for each row, a matrix; number (i, j) of it is at i columns + j."""
+    size, columns = ld_i64(args + 8 * B_SIZE), ld_i64(args + 8 * B_COLUMNS)
+    stride, eps = ld_i64(args + 8 * B_STRIDE), ld_f64(args + 8 * B_EPS)
     x, y = ld_i64(args + 8 * B_X) + tile * stride, ld_i64(args + 8 * B_Y) + tile * stride
-    row = 4 * size
-    for j in range(size):
+    row = 4 * columns
+    for j in range(columns):
         top, total = ld_f32(x + 4 * j), 0.0
         for i in range(1, size):
             top = max(top, ld_f32(x + i * row + 4 * j))
@@ -35,13 +36,14 @@ def balance(args: int, step: int, tile: int, scratch: int) -> None:
             for j in range(size):
                 place = y + i * across + j * along
                 st_f32(place, ld_f32(place) / total)
-    for k in range(size * size, stride // 4):
+    for k in range(size * columns, stride // 4):
         st_f32(y + 4 * k, 0.0)
 
 
 def _balance(calls: Calls, node: Balance) -> None:
     x, y = node.x, node.y
-    calls.each_row("balance", [x, y, y.stride, node.size, node.rounds, node.eps], [x], y)
+    columns = x.width // node.size
+    calls.each_row("balance", [x, y, y.stride, node.size, columns, node.rounds, node.eps], [x], y)
 
 
 LOWER: Table = {Balance: _balance}

@@ -139,6 +139,11 @@ def _clamped_swiglu(b: ir.IRBuilder, gate: ir.Value, up: ir.Value) -> ir.Value:
     return b.fmul(b.fadd(up, const_vector(1.0)), swish)
 
 
+def _smaller(b: ir.IRBuilder, gate: ir.Value, up: ir.Value) -> ir.Value:
+    first, second = (b.select(b.fcmp_ordered("<", x, b.fneg(x)), b.fneg(x), x) for x in (gate, up))
+    return b.select(b.fcmp_ordered("<=", first, second), gate, up)
+
+
 def _expm1_minus(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """e^x - 1 - x for x <= 0: by its series above -1/2, where the difference would lose digits."""
     series = b.fmul(b.fmul(x, x), _polynomial(b, x, tuple(1 / math.factorial(n) for n in range(9, 1, -1))))
@@ -187,6 +192,8 @@ def _emitter(name: str) -> Callable[..., ir.Value]:
     kind, _, activation = name.partition("_")
     if kind == "gated" and activation == "clamped_swiglu":
         return lambda b, x, other, first, second, third: _clamped_swiglu(b, x, other)
+    if kind == "gated" and activation == "smaller":
+        return lambda b, x, other, first, second, third: _smaller(b, x, other)
     act = _GATES[activation]
     if kind == "gated":
         return lambda b, x, other, first, second, third: b.fmul(act(b, x), other)
@@ -199,6 +206,7 @@ POINTWISE = (
     "soft_cap",
     *SHAPED,
     "gated_clamped_swiglu",
+    "gated_smaller",
     *(f"gated_{name}" for name in _GATES),
     *(f"activate_{name}" for name in _ACTIVATIONS),
 )

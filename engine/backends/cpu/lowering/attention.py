@@ -60,7 +60,8 @@ def _attention(calls: Calls, node: Attention) -> None:
     partial = calls.partial_results(attention.partial_bytes(heads, groups, value_dim))
     window = (-shape.window if shape.chunked else shape.window) or attention.NO_WINDOW
     ahead = (attention.NO_WINDOW if shape.backward_window else abs(window)) - 1 if shape.bidirectional else 0
-    sinks = 0 if node.sinks is None else calls.constants.vector(node.sinks)
+    sinks: Argument = 0 if node.sinks is None else calls.constants.vector(node.sinks)
+    sinks, sink_stride = (sinks, 0) if node.row_sinks is None else (node.row_sinks, node.row_sinks.stride)
     slopes = calls.constants.vector(np.array(shape.slopes, np.float32)) if shape.slopes else 0
     distances, furthest = 0, 0
     if node.distances is not None:
@@ -71,7 +72,7 @@ def _attention(calls: Calls, node: Attention) -> None:
         key_page, value_page, *attention.widths(kind, dim, value_dim), window, float(shape.soft_cap), sinks,
         value_dim, slopes, float(shape.rounded_slopes), ahead, distances, furthest, *_lists(node),
         0 if node.beside is None else calls.cache.addresses(node.beside)[0], node.block,
-        *_relative(calls, node),
+        sink_stride, *_relative(calls, node),
     ]  # fmt: skip
     window = attention.NO_WINDOW if node.beside is not None else window
     also = [] if node.beside is None else [("keys", node.beside)]
@@ -85,8 +86,9 @@ def _attention(calls: Calls, node: Attention) -> None:
         window=abs(window),
         shape=(heads, shape.kv_heads, dim),
     )
-    arguments = [partial, y, y.stride, heads, groups, value_dim, window, sinks]
-    calls.add("combine", arguments, ["partial"], [y], tiles=(heads, SMALL_BATCH, 0, SMALL_BATCH))
+    arguments = [partial, y, y.stride, heads, groups, value_dim, window, sinks, sink_stride]
+    sources = ["partial", *([] if node.row_sinks is None else [node.row_sinks])]
+    calls.add("combine", arguments, sources, [y], tiles=(heads, SMALL_BATCH, 0, SMALL_BATCH))
 
 
 def _lists(node: Attention) -> list[Argument]:

@@ -90,6 +90,7 @@ def balance_kernel(size: int) -> Kernel:
 
 def _lower(context: Context, node: Balance) -> Calls:
     x, y = node.x, node.y
+    assert node.rounds
     kernel = balance_kernel(node.size)
     chunk = kernel.constants["ROWS"]
     arguments = (x, x.stride, y, y.stride, Runtime.ROWS, node.rounds, node.eps)

@@ -156,6 +156,9 @@ def _gated(
     for i in static(range(4)):
         if ACTIVATION == "clamped_swiglu":
             out[i] = clamped_swiglu(out[i], other[i])
+        elif ACTIVATION == "smaller":
+            if maximum(out[i], -out[i]) > maximum(other[i], -other[i]):
+                out[i] = other[i]
         elif ACTIVATION == "silu":
             out[i] = silu(out[i])
         elif ACTIVATION == "gelu":
@@ -170,7 +173,7 @@ def _gated(
             out[i] = maximum(out[i], float32(0.0))
             if ACTIVATION == "relu2":
                 out[i] = out[i] * out[i]
-        if GATED and ACTIVATION != "clamped_swiglu":
+        if GATED and ACTIVATION not in ("clamped_swiglu", "smaller"):
             out[i] = out[i] * other[i]
     write_four(y, y_stride, packed, packed_stride, row, width, column, out[0], out[1], out[2], out[3])
 

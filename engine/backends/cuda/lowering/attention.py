@@ -34,8 +34,9 @@ def _biases(context: Context, node: Attention) -> tuple[tuple[Call, ...], tuple[
 
 
 def _refuse_others(node: Attention) -> None:
-    """What only encoders have, which run on the CPU."""
+    """What only encoders and Inkling 2 have, which run on the CPU."""
     assert node.distances is None
+    assert node.row_sinks is None
     special = node.shape.chunked or node.shape.slopes or node.shape.latent
     assert not (node.shape.bidirectional and special)
 

@@ -111,6 +111,21 @@ def test_mixtures_of_rows(width: int, residual: bool) -> None:
     assert_near(both(forward, [*tables, weights, down], 4)[0], exact)
 
 
+@pytest.mark.parametrize(("size", "columns"), [(1, 1), (9, 1), (5, 3), (2, 40)])
+def test_softmaxes_of_columns(size: int, columns: int) -> None:
+    logits, down = Rows(size * columns, 1, 3.0).matrix, Matrix("F32", (5, size * columns), 4)
+
+    def forward(ops: Any, w: list[Any]) -> Any:
+        y = ops.balance(ops.last_rows(ops.embed(w[0])), size, 0, 0.0)
+        return ops.join(y, ops.linear(y, w[1]), 1)
+
+    for rows in ROWS:
+        assert_near(*both(forward, [logits, down], rows))
+    x = np.exp(logits.values[:4].astype(np.float64).reshape(4, size, columns))
+    shares = (x / x.sum(1, keepdims=True)).reshape(4, -1)
+    assert_near(both(forward, [logits, down], 4)[0][:, : size * columns], shares)
+
+
 @pytest.mark.parametrize(("size", "rounds", "eps"), [(1, 1, 1e-6), (3, 20, 1e-6), (4, 4, 0.02), (16, 2, 0.0)])
 def test_balanced_matrices(size: int, rounds: int, eps: float) -> None:
     """Rows come last: without an epsilon their sums are 1."""

@@ -24,7 +24,9 @@ Array = np.ndarray[Any, Any]
 
 
 class Layer:
-    """A layer of attention over tables of queries, keys, values and weights of `count` profiles."""
+    """A layer of attention over tables of queries, keys, values, weights of `count` profiles and sinks, which
+    count if it `has_sinks`.
+    """
 
     def __init__(
         self,
@@ -33,20 +35,22 @@ class Layer:
         extent: int,
         dtype: str = "fp32",
         backend: Backend | None = None,
+        has_sinks: bool = False,
     ) -> None:
         heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
-        widths = heads * dim, groups * dim, groups * dim, heads * count
-        self.shape, self.count = shape, count
+        widths = heads * dim, groups * dim, groups * dim, heads * count, heads
+        self.shape, self.count, self.has_sinks = shape, count, has_sinks
         self.tables = [Matrix("F32", (97, width), 20 + i) for i, width in enumerate(widths)]
         self.tables[0].values *= np.float32(2)
         self.tables[3].values *= np.float32(8)
+        self.tables[4].values *= np.float32(4)
         self.profiles = np.random.default_rng(7).standard_normal((count, extent)).astype(np.float32)
         self.backend: Backend = CpuBackend(2) if backend is None else backend
         packed = [self.backend.load_weight(each) for each in self.tables]
 
         def forward(ops: Any) -> Any:
-            q, k, v, weights = (ops.embed(each) for each in packed)
-            bias = RelativeBias(weights, self.profiles)
+            q, k, v, weights, sinks = (ops.embed(each) for each in packed)
+            bias = RelativeBias(weights, self.profiles, sinks if has_sinks else None)
             return ops.last_rows(ops.attention(0, q, k, v, shape, relative=bias))
 
         self.forward = forward
@@ -86,7 +90,8 @@ class Layer:
             g = h // (shape.heads // shape.kv_heads)
             scores = q[:, h] @ keys[:, g].T * shape.scale + np.einsum("tj,jts->ts", weights[:, h], profiles)
             scores = np.exp(np.where(seen, scores, -np.inf))
-            out[:, h] = scores / scores.sum(1, keepdims=True) @ values[:, g]
+            sink = np.exp(self.tables[4].values[IDS, h].astype(np.float64)) if self.has_sinks else 0.0
+            out[:, h] = scores / (scores.sum(1) + sink)[:, None] @ values[:, g]
         return out.reshape(rows, -1)
 
 
@@ -114,6 +119,17 @@ def test_biases_of_decoding_small_batches_and_prompts(
     assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
     layer.profiles[:] = 0.0  # the program has a copy; the formula shows that the bias matters
     assert np.abs(found - layer.exact()).max() > 1e-3 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "heads", "groups", "window"), [("fp32", 6, 3, 0), ("fp16", 5, 1, 100), ("fp32", 4, 4, 300)]
+)
+def test_every_row_may_have_sinks_of_its_own(dtype: str, heads: int, groups: int, window: int) -> None:
+    layer = Layer(AttentionShape(heads, groups, 32, 0.1, window), 3, 50, dtype, has_sinks=True)
+    found, expected = layer.run(), layer.exact()
+    assert np.abs(found - expected).max() <= 3e-5 * np.abs(expected).max()
+    layer.has_sinks = False
+    assert np.abs(found - layer.exact()).max() > 1e-2 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize(("window", "extent"), [(0, 9), (0, 600), (40, 40)])

@@ -99,6 +99,15 @@ def test_sums_and_pieces_of_rows() -> None:
     assert_near(ops(logit_rows=2).last_rows(x), x[-2:])
 
 
+def test_the_smaller_of_two_and_a_softmax_alone() -> None:
+    x, y = normal(ROWS, 12), normal(ROWS, 12)
+    expected = np.where(np.abs(x.numpy()) <= np.abs(y.numpy()), x, y)
+    assert np.array_equal(ops().gated(x, y, "smaller"), expected)
+    shares = np.exp(x.numpy().reshape(ROWS, 4, 3))
+    shares = shares / shares.sum(1, keepdims=True)
+    assert_near(ops().balance(x, 4, 0, 0.0), shares.reshape(ROWS, 12))
+
+
 def test_mixes_and_magnitudes() -> None:
     x, weights, residual = [normal(ROWS, 8) for _ in range(3)], normal(ROWS, 6), normal(ROWS, 8)
     expected = sum(part * weights[:, 2 + i, None] for i, part in enumerate(x))
@@ -235,6 +244,7 @@ ATTENTION: dict[str, dict[str, Any]] = {
     "both ways in a window": {"bidirectional": True, "window": 3, "slopes": (0.5, 0.25, 0.125, 0.0625)},
     "sinks": {}, "distances": {}, "chosen": {}, "latent": {"latent": 5},
     "relative": {}, "relative in a window": {"window": 4}, "relative, both ways": {"bidirectional": True},
+    "relative, with sinks of rows": {"window": 5},
 }  # fmt: skip
 
 
@@ -267,6 +277,9 @@ def attended(name: str, shape: AttentionShape, t: int, head: int, given: dict[st
     if name == "sinks":
         scores.append(given["sinks"][head])
         values.append(np.zeros_like(values[0]))
+    if "sinks of rows" in name:
+        scores.append(given["row_sinks"][t, head])
+        values.append(np.zeros_like(values[0]))
     weights = np.exp(np.array(scores) - max(scores))
     return (weights[:, None] * np.array(values)).sum(0) / weights.sum()
 
@@ -279,6 +292,7 @@ def test_attention(name: str) -> None:
         "sinks": normal(4).numpy(), "distances": normal(4, 5).numpy(),
         "chosen": RNG.random((total, 1, total)) < 0.5,
         "weights": normal(total, 12).numpy(), "profiles": normal(3, 5).numpy(),
+        "row_sinks": normal(total, 4).numpy(),
     }  # fmt: skip
     given["chosen"][np.arange(total), 0, np.arange(total)] = True
     q, k, v = (torch.from_numpy(given[each].reshape(total, -1)) for each in "qkv")
@@ -286,7 +300,8 @@ def test_attention(name: str) -> None:
         {"chosen": torch.from_numpy(given["chosen"])} if name == "chosen" else {}
     )
     if name.startswith("relative"):
-        more["relative"] = RelativeBias(torch.from_numpy(given["weights"]), given["profiles"])
+        sinks = torch.from_numpy(given["row_sinks"]) if "sinks of rows" in name else None
+        more["relative"] = RelativeBias(torch.from_numpy(given["weights"]), given["profiles"], sinks)
     cache = ReferenceCache([shape], 1, "fp32")
     found = ops(total, cache=cache).attention(0, q, k, None if shape.latent else v, shape, **more)
     expected = [[attended(name, shape, t, head, given) for head in range(4)] for t in range(total)]

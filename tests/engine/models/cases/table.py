@@ -16,6 +16,7 @@ from tests.engine.models.cases.flint_gpt import FLINT_GPT_CASES
 from tests.engine.models.cases.gemma_3n_4 import GEMMA_3N_4_CASES
 from tests.engine.models.cases.gpt_neo_codegen import GPT_NEO_CODEGEN_CASES
 from tests.engine.models.cases.inkling import INKLING_CASES
+from tests.engine.models.cases.inkling2 import INKLING_2_CASES
 from tests.engine.models.cases.latent_attention import LATENT_ATTENTION_CASES
 from tests.engine.models.cases.ling_minimax import LING_MINIMAX_CASES
 from tests.engine.models.cases.llama import LLAMA_CASES
@@ -63,6 +64,7 @@ CASES: tuple[Case, ...] = (
     *BEAM_CASES,
     *DORY_CASES,
     *INKLING_CASES,
+    *INKLING_2_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)

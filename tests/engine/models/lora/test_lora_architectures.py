@@ -33,7 +33,15 @@ TRANSPOSED = ("gpt2", "openai-gpt")
 """Model types whose files hold matrices with the inputs first."""
 SCALED = ("Falcon-H1",)
 """Cases whose GGUF files hold multipliers in their weights."""
+_INKLING_2 = {
+    "model.llm.unembed": "lm_head", "model.llm.embed": "model.embed_tokens", "model.llm.": "model.",
+    ".attn.": ".self_attn.", ".wq_du": ".q_proj.linear", ".wk_dv": ".k_proj.linear",
+    ".wv_dv": ".v_proj.linear", ".wo_ud": ".o_proj.linear", ".gate_attn": ".o_proj.gate_proj",
+    ".attn_sink_proj": ".sink_proj", ".wr_du": ".relative_position_bias.linear",
+}  # fmt: skip
 MODULES = {
+    "Inkling 2": _INKLING_2,
+    "Inkling 2 Mini": _INKLING_2,
     "Cosmos 3 Edge": {
         ".to_q": ".q_proj", ".to_k": ".k_proj", ".to_v": ".v_proj", ".to_out": ".o_proj",
         "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2",

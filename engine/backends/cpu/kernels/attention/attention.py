@@ -46,6 +46,7 @@ from engine.backends.cpu.kernels.attention.arguments import (
     A_Q_STRIDE,
     A_Q_WIDTH,
     A_SCALE,
+    A_SINK_STRIDE,
     A_SINKS,
     A_V,
     A_VALUE_DIM,
@@ -349,7 +350,8 @@ def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out:
         )
         total = ld_f32(state + 8 * i + 4)
         if sinks:
-            before, sink = ld_f32(state + 8 * i), ld_f32(sinks + 4 * (g * ratio + i % ratio))
+            own = sinks + (first_row + i // ratio) * ld_i64(args + 8 * A_SINK_STRIDE)
+            before, sink = ld_f32(state + 8 * i), ld_f32(own + 4 * (g * ratio + i % ratio))
             top = max(before, sink)
             factor = exp_scalar(before - top)
             total = total * factor + exp_scalar(sink - top)

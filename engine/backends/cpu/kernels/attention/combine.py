@@ -27,7 +27,8 @@ SPLITS = 16
 SCRATCH = 64
 LOWEST = np.float32(MINUS_INFINITY)
 ONE = VALUE_FACTOR = np.float32(1)
-(C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM, C_WINDOW, C_SINKS) = range(8)
+(C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM, C_WINDOW, C_SINKS,
+ C_SINK_STRIDE) = range(9)  # fmt: skip
 
 
 def combine(args: int, step: int, tile: int, scratch: int) -> None:
@@ -54,13 +55,14 @@ def combine(args: int, step: int, tile: int, scratch: int) -> None:
         first = ld_i64(args + 8 * C_PARTIAL) + size * (SMALL_BATCH * ratio * g + r * ratio + h)
         jump = size * SMALL_BATCH * ratio * groups
         y = ld_i64(args + 8 * C_Y) + r * ld_i64(args + 8 * C_Y_STRIDE) + 4 * dim * tile
-        top = ld_f32(sinks + 4 * tile) if sinks else LOWEST
+        sink = sinks + r * ld_i64(args + 8 * C_SINK_STRIDE) + 4 * tile
+        top = ld_f32(sink) if sinks else LOWEST
         for s in range(splits):
             if (s - begun) % SPLITS < end - begun:
                 top = max(top, ld_f32(first + s * jump))
         total = 0.0
         if sinks:
-            total += exp_scalar(ld_f32(sinks + 4 * tile) - top)
+            total += exp_scalar(ld_f32(sink) - top)
         row_clear(scratch + SCRATCH, width // 16)
         for s in range(splits):
             if (s - begun) % SPLITS >= end - begun:
