@@ -6,7 +6,8 @@ NVFP4 has an F8_E4M3 `X.weight_scale` (N, K / 16) for 16 inputs and one float32 
 `X.weight_scale_2`, by which scales are multiplied (ModelOpt), or, beside `X.weight_packed`,
 `X.weight_global_scale`, by which they are divided (compressed-tensors). ModelOpt's AWQ multiplies the
 inputs of some matrices by `X.pre_quant_scale` (K,), which is as good as multiplying the matrix's columns.
-Stacks of experts `X` have `X_weight_scale` and `X_weight_scale_2`, of one number or one for each expert.
+Stacks of experts `X` have `X_weight_scale` and `X_weight_scale_2`, of one number or one for each expert;
+those of Inkling 2 Mini `X_scale`, `X_amax` and `X_outer_scale_denominator`, whose quotient multiplies scales.
 Matrices of whole blocks of 64 inputs and without such factors become types that backends pack. Sources:
 transformers, `integrations/finegrained_fp8.py`; the compressed-tensors package's `nvfp4` and `mxfp4`
 compressors; ModelOpt's `nvfp4_tensor.py` (facts only).
@@ -38,8 +39,10 @@ _PAIRS: Floats = np.stack([_LEVELS[np.arange(256) & 15], _LEVELS[np.arange(256) 
 """The two values of each byte, float32 (256, 2)."""
 _CODES = ("U8", "I8", "I32", "U32")
 _GLOBAL = ("weight_scale_2", "weight_global_scale")
+_QUOTIENT = ("amax", "outer_scale_denominator")
 _INPUTS = "pre_quant_scale"
-_WITHOUT_USE = ("input_global_scale", "input_scale")
+_FURTHER = (*_GLOBAL, *_QUOTIENT, _INPUTS, "input_global_scale", "input_scale")
+"""What may be beside codes and scales; the last two, of activations, are not used."""
 
 
 def wrap_floats(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
@@ -86,13 +89,13 @@ def split_float4(tensors: Mapping[str, FileTensor]) -> tuple[dict[str, RawTensor
             out[stem + ".weight"] = mxfp4_matrix(stem + ".weight", tensor, scale)
         else:
             out[stem + ".weight"] = nvfp4_matrix(stem + ".weight", tensor, scale, matrix)
-        own |= {name, scale.name, *(f"{stem}{end}{part}" for part in (*_GLOBAL, _INPUTS, *_WITHOUT_USE))}
+        own |= {name, scale.name, *(f"{stem}{end}{part}" for part in _FURTHER)}
     return out, {name: tensor for name, tensor in tensors.items() if name not in own}
 
 
 def _factors(begin: str, numbers: FileTensor, tensors: Mapping[str, FileTensor]) -> dict[str, FileTensor]:
     """A stack's further factors by their part of the name."""
-    parts = (_GLOBAL[numbers.name.endswith(".weight_packed")], _INPUTS)
+    parts = (_GLOBAL[numbers.name.endswith(".weight_packed")], *_QUOTIENT, _INPUTS)
     return {part: tensors[begin + part] for part in parts if begin + part in tensors}
 
 
@@ -140,12 +143,12 @@ def nvfp4_matrix(name: str, numbers: RawTensor, scale: RawTensor, matrix: Matrix
     divided = numbers.name.endswith(".weight_packed")
     if matrix is not None:
         _check_factors(matrix, _GLOBAL[divided], shape)
-        nbytes += matrix.nbytes((_GLOBAL[divided], _INPUTS))
+        nbytes += matrix.nbytes((_GLOBAL[divided], *_QUOTIENT, _INPUTS))
 
     def decode(outputs: Indices) -> Floats:
         scales = scale.take(outputs).dequantise()
         if matrix is not None:
-            factor = matrix.floats(_GLOBAL[divided]).reshape(-1)
+            factor = _factor(matrix, divided)
             factor = factor[outputs * factor.size // shape[0], None]
             scales = scales / factor if divided else scales * factor
         pairs = _PAIRS[numbers.take(outputs).data]
@@ -160,7 +163,7 @@ def nvfp4_matrix(name: str, numbers: RawTensor, scale: RawTensor, matrix: Matrix
     def blocks(outputs: Indices) -> Bytes:
         halves = np.full((outputs.size, 1), 0.5, np.float32)
         if matrix is not None:
-            factor = matrix.floats(_GLOBAL[divided]).reshape(-1)[:, None]
+            factor = _factor(matrix, divided)[:, None]
             factor = factor[outputs * len(factor) // shape[0]]
             halves = halves / factor if divided else halves * factor
         out = np.empty((outputs.size, shape[1] // NVFP4_PAIRS.values, NVFP4_PAIRS.nbytes), np.uint8)
@@ -172,15 +175,25 @@ def nvfp4_matrix(name: str, numbers: RawTensor, scale: RawTensor, matrix: Matrix
     return DecodedMatrix(name, NVFP4_PAIRS.name, shape, nbytes, decode, blocks)
 
 
+def _factor(matrix: Matrix, divided: bool) -> Floats:
+    """The number of a matrix, or its two."""
+    if matrix.find(_QUOTIENT[0]) is None:
+        return matrix.floats(_GLOBAL[divided]).reshape(-1)
+    amax, denominator = (matrix.floats(part).reshape(-1) for part in _QUOTIENT)
+    return amax / denominator
+
+
 def _check_factors(matrix: Matrix, part: str, shape: tuple[int, int]) -> None:
     """Raise `BadCheckpoint` unless the matrix has as `part` one number, or one for each half of its rows (a
     gate's and the other's), and as many factors as inputs.
     """
-    found = matrix.find(part)
-    number = matrix.get(part, ("F32",), 1 if found is None else len(found.shape))
-    count = prod(number.shape)
-    if count not in (1, 2) or shape[0] % count:
-        raise matrix.wrong(part, _("one number"))
+    quotient = matrix.find(_QUOTIENT[0]) is not None
+    for each in _QUOTIENT if quotient else (part,):
+        found = matrix.find(each)
+        types = SCALES if quotient else ("F32",)
+        count = prod(matrix.get(each, types, 1 if found is None else len(found.shape)).shape)
+        if count not in ((1,) if quotient else (1, 2)) or shape[0] % count:
+            raise matrix.wrong(each, _("one number"))
     if matrix.find(_INPUTS) is not None:
         matrix.get(_INPUTS, SCALES, 1)
         matrix.check(_INPUTS, (shape[1],))

@@ -17,7 +17,6 @@ from engine.weights.packed.compressed_tensors import wrap_compressed
 from engine.weights.packed.exl2 import wrap_exl2
 from engine.weights.packed.exl3 import wrap_exl3
 from engine.weights.packed.float4 import wrap_floats
-from engine.weights.packed.fp8 import wrap_fp8
 from engine.weights.packed.gptq import wrap_gptq
 from engine.weights.packed.hqq import wrap_hqq
 from engine.weights.packed.mlx import wrap_mlx
@@ -111,7 +110,7 @@ def wrap_quantised(tensors: dict[str, FileTensor], config: Mapping[str, Any]) ->
     settings = config.get("quantization_config")
     if settings is None:
         return (
-            wrap_fp8(tensors, {})
+            wrap_floats(tensors, {})
             if any(tensor.type.startswith("F8_E") for tensor in tensors.values())
             else dict(tensors)
         )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from engine.backends.states import ConvolutionShape
 from engine.errors import BadCheckpoint, UnsupportedModel
@@ -17,7 +20,7 @@ from engine.models.config import ModelConfig
 from engine.models.config.relative import ClippedHeads
 from engine.models.describe import cpu_only
 from engine.models.headers.keys import Keys
-from tests.engine.models.architectures import cached_logits, ids, write_checkpoint
+from tests.engine.models.architectures import cached_logits, ids, transformers_model, write_checkpoint
 from tests.engine.models.cases.inkling2 import INKLING_2, LOOPED
 from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load, logits
@@ -145,10 +148,6 @@ def test_tokens_that_only_fill_up_the_vocabulary_are_never_written(tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["Inkling 2", "Inkling 2, with pictures", "Inkling 2 Mini"])
 def test_adapters_name_modules_as_transformers_does(tmp_path: Path, name: str) -> None:
-    import torch
-
-    from tests.engine.models.architectures import transformers_model
-
     model = load(write_checkpoint(BY_NAME[name], tmp_path / "m"))
     modules = {
         module: each.weight.shape
@@ -159,3 +158,43 @@ def test_adapters_name_modules_as_transformers_does(tmp_path: Path, name: str) -
     for module, shape in modules.items():
         slot = model.slots[module]
         assert (slot.rows, slot.columns) == tuple(shape), module
+
+
+def packed(folder: Path, path: Path, four: bool) -> Path:
+    """The folder with its experts as the makers publish them: in NVFP4 of which each expert has a number, or
+    in MXFP8.
+    """
+    draws = torch.Generator().manual_seed(5)
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if name.endswith(("w13_weight", "w2_weight"))]:
+        count, rows, columns = tensors[name].shape
+        if four:
+            shape = count, rows, columns // 2
+            tensors[name] = torch.randint(0, 256, shape, generator=draws).to(torch.uint8)
+            scales = 0.5 + torch.rand(count, rows, columns // 16, generator=draws)
+            tensors[name + "_scale"] = scales.to(torch.float8_e4m3fn)
+            tensors[name + "_amax"] = 10 + 20 * torch.rand(count, generator=draws)
+            tensors[name + "_outer_scale_denominator"] = torch.tensor(300.0)
+        else:
+            numbers = 4 * torch.randn(count, rows, columns, generator=draws)
+            tensors[name] = numbers.to(torch.float8_e4m3fn)
+            shape = count, rows, columns // 32
+            tensors[name + "_scale"] = torch.randint(122, 126, shape, generator=draws).to(torch.uint8)
+    shutil.copytree(folder, path)
+    save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("four", [True, False], ids=["NVFP4", "MXFP8"])
+def test_experts_as_the_makers_pack_them(tmp_path: Path, four: bool) -> None:
+    from transformers import AutoModelForCausalLM
+
+    whole = write_checkpoint(BY_NAME["Inkling 2 Mini"], tmp_path / "m")
+    folder = packed(whole, tmp_path / "packed", four)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    with torch.inference_mode():
+        expected = model(torch.tensor([ids(60)]), use_cache=False).logits[0].numpy()
+    found = logits(load(folder), ids(60))
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+    assert np.abs(cached_logits("Inkling 2 Mini") - expected).max() > 0.1 * np.abs(expected).max()
