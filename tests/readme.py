@@ -89,7 +89,7 @@ def formats() -> str:
         kept.setdefault(how, []).append(format.name)
     rows = [f"- GGUF, {how}: {', '.join(names)}." for how, names in kept.items()]
     rows[0] = rows[0].replace("GGUF,", "GGUF, single or split, held in memory", 1)
-    rows.append(f"- Folders: floats, {', '.join(f'`{name}`' for name in METHODS)}.")
+    rows.append(f"- Folders: floats, {', '.join(METHODS)}.")
     return "\n".join(_wrapped(row, "  ") for row in rows)
 
 

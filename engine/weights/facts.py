@@ -103,10 +103,8 @@ def _settings_name(settings: Mapping[str, Any]) -> str:
     if method in ("exl2", "exl3"):
         bits = settings.get("bits")
         return str(method).upper() + (f" {bits:g} bpw" if isinstance(bits, int | float) else "")
-    if method == "bitnet":
-        return "BitNet"
-    if method == "mxfp4":
-        return "MXFP4"
+    if method in ("bitnet", "mxfp4", "vptq"):
+        return "BitNet" if method == "bitnet" else method.upper()
     if method == "bitsandbytes":
         kind = settings.get("bnb_4bit_quant_type", "nf4") if settings.get("load_in_4bit") else "int8"
         return f"bitsandbytes {str(kind)[:10]}"

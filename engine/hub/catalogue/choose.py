@@ -55,7 +55,7 @@ _GROWTH = {"IQ1": 2.5, "IQ2": 1.75, "IQ3": 1.3, "NVF": 1.3}
 """About how many bytes of memory a byte of a file takes, by the beginning of its type, where it is more than
 one: a little more than on the CPU, a little less than on GPUs.
 """
-_DECODED_GROWTH = {"exl3": 4, "aqlm": 8}
+_DECODED_GROWTH = {"exl3": 4, "aqlm": 8, "vptq": 8}
 """About how much larger what is held as F16 becomes in memory, by `quant_method`: most folders have 3 to 5
 bits a weight, or 2, and the hub's number of parameters counts packed ones.
 """

@@ -23,6 +23,7 @@ from engine.weights.packed.mlx import wrap_mlx
 from engine.weights.packed.mxfp4 import wrap_mxfp4
 from engine.weights.packed.quanto import wrap_quanto
 from engine.weights.packed.torchao import wrap_torchao
+from engine.weights.packed.vptq import wrap_vptq
 from engine.weights.safetensors.json import read_json_object
 from engine.weights.tensor import FileTensor
 from engine.words import _
@@ -51,6 +52,7 @@ METHODS: dict[str, Wrap] = {
     "torchao": wrap_torchao,
     "aqlm": wrap_aqlm,
     "quanto": wrap_quanto,
+    "vptq": wrap_vptq,
 }
 """By `quant_method`: a function from the files' tensors and the quantization_config to the tensors by the
 names of the plain model, "X.weight". It raises `BadCheckpoint` or `UnsupportedModel`. The list "model_types"

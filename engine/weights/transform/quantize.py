@@ -20,7 +20,7 @@ from engine.weights.tensor import find_format
 from engine.weights.transform.quantize_kernels import BLOCK, kernel
 from engine.words import _
 
-PLAIN = ("F32", "F16", "BF16", "EXL3", "AQLM")
+PLAIN = ("F32", "F16", "BF16", "EXL3", "AQLM", "VPTQ")
 """Types that are quantised, since backends hold them in 16 bits or more; others are unchanged."""
 
 

@@ -227,9 +227,7 @@ def test_quantised_weights_of_other_programs(facts: dict[str, object]) -> None:
     assert titles(choices(["config.json", "model.safetensors"], **facts)) == {"Safetensors"}
 
 
-@pytest.mark.parametrize(
-    "method", ["higgs", "spqr", "vptq", "fp_quant", "sinq", "fouroversix", "eetq", "metal"]
-)
+@pytest.mark.parametrize("method", ["higgs", "spqr", "fp_quant", "sinq", "fouroversix", "eetq", "metal"])
 def test_weights_that_no_reader_knows_are_not_offered(method: str) -> None:
     with pytest.raises(DownloadError, match=f"quantised for {method}, which are not supported"):
         choices(["config.json", "model.safetensors"], quantisation=method)
@@ -252,11 +250,11 @@ def test_both_formats_in_one_repository() -> None:
         (["config.json", "consolidated.00.pth", "weights.bin"], {}, "only PyTorch files of other names"),
         (["pytorch_model.bin", "README.md"], {}, "an incomplete language model"),
         (["adapter_config.json", "adapter_model.bin"], {}, "only an adapter"),
-        (["config.json", "pytorch_model.bin"], {"quantisation": "vptq"}, "quantised for vptq"),
+        (["config.json", "pytorch_model.bin"], {"quantisation": "spqr"}, "quantised for spqr"),
         (["README.md"], {}, "has no weights"),
         (["adapter_config.json", "adapter_model.safetensors"], {}, "only an adapter"),
         (["unet/model.safetensors", "model_index.json"], {}, "an incomplete language model"),
-        (["config.json", "model.safetensors"], {"quantisation": "vptq"}, "quantised for vptq"),
+        (["config.json", "model.safetensors"], {"quantisation": "spqr"}, "quantised for spqr"),
     ],
 )  # fmt: skip
 def test_nothing_to_choose(names: list[str], facts: dict[str, object], found: str) -> None:
@@ -403,7 +401,7 @@ def test_free_disk_of_a_missing_folder(tmp_path: Path) -> None:
     assert free_disk(tmp_path / "not" / "there") == pytest.approx(free_disk(tmp_path), rel=0.2)
 
 
-@pytest.mark.parametrize(("method", "growth"), [("exl3", 4), ("aqlm", 8)])
+@pytest.mark.parametrize(("method", "growth"), [("exl3", 4), ("aqlm", 8), ("vptq", 8)])
 def test_memory_of_what_is_decoded(method: str, growth: int) -> None:
     """Its matrices are held as F16."""
     files = ["config.json", ("model.safetensors", 3 * GIB)]

@@ -112,8 +112,8 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     packed = {"a.weight": NUMBERS.view(torch.uint8), "a.weight_scale": scales(N, 2)}
     with pytest.raises(UnsupportedModel, match=r"a\.weight is U8 .*'INT4_AWQ'"):
         opened(tmp_path, packed, {"quant_method": "modelopt", "quant_algo": "INT4_AWQ"})
-    with pytest.raises(UnsupportedModel, match=r"'vptq'.*GGUF"):
-        opened(tmp_path, {"a.weight": NUMBERS}, {"quant_method": "vptq"})
+    with pytest.raises(UnsupportedModel, match=r"'spqr'.*GGUF"):
+        opened(tmp_path, {"a.weight": NUMBERS}, {"quant_method": "spqr"})
     with pytest.raises(UnsupportedModel, match="None"):
         opened(tmp_path, {"a.weight": NUMBERS}, {})
     (tmp_path / "config.json").write_text('{"quantization_config": 5}')

@@ -339,8 +339,8 @@ UNREADABLE: dict[str, tuple[Packing, dict[str, Any], str]] = {
     "rotated": (compressed(), {"transform_config": {"config_groups": {"R3": {}}}}, "transforms"),
     "no method": (
         compressed(),
-        {"quant_method": "vptq"},
-        "'vptq'.*gptq, awq, exl2, exl3, compressed-tensors",
+        {"quant_method": "spqr"},
+        "'spqr'.*gptq, awq, exl2, exl3, compressed-tensors",
     ),
 }
 
