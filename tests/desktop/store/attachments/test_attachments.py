@@ -18,6 +18,7 @@ from desktop.store.attachments.message_format import (
     cut_inside,
     join,
     kind_of,
+    lines_of,
     note_text,
     split,
 )
@@ -49,6 +50,7 @@ def test_a_title_is_made_of_the_users_words_or_the_file_names() -> None:
     assert auto_source("Attached file: x\nno fence") == "Attached file: x\nno fence"
     assert split(join(named, "w"))[0][1][1] == named[1]
     assert [kind_of(file.name) for file in named] == ["code", "table"]
+    assert [lines_of(text) for text in ("", "a", "a\nb")] == [0, 1, 2]
 
 
 def test_a_file_cut_twice_still_states_its_full_length() -> None:
@@ -95,6 +97,7 @@ def test_binary_data_is_refused_with_a_sentence(tmp_path) -> None:
     cases = {
         "photo.png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "neither text nor a picture"),
         "zero.bin": (b"text, a zero \x00 and more text", "neither text nor a picture"),
+        "codes.bin": (bytes(range(1, 7)) * 40, "neither text nor a picture"),
         "noise.bin": (bytes(range(256)) * 40, "neither text nor a picture"),
         "empty.txt": (b"  \n", "is empty"),
         "broken.pdf": (b"%PDF-1.7\nnothing that follows is right", "is damaged"),

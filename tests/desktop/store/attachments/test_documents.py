@@ -163,6 +163,7 @@ def test_open_document_texts(text: Any) -> None:
     body = (
         '<office:text><text:tracked-changes><text:p>gone</text:p></text:tracked-changes>'
         '<text:h text:outline-level="2">A part</text:h><text:h>Top</text:h>'
+        '<text:h text:outline-level="9"><text:span/>Deep</text:h>'
         '<text:p>one<text:s text:c="2"/>two<text:tab/><text:span>three</text:span><text:line-break/>four'
         "<office:annotation><text:p>a comment</text:p></office:annotation></text:p>"
         "<text:p>noted<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>the note"
@@ -176,7 +177,8 @@ def test_open_document_texts(text: Any) -> None:
         "</draw:frame></text:p></text:section></office:text>"
     )  # fmt: skip
     assert text(open_document("text", body)) == (
-        "## A part\n\n# Top\n\none  two\tthree\nfour\n\nnoted (the note).\n\n- item\n  goes on\n  - inner\n\n"
+        "## A part\n\n# Top\n\n###### Deep\n\none  two\tthree\nfour\n\nnoted (the note).\n\n"
+        "- item\n  goes on\n  - inner\n\n"
         "| h | i |\n| --- | --- |\n| v |  |\n\ninside\n\nin a box"
     )
 
