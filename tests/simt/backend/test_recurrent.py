@@ -30,13 +30,18 @@ from tests.simt.fake_machine import FakeMachine, install
 from tests.simt.whole import Floats, on_gpu
 
 FAMILIES = ("LFM2", "Qwen 3.5", "Granite 4", "Nemotron-H")
+WITH_STATES = (*FAMILIES, "Inkling", "ZAYA1", "GLM-5 next")
+"""Also those whose attention has states of its own."""
 LONG = {"max_position_embeddings": 700}
 
 
 def written(name: str, folder: Path) -> Path:
     """A model of this family with room for longer texts."""
     case = BY_NAME[name]
-    return write_checkpoint(replace(case, settings={**case.settings, **LONG}), folder / "m")
+    inner = (
+        {"text_config": {**case.settings["text_config"], **LONG}} if "text_config" in case.settings else LONG
+    )
+    return write_checkpoint(replace(case, settings={**case.settings, **inner}), folder / "m")
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +116,7 @@ def alone(cache: PagedCache, ids: list[int]) -> Floats:
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.parametrize("name", some(FAMILIES, "LFM2", "Granite 4"))
+@pytest.mark.parametrize("name", some(WITH_STATES, "LFM2", "Granite 4"))
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_everything_equals_the_text_alone(name: str, devices: int, tmp_path: Path) -> None:
     """Bit for bit: a text that goes on, one that begins alike, and drafts that are taken back."""
