@@ -1,4 +1,6 @@
-"""Command `chat`: a conversation in the terminal. Ctrl+C stops the reply, Ctrl+D quits."""
+"""Command `chat`: a conversation in the terminal. Ctrl+C stops the reply, Ctrl+D quits. Of a file that is
+piped into it, each line is a message.
+"""
 
 from __future__ import annotations
 
@@ -111,4 +113,11 @@ def _stopped_by_ctrl_c() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-CHAT = Command("chat", N_("chat in the terminal"), _arguments, _answer, lambda answer: "", has_json=False)
+CHAT = Command(
+    "chat",
+    N_("chat in the terminal; each line of piped text is a message"),
+    _arguments,
+    _answer,
+    lambda answer: "",
+    has_json=False,
+)

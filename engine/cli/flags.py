@@ -187,8 +187,10 @@ def add_model(parser: argparse.ArgumentParser, *, cache: bool = True) -> None:
 
 
 def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
-    """Add --prompt, --file, --ids and, if `messages`, --messages; exactly one of them is required."""
-    group = parser.add_mutually_exclusive_group(required=True)
+    """Add --prompt, --file, --ids and, if `messages`, --messages. One of them is required, except where the
+    standard input can be a message.
+    """
+    group = parser.add_mutually_exclusive_group(required=not messages)
     group.add_argument(
         "--prompt",
         metavar="TEXT",
@@ -203,7 +205,10 @@ def add_prompt(parser: argparse.ArgumentParser, *, messages: bool) -> None:
             "--messages",
             metavar="FILE",
             type=Path,
-            help=_("a JSON list of messages with role and content; the model's template is used"),
+            help=_(
+                "a JSON list of messages with role and content; the model's template is used. Without any of "
+                "these flags, a text piped into the command is one message"
+            ),
         )
 
 

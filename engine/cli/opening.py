@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,7 +68,24 @@ def prompt_text(options: argparse.Namespace) -> str:
     if options.ids is not None:
         raise BadSetting(_("--image needs a text. Give it with --prompt, --file or --messages."))
     text: str | None = options.prompt
-    return read_file(options.file).removesuffix("\n").removesuffix("\r") if text is None else text
+    return _file_text(options.file) if text is None else text
+
+
+def piped_message() -> Message:
+    """A message of the user from the standard input. Raises `BadSetting` if nothing is piped into it."""
+    text = "" if sys.stdin is None or sys.stdin.isatty() else _file_text(Path("-"))
+    if not text.strip():
+        raise BadSetting(
+            _(
+                "There is no prompt. Give one with --prompt, --file, --ids or --messages, or pipe a message "
+                "into the command."
+            )
+        )
+    return Message("user", text)
+
+
+def _file_text(path: Path) -> str:
+    return read_file(path).removesuffix("\n").removesuffix("\r")
 
 
 def described(path: str) -> ModelInfo:

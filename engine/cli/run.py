@@ -1,4 +1,6 @@
-"""Command `run`: one reply to a prompt, to token ids or to messages, streamed to the terminal."""
+"""Command `run`: one reply to a prompt, to token ids, to messages or to a message that is piped into it,
+streamed to the terminal.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Iterator
 
 from engine.cli.command import Answer, Command, Console
 from engine.cli.flags import add_model, add_prompt, add_reply_settings, read_request
-from engine.cli.opening import described, opened, prompt_ids, prompt_text, read_messages
+from engine.cli.opening import described, opened, piped_message, prompt_ids, prompt_text, read_messages
 from engine.cli.pictures import add_images, check_images, read_images, with_images
 from engine.core import ChatEvent, Done, Loading, Message, Prefill, Stats, Text, TokenInfo, Trimmed
 from engine.core.reasons import reason_words
@@ -43,7 +45,9 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
     if options.continue_last and not messages:
         raise BadSetting(_("--continue-last needs a file of messages. Give one with --messages."))
     pictures = read_images(options.image)
-    if pictures and not messages:
+    if all(given is None for given in (options.prompt, options.file, options.ids, options.messages)):
+        messages = (piped_message(),)
+    elif pictures and not messages:
         messages = (Message("user", prompt_text(options)),)
     messages = with_images(messages, pictures)
     if pictures:

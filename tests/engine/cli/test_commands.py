@@ -365,6 +365,19 @@ def test_settings_that_cannot_be_are_one_sentence(run_command, tiny, flags, sent
     assert "Traceback" not in err
 
 
+def test_run_a_message_from_a_pipe(answer, run_command, tiny, tmp_path, monkeypatch):
+    flags = (*REFERENCE, "--max-tokens", 4, "--temperature", 0)
+    file = tmp_path / "messages.json"
+    file.write_text(json.dumps([{"role": "user", "content": "hello\nagain"}]))
+    expected = answer("run", tiny, "--messages", file, *flags)["ids"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hello\nagain\n")))
+    assert answer("run", tiny, *flags)["ids"] == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    code, out, err = run_command("run", tiny, *flags)
+    assert (code, out) == (1, "")
+    assert err.startswith("There is no prompt. Give one with --prompt")
+
+
 def test_run_messages_and_seeds(answer, tiny, tmp_path):
     file = tmp_path / "messages.json"
     file.write_text(json.dumps([{"role": "user", "content": "the quick"}]))
@@ -669,7 +682,7 @@ def test_trouble_is_one_sentence(run_command, tiny, tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("fly",), ("run",), ("run", "m"), ("run", "m", "--prompt", "a", "--ids", "1"),
+    [(), ("fly",), ("run",), ("logits", "m"), ("run", "m", "--prompt", "a", "--ids", "1"),
     ("run", "m", "--ids", "a"), ("tokenize", "m"),
      ("run", "m", "--prompt", "a", "--temperature", "warm"), ("run", "m", "--prompt", "a", "--when-full",
      "explode")],

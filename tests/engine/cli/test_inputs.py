@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.cli.flags import add_prompt, model_path, read_file
-from engine.cli.opening import prompt_ids, read_messages
+from engine.cli.opening import piped_message, prompt_ids, read_messages
 from engine.core import Message
 from engine.errors import BadSetting
 from engine.hub.local.scan import model_title
@@ -84,6 +84,23 @@ def test_a_prompt_from_a_file_or_a_pipe(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
         with pytest.raises(BadSetting, match=told):
             read_messages(Path("-"))
+
+
+def test_a_message_that_is_piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stdin(data: bytes, *, terminal: bool = False) -> None:
+        piped = io.TextIOWrapper(io.BytesIO(data))
+        piped.isatty = lambda: terminal  # type: ignore[method-assign]
+        monkeypatch.setattr(sys, "stdin", piped)
+
+    stdin("Größe?\nOr weight?\n".encode())
+    assert piped_message() == Message("user", "Größe?\nOr weight?")
+    for data, terminal in ((b"a question", True), (b"", False), (b" \n", False)):
+        stdin(data, terminal=terminal)
+        with pytest.raises(BadSetting, match="There is no prompt"):
+            piped_message()
+    monkeypatch.setattr(sys, "stdin", None)  # as without a console
+    with pytest.raises(BadSetting, match="There is no prompt"):
+        piped_message()
 
 
 def test_messages_in_parts(tmp_path: Path) -> None:

@@ -97,12 +97,9 @@ def test_errors_are_translated_and_json_is_english(
 ) -> None:
     prefer(tmp_path, "de")
     with pytest.raises(SystemExit) as ended:
-        main(["run", "model.gguf"])
+        main(["logits", "model.gguf"])
     assert ended.value.code == 2
-    assert (
-        "Fehler: eines der Argumente --prompt --file --ids --messages ist erforderlich"
-        in capsys.readouterr().err
-    )
+    assert "Fehler: eines der Argumente --prompt --file --ids ist erforderlich" in capsys.readouterr().err
     missing = str(tmp_path / "missing.gguf")
     assert main(["info", missing]) == 1
     german = capsys.readouterr().err
