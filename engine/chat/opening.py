@@ -41,18 +41,19 @@ def open_chat(
     `NotEnoughMemory`, `BadSetting`.
     """
     with few_collections():
-        return (yield from _watched(_load(path, load, cache, replaces), Path(path).name, stop))
+        return (yield from _watched(_load(path, load, cache, replaces), Path(path), stop))
 
 
 def _watched(
-    loading: Generator[Loading, None, LocalChat], name: str, stop: threading.Event | None
+    loading: Generator[Loading, None, LocalChat], path: Path, stop: threading.Event | None
 ) -> Generator[Loading, None, LocalChat]:
     """`loading`, ended by `stop`."""
     from engine.backends.trim import give_memory_back
+    from engine.weights.gguf.ollama import known_name
 
     def check() -> None:
         if stop is not None and stop.is_set():
-            raise Cancelled(_("Loading {name} was stopped.", name=name))
+            raise Cancelled(_("Loading {name} was stopped.", name=known_name(path)))
 
     try:
         return (yield from mapped(loading, lambda progress: progress, check))

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BenchmarkError
+from engine.weights.gguf.file import begins_with_magic
+from engine.weights.gguf.ollama import known_name
 from engine.words import _
 
 PEERS = ("llama.cpp",)
@@ -30,11 +32,11 @@ class LlamaCpp:
                     "pip install 'inglenook[bench]'"
                 )
             )
-        if path.suffix.lower() != ".gguf":
+        if path.is_dir() or not begins_with_magic(path):
             raise BenchmarkError(
                 _(
                     "llama.cpp reads only GGUF files, and {file} is not one. Compare with a .gguf file.",
-                    file=path.name,
+                    file=known_name(path),
                 )
             )
         import llama_cpp
@@ -53,7 +55,7 @@ class LlamaCpp:
             raise BenchmarkError(
                 _(
                     "llama.cpp cannot load {file} ({error}); compare with another file.",
-                    file=path.name,
+                    file=known_name(path),
                     error=error,
                 )
             ) from error

@@ -11,7 +11,7 @@ from engine.printable import one_line
 from engine.tensors import RawTensor
 from engine.text.template.source import META_FILES, is_meta
 from engine.weights.gguf.file import GgufFile, begins_with_magic, split_parts
-from engine.weights.gguf.ollama import known_name
+from engine.weights.gguf.ollama import known_name, known_place
 from engine.weights.pytorch import PICKLED
 from engine.weights.safetensors.consolidated import PARAMS, is_consolidated, own_format
 from engine.weights.safetensors.json import read_json_object
@@ -66,7 +66,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         raise ModelNotFound(
             _(
                 "{path} cannot be opened: {reason}.",
-                path=path,
+                path=known_place(path),
                 reason=getattr(error, "strerror", None) or error,
             )
         ) from error
@@ -80,7 +80,7 @@ def _open(path: Path) -> Checkpoint:
             _(
                 "There is no file or folder {path}; give a .gguf file or a folder with config.json "
                 "and safetensors files.",
-                path=path,
+                path=known_place(path),
             )
         )
     suffix = path.suffix.lower()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import BadCheckpoint, ModelNotFound
-from engine.weights.gguf.ollama import known_name
+from engine.weights.gguf.ollama import known_name, known_place
 from engine.words import _
 
 Bytes = npt.NDArray[np.uint8]
@@ -66,14 +66,14 @@ class ModelFile:
             # Opening a named pipe would block.
             if self.path.exists() and not self.path.is_file():
                 raise ModelNotFound(
-                    _("{path} is not a plain file; a model file was expected.", path=self.path)
+                    _("{path} is not a plain file; a model file was expected.", path=known_place(self.path))
                 )
             return io.FileIO(self.path, "rb")
         except (OSError, ValueError) as error:  # ValueError: a null character in the name
             raise ModelNotFound(
                 _(
                     "{path} cannot be read: {reason}.",
-                    path=self.path,
+                    path=known_place(self.path),
                     reason=getattr(error, "strerror", None) or error,
                 )
             ) from error

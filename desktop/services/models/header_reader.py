@@ -57,9 +57,11 @@ class HeaderReader:
         except (HelperEnded, ValueError, TypeError, KeyError) as error:
             log.warning("the process that reads headers failed at %s: %s", path, error)
             self.helper.stop()
+            from engine.weights.gguf.ollama import known_name
+
             sentence = _(
                 "{path} cannot be read: the process that read its headers crashed. Download the file again.",
-                path=path.name,
+                path=known_name(path),
             )
             raise BadCheckpoint(sentence) from error
 

@@ -100,7 +100,9 @@ def vision_words(reply: ReplyProvenance) -> str:
     """The file of the vision encoder that read the pictures, its size, and its hash once that is known."""
     if not reply.vision_path:
         return ""
-    words = f"{Path(reply.vision_path).name}, {size_text(int(reply.vision.get('size', 0)))}"
+    from engine.weights.gguf.ollama import known_name
+
+    words = f"{known_name(Path(reply.vision_path))}, {size_text(int(reply.vision.get('size', 0)))}"
     return f"{words}\nSHA-256: {reply.vision_hash}" if reply.vision_hash else words
 
 

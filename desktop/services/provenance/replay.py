@@ -237,10 +237,12 @@ def _other_files(reply: ReplyProvenance, model: ModelInfo, identity: str, vision
             )
         )
     if reply.vision_path and reply.vision.get("identity") != vision_identity:
+        from engine.weights.gguf.ollama import known_name
+
         found.append(
             _(
                 "The loaded model's vision encoder differs from “{was}”, which read the pictures then.",
-                was=Path(reply.vision_path).name,
+                was=known_name(Path(reply.vision_path)),
             )
         )
     return found

@@ -100,6 +100,7 @@ class DraftSlot:
         from engine.models.open_text import open_tokenizer
         from engine.speculation.compatible import draft_problem
         from engine.weights.checkpoint import open_checkpoint
+        from engine.weights.gguf.ollama import known_name
 
         checkpoint = open_checkpoint(Path(path))
         try:
@@ -113,7 +114,11 @@ class DraftSlot:
             problem = draft_problem(self._tokenizer, open_tokenizer(checkpoint))
             if problem:
                 raise BadSetting(
-                    _("{name} cannot draft for this model: {problem}", name=Path(path).name, problem=problem)
+                    _(
+                        "{name} cannot draft for this model: {problem}",
+                        name=known_name(checkpoint.path),
+                        problem=problem,
+                    )
                 )
             backend = make_backend(self._load)
             prepare = preparation(checkpoint, self._load)

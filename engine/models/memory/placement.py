@@ -25,6 +25,7 @@ from engine.models.quantising import preparation
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import size_text
 from engine.weights.checkpoint import Checkpoint
+from engine.weights.gguf.ollama import known_name
 from engine.words import _, translate
 
 
@@ -86,7 +87,7 @@ def on_a_device(
     The headers give an estimate. If a device then runs out of memory or fails, the next one is tried. If this
     ends early, all memory is released.
     """
-    name, against = Path(info.path).name, ""
+    name, against = known_name(Path(info.path)), ""
     replacement = _Replacement(checkpoint, info, cache, replaces)
     there = targets(load)
     *others, last = runnable(info, there)
@@ -138,7 +139,7 @@ def runnable(info: ModelInfo, found: Sequence[Target]) -> list[Target]:
             _(
                 "{name} has {cpu_only}, which GPUs have no kernels for; choose the processor (CPU) "
                 "or automatic as the device.",
-                name=Path(info.path).name,
+                name=known_name(Path(info.path)),
                 cpu_only=translate(info.cpu_only),
             )
         )
@@ -206,7 +207,7 @@ class _Replacement:
         """
         assert seen.parts is not None
         name, free = (
-            Path(self._info.path).name,
+            known_name(Path(self._info.path)),
             backend.free_memory() + freed_bytes(self.leaving, backend.where),
         )
         length = chosen_context(self._cache, self._info.context_length, self._info.advised_context)

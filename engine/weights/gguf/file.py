@@ -18,6 +18,7 @@ from engine.weights.file import ModelFile
 from engine.weights.format import Format
 from engine.weights.gguf.metadata import Cursor, GgufMetadata
 from engine.weights.gguf.nvfp4 import with_scales
+from engine.weights.gguf.ollama import known_place
 from engine.weights.gguf.ollama_layout import as_llama_cpp
 from engine.weights.gguf.table import GGUF_FORMATS, GGUF_TYPE_NAMES, TWO_BIT_FORMATS
 from engine.weights.gguf.two_bits import in_groups
@@ -78,7 +79,7 @@ def begins_with_magic(path: Path) -> bool:
             return file.read(4) == b"GGUF"
     except OSError as error:
         raise ModelNotFound(
-            _("{path} cannot be read: {strerror}.", path=path, strerror=error.strerror or error)
+            _("{path} cannot be read: {strerror}.", path=known_place(path), strerror=error.strerror or error)
         ) from error
 
 

@@ -19,8 +19,8 @@ from typing import Any
 from engine.words import _
 
 __all__ = [
-    "MODEL_LAYER", "blobs_of", "is_blob", "known_name", "manifest_title", "manifests", "projectors_of",
-    "pulled_name", "sorted_entries",
+    "MODEL_LAYER", "blobs_of", "is_blob", "known_name", "known_place", "manifest_title", "manifests",
+    "projectors_of", "pulled_name", "sorted_entries",
 ]  # fmt: skip
 
 MOST_MANIFESTS = 2000
@@ -108,6 +108,12 @@ def known_name(file: Path) -> str:
         return name
     manifest = next(_naming(file, PROJECTOR_LAYER), None)
     return _("{name} (vision encoder)", name=manifest_title(manifest)) if manifest is not None else file.name
+
+
+def known_place(file: Path) -> str:
+    """The path of a model's file in a sentence; of one of Ollama's blobs, after its `known_name`."""
+    name = known_name(file)
+    return str(file) if name == file.name else f"{name} ({file})"
 
 
 def _naming(blob: Path, layer: str = MODEL_LAYER) -> Iterator[Path]:

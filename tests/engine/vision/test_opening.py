@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -17,10 +18,12 @@ from transformers import Idefics3Config, Idefics3ForConditionalGeneration
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
 from engine.backends.cpu.backend import CpuBackend
+from engine.chat import open_chat
 from engine.core import Loading
 from engine.drain import drain
-from engine.errors import BadCheckpoint, NotEnoughMemory, UnsupportedModel
+from engine.errors import BadCheckpoint, Cancelled, ModelNotFound, NotEnoughMemory, UnsupportedModel
 from engine.models.describe import describe_text_model
+from engine.settings import LoadSettings
 from engine.vision import VisionSpec
 from engine.vision.describe import describe, other_senses
 from engine.vision.opening import open_vision, vision_layouts, vision_spec
@@ -207,6 +210,22 @@ def test_an_encoder_of_ollamas_that_is_damaged_or_missing(made: Path, tmp_path: 
     write_gguf(model)
     encoder.unlink()
     assert file_of(model) == ""
+
+
+def test_sentences_about_ollamas_models_say_what_was_pulled(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _encoder = pulled(made, tmp_path)
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Cancelled, match=r"^Loading eyes:latest was stopped\.$"):
+        drain(open_chat(model, stop=stop))
+    monkeypatch.setattr(CpuBackend, "free_memory", lambda _backend: 1000)
+    with pytest.raises(NotEnoughMemory, match=r"^eyes:latest needs"):
+        drain(open_chat(model, LoadSettings(backend="cpu")))
+    model.unlink()
+    with pytest.raises(ModelNotFound, match=rf"^There is no file or folder eyes:latest \({model}\);"):
+        open_checkpoint(model)
 
 
 @pytest.mark.parametrize(("part", "lacks"), [("model", True), ("projector", False)])
