@@ -84,7 +84,9 @@ def _load(
     yield Loading(_("Reading the model's headers"), 0, 1)
     checkpoint = open_checkpoint(path)
     try:
-        info, layouts = described(checkpoint, for_gpus=may_take_gpus(load))
+        info, layouts = described(
+            checkpoint, for_gpus=may_take_gpus(load), picture_tokens=load.picture_tokens
+        )
         # an impossible context is reported before the weights are read
         chosen_context(cache, info.context_length)
         width = read_config(checkpoint).width  # which refuses an assistant
@@ -115,7 +117,7 @@ def _load(
     if target.where:
         info = dataclasses.replace(info, gpu_bytes=paged.model.resident_bytes, cache_bytes=paged.store.nbytes)
     generator = DynamicGenerator(paged.model, paged, tokenizer)
-    pictures = paged.pictures = None if layouts is None else _pictures(layouts, path, load.threads)
+    pictures = paged.pictures = None if layouts is None else _pictures(layouts, path, load)
     return LocalChat(info, generator, template, settled(load, target), kept, dense, prompts, pictures)
 
 
@@ -125,19 +127,19 @@ def _dense_layers(checkpoint: Checkpoint, width: int) -> tuple[Dense, ...]:
     return tuple(dense_layers(checkpoint, width))
 
 
-def _pictures(layouts: Layouts, path: str | Path, threads: int) -> EncoderCache:
+def _pictures(layouts: Layouts, path: str | Path, load: LoadSettings) -> EncoderCache:
     from engine.vision.encoder_cache import EncoderCache
 
-    return EncoderCache(layouts, partial(_load_vision, path, threads))
+    return EncoderCache(layouts, partial(_load_vision, path, load))
 
 
-def _load_vision(path: str | Path, threads: int) -> Generator[Loading, None, VisionEncoder]:
+def _load_vision(path: str | Path, load: LoadSettings) -> Generator[Loading, None, VisionEncoder]:
     """Load the vision encoder of a model, whose files are opened again."""
     from engine.vision.opening import open_vision
     from engine.weights.checkpoint import open_checkpoint
 
     with closing(open_checkpoint(path)) as checkpoint:
-        return (yield from open_vision(checkpoint, threads))
+        return (yield from open_vision(checkpoint, load.threads, load.picture_tokens))
 
 
 def finished(loading: Generator[Loading, None, LocalChat]) -> LocalChat:

@@ -17,7 +17,8 @@ from engine.cli.opening import read_messages
 from engine.cli.pictures import add_images, read_images, with_images
 from engine.core import FIRST_PICTURE_ID, Loading, Message
 from engine.errors import BadSetting
-from engine.settings import ThinkingSettings
+from engine.fields import field_kinds
+from engine.settings import LoadSettings, ThinkingSettings
 from engine.words import N_, _, ngettext
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from engine.text.tokenizer.tokenizer import Tokenizer
     from engine.vision import VisionEncoder
     from engine.vision.encoder_cache import EncoderCache
+
+_NOT_OF_PROMPTS = [name for name in field_kinds(LoadSettings) if name != "picture_tokens"]
+"""Settings that `render` has no use for."""
 
 
 def _open(model: str) -> tuple[Tokenizer, ChatTemplate]:
@@ -74,6 +78,7 @@ def _render_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_images(parser, _("a picture before the last message of the user; can be given several times"))
     add_settings(parser, ThinkingSettings)
+    add_settings(parser, LoadSettings, without=_NOT_OF_PROMPTS)
 
 
 def _render(options: argparse.Namespace, console: Console) -> Answer:
@@ -85,7 +90,8 @@ def _render(options: argparse.Namespace, console: Console) -> Answer:
     shown: Sequence[Message] = with_images(read_messages(options.messages), images)
     marks = None
     if images:
-        marks, shown = marked(shown, _pictures(options.model))
+        tokens = read_settings(LoadSettings, options).picture_tokens
+        marks, shown = marked(shown, _pictures(options.model, tokens))
     way = template.switch.way(read_settings(ThinkingSettings, options).thinking)
     text, ids = encode_chat(
         tokenizer,
@@ -99,7 +105,7 @@ def _render(options: argparse.Namespace, console: Console) -> Answer:
     return {"text": text, "ids": ids}
 
 
-def _pictures(model: str) -> EncoderCache:
+def _pictures(model: str, tokens: int) -> EncoderCache:
     """What pictures become in a model's prompts, by its headers. Raises `BadSetting` if it reads none."""
     from engine.vision.describe import describe_checkpoint
     from engine.vision.encoder_cache import EncoderCache
@@ -107,7 +113,7 @@ def _pictures(model: str) -> EncoderCache:
     from engine.weights.checkpoint import open_checkpoint
 
     with closing(open_checkpoint(model)) as checkpoint:
-        layouts = vision_layouts(checkpoint)
+        layouts = vision_layouts(checkpoint, tokens)
         if layouts is None:
             raise BadSetting(describe_checkpoint(checkpoint).why_no_pictures)
     return EncoderCache(layouts, _no_weights)

@@ -61,6 +61,16 @@ class LoadSettings(Settings):
         choices=(("16", "16 bits"), ("8", "8 bits (faster)")),
         advanced=True,
     )
+    picture_tokens: int = setting(
+        0,
+        "Tokens of a picture",
+        "The most tokens that a picture takes, with models that read pictures in their own shape. With more, "
+        "they see finer detail, such as the small print of a scanned page, but reading takes more memory and "
+        "much more time. With 0 it is 1,280, or 4,096 with models for reading pages.",
+        **within(0, 16384, step=64, slider_high=4096),
+        words=((0, "auto"),),
+        advanced=True,
+    )
     quantise: str = setting(
         "none",
         "Quantise while loading",

@@ -42,14 +42,16 @@ def describe_checkpoint(checkpoint: Checkpoint) -> ModelInfo:
     return described(checkpoint)[0]
 
 
-def described(checkpoint: Checkpoint, *, for_gpus: bool = True) -> tuple[ModelInfo, Layouts | None]:
-    """The same, and what pictures become in the model's prompts, if it reads any; `for_gpus` is as in
-    `describe_text_model`.
+def described(
+    checkpoint: Checkpoint, *, for_gpus: bool = True, picture_tokens: int = 0
+) -> tuple[ModelInfo, Layouts | None]:
+    """The same, and what pictures become in the model's prompts with `LoadSettings.picture_tokens`, if it
+    reads any; `for_gpus` is as in `describe_text_model`.
     """
     info = describe_text_model(checkpoint, for_gpus=for_gpus)
     if info.assistant or info.why_no_text:
         return info, None
-    found, why = _layouts_or_why(checkpoint)
+    found, why = _layouts_or_why(checkpoint, picture_tokens)
     info = replace(info, remarks=(*other_senses(checkpoint, reads=found is not None), *info.remarks, *why))
     if found is None:
         return replace(info, lacks_vision_file=not why and _lacks_file(checkpoint, info)), None
@@ -62,7 +64,7 @@ def described(checkpoint: Checkpoint, *, for_gpus: bool = True) -> tuple[ModelIn
     return info, found
 
 
-def _layouts_or_why(checkpoint: Checkpoint) -> tuple[Layouts | None, tuple[str, ...]]:
+def _layouts_or_why(checkpoint: Checkpoint, tokens: int) -> tuple[Layouts | None, tuple[str, ...]]:
     """What pictures become in a model's prompts; or a sentence why it reads none, though its files have an
     encoder: the model can still be used without.
     """
@@ -71,7 +73,7 @@ def _layouts_or_why(checkpoint: Checkpoint) -> tuple[Layouts | None, tuple[str, 
     from engine.vision.opening import vision_layouts  # with all families of encoders
 
     try:
-        return vision_layouts(checkpoint), ()
+        return vision_layouts(checkpoint, tokens), ()
     except EngineError as error:
         return None, (_("The model's pictures cannot be read: {error}", error=error),)
 

@@ -68,7 +68,8 @@ class GridDesign:
 
     `window` is the side of a window in tokens, or 0; layers with these indices in `whole` have none. `deep`
     are the indices of layers whose states are made into further rows. Without `fit`, the picture is made to
-    fit by the `filter`.
+    fit by the `filter`. `of_tokens` makes the same design for pictures of at most so many tokens, where these
+    depend on a limit that the files leave open.
     """
 
     spec: VisionSpec
@@ -89,6 +90,7 @@ class GridDesign:
     whole: frozenset[int] = frozenset()
     deep: tuple[int, ...] = ()
     fit: Fit | None = None
+    of_tokens: Callable[[int], GridDesign] | None = None
 
     @property
     def width(self) -> int:
@@ -105,6 +107,10 @@ class GridDesign:
         wide, high = self.size(width, height)
         side = self.patch * self.factor
         return self.pieces(high // side, wide // side)
+
+    def limited(self, tokens: int) -> GridDesign:
+        """The same for pictures of at most so many tokens, but not of more than the files allow."""
+        return self if self.of_tokens is None else self.of_tokens(tokens)
 
     def build(self, source: WeightSource) -> Generator[int, None, GridParts]:
         """As `Design.build`."""
@@ -165,6 +171,14 @@ class GridEncoder:
             made = yield from head.rows(merge(each.reshape(len(back), self._cell, -1)))
             found.append(made[back])
         return _by_spans(self.layout(width, height), found[0], found[1:])
+
+    def work_bytes(self) -> int:
+        """The memory that reading the largest picture takes besides the weights, which may be specs: that of
+        the passes, and of what goes from one to the next.
+        """
+        design, rows = self._design, 1 + len(self._design.deep)
+        columns = 2 * 3 * design.frames * design.patch**2 + 3 * rows * design.tower.width
+        return sum(each.work_bytes() for each in self._passes()) + 4 * design.most_patches * columns
 
     def close(self) -> None:
         """As `VisionEncoder.close`."""

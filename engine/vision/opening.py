@@ -14,15 +14,17 @@ from typing import Any
 from engine.backends.cpu.backend import CpuBackend
 from engine.core import Loading
 from engine.drain import drain, mapped
-from engine.errors import BadCheckpoint, EngineError, ModelNotFound, UnsupportedModel
+from engine.errors import BadCheckpoint, EngineError, ModelNotFound, NotEnoughMemory, UnsupportedModel
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import Loader, Survey
 from engine.models.headers.keys import Keys
 from engine.models.load import check_memory, read_config
+from engine.units import size_text
 from engine.vision.base import Piece, Positions, VisionEncoder, VisionSpec
 from engine.vision.design import Design
 from engine.vision.families import FAMILIES
 from engine.vision.files import PROJECTOR, folder_config, is_mmproj
+from engine.vision.grid_encoder import GridDesign, GridEncoder
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.gguf.file import GgufFile
 from engine.weights.gguf.ollama import known_name, projectors_of
@@ -41,11 +43,14 @@ _CLIP = "clip"
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A design, the file or folder with its tensors, and the sections of the language model's rope."""
+    """A design, the file or folder with its tensors, what it builds of their headers, and the sections of the
+    language model's rope.
+    """
 
     design: Design
     checkpoint: Checkpoint
     survey: Survey
+    parts: Any
     positions: Positions | None = None
 
     @property
@@ -77,18 +82,28 @@ class Layouts:
         return self.design.layout(width, height)
 
 
-def vision_layouts(checkpoint: Checkpoint) -> Layouts | None:
-    """What pictures become in the model's prompts; None as in `vision_spec`. Raises `BadCheckpoint`."""
+def vision_layouts(checkpoint: Checkpoint, tokens: int = 0) -> Layouts | None:
+    """What pictures become in the model's prompts, with `LoadSettings.picture_tokens`; None as in
+    `vision_spec`. Raises `BadCheckpoint`.
+    """
     with _found(checkpoint) as found:
         if found is None:
             return None
         beside = found.checkpoint is not checkpoint
-        return Layouts(found.spec, found.design, found.checkpoint.path if beside else None)
+        return Layouts(found.spec, _limited(found, tokens), found.checkpoint.path if beside else None)
 
 
-def open_vision(checkpoint: Checkpoint, threads: int = 0) -> Generator[Loading, None, VisionEncoder]:
+def _limited(found: _Found, tokens: int) -> Design:
+    """The design for pictures of at most so many tokens, if there are any and these are not the files'."""
+    design = found.design
+    return design.limited(tokens) if tokens and isinstance(design, GridDesign) else design
+
+
+def open_vision(
+    checkpoint: Checkpoint, threads: int = 0, tokens: int = 0
+) -> Generator[Loading, None, VisionEncoder]:
     """Load the model's vision encoder: `encoder = yield from open_vision(checkpoint)`. It runs on the
-    processor, with as many threads (0: one for each core).
+    processor, with `LoadSettings.threads`, and reads pictures of up to `LoadSettings.picture_tokens`.
 
     Raises `UnsupportedModel` if there is none, `BadCheckpoint` and `NotEnoughMemory`.
     """
@@ -101,8 +116,10 @@ def open_vision(checkpoint: Checkpoint, threads: int = 0) -> Generator[Loading, 
                     path=known_name(checkpoint.path),
                 )
             )
-        backend, design = CpuBackend(threads), found.design
-        check_memory(known_name(found.checkpoint.path), found.survey.bytes, backend.free_memory())
+        backend, design = CpuBackend(threads), _limited(found, tokens)
+        seen = design.encoder(found.spec, found.parts, backend)
+        work = seen.work_bytes() if isinstance(seen, GridEncoder) else 0  # of other pictures it is little
+        _check_memory(known_name(found.checkpoint.path), found.survey.bytes, work, backend.free_memory())
         words = _("Loading the vision encoder")
         yield Loading(words, 0, design.layers)
         parts = yield from mapped(
@@ -112,6 +129,21 @@ def open_vision(checkpoint: Checkpoint, threads: int = 0) -> Generator[Loading, 
         encoder = design.encoder(found.spec, parts, backend)
     yield from encoder.prepare()
     return encoder
+
+
+def _check_memory(name: str, weights: int, work: int, free: int) -> None:
+    """Raise `NotEnoughMemory` if an encoder and its largest picture take more than is free."""
+    check_memory(name, weights, free)
+    if weights + work > free:
+        raise NotEnoughMemory(
+            _(
+                "{name} needs {size} of memory for its vision encoder and the largest picture, but {size_2} "
+                "are free; close other programs, or lower “Tokens of a picture” in the model's settings.",
+                name=name,
+                size=size_text(weights + work),
+                size_2=size_text(free),
+            )
+        )
 
 
 @contextmanager
@@ -144,9 +176,9 @@ def _sections(checkpoint: Checkpoint) -> Positions | None:
 def _surveyed(design: Design, checkpoint: Checkpoint, positions: Positions | None = None) -> _Found:
     """Checks the names and shapes of all tensors. Raises `BadCheckpoint`."""
     survey = Survey(checkpoint.tensors, CpuBackend(1))
-    drain(design.build(survey))
+    parts = drain(design.build(survey))
     survey.check(known_name(checkpoint.path))
-    return _Found(design, checkpoint, survey, positions)
+    return _Found(design, checkpoint, survey, parts, positions)
 
 
 # -- folders

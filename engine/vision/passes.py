@@ -46,6 +46,15 @@ class Pass:
         self._cache = self._backend.new_cache(shapes, len(self._pages), self._cache_type)
         self._program = self._backend.record(self._forward, self._cache, self.max_rows)
 
+    def work_bytes(self) -> int:
+        """The memory of a run over `max_rows` rows, with the keys and values of one layer; weights may be
+        specs.
+        """
+        row, _position, fixed = self._backend.work_space(self._forward)
+        shape, each = self._shape, 2 if self._cache_type == "fp16" else 4
+        row += 0 if shape is None else 2 * each * shape.kv_heads * shape.head_dim
+        return row * self.max_rows + fixed
+
     def run(self, rows: int) -> Floats:
         """The result's rows (rows, N) float32 for the first `rows` of what is given; the next run overwrites
         them.

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 
 MOST_TOKENS = 1280
-"""The most tokens of a picture whose number depends on its size: what the model cards of Qwen's models advise
-as an upper limit, since time and memory grow faster than they. Files that allow more get no more.
+"""The most tokens of a picture whose number depends on its size, if `LoadSettings.picture_tokens` does not
+say: what the model cards of Qwen's models advise as an upper limit, since time and memory grow faster than
+they. Files that allow more get no more.
 """
+PAGE_TOKENS = 4096
+"""The same for models that are made to read pages of text, whose published settings allow 3600 and more."""
 
 
 def dynamic_size(width: int, height: int, factor: int, least: int, most: int) -> tuple[int, int]:

@@ -74,7 +74,8 @@ DEFAULTS: dict[type[Settings], dict[str, Any]] = {
     },
     LoadSettings: {
         "backend": "auto", "gpus": "", "gpu_memory": (512, 0, 1 << 20, None), "threads": (0, 0, 256, None),
-        "offload": False, "prompt_bits": "16", "quantise": "none", "quantise_head": "same",
+        "offload": False, "prompt_bits": "16", "picture_tokens": (0, 0, 16384, None),
+        "quantise": "none", "quantise_head": "same",
         "chat_template": "",
     },
 }  # fmt: skip
@@ -89,7 +90,7 @@ CHOICES = {
 }  # fmt: skip
 WORDS = {
     "repetition_range": ((-1, "all"),), "dry_range": ((0, "all"),), "context_length": ((0, "auto"),),
-    "memory": ((0, "auto"),), "threads": ((0, "auto"),),
+    "memory": ((0, "auto"),), "threads": ((0, "auto"),), "picture_tokens": ((0, "auto"),),
 }  # fmt: skip
 """What is shown instead of a number."""
 

@@ -66,6 +66,7 @@ SETTING_WORDS = {
     "LoadSettings.gpu_memory": "vram reserve",
     "LoadSettings.threads": "cpu cores processor parallel",
     "LoadSettings.prompt_bits": "speed int8 prefill",
+    "LoadSettings.picture_tokens": "image vision resolution detail ocr max pixels",
     "LoadSettings.quantise": "quantize quantization compress bits",
     "LoadSettings.quantise_head": "quantize quantization output layer lm_head",
     "LoadSettings.chat_template": "jinja prompt format instruct",

@@ -85,7 +85,7 @@ class ExLlamaV2VisionTower(Declared):
         if config.model_dir is None:
             raise ValueError("model_dir must be set before the vision tower is opened")
         with closing(open_checkpoint(Path(config.model_dir))) as checkpoint:
-            layouts = vision_layouts(checkpoint)
+            layouts = vision_layouts(checkpoint, config.load_settings.picture_tokens)
             if layouts is None:
                 raise BadSetting(describe_checkpoint(checkpoint).why_no_pictures)
         self.config = config
@@ -97,7 +97,8 @@ class ExLlamaV2VisionTower(Declared):
         from engine.weights.checkpoint import open_checkpoint
 
         with closing(open_checkpoint(Path(str(self.config.model_dir)))) as checkpoint:
-            return (yield from open_vision(checkpoint, self.config.load_settings.threads))
+            load = self.config.load_settings
+            return (yield from open_vision(checkpoint, load.threads, load.picture_tokens))
 
     @ignores_others
     def load(self, callback: Callable[[int, int], None] | None = None, progress: bool = False) -> None:

@@ -45,7 +45,7 @@ from engine.vision.headers import (
 )
 from engine.vision.images import BICUBIC, Normalisation
 from engine.vision.interpolation import cubic, resampled
-from engine.vision.sizes import MOST_TOKENS, dynamic_size
+from engine.vision.sizes import MOST_TOKENS, PAGE_TOKENS, dynamic_size
 from engine.vision.tower import GGUF, TowerNames, TowerShape, tower_layers
 
 SPEC = VisionSpec("glm4v", "<|image|>", "<|image|>", around=("<|begin_of_image|>", "<|end_of_image|>"))
@@ -139,16 +139,18 @@ def picture_size(width: int, height: int, factor: int, least: int, most: int) ->
 
 
 def _design(
-    shape: _Shape, names: _Names, pixels: Normalisation, limits: tuple[int, int], filter: int
-) -> GridDesign:
+    shape: _Shape, names: _Names, pixels: Normalisation, limits: tuple[int, int], filter: int,
+    tokens: int | None = None,
+) -> GridDesign:  # fmt: skip
     side, dim = shape.patch * shape.factor, rotated_dim(shape.tower)
-    most = min(limits[1], MOST_TOKENS * side**2)
+    tokens = tokens or (MOST_TOKENS if shape.side else PAGE_TOKENS)  # GLM-OCR has no table of positions
+    most = min(limits[1], tokens * side**2)
     pairs = frequencies(dim // 4, dim // 2, _BASE)
     return GridDesign(
         SPEC, shape.tower, shape.patch, shape.factor, shape.outputs, pixels,
         partial(picture_size, factor=side, least=min(limits[0], most), most=most), filter,
         max(1, most // side**2) * shape.factor**2, Axial(pairs, pairs), partial(_parts, shape, names),
-        frames=max(1, shape.frames),
+        frames=max(1, shape.frames), of_tokens=partial(_design, shape, names, pixels, limits, filter),
     )  # fmt: skip
 
 

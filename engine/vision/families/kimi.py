@@ -206,17 +206,18 @@ def _alternating(shape: JoinedShape) -> Order:
 
 def _design(
     spec: VisionSpec, shape: JoinedShape, names: JoinedNames, pixels: Normalisation, limits: tuple[int, int],
-    order: Order, *, pads: bool = True,
+    order: Order, pads: bool = True, tokens: int = MOST_TOKENS,
 ) -> GridDesign:  # fmt: skip
     """`limits` are the most patches of a picture, and of one side."""
     dim = rotated_dim(shape.tower)
-    most = min(limits[0], MOST_TOKENS * shape.factor**2)
+    most = min(limits[0], tokens * shape.factor**2)
     frame = Frame(shape.patch, shape.factor, most, limits[1], pads)
     pairs = frequencies(dim // 4, dim // 2, _BASE)
     return GridDesign(
         spec, shape.tower, shape.patch, shape.factor, shape.outputs, pixels, frame.size, BICUBIC,
         frame.most_patches, Axial(pairs, pairs, True, order),
         partial(joined_parts, shape, names, partial(resampled, weights=cubic)), fit=frame.fit,
+        of_tokens=partial(_design, spec, shape, names, pixels, limits, order, pads),
     )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from engine.vision.images import BICUBIC, Normalisation
 from engine.vision.interpolation import linear, resampled
 from engine.vision.joined import JoinedNames, JoinedShape, joined_parts
 from engine.vision.projector import ProjectorNames
-from engine.vision.sizes import dynamic_size
+from engine.vision.sizes import PAGE_TOKENS, dynamic_size
 from engine.vision.tower import SIGLIP
 
 SPEC = VisionSpec(
@@ -47,8 +47,6 @@ _TOWER = {
 }  # fmt: skip
 _LEAST, _MOST = 384**2, 1536**2
 """Pixels, where the image processor's settings do not say."""
-_MOST_TOKENS = 4096
-"""Of a picture; the published settings allow 3600."""
 _BASE = 10000.0
 _PREFIXES = ("visual.vision_model.", "model.visual.vision_model.")
 _PROJECTORS = ("mlp_AR.", "model.mlp_AR.", "model.projector.")
@@ -102,16 +100,18 @@ def from_gguf(keys: Keys, tensors: Tensors) -> Design:
 
 
 def _design(
-    shape: JoinedShape, names: JoinedNames, pixels: Normalisation, limits: tuple[int, int], filter: int
-) -> GridDesign:
+    shape: JoinedShape, names: JoinedNames, pixels: Normalisation, limits: tuple[int, int], filter: int,
+    tokens: int = PAGE_TOKENS,
+) -> GridDesign:  # fmt: skip
     side, dim = shape.patch * shape.factor, rotated_dim(shape.tower)
-    most = min(limits[1], _MOST_TOKENS * side**2)
+    most = min(limits[1], tokens * side**2)
     pairs = frequencies(dim // 4, dim // 2, _BASE)
     return GridDesign(
         SPEC, shape.tower, shape.patch, shape.factor, shape.outputs, pixels,
         partial(size, factor=side, least=min(limits[0], most), most=most), filter,
         max(1, most // side**2) * shape.factor**2, Axial(pairs, pairs),
         partial(joined_parts, shape, names, partial(resampled, weights=linear)),
+        of_tokens=partial(_design, shape, names, pixels, limits, filter),
     )  # fmt: skip
 
 

@@ -155,16 +155,17 @@ def _windowed(blocks: tuple[Block, ...], shape: _Shape) -> tuple[Block, ...]:
 
 def _design(
     shape: _Shape, names: _Names, pixels: Normalisation, limits: tuple[int, int], filter: int,
-    spec: VisionSpec = SPEC,
+    spec: VisionSpec = SPEC, tokens: int = MOST_TOKENS,
 ) -> GridDesign:  # fmt: skip
     side, dim = shape.patch * shape.factor, rotated_dim(shape.tower)
-    most = min(limits[1], MOST_TOKENS * side**2)
+    most = min(limits[1], tokens * side**2)
     pairs = frequencies(dim // 4, dim // 2, _BASE)
     return GridDesign(
         replace(spec, deep=len(shape.deep)), shape.tower, shape.patch, shape.factor, shape.outputs, pixels,
         partial(dynamic_size, factor=side, least=min(limits[0], most), most=most), filter,
         max(1, most // side**2) * shape.factor**2, Axial(pairs, pairs), partial(_parts, shape, names),
         frames=max(1, shape.frames), window=shape.window, whole=shape.whole, deep=shape.deep,
+        of_tokens=partial(_design, shape, names, pixels, limits, filter, spec),
     )  # fmt: skip
 
 

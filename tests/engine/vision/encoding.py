@@ -65,10 +65,10 @@ def save(model: Any, processor: Any, folder: Path) -> Path:
 class Encoded:
     """The engine's encoder of a file or folder: `spec`, and what it makes of pictures."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tokens: int = 0) -> None:
         self.path = path
         checkpoint = open_checkpoint(path)
-        self._encoder = drain(open_vision(checkpoint, 2))
+        self._encoder = drain(open_vision(checkpoint, 2, tokens))
         self.spec = self._encoder.spec
         checkpoint.close()
 

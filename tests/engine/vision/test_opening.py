@@ -280,7 +280,7 @@ def test_a_model_whose_vision_encoder_is_missing(
         info = replace(describe_text_model(checkpoint), layers=layers)
     path = write_model(tmp_path / "model.gguf", name, WIDTH)
     monkeypatch.setattr("engine.vision.describe.describe_text_model", lambda *_all, **_more: info)
-    monkeypatch.setattr("engine.vision.opening.vision_layouts", lambda _checkpoint: None)
+    monkeypatch.setattr("engine.vision.opening.vision_layouts", lambda _checkpoint, _tokens: None)
     assert describe(path).lacks_vision_file == lacks
     (tmp_path / "mmproj-other.gguf").write_bytes(b"")
     assert not describe(path).lacks_vision_file

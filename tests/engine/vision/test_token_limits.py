@@ -1,0 +1,126 @@
+"""`LoadSettings.picture_tokens`: the most tokens of a picture, its default, and the memory that it takes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.backends.cpu.backend import CpuBackend
+from engine.chat import finished, open_chat
+from engine.cli.pictures import with_images
+from engine.core import ChatRequest, Message, Picture
+from engine.drain import drain
+from engine.errors import NotEnoughMemory
+from engine.settings import CacheSettings, LoadSettings
+from engine.vision.base import tokens_in
+from engine.vision.opening import open_vision, vision_layouts, vision_spec
+from engine.weights import open_checkpoint
+from tests.engine.vision.encoding import Encoded, picture
+from tests.engine.vision.families import FAMILIES
+
+SIDES = {"qwen2_5_vl": 28, "qwen3_vl": 32, "glm4v": 28, "glm_ocr": 28, "kimi_vl": 28, "paddle_ocr": 28}
+"""Families whose pictures have a number of tokens by their size; pixels of a token's side."""
+PAGE = 1654, 2339
+"""Pixels of A4 at 200 dots an inch."""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("families")
+
+
+def made(folders: Path, family: str) -> Path:
+    folder = folders / family
+    if not folder.exists():
+        folder.mkdir()
+        FAMILIES[family](folder)
+    return folder
+
+
+def allowing(folder: Path, tokens: int, side: int, target: Path) -> Path:
+    """A copy whose files allow so many tokens."""
+    shutil.copytree(folder, target)
+    path = target / "preprocessor_config.json"
+    settings = json.loads(path.read_text())
+    if "in_token_limit" in settings:  # of patches
+        settings["in_token_limit"] = 4 * tokens
+    else:
+        frames = 2 if "glm" in folder.name else 1  # whose files count the pixels of both
+        settings["size"]["longest_edge"] = frames * tokens * side**2
+        settings.pop("max_pixels", None)
+    path.write_text(json.dumps(settings))
+    return target
+
+
+def tokens_of(folder: Path, tokens: int = 0, size: tuple[int, int] = PAGE) -> int:
+    with closing(open_checkpoint(folder)) as checkpoint:
+        layouts = vision_layouts(checkpoint, tokens)
+    assert layouts is not None
+    return tokens_in(layouts.layout(*size))
+
+
+@pytest.mark.parametrize("family", SIDES)
+def test_the_setting_is_as_a_limit_of_the_files(folders: Path, tmp_path: Path, family: str) -> None:
+    """Both give the same rows, so that they are those of transformers, with which the files' are compared."""
+    whole, side = made(folders, family), SIDES[family]
+    wide = allowing(whole, 40, side, tmp_path / "wide")
+    image = picture(300, 200)
+    with (
+        closing(Encoded(wide, 12)) as limited,
+        closing(Encoded(allowing(whole, 12, side, tmp_path / "narrow"))) as expected,
+    ):
+        assert limited.layout(300, 200) == expected.layout(300, 200)
+        assert np.array_equal(limited.states(image), expected.states(image))
+    assert tokens_of(wide, 12, (300, 200)) < tokens_of(wide, size=(300, 200))
+    # never more than the files allow
+    assert tokens_of(wide, 4096) == tokens_of(wide) < 60
+
+
+@pytest.mark.parametrize("family", SIDES)
+def test_pages_are_read_in_detail_by_models_for_pages_or_when_chosen(
+    folders: Path, tmp_path: Path, family: str
+) -> None:
+    wide = allowing(made(folders, family), 16384, SIDES[family], tmp_path / "wide")
+    usual, more = tokens_of(wide), tokens_of(wide, 8192)
+    cells = PAGE[0] * PAGE[1] / SIDES[family] ** 2
+    assert (usual > 4000) == (family in ("glm_ocr", "paddle_ocr"))
+    assert usual > 4000 or 1150 < usual < 1350  # Kimi-VL counts no padding
+    assert 0.95 * cells < more < 1.1 * cells
+
+
+def test_pictures_of_one_size_are_not_affected(folders: Path) -> None:
+    folder = made(folders, "idefics3")
+    assert tokens_of(folder) == tokens_of(folder, 1) == tokens_of(folder, 16384) > 1
+
+
+def test_a_model_is_loaded_with_the_setting(folders: Path, tmp_path: Path) -> None:
+    folder = allowing(made(folders, "qwen3_vl"), 40, 32, tmp_path / "wide")
+    cache = CacheSettings(context_length=256)
+    asked = ChatRequest(with_images([Message("user", "a")], [Picture("a.png", width=300, height=200)]))
+    prompts = []
+    for tokens in (0, 12):
+        load = LoadSettings(backend="cpu", threads=1, picture_tokens=tokens)
+        with closing(finished(open_chat(folder, load, cache))) as chat:
+            prompts.append(chat.size(asked).prompt)
+    difference = tokens_of(folder, size=(300, 200)) - tokens_of(folder, 12, (300, 200))
+    assert prompts[0] - prompts[1] == difference > 0
+
+
+def test_memory_for_large_pictures_is_asked_before(
+    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No weights are read if the largest picture does not fit, and the sentence says what to do."""
+    folder = allowing(made(folders, "qwen3_vl"), 16384, 32, tmp_path / "wide")
+    with closing(open_checkpoint(folder)) as checkpoint:
+        spec = vision_spec(checkpoint)
+        assert spec is not None
+        monkeypatch.setattr(CpuBackend, "free_memory", lambda _backend: spec.nbytes + 64 * 2**20)
+        with closing(drain(open_vision(checkpoint, 1, 64))):
+            pass
+        with pytest.raises(NotEnoughMemory, match="lower “Tokens of a picture”"):
+            drain(open_vision(checkpoint, 1, 16384))
