@@ -1,37 +1,27 @@
 """Later questions about long files: the whole texts of trimmed files are kept with their chat, and passages
 for each question go with its message. Earlier messages stay as they are, and so does what is cached of them.
+A question that is edited gets other passages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate
 from typing import NamedTuple
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.composer.attachments import AttachmentService
+from desktop.services.composer.passage_search import PassageSearch, Search
 from desktop.services.engine.background import Background
-from desktop.services.engine.stream_thread import Job
 from desktop.services.session.chat_session import ChatSession
-from desktop.services.session.context import is_temporary
 from desktop.settings import Behaviour
-from desktop.store.attachments.message_format import HEAD, Attachment, split
-from desktop.store.attachments.passages import further
+from desktop.store.attachments.message_format import HEAD, Attachment, join, passages_in, split
 from desktop.store.attachments.whole_texts import PackedText, WholeTextStore, packed
 from desktop.store.database.database import StoreError
-from engine.settings import StopSettings
 from engine.words import _
 
-__all__ = ["FollowUps", "files_of", "read_anyway"]
-
-MOST_PASSAGES = 5
-"""That go with a later question: about 1,250 tokens."""
-_TOKENS_FOR_EACH = 1000
-"""Of the context for each passage: in a small one, fewer go with a question."""
-_CHARACTERS_PER_TOKEN = 3
-"""Fewer than in most texts: what surely fits into the context."""
+__all__ = ["FollowUps"]
 
 
 class _Question(NamedTuple):
@@ -40,14 +30,16 @@ class _Question(NamedTuple):
 
 
 class FollowUps(QObject):
-    """Holds passages for the next message of the open chat.
+    """Holds passages for the next message of the open chat, and finds those of edited ones.
 
     Signals:
         ready(str text): the passages for this question are held, if there are any.
+        edited(int message, str text, bool answer): the edited text of a message has its passages.
         not_kept(str sentence): the whole text of a file is not kept.
     """
 
     ready = Signal(str)
+    edited = Signal(int, str, bool)
     not_kept = Signal(str)
 
     def __init__(
@@ -56,13 +48,15 @@ class FollowUps(QObject):
         super().__init__(parent)
         self._session, self._attachments = session, attachments
         self._background = Background("passages", self)
+        self._next = PassageSearch(session, attachments, self._background)
+        self._edits = PassageSearch(session, attachments, self._background)
+        self._editing: tuple[int, str, bool] | None = None
         self._searching: _Question | None = None
         self._searched: _Question | None = None
-        self._job: Job | None = None
         self._held: dict[int, set[int]] = {}
         """The keys of the passages that were added to the next message of each chat."""
         attachments.fitted.connect(self._keep)
-        session.conversation_changed.connect(self.stop)
+        session.conversation_changed.connect(self._stop_all)
 
     def close(self) -> bool:
         """End the thread."""
@@ -114,25 +108,80 @@ class FollowUps(QObject):
             return False
         self.stop()
         self.withdraw()
-        said = tuple(item.text for item in self._session.messages.items() if item.role != "assistant")
+        items = self._session.messages.items()
+        said = tuple(item.text for item in items if item.role != "assistant")
+        read = tuple(item.text for item in items)
+        search = Search(question.conversation, text, said, read, partial(self._on_found, question))
+        if self._began(self._next, search):
+            self._searching = question
+        return self._searching is not None
+
+    def _began(self, job: PassageSearch, search: Search) -> bool:
         try:
-            kept = WholeTextStore(self._session.stores.database_of(question.conversation)).of(
-                question.conversation
-            )
+            job.begin(search)
         except StoreError as error:
             self.not_kept.emit(str(error))
             return False
-        self._searching = question
-        self._job = self._background.call(
-            lambda _stop: files_of(said, kept), partial(self._on_files, question)
-        )
         return True
+
+    def begin_edit(self, message: int, text: str, answer: bool) -> bool:
+        """Find passages for a message of the open chat whose own words were edited; True if `edited` comes.
+        A file that no earlier message has keeps as many passages as it had, or these if none match.
+        """
+        asked = message, text, answer
+        if asked == self._editing:
+            return True
+        items = self._session.messages.items()
+        place = next((place for place, item in enumerate(items) if item.id == message), None)
+        if place is None or items[place].role != "user":
+            return False
+        files, own = split(text)
+        before, words = items[place].text, text[own:]
+        if before[split(before)[1] :].strip() == words.strip() or not self._may_search(words):
+            return False
+        counts = {file.name: passages_in(file.note) for _place, file in files}
+        earlier = tuple(item.text for item in items[:place])
+        known = {file.name for item in earlier for _place, file in split(item)[0]}
+        changing = [file for _place, file in files if counts[file.name]]
+        if not changing and not known:
+            return False
+        staying = join([file for _place, file in files if not counts[file.name]], "")
+        said = (*(item.text for item in items[:place] if item.role == "user"), join(changing, ""))
+        search = Search(
+            self._session.conversation, words, said, (*earlier, staying),
+            partial(self._on_edited, asked, known),
+            {name: count for name, count in counts.items() if count and name not in known},
+        )  # fmt: skip
+        self._editing = asked if self._began(self._edits, search) else None
+        return self._editing is not None
+
+    def _on_edited(
+        self, asked: tuple[int, str, bool], known: set[str], found: tuple[Attachment, ...]
+    ) -> None:
+        self._editing = None
+        message, text, answer = asked
+        files, own = split(text)
+        new = {file.name: file for file in found}
+        chosen = list[Attachment]()
+        for _place, file in files:
+            if not passages_in(file.note):
+                chosen.append(file)
+                new.pop(file.name, None)
+            elif file.name in new or file.name not in known:
+                chosen.append(new.pop(file.name, file))
+        self.edited.emit(message, join([*chosen, *new.values()], text[own:]), answer)
 
     @Slot()
     def stop(self) -> None:
         """Stop searching: the question was changed, or another chat opened."""
-        self._background.drop(self._job)
-        self._job = self._searching = None
+        self._next.stop()
+        self._searching = None
+
+    @Slot()
+    def _stop_all(self) -> None:
+        self.stop()
+        self._edits.stop()
+        self._editing = None
 
     def forget(self) -> None:
         """The question was sent: the same one may be asked again."""
@@ -157,64 +206,10 @@ class FollowUps(QObject):
             and any(HEAD in item.text for item in session.messages.items() if item.role == "user")
         )
 
-    def _on_files(self, question: _Question, files: tuple[Attachment, ...] | None) -> None:
-        meaning = self._attachments.meaning
-        model = meaning.model() if meaning is not None and files and not meaning.running else None
-        if meaning is None or model is None or not files:
-            self._choose(question, files or (), ())
-            return
-
-        def ranked(orders: tuple[tuple[int, ...], ...], _sentence: str) -> None:
-            if self._searching == question:
-                self._choose(question, files, orders)
-
-        keep = not is_temporary(question.conversation)
-        meaning.rank(model, files, question.text, keep, lambda _percent: None, ranked, only_known=True)
-
-    def _choose(
-        self, question: _Question, files: tuple[Attachment, ...], orders: tuple[tuple[int, ...], ...]
-    ) -> None:
-        model = self._session.model
-        context = model.context_length if model is not None else 0
-        drops = self._session.settings(StopSettings).when_full == "drop_oldest"
-        texts = [item.text for item in self._session.messages.items()]
-        known = read_anyway(texts, context * _CHARACTERS_PER_TOKEN if drops else 0)
-        most = min(MOST_PASSAGES, max(1, context // _TOKENS_FOR_EACH)) if context else MOST_PASSAGES
-        self._job = self._background.call(
-            lambda _stop: further(files, question.text, known, most, orders),
-            partial(self._on_found, question),
-        )
-
-    def _on_found(self, question: _Question, found: tuple[Attachment, ...] | None) -> None:
-        self._job, self._searching, self._searched = None, None, question
+    def _on_found(self, question: _Question, found: tuple[Attachment, ...]) -> None:
+        self._searching, self._searched = None, question
         taken = {held.attachment.name for held in self._attachments.held(question.conversation)}
-        new = [file for file in found or () if file.name not in taken]
+        new = [file for file in found if file.name not in taken]
         keys = {self._attachments.hold(file, question.conversation) for file in new}
         self._held[question.conversation] = keys
         self.ready.emit(question.text)
-
-
-def files_of(texts: Sequence[str], kept: Sequence[PackedText]) -> tuple[Attachment, ...]:
-    """The whole files of a chat's messages, each once: those that messages have, and for those of which they
-    have a part, the longest of the texts that were `kept`.
-    """
-    found: dict[str, Attachment] = {}
-    parts = set[str]()
-    for text in texts:
-        for _place, file in split(text)[0] if HEAD in text else ():
-            if file.note:
-                parts.add(file.name)
-            elif file.picture is None and file.text.strip():
-                found[file.name] = file
-    for each in kept:
-        whole = each.text if each.name in parts else ""
-        if len(whole) > len(found[each.name].text if each.name in found else ""):
-            found[each.name] = Attachment(each.name, whole)
-    return tuple(found.values())
-
-
-def read_anyway(texts: Sequence[str], room: int) -> str:
-    """The last of a chat's texts, as many as have `room` characters together; all of them if that is 0."""
-    lengths = accumulate(len(text) for text in reversed(texts))
-    count = sum(length <= room for length in lengths) if room else len(texts)
-    return "\n".join(texts[len(texts) - count :])

@@ -38,6 +38,7 @@ __all__ = [
     "message_text",
     "name_line",
     "note_text",
+    "passages_in",
     "split",
 ]
 
@@ -98,6 +99,12 @@ def note_text(note: str) -> str:
     if found["kind"] == "pages":
         return _("first {pages:,} of {total:,} pages", pages=part, total=whole)
     return _("first {characters:,} of {text:,} characters", characters=part, text=whole)
+
+
+def passages_in(note: str) -> int:
+    """Of how many passages the text of a file with this note is made; 0 if it is no such part."""
+    found = re.fullmatch(_NOTE, note)
+    return int((found["kept"] or "0").replace(",", "")) if found is not None else 0
 
 
 def language_of(name: str) -> str:

@@ -70,6 +70,8 @@ class ComposerController(QObject):
         writing.attachments.fitted.connect(self._on_fitted)
         writing.attachments.shortened.connect(self._on_shortened)
         writing.follow_ups.ready.connect(self._send_found)
+        chat.transcript.inline_edit.waits = writing.follow_ups.begin_edit
+        listen(self, writing.follow_ups.edited, chat.transcript.inline_edit.end)
         listen(self, writing.follow_ups.not_kept, lambda sentence: chat.show_notice(sentence, "warning"))
         listen(self, writing.attachments.changed, lambda _conversation: self.offers.withdraw(_TOO_LONG))
         listen(self, writing.attachments.refused, lambda _sentence: self._keep_unsent())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import Qt
 
 from desktop.views.transcript.parts import TranscriptParts
@@ -13,11 +15,15 @@ __all__ = ["InlineEdit"]
 
 
 class InlineEdit:
-    """`begin` and `cancel` turn a message into a text box and back."""
+    """`begin` and `cancel` turn a message into a text box and back; `edited` takes a text that is saved."""
 
-    def __init__(self, parts: TranscriptParts, scrolling: Scrolling) -> None:
-        self._parts, self._scrolling = parts, scrolling
+    def __init__(
+        self, parts: TranscriptParts, scrolling: Scrolling, edited: Callable[[int, str, bool], object]
+    ) -> None:
+        self._parts, self._scrolling, self._edited = parts, scrolling, edited
         self._message: int | None = None
+        self.waits: Callable[[int, str, bool], bool] = lambda message, text, answer: False
+        """Whether an edited text is not saved yet, since `end` will be called, with it or a better one."""
 
     def begin(self, message_id: int) -> None:
         """Raises KeyError when the message is not here."""
@@ -45,6 +51,17 @@ class InlineEdit:
             self._parts.messages.sync_message(message_id)
             self._parts.area.setFocus(Qt.FocusReason.OtherFocusReason)
         self._parts.view.schedule()
+
+    def save(self, message_id: int, text: str, answer: bool) -> None:
+        """Save the text, now or when it need not wait any more."""
+        if not self.waits(message_id, text, answer):
+            self.end(message_id, text, answer)
+
+    def end(self, message_id: int, text: str, answer: bool) -> None:
+        """Save the text of the edited message; does nothing if the edit was cancelled."""
+        if message_id == self._message:
+            self.cancel(message_id)
+            self._edited(message_id, text, answer)
 
     def forget(self) -> None:
         """The messages were exchanged for others."""

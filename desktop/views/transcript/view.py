@@ -131,7 +131,8 @@ class TranscriptView(QAbstractScrollArea):
         self.inspection = TokenInspector(parts, self.scrolling, context.signals, tokens, why_not)
         self.finding = Finding(parts, self.scrolling)
         self._pointer = Pointer(parts, self.scrolling, self.inspection)
-        self._editing = InlineEdit(parts, self.scrolling)
+        self.inline_edit = InlineEdit(parts, self.scrolling, self.edited.emit)
+        context.signals.edit_saved.connect(self.inline_edit.save)
         self._overlays = Overlays(self.viewport(), self.scroll_to_end)
         self.reading = Reading(parts)
 
@@ -145,7 +146,6 @@ class TranscriptView(QAbstractScrollArea):
         signals.code_copied.connect(self._copy_code)
         signals.code_saved.connect(self._save_code)
         signals.wrap_changed.connect(self._wrap_code)
-        signals.edit_saved.connect(self._save_edit)
         signals.edit_cancelled.connect(self.cancel_edit)
         return signals
 
@@ -177,7 +177,7 @@ class TranscriptView(QAbstractScrollArea):
         self.schedule()
 
     def _renewed(self) -> None:
-        self._editing.forget()
+        self.inline_edit.forget()
         self.inspection.close()
         self.finding.close()
         self.reading.close()
@@ -265,7 +265,7 @@ class TranscriptView(QAbstractScrollArea):
 
     def pinned(self) -> set[Row]:
         """Rows whose widgets must live on when they are scrolled away."""
-        return self._pointer.pinned() | self.selection.pinned() | self._editing.pinned()
+        return self._pointer.pinned() | self.selection.pinned() | self.inline_edit.pinned()
 
     def trace(self, message_id: int) -> TokenTrace | None:
         """The tokens of a message, where they are known."""
@@ -306,15 +306,11 @@ class TranscriptView(QAbstractScrollArea):
 
     def begin_edit(self, message_id: int) -> None:
         """Turn a message into a text box. Raises KeyError when the message is not here."""
-        self._editing.begin(message_id)
+        self.inline_edit.begin(message_id)
 
     def cancel_edit(self, message_id: int) -> None:
         """Show the message again as it was."""
-        self._editing.cancel(message_id)
-
-    def _save_edit(self, message_id: int, text: str, answer: bool) -> None:
-        self.cancel_edit(message_id)
-        self.edited.emit(message_id, text, answer)
+        self.inline_edit.cancel(message_id)
 
     def _make_style(self) -> Style:
         colours = TranscriptColours.from_palette(self.palette())

@@ -13,8 +13,9 @@ from PySide6.QtTest import QTest
 from desktop.app import EngineApi
 from desktop.items.chats.messages import MessageItem
 from desktop.settings import Behaviour
-from desktop.store.attachments.message_format import split
+from desktop.store.attachments.message_format import passages_in, split
 from desktop.store.attachments.whole_texts import WholeTextStore
+from desktop.views.transcript.row_widgets.editor import EditorRow
 from engine.hub.local.scan import FoundModel
 from engine.settings import StopSettings
 from tests.desktop.embedders import FakeEmbedder
@@ -149,6 +150,62 @@ def test_a_question_that_changes_while_they_are_searched_is_not_sent(case: Case)
     hand.wait_for("idle")
     assert hand.items()[2].text.endswith("What did the cabin smell of?")
     assert hand.items()[2].text.count(CABIN) == 1
+
+
+def edited(case: Case, message: MessageItem, question: str) -> MessageItem:
+    """Edit a message, and wait for the reply; returns its new version."""
+    transcript, count = case.hand.window.chat.transcript, len(case.hand.items())
+    place = [item.id for item in case.hand.items()].index(message.id)
+    transcript.begin_edit(message.id)
+    [box] = [each.box for each in transcript.pool.widgets() if isinstance(each, EditorRow)]
+    box.setPlainText(question)
+    QTest.keyClick(box, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+    case.qtbot.waitUntil(lambda: case.hand.items()[place].id != message.id)
+    case.qtbot.waitUntil(lambda: len(case.hand.items()) == place + 2 <= count)
+    case.hand.wait_for("idle")
+    case.qtbot.waitUntil(lambda: not case.hand.session.replying_in)
+    return case.hand.items()[place]
+
+
+def test_an_edited_question_gets_its_own_passages(case: Case) -> None:
+    case.trim()
+    asked = case.ask("What did the cabin smell of?")
+    assert CABIN in asked.text
+    # what is neither in the new question nor read before goes
+    other = edited(case, asked, "What is on line 4444?")
+    assert (CABIN in other.text, "line 4444 has five words" in other.text) == (False, True)
+    assert other.text.count("book.txt") == 1
+    thanks = edited(case, other, "Thanks!")
+    assert thanks.text == "Thanks!"
+    again = edited(case, thanks, "So what did the cabin smell of?")
+    assert CABIN in again.text
+    # a version of the same words stays as it is
+    same = edited(case, again, "So what did the cabin smell of?")
+    assert same.text == again.text
+
+
+def test_the_first_question_keeps_as_many_passages_of_its_file(case: Case) -> None:
+    case.trim()
+    first = case.hand.items()[0]
+    ((_place, file),) = split(first.text)[0]
+    assert BOAT in file.text
+    ((_place, other),) = split(edited(case, first, "What did the cabin smell of?").text)[0]
+    assert (BOAT in other.text, CABIN in other.text, other.name) == (False, True, file.name)
+    assert 0 < passages_in(other.note) <= passages_in(file.note)
+    # where no passage has these words, the earlier ones stay
+    ((_place, kept),) = split(edited(case, case.hand.items()[0], "Xylophones?").text)[0]
+    assert kept == other
+
+
+def test_an_edit_that_is_cancelled_while_passages_are_searched_changes_nothing(case: Case) -> None:
+    case.trim()
+    first, transcript = case.hand.items()[0], case.hand.window.chat.transcript
+    transcript.begin_edit(first.id)
+    with case.qtbot.waitSignal(case.hand.desktop.services.composer.follow_ups.edited):
+        transcript.inline_edit.save(first.id, first.text.replace("a boat", "the cabin"), True)
+        assert case.hand.items()[0] == first
+        transcript.cancel_edit(first.id)
+    assert case.hand.items()[0] == first
 
 
 def test_known_meanings_are_used_and_no_file_is_read_again(case: Case) -> None:

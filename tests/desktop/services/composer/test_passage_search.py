@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from desktop.services.composer.attachments import AttachmentService
-from desktop.services.composer.follow_ups import FollowUps, files_of, read_anyway
+from desktop.services.composer.follow_ups import FollowUps
+from desktop.services.composer.passage_search import files_of, read_anyway
 from desktop.store.attachments.message_format import Attachment, join
 from desktop.store.attachments.picture_marks import mark_of
 from desktop.store.attachments.whole_texts import WholeTextStore, packed
