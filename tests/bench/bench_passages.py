@@ -5,7 +5,8 @@
 The texts are this project's own documents, cut as attached files are; the questions say in other words what a
 passage says. MODEL is an embedding model (GGUF or a folder); without one, only words are measured. A question
 whose answer is no longer in its text is left out. The last line is one JSON object with the shares of
-questions whose passage is among the first 1, 3 and 8.
+questions whose passage is among the first 1, 3 and 8, and with a model the shares of the questions and of
+small talk that are taken for questions when they follow later in a chat.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from desktop.services.composer.meaning import open_embedder
+from desktop.services.composer.small_talk import SENTENCES, is_small_talk
 from desktop.store.attachments.passages import matching, passages
 from engine.drain import drain
 
@@ -61,6 +63,22 @@ QUESTIONS = {
         ("Can I make it ponder less?", "how much the model thinks"),
     ),
 }
+SMALL_TALK = (
+    "Thanks, that was very helpful!", "Thank you so much for the explanation.",
+    "Great, that makes a lot of sense now.", "Hello, how are you doing today?",
+    "Good morning, I hope you are well.", "Okay, please go on with it.",
+    "Can you make that a little shorter?",
+    "Please say that again in simpler words.", "Could you translate your last answer into French?",
+    "That is wrong, please try again.", "You are right, I did not think of that.",
+    "I like this answer much better than the first one.", "Tell me a joke about cats.",
+    "What is the capital of France?", "Wow, I did not expect that at all!", "No, that is not what I meant.",
+    "Let us talk about something else now.", "Please write it as a bulleted list.",
+    "I will come back to you tomorrow.", "Sorry, I made a typing mistake there.",
+    "What do you think about the weather?", "Haha, that is really funny!",
+    "Could you be more precise, please?", "Who are you and who made you?", "Bye, see you later my friend.",
+    "That sounds like a good plan to me.",
+)  # fmt: skip
+"""None of it is among the sentences that small talk is known by."""
 
 
 class Asked(NamedTuple):
@@ -101,6 +119,19 @@ def by_meaning(path: Path, questions: Sequence[Asked]) -> list[list[int]]:
     return orders
 
 
+def taken_for_questions(path: Path, messages: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """The shares of messages that are no small talk, as later questions."""
+    model, found = drain(open_embedder(path, threading.Event())), dict[str, float]()
+    try:
+        known = np.stack([drain(model.vector(each, "query")) for each in SENTENCES])
+        for kind, texts in messages.items():
+            asks = [not is_small_talk(drain(model.vector(each, "query")), known) for each in texts]
+            found[kind] = round(sum(asks) / len(asks), 3)
+    finally:
+        model.close()
+    return found
+
+
 def shares(questions: Sequence[Asked], orders: Sequence[Sequence[int]]) -> dict[str, float]:
     """The share of the questions with an answer among the first pieces, for each of `FIRST`."""
     return {
@@ -132,6 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         found |= {
             "model": path.name, "meaning": shares(questions, meaning), "both": shares(questions, both),
+            "taken for questions": taken_for_questions(
+                path, {"questions": [each.question for each in questions], "small talk": SMALL_TALK}
+            ),
             "seconds": round(time.perf_counter() - began, 1),
         }  # fmt: skip
     print(json.dumps(found))

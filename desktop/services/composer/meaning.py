@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from desktop.items.models.local_models import ModelEntry
+from desktop.services.composer.small_talk import SENTENCES, is_small_talk
 from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession
 from desktop.store.attachments.message_format import Attachment
@@ -34,10 +35,10 @@ _MOST_PIECES = 4000
 """Of a file: about a thousand pages, and minutes. The rest of a longer one is found by words only."""
 Progress = Callable[[int], object]
 """Gets how much is done, in percent."""
-Ranked = Callable[[tuple[tuple[int, ...], ...], str], object]
-"""Gets the numbers of the passages of each file, those nearest in meaning first, and the sentence of
-an error.
-"""
+Orders = tuple[tuple[int, ...], ...]
+"""The numbers of the passages of each file, those nearest in meaning first."""
+Ranked = Callable[[Orders, str], object]
+"""Gets the orders, and the sentence of an error."""
 
 
 class Embedder(Protocol):
@@ -145,23 +146,27 @@ class MeaningService:
         keep: bool,
         progress: Progress,
         ended: Ranked,
-        only_known: bool = False,
+        small_talk: Callable[[], object] | None = None,
     ) -> None:
         """Rank the passages of files by their nearness to a question; `keep` their vectors on disk. `ended`
-        is not called after `stop`. With `only_known`, no file is read: there are no orders if the vectors of
-        one are not on disk.
+        is not called after `stop`.
+
+        Of a later question, `small_talk` is called in place of `ended` if it is none. No file is read then:
+        there are no orders if the vectors of one are not on disk.
         """
         self.stop()
         path, pieces = Path(model.path), [_pieces(file) for file in files]
 
-        def work(_source: object, stop: threading.Event) -> Generator[Any, None, tuple[tuple[int, ...], ...]]:
+        later = small_talk is not None
+
+        def work(_source: object, stop: threading.Event) -> Generator[Any, None, Orders | None]:
             def check() -> None:
                 if stop.is_set():
                     raise Cancelled(_("Reading {name} was stopped.", name=model.name))
 
             store = VectorStore((self._folder or cache_dir()) / FILE_NAME) if keep else None
             try:
-                steps = _ranked(self._open(path, stop), identity(path), pieces, question, store, only_known)
+                steps = _ranked(self._open(path, stop), identity(path), pieces, question, store, later)
                 return (yield from mapped(steps, lambda event: event, check))
             finally:
                 if store is not None:
@@ -176,7 +181,10 @@ class MeaningService:
         def on_ended(result: Any, sentence: str) -> None:
             if not stopped:
                 self._stop = None
-                ended(result or (), sentence)
+                if small_talk is not None and result is None and not sentence:
+                    small_talk()
+                else:
+                    ended(result or (), sentence)
 
         job = self._session.replies.engine.ask(work, on_event, on_ended)
 
@@ -211,23 +219,26 @@ def _ranked(
     texts: Sequence[Sequence[str]],
     question: str,
     store: VectorStore | None,
-    only_known: bool = False,
-) -> Generator[Any, None, tuple[tuple[int, ...], ...]]:
+    later: bool = False,
+) -> Generator[Any, None, Orders | None]:
     """The numbers of the pieces of each text, the nearest to the question first; yields percents. `key`
-    identifies the model. With `only_known`, no orders if the vectors of a text are not in the store.
+    identifies the model. For a `later` question there are no orders if the vectors of a text are not in the
+    store, and None if it is small talk.
     """
     import numpy as np
 
     known = [store.get(key, pieces) if store is not None and pieces else None for pieces in texts]
     total = sum(len(pieces) for pieces, vectors in zip(texts, known, strict=True) if vectors is None)
     done, orders = 0, list[tuple[int, ...]]()
-    if only_known and total:
+    if later and total:
         opening.close()
         return ()
     yield 0
     model = yield from opening
     try:
         asked = yield from model.vector(question, "query")
+        if later and is_small_talk(asked, (yield from _sentences(model, key, store))):
+            return None
         for pieces, vectors in zip(texts, known, strict=True):
             if not pieces:
                 orders.append(())
@@ -246,3 +257,20 @@ def _ranked(
         return tuple(orders)
     finally:
         model.close()
+
+
+def _sentences(
+    model: Embedder, key: str, store: VectorStore | None
+) -> Generator[Any, None, npt.NDArray[np.floating[Any]]]:
+    """The vectors of `SENTENCES`, (N, E) float16, which are kept in the store."""
+    import numpy as np
+
+    known = store.get(key, SENTENCES) if store is not None else None
+    if known is None:
+        rows = []
+        for sentence in SENTENCES:
+            rows.append((yield from model.vector(sentence, "query")).astype(np.float16))
+        known = np.stack(rows)
+        if store is not None:
+            store.put(key, SENTENCES, known)
+    return known

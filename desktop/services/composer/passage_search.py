@@ -80,7 +80,9 @@ class PassageSearch:
                 self._choose(search, files, orders)
 
         keep = not is_temporary(search.conversation)
-        meaning.rank(model, files, search.question, keep, lambda _percent: None, ranked, only_known=True)
+        meaning.rank(
+            model, files, search.question, keep, lambda _percent: None, ranked, partial(self._end, search)
+        )
 
     def _choose(
         self, search: Search, files: tuple[Attachment, ...], orders: tuple[tuple[int, ...], ...]
@@ -91,12 +93,13 @@ class PassageSearch:
         known = read_anyway(search.read, context * _CHARACTERS_PER_TOKEN if drops else 0)
         most = min(MOST_PASSAGES, max(1, context // _TOKENS_FOR_EACH)) if context else MOST_PASSAGES
         self._job = self._background.call(
-            lambda _stop: _chosen(search, files, known, most, orders), partial(self._on_chosen, search)
+            lambda _stop: _chosen(search, files, known, most, orders), partial(self._end, search)
         )
 
-    def _on_chosen(self, search: Search, found: tuple[Attachment, ...] | None) -> None:
-        self._job = self._search = None
-        search.ended(found or ())
+    def _end(self, search: Search, found: tuple[Attachment, ...] | None = None) -> None:
+        if self._search is search:
+            self._job = self._search = None
+            search.ended(found or ())
 
 
 def _chosen(

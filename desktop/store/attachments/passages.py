@@ -36,7 +36,7 @@ _CLOSE = 60
 _TELLING = 0.7
 """The least score of a passage for a later question: that of one word that a third of the passages have."""
 _FEWEST_WORDS = 3
-"""Of a later question that passages match by meaning: shorter ones are thanks and the like."""
+"""Of a later question that passages match by meaning: shorter ones say too little."""
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 """Thai, Lao, Japanese and Chinese, whose words have no spaces between them."""
 

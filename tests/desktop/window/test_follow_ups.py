@@ -12,6 +12,7 @@ from PySide6.QtTest import QTest
 
 from desktop.app import EngineApi
 from desktop.items.chats.messages import MessageItem
+from desktop.services.composer.small_talk import SENTENCES
 from desktop.settings import Behaviour
 from desktop.store.attachments.message_format import passages_in, split
 from desktop.store.attachments.whole_texts import WholeTextStore
@@ -214,7 +215,17 @@ def test_known_meanings_are_used_and_no_file_is_read_again(case: Case) -> None:
     read = [role for role, _text in case.fake.read]
     assert BOAT in case.hand.items()[0].text
     asked = case.ask("What did the vessel look like?")
-    assert [role for role, _text in case.fake.read] == [*read, "query"]
+    assert [role for role, _text in case.fake.read] == [*read, *["query"] * (1 + len(SENTENCES))]
     assert case.fake.closed == len(case.fake.opened)
     assert asked.text.endswith("What did the vessel look like?")
     assert len(split(asked.text)[0]) == 1
+
+
+def test_small_talk_gets_no_passages_where_meanings_are_known(case: Case) -> None:
+    """Its words, which the file has, would find some; what small talk is like is found out once."""
+    case.model.write_bytes(b"weights")
+    case.trim()
+    assert case.ask("Thanks, that was five words!").text == "Thanks, that was five words!"
+    before = len(case.fake.read)
+    assert case.ask("What did the cabin smell of, and the boat?").text.count("book.txt") == 1
+    assert len(case.fake.read) == before + 1
