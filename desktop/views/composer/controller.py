@@ -49,8 +49,7 @@ class ComposerController(QObject):
         self, writing: ComposerServices, session: ChatSession, chat: ChatPane, window: QWidget
     ) -> None:
         super().__init__(window)
-        self._window = window
-        self._writing, self._session, self._chat = writing, session, chat
+        self._writing, self._session, self._chat, self._window = writing, session, chat, window
         self._asked: tuple[int, str] | None = None
         self._cut, self._answers, self._sends_when_read = False, "", False
         self._several: Sequence[ColumnSettings] = ()
