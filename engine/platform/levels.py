@@ -55,6 +55,7 @@ _VNNI = ("fast-dpwssd",)
 """Without it LLVM replaces vpdpwssd by three instructions (a load, vpmaddwd and vpaddd), for its latency."""
 
 LEVELS = (
+    Level("x86-64-v4-vnni-amd", "x86-64-v4", (*_V4, "avx512vnni", "sse4a"), _VNNI),
     Level("x86-64-v4-vnni", "x86-64-v4", (*_V4, "avx512vnni"), _VNNI),
     Level("x86-64-v4", "x86-64-v4", _V4),
     Level("x86-64-v3-vnni", "x86-64-v3", (*_V3, "avxvnni"), _VNNI),

@@ -30,10 +30,10 @@ from engine.platform.levels import LEVELS
 
 LAYOUTS = ("q40", "q4k", "q6k", "q8", "f16", "bf16", "f32")
 PROCESSORS = {
-    "x86-64-v4-vnni": ("icelake-server",), "x86-64-v4": ("skylake-avx512",),
+    "x86-64-v4-vnni-amd": (), "x86-64-v4-vnni": ("icelake-server",), "x86-64-v4": ("skylake-avx512",),
     "x86-64-v3-vnni": ("alderlake",), "x86-64-v3": ("znver3", "skylake"),
 }  # fmt: skip
-"""LLVM's models of processors of each level. Zen 4 has none before LLVM 16."""
+"""LLVM's models of processors of each level. Zen 4, for which `-amd` is, has none before LLVM 16."""
 _LANES = {"zmm": 16, "ymm": 8, "xmm": 4}
 _PAIRS = {"vpdpbusd": 4, "vpmaddubsw": 4, "vpdpwssd": 2, "vpmaddwd": 2, "vdpbf16ps": 2}
 """Products of an instruction in each lane of 32 bits."""

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.codegen.simd_bytes import LIMIT
-from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
+from engine.backends.cpu.kernels.linear.panel_format import PAIRS
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
+from engine.platform.levels import LEVELS
 
 NUMBERS_AT = {
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "IQ4_NL": (0,), "MXFP4": (),
@@ -45,6 +46,7 @@ OTHER_CPUS = {
     "core2": "+ssse3",
     "haswell": "+avx,+avx2,+fma,+f16c,+ssse3",
     "alderlake": "+avx,+avx2,+fma,+f16c,+ssse3,+avxvnni",
+    "x86-64-v4": next(level.flags for level in LEVELS if level.name == "x86-64-v4-vnni"),
 }
 """Features by the name of a CPU that code can be made for on another."""
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from engine.backends.base import Backend, Forward, KVCache, Step, Weight
-from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
+from engine.backends.cpu.kernels.linear.panel_format import PAIRS
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.packing.composite import is_composite

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
+from engine.backends.cpu.kernels.linear.panel_format import PAIRS
 from engine.kv_cache.lease import Lease
 from engine.models.base import Model
 from engine.models.paged import PagedCache

@@ -53,6 +53,7 @@ def test_one_missing_feature_rules_a_level_out(
 @pytest.mark.parametrize(
     ("features", "expected"),
     [
+        ((*BY_NAME["x86-64-v4-vnni"].features, "avxvnni", "sse4a"), "x86-64-v4-vnni-amd"),
         ((*BY_NAME["x86-64-v4-vnni"].features, "avxvnni"), "x86-64-v4-vnni"),
         ((*BY_NAME["x86-64-v4"].features, "avxvnni"), "x86-64-v4"),
         (BY_NAME["x86-64-v3-vnni"].features, "x86-64-v3-vnni"),
@@ -83,9 +84,9 @@ def test_settings_of_numba_come_first(place: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_without_its_folder_a_level_is_not_chosen(place: Path) -> None:
-    (place / "x86-64-v4-vnni").rename(place / "elsewhere")
+    (place / "x86-64-v4-vnni-amd").rename(place / "elsewhere")
     best = usable({feature for level in LEVELS for feature in level.features})
-    assert best is BY_NAME["x86-64-v4"]
+    assert best is BY_NAME["x86-64-v4-vnni"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")

@@ -38,7 +38,7 @@ from engine.backends.cpu.kernels.linear.integer_dot import (
     packed_scale,
     packed_sum,
 )
-from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, UnpackedWeights
+from engine.backends.cpu.kernels.linear.panel_format import PanelFormat, UnpackedWeights
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines

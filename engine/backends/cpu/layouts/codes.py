@@ -30,7 +30,7 @@ from engine.backends.cpu.codegen.simd import (
     permute,
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, join
-from engine.backends.cpu.kernels.linear.integer_gemm import V32I16, UnpackedWeights, code_pairs, signed_pairs
+from engine.backends.cpu.kernels.linear.panel_format import V32I16, UnpackedWeights, code_pairs, signed_pairs
 from engine.backends.cpu.layouts.layout import Bytes
 
 GROUP = 32

@@ -32,7 +32,7 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS
 from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale, packed_sum
-from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, UnpackedWeights, in_both
+from engine.backends.cpu.kernels.linear.panel_format import PanelFormat, UnpackedWeights, in_both
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from llvmlite import ir
 
 from engine.backends.cpu.codegen.simd import LANES, WIDE, Accumulators, fma, prefetch
-from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, UnpackedWeights
+from engine.backends.cpu.kernels.linear.panel_format import PanelFormat, UnpackedWeights
 
 Bytes = npt.NDArray[np.uint8]
 

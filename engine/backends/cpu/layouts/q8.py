@@ -25,7 +25,7 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, biased
 from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale
-from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, UnpackedWeights, signed_pairs
+from engine.backends.cpu.kernels.linear.panel_format import PanelFormat, UnpackedWeights, signed_pairs
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 
 _UNIT = 32

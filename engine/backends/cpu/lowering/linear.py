@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.base import Weight
 from engine.backends.cpu.kernels import moe, packed_activations
-from engine.backends.cpu.kernels.linear import integer_gemm, linear
+from engine.backends.cpu.kernels.linear import linear, panel_format
 from engine.backends.cpu.lowering.call import TAG_BITS, Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.cpu.weight_spec import WeightSpec
@@ -25,8 +25,8 @@ _TILES_OF_THREAD = 8
 """A product has at least as many tiles for each thread, so that all threads end at nearly the same time."""
 
 _PACKED_BYTES = {
-    "pack_int16": integer_gemm.INT16_ACTIVATIONS.activation_bytes,
-    "pack_int8": integer_gemm.INT8_ACTIVATIONS.activation_bytes,
+    "pack_int16": panel_format.INT16_ACTIVATIONS.activation_bytes,
+    "pack_int8": panel_format.INT8_ACTIVATIONS.activation_bytes,
 }
 """Bytes of a block of packed activations for each packing kernel."""
 

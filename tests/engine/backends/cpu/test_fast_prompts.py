@@ -17,7 +17,7 @@ import pytest
 
 from engine.backends.base import AttentionShape, Program, Step
 from engine.backends.cpu.backend import CpuBackend
-from engine.backends.cpu.kernels.linear import integer_gemm
+from engine.backends.cpu.kernels.linear import integer_gemm, panel_format
 from engine.backends.cpu.kernels.linear.linear import panel_format_of
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.states import ConvolutionShape, States
@@ -64,7 +64,7 @@ def activations(width: int) -> Array:
 @pytest.mark.parametrize("blocks", [1, 5])
 def test_records_of_bytes(blocks: int) -> None:
     x = activations(32 * blocks)
-    packed = np.zeros((MOST_ROWS, blocks, integer_gemm.INT8_ACTIVATIONS.activation_bytes), np.uint8)
+    packed = np.zeros((MOST_ROWS, blocks, panel_format.INT8_ACTIVATIONS.activation_bytes), np.uint8)
     for row, record in zip(x, packed, strict=True):
         compiled(integer_gemm.pack_int8_row, 3)(row.ctypes.data, blocks, record.ctypes.data)
     whole = packed[..., :32].view(np.int8).astype(np.float64)

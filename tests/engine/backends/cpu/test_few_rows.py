@@ -13,7 +13,8 @@ from engine.backends.base import AttentionShape, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.kernels.linear.direct import FEW_ROWS
 from engine.backends.cpu.kernels.linear.linear import LARGE_ROWS
-from tests.engine.backends.kernel_oracles import WEIGHT_CASES, Matrix, unit_of
+from engine.backends.cpu.kernels.linear.panel_format import PAIRS
+from tests.engine.backends.kernel_oracles import INTEGER, WEIGHT_CASES, Matrix, unit_of
 
 MANY = LARGE_ROWS + 11
 """Rows of the largest batch: the last 11 of them are a tile of their own."""
@@ -73,5 +74,8 @@ def assert_rows_are_the_same(kind: str, prompt_bits: int) -> None:
             LARGE_ROWS,
         ):
             assert np.array_equal(run(count), whole[:count]), count
+        if kind in INTEGER and PAIRS and prompt_bits == 16:
+            for count in (1, 3, 8, 16):  # the sums of small batches
+                assert np.array_equal(run(count), whole[:count]), count
     finally:
         program.close()

@@ -25,6 +25,7 @@ from engine.backends.packing.pieces import affine_type
 from engine.models.proof.random_tensors import builder
 from engine.tensors import RawTensor
 from engine.weights.packed.grouped import GroupedTensor, Layout, Run, runs_by_group
+from engine.weights.tensor import FileTensor
 from tests.engine.backends.cpu.test_weight_types import compiled, unpacked
 from tests.engine.backends.kernel_oracles import PAIRS, Matrix, sixteen_bits
 
@@ -224,6 +225,34 @@ def run(program: Any, ids: Array) -> Array:
         Step(ids, np.arange(len(ids), dtype=np.int32), np.array([0], np.int32), len(ids))
     ).copy()
     return out
+
+
+def test_the_largest_weights_and_activations_do_not_overflow() -> None:
+    """Codes a whole range away from their zero points, times the largest whole numbers of either sign: where
+    products are replaced by sums of both, these fit in 16 bits.
+    """
+    drawn = one_width(32, 64, 8, 32, False, 0)
+    drawn._codes[:16], drawn._zeros[:16] = 255, 0
+    drawn._codes[16:], drawn._zeros[16:] = 0, 256
+    kept = drawn._codes.astype(np.int64) - np.repeat(drawn._zeros, 32, axis=1)
+    values = kept * np.repeat(drawn._scales, 32, axis=1).astype(np.float64)
+    signs = np.ones((20, 64), np.float32)
+    signs[::2] = -1
+    signs[5:, ::3] *= -1
+    backend = CpuBackend(2)
+    table = backend.load_weight(FileTensor("x", "F32", signs.shape, signs.view(np.uint8).reshape(-1)))
+    weight = backend.load_weight(drawn.tensor)
+    program = backend.record(
+        lambda ops: ops.linear(ops.embed(table), weight), backend.new_cache([SHAPE], 1, "fp32"), 20
+    )
+    ids = np.arange(20, dtype=np.int32)
+    try:
+        many = run(program, ids)
+        assert np.allclose(many, signs @ values.T, rtol=0, atol=1e-6 * np.abs(values).sum(1).max())
+        if PAIRS:
+            assert np.array_equal(many, np.concatenate([run(program, ids[i : i + 1]) for i in range(20)]))
+    finally:
+        program.close()
 
 
 @pytest.mark.slow

@@ -26,8 +26,9 @@ from engine.backends.cpu.codegen import simd
 from engine.backends.cpu.codegen.simd import I64, LANES, const_vector, intrinsic_function, store
 from engine.backends.cpu.codegen.simd_bytes import BASE, LIMIT
 from engine.backends.cpu.kernels import packed_activations
-from engine.backends.cpu.kernels.linear import integer_gemm
+from engine.backends.cpu.kernels.linear import integer_gemm, panel_format
 from engine.backends.cpu.kernels.linear.linear import _unpack
+from engine.backends.cpu.kernels.linear.panel_format import FAST_INNER_PRODUCT
 from engine.backends.cpu.layouts.codes import GROUP, CodeReader, Codes
 from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS, weight_layout_for
 from engine.backends.cpu.weight import CpuWeight
@@ -136,7 +137,7 @@ def test_activations_in_sixteen_bits(seed: int, size: float, blocks: int) -> Non
     expected = sixteen_bits(x).reshape(blocks, 32)
     few, many = (
         np.zeros((blocks, packed_activations.PACKED_BYTES), np.uint8),
-        np.zeros((blocks, integer_gemm.INT16_ACTIVATIONS.activation_bytes), np.uint8),
+        np.zeros((blocks, panel_format.INT16_ACTIVATIONS.activation_bytes), np.uint8),
     )
     compiled(packed_activations.quantise_row, 3)(x.ctypes.data, blocks, few.ctypes.data)
     compiled(integer_gemm.pack_int16_row, 3)(x.ctypes.data, blocks, many.ctypes.data)
@@ -296,12 +297,18 @@ def test_a_number_too_large_for_fp16_is_refused() -> None:
             "not slow",
             marks=pytest.mark.skipif("avxvnni" not in simd.FEATURES, reason="this CPU has no AVX-VNNI"),
         ),
+        pytest.param(
+            "x86-64-v4",
+            "not slow",
+            marks=pytest.mark.skipif(not FAST_INNER_PRODUCT, reason="this CPU's own code does the same"),
+        ),
     ],
 )
 def test_other_cpus(cpu: str, cases: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The same tests pass with code made for a plain x86-64, for one that can permute bytes, for AVX2 and for
-    AVX-VNNI. The second and the fourth differ from the one before by an instruction, which the types that
-    share their code with others would show once more.
+    """The same tests pass with code made for a plain x86-64, for one that can permute bytes, for AVX2, for
+    AVX-VNNI and for AVX-512 without additions instead of products. The second, the fourth and the last differ
+    from another by an instruction or two, which the types that share their code with others would show once
+    more.
     """
     others = [str(Path(__file__).with_name(name)) for name in ("test_small_batch.py", "test_bit_moves.py")]
     command = [sys.executable, "-m", "pytest", "-q", "-m", cases, "-p", "no:cacheprovider", __file__, *others]

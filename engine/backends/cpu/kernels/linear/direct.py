@@ -1,7 +1,7 @@
 """A few rows of a large batch: blocks are multiplied as they are unpacked, without a packed panel.
 
 For up to some 60 rows with AVX-512, and 30 without, writing a panel and reading it again costs more than
-unpacking each block once for every 8 or 4 rows.
+unpacking each block once for every 8 or 4 rows, unless the panel's products are `fast`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.simd_bytes import byte_sums, spread_word
 from engine.backends.cpu.codegen.specialise import specialise
-from engine.backends.cpu.kernels.linear.integer_gemm import PanelFormat, add_scaled
+from engine.backends.cpu.kernels.linear.integer_gemm import add_scaled
+from engine.backends.cpu.kernels.linear.panel_format import PanelFormat
 from engine.backends.cpu.kernels.packed_activations import FEATURES
 from engine.backends.cpu.layouts.layout import CHAINS, READ_AHEAD, IntegerLayout, WeightLayout, prefetch_lines
 from engine.backends.cpu.layouts.plain import Plain

@@ -25,7 +25,7 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.simd_bytes import KIND
 from engine.backends.cpu.codegen.specialise import specialise
-from engine.backends.cpu.kernels.linear.integer_gemm import PAIRS
+from engine.backends.cpu.kernels.linear.panel_format import PAIRS
 from engine.backends.cpu.kernels.packed_activations import FEATURES, PACKED_BYTES
 from engine.backends.cpu.layouts.layout import CHAINS, READ_AHEAD, WeightLayout
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH

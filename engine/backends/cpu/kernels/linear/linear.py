@@ -24,14 +24,9 @@ from engine.backends.cpu.kernels.linear import direct
 from engine.backends.cpu.kernels.linear.dots import PAIRS_FROM, clear, dots_kernel
 from engine.backends.cpu.kernels.linear.gemm import COLUMN_VECTORS, ROW_STEPS, panel_tile
 from engine.backends.cpu.kernels.linear.integer_gemm import COLUMN_VECTORS as INTEGER_VECTORS
-from engine.backends.cpu.kernels.linear.integer_gemm import (
-    INT16_ACTIVATIONS,
-    PAIRS,
-    PanelFormat,
-    integer_tile,
-    pack_int16_row,
-)
 from engine.backends.cpu.kernels.linear.integer_gemm import ROW_STEPS as INTEGER_STEPS
+from engine.backends.cpu.kernels.linear.integer_gemm import integer_tile, pack_int16_row
+from engine.backends.cpu.kernels.linear.panel_format import INT16_ACTIVATIONS, PAIRS, PanelFormat
 from engine.backends.cpu.kernels.packed_activations import FEATURES as PACKED_FEATURES
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES, quantise_row
 from engine.backends.cpu.layouts.interleave import MOST_INTERLEAVED, PANEL
@@ -284,7 +279,7 @@ def _panel_rows_template(
     r = 0
     while r < rows:
         xr, yr, here = x + r * x_stride, y + r * y_stride, rows - r
-        if here > STEP_BIG - STEP_SMALL:
+        if here > max(STEP_SMALL, STEP_BIG - STEP_SMALL) and not STEP_BIG < here <= 2 * STEP_SMALL:
             tile_big(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride, here)
             r += STEP_BIG
         else:
@@ -305,7 +300,8 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
     }
     few = {}
     for each in {bits, 16} if PAIRS_FROM <= SMALL_BATCH else {bits}:
-        kernel = direct.few_rows_kernel(weight_layout, panel_format_of(weight_layout, each))
+        form = panel_format_of(weight_layout, each)
+        kernel = None if form is not None and form.fast else direct.few_rows_kernel(weight_layout, form)
         if kernel is not None and (each == bits or weight_layout.integer):
             few[each] = jit(kernel, words(7))
     one_chain, finish_row = weight_layout.integer or CHAINS == 1, constants["finish_row"]
