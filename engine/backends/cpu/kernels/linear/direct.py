@@ -1,7 +1,8 @@
 """A few rows of a large batch: blocks are multiplied as they are unpacked, without a packed panel.
 
 For up to some 60 rows with AVX-512, and 30 without, writing a panel and reading it again costs more than
-unpacking each block once for every 8 or 4 rows, unless the panel's products are `fast`.
+unpacking each block once for every 8 or 4 rows, unless the panel's products are `fast`
+and it is one of several.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ from engine.backends.cpu.layouts.plain import Plain
 
 FEW_ROWS = 48 if WIDE else 24
 """A large batch of at most this many rows takes no panel."""
+NARROW = 1024
+"""With `fast` products, only matrices of at most this many columns take no panel: the shorter the panels, the
+more often the sums between them are written and read.
+"""
 ROW_STEPS = (8, 4) if WIDE else (4, 2)
 """Rows that are multiplied at once, largest first."""
 

@@ -112,7 +112,8 @@ thin_rows: Any = None
 few_rows: Any = None
 tile_big: Any = None
 tile_small: Any = None
-UNIT = BLOCK_BYTES = PANEL_BYTES = X_BYTES = X_UNIT = WIDE_VECTORS = STEP_BIG = STEP_SMALL = FEW_ROWS = 0
+UNIT = BLOCK_BYTES = PANEL_BYTES = X_BYTES = X_UNIT = WIDE_VECTORS = STEP_BIG = STEP_SMALL = 0
+FEW_ROWS = FEW_BLOCKS = 0
 INTEGER = INTEGER_PANEL = ONE_CHAIN = False
 
 
@@ -240,7 +241,8 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
             finish_row(args, j, r, zero)
     interleaved = ld_i64(args + 8 * A_INTERLEAVED)
     together = min(interleaved, last - first)
-    if rows <= FEW_ROWS and interleaved == 1:
+    few = rows <= FEW_ROWS and blocks <= FEW_BLOCKS
+    if few and interleaved == 1:
         for j in range(first, last):
             few_rows(weight + j * tile_bytes, blocks, x, x_stride, rows, y + 64 * j, y_stride)
         return
@@ -250,7 +252,7 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
         # Panels of interleaved tiles follow each other, those of others are a tile apart.
         apart = count * BLOCK_BYTES if interleaved > 1 else tile_bytes
         panels = weight + first * tile_bytes + at * together * BLOCK_BYTES
-        if rows <= FEW_ROWS:
+        if few:
             for j in range(first, last):
                 few_rows(panels + (j - first) * apart, count, here, x_stride, rows, y + 64 * j, y_stride)
             continue
@@ -300,8 +302,7 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
     }
     few = {}
     for each in {bits, 16} if PAIRS_FROM <= SMALL_BATCH else {bits}:
-        form = panel_format_of(weight_layout, each)
-        kernel = None if form is not None and form.fast else direct.few_rows_kernel(weight_layout, form)
+        kernel = direct.few_rows_kernel(weight_layout, panel_format_of(weight_layout, each))
         if kernel is not None and (each == bits or weight_layout.integer):
             few[each] = jit(kernel, words(7))
     one_chain, finish_row = weight_layout.integer or CHAINS == 1, constants["finish_row"]
@@ -371,6 +372,7 @@ def _large_batch(
         thin_rows=rows_of[1],
         few_rows=few or rows_of[1],  # not called without: then no number of rows is few
         FEW_ROWS=direct.FEW_ROWS if few is not None else 0,
+        FEW_BLOCKS=(direct.NARROW if form is not None and form.fast else 1 << 40) // weight_layout.unit,
         PANEL_BYTES=kind["panel_bytes"],
         X_BYTES=kind["x_bytes"],
         X_UNIT=kind["x_unit"],
