@@ -20,7 +20,8 @@ from engine.backends.cpu.codegen.simd import (
     store,
 )
 from engine.backends.cpu.codegen.specialise import specialise
-from engine.backends.cpu.kernels.linear.linear import SCRATCH_PANEL, _unpack
+from engine.backends.cpu.kernels.linear.linear import SCRATCH_PANEL
+from engine.backends.cpu.kernels.linear.panels import unpack_blocks
 from engine.backends.cpu.layouts.interleave import PANEL
 from engine.backends.cpu.layouts.layout import WeightLayout
 from engine.backends.cpu.lowering.call import Argument, Calls, Slice, Table
@@ -71,7 +72,9 @@ def _embed_template(args: int, step: int, tile: int, scratch: int) -> None:
 def embed_kernel(weight_layout: WeightLayout) -> Any:
     """One tile for each id: scale * table[id], unpacked from the table's tile of 16 rows."""
     sizes = {"UNIT": weight_layout.unit, "BLOCK_BYTES": weight_layout.block_bytes}
-    return specialise(_embed_template, f"embed_{weight_layout.name}", unpack=_unpack(weight_layout), **sizes)
+    return specialise(
+        _embed_template, f"embed_{weight_layout.name}", unpack=unpack_blocks(weight_layout), **sizes
+    )
 
 
 # --- rows that need logits ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.base import Weight
 from engine.backends.cpu.kernels import moe, packed_activations
-from engine.backends.cpu.kernels.linear import linear, panel_format
+from engine.backends.cpu.kernels.linear import linear, panel_format, panels
 from engine.backends.cpu.lowering.call import TAG_BITS, Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.cpu.weight_spec import WeightSpec
@@ -36,7 +36,7 @@ def form_of(prompt_bits: int) -> Form:
 
     def form(weight: Weight) -> tuple[str, int] | None:
         assert isinstance(weight, WeightSpec)
-        panel = linear.panel_format_of(weight.weight_layout, prompt_bits)
+        panel = panels.panel_format_of(weight.weight_layout, prompt_bits)
         if panel is None:
             return None
         blocks = weight.blocks * weight.weight_layout.unit // packed_activations.FEATURES

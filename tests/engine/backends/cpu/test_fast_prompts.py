@@ -18,7 +18,7 @@ import pytest
 from engine.backends.base import AttentionShape, Program, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.kernels.linear import integer_gemm, panel_format
-from engine.backends.cpu.kernels.linear.linear import panel_format_of
+from engine.backends.cpu.kernels.linear.panels import panel_format_of
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.states import ConvolutionShape, States
 from engine.tensors import RawTensor

@@ -27,8 +27,8 @@ from engine.backends.cpu.codegen.simd import I64, LANES, const_vector, intrinsic
 from engine.backends.cpu.codegen.simd_bytes import BASE, LIMIT
 from engine.backends.cpu.kernels import packed_activations
 from engine.backends.cpu.kernels.linear import integer_gemm, panel_format
-from engine.backends.cpu.kernels.linear.linear import _unpack
 from engine.backends.cpu.kernels.linear.panel_format import FAST_INNER_PRODUCT
+from engine.backends.cpu.kernels.linear.panels import unpack_blocks
 from engine.backends.cpu.layouts.codes import GROUP, CodeReader, Codes
 from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS, weight_layout_for
 from engine.backends.cpu.weight import CpuWeight
@@ -65,7 +65,7 @@ def unpacked(weight: CpuWeight) -> Array:
         weight.weight_layout,
         np.full((weight.tiles, weight.blocks * weight.weight_layout.unit, LANES), np.nan, np.float32),
     )
-    call = compiled(_unpack(weight_layout), 3)
+    call = compiled(unpack_blocks(weight_layout), 3)
     for tile in range(weight.tiles):
         call(weight.address + tile * weight.tile_bytes, weight.blocks, out[tile].ctypes.data)
     return np.ascontiguousarray(out.transpose(0, 2, 1)).reshape(-1, weight.blocks * weight_layout.unit)[

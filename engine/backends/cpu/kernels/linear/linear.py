@@ -11,26 +11,24 @@ take them in 16 bits (`packed_activations`), or, in large batches and if the set
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
 from numba.core import types
 
-from engine.backends.cpu.codegen.memory_ops import ld_i64, prefetch_bytes, st_i64
-from engine.backends.cpu.codegen.simd import I64, VF32, counted_loop, intrinsic_function, load, store
+from engine.backends.cpu.codegen.memory_ops import ld_i64, st_i64
+from engine.backends.cpu.codegen.simd import I64, VF32, intrinsic_function, load, store
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.linear import direct
 from engine.backends.cpu.kernels.linear.dots import PAIRS_FROM, clear, dots_kernel
-from engine.backends.cpu.kernels.linear.gemm import COLUMN_VECTORS, ROW_STEPS, panel_tile
-from engine.backends.cpu.kernels.linear.integer_gemm import COLUMN_VECTORS as INTEGER_VECTORS
-from engine.backends.cpu.kernels.linear.integer_gemm import ROW_STEPS as INTEGER_STEPS
-from engine.backends.cpu.kernels.linear.integer_gemm import integer_tile, pack_int16_row
-from engine.backends.cpu.kernels.linear.panel_format import INT16_ACTIVATIONS, PAIRS, PanelFormat
+from engine.backends.cpu.kernels.linear.gemm import COLUMN_VECTORS
+from engine.backends.cpu.kernels.linear.integer_gemm import pack_int16_row
+from engine.backends.cpu.kernels.linear.panel_format import INT16_ACTIVATIONS
+from engine.backends.cpu.kernels.linear.panels import panel_format_of, panel_parts
 from engine.backends.cpu.kernels.packed_activations import FEATURES as PACKED_FEATURES
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES, quantise_row
 from engine.backends.cpu.layouts.interleave import MOST_INTERLEAVED, PANEL
-from engine.backends.cpu.layouts.layout import CHAINS, IntegerLayout, WeightLayout
+from engine.backends.cpu.layouts.layout import CHAINS, WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 PAIR_BYTES = INT16_ACTIVATIONS.activation_bytes
@@ -62,31 +60,6 @@ def scratch_bytes(columns: int) -> int:
     return SCRATCH_PACKED + SMALL_BATCH * PACKED_BYTES * (columns // PACKED_FEATURES + 1)
 
 
-def _unpack(weight_layout: WeightLayout) -> Any:
-    """unpack(first_block, blocks, target): float32 (blocks * unit, 16)."""
-
-    def emit(b: ir.IRBuilder, first: Any, blocks: Any, target: Any) -> None:
-        with counted_loop(b, blocks) as i:
-            block = b.add(first, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
-            weight_layout.emit_unpack(
-                b, block, b.add(target, b.mul(i, ir.Constant(I64, 64 * weight_layout.unit)))
-            )
-
-    return intrinsic_function(f"unpack_{weight_layout.name}", types.void, (types.int64,) * 3, emit)
-
-
-def _pack_panel(weight_layout: IntegerLayout, form: PanelFormat) -> Any:
-    """pack(first_block, blocks, target): unpack blocks to a packed panel of integers."""
-    size = form.size * weight_layout.unit // PACKED_FEATURES
-
-    def emit(b: ir.IRBuilder, first: Any, blocks: Any, target: Any) -> None:
-        with counted_loop(b, blocks) as i:
-            block = b.add(first, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
-            weight_layout.emit_panel(b, block, b.add(target, b.mul(i, ir.Constant(I64, size))), form)
-
-    return intrinsic_function(f"panel{form.bits}_{weight_layout.name}", types.void, (types.int64,) * 3, emit)
-
-
 def _emit_finish(b: ir.IRBuilder, value: Any, bias: Any, residual: Any, y: Any) -> None:
     total = load(b, value, VF32)
     zero = ir.Constant(I64, 0)
@@ -110,9 +83,7 @@ finish_row: Any = None
 wide_rows: Any = None
 thin_rows: Any = None
 few_rows: Any = None
-tile_big: Any = None
-tile_small: Any = None
-UNIT = BLOCK_BYTES = PANEL_BYTES = X_BYTES = X_UNIT = WIDE_VECTORS = STEP_BIG = STEP_SMALL = 0
+UNIT = BLOCK_BYTES = PANEL_BYTES = X_BYTES = X_UNIT = WIDE_VECTORS = 0
 FEW_ROWS = FEW_BLOCKS = 0
 INTEGER = INTEGER_PANEL = ONE_CHAIN = False
 
@@ -256,37 +227,22 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
             for j in range(first, last):
                 few_rows(panels + (j - first) * apart, count, here, x_stride, rows, y + 64 * j, y_stride)
             continue
-        # Prefetch the tile's next part, or that of the tile after these: no prefetcher follows this walk.
+        # To prefetch: the tile's next part, or that of the tile after these. No prefetcher follows this walk.
         ahead = together * count
         if interleaved == 1 and at + count >= blocks:
             ahead = LARGE_TILES * blocks - at
         j = first
         while j < last:
             wide = WIDE_VECTORS if last - j >= WIDE_VECTORS else 1
+            source = panels + (j - first) * apart
             for m in range(wide):
-                source = panels + (j + m - first) * apart
-                unpack(source, count, panel + m * PANEL_BYTES)
-                prefetch_bytes(source + ahead * BLOCK_BYTES, PANEL // UNIT * BLOCK_BYTES)
+                unpack(source + m * apart, count, panel + m * PANEL_BYTES)
+            source += ahead * BLOCK_BYTES
             if wide > 1:
-                wide_rows(panel, here, x_stride, length, rows, y + 64 * j, y_stride)
+                wide_rows(panel, here, x_stride, length, rows, y + 64 * j, y_stride, source, apart)
             else:
-                thin_rows(panel, here, x_stride, length, rows, y + 64 * j, y_stride)
+                thin_rows(panel, here, x_stride, length, rows, y + 64 * j, y_stride, source, apart)
             j += wide
-
-
-def _panel_rows_template(
-    panel: int, x: int, x_stride: int, length: int, rows: int, y: int, y_stride: int
-) -> None:
-    """y += x times the panel. A tile with a row or two too many takes less time than smaller ones."""
-    r = 0
-    while r < rows:
-        xr, yr, here = x + r * x_stride, y + r * y_stride, rows - r
-        if here > max(STEP_SMALL, STEP_BIG - STEP_SMALL) and not STEP_BIG < here <= 2 * STEP_SMALL:
-            tile_big(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride, here)
-            r += STEP_BIG
-        else:
-            tile_small(panel, PANEL_BYTES, xr, x_stride, length, yr, y_stride, here)
-            r += STEP_SMALL
 
 
 def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any]:
@@ -315,71 +271,13 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
         dots=jit(dots_kernel(weight_layout, few.get(16) if weight_layout.integer else None), words(7)),
         **constants,
     )
-    large = _large_batch(weight_layout, jit, bits, constants, few.get(bits))
-    return {"small_batch": jit(small, words(6)), "large_batch": jit(large, words(6))}
-
-
-@cache
-def panel_format_of(weight_layout: WeightLayout, bits: int) -> PanelFormat | None:
-    """The panel format in which large batches take integers; None if they take float32."""
-    return (
-        weight_layout.panel_format(bits)
-        if isinstance(weight_layout, IntegerLayout) and (bits == 8 or (bits == 16 and PAIRS))
-        else None
-    )
-
-
-def _panels(weight_layout: WeightLayout, form: PanelFormat | None) -> dict[str, Any]:
-    """What `_large_batch_template` needs for panels of integers (`form`) or of float32 (None)."""
-    if form is None:
-        tiles = {n: [panel_tile(n, rows) for rows in ROW_STEPS] for n in {COLUMN_VECTORS, 1}}
-        return {
-            "name": "floats", "unpack": _unpack(weight_layout), "tiles": tiles, "steps": ROW_STEPS,
-            "vectors": COLUMN_VECTORS, "panel_bytes": PANEL * 64, "x_bytes": 4 * weight_layout.unit,
-            "x_unit": 1,
-        }  # fmt: skip
-    assert isinstance(weight_layout, IntegerLayout)
-    return {
-        "name": form.name, "unpack": _pack_panel(weight_layout, form), "steps": INTEGER_STEPS,
-        "vectors": INTEGER_VECTORS,
-        "tiles": {n: [integer_tile(n, rows, form) for rows in INTEGER_STEPS] for n in {INTEGER_VECTORS, 1}},
-        "panel_bytes": PANEL // PACKED_FEATURES * form.size,
-        "x_bytes": weight_layout.unit // PACKED_FEATURES * form.activation_bytes, "x_unit": PACKED_FEATURES,
-    }  # fmt: skip
-
-
-def _large_batch(
-    weight_layout: WeightLayout, jit: Jit, bits: int, constants: dict[str, Any], few: Any
-) -> Any:
-    form = panel_format_of(weight_layout, bits)
-    kind = _panels(weight_layout, form)
-    rows_of = {}
-    for vectors, (big, small) in kind["tiles"].items():
-        steps = {
-            "STEP_BIG": kind["steps"][0],
-            "STEP_SMALL": kind["steps"][1],
-            "PANEL_BYTES": kind["panel_bytes"],
-        }
-        name = f"rows_{kind['name']}_{vectors}"
-        rows_of[vectors] = jit(
-            specialise(_panel_rows_template, name, tile_big=big, tile_small=small, **steps), words(7)
-        )
-    return specialise(
+    large = specialise(
         _large_batch_template,
-        f"large_batch_{kind['name']}_{weight_layout.name}",
-        unpack=kind["unpack"],
-        wide_rows=rows_of[kind["vectors"]],
-        thin_rows=rows_of[1],
-        few_rows=few or rows_of[1],  # not called without: then no number of rows is few
-        FEW_ROWS=direct.FEW_ROWS if few is not None else 0,
-        FEW_BLOCKS=(direct.NARROW if form is not None and form.fast else 1 << 40) // weight_layout.unit,
-        PANEL_BYTES=kind["panel_bytes"],
-        X_BYTES=kind["x_bytes"],
-        X_UNIT=kind["x_unit"],
-        WIDE_VECTORS=kind["vectors"],
-        INTEGER_PANEL=form is not None,
+        f"large_batch{bits}_{weight_layout.name}",
+        **panel_parts(weight_layout, jit, bits, few.get(bits)),
         **constants,
     )
+    return {"small_batch": jit(small, words(6)), "large_batch": jit(large, words(6))}
 
 
 def product_name(operation: str, weight_layout: WeightLayout, bits: int) -> str:
