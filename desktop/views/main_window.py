@@ -238,10 +238,10 @@ class MainWindow(QMainWindow):
             self.data_folder, self.application_controller, self.preferences,
         )  # fmt: skip
         offers = [controller.commands() for controller in controllers]
-        instead = (self.notebooks.run, self.comparisons.run)
-        self.commands.bind(
-            {"quit": self.close}, *offers, instead=lambda name: any(run(name) for run in instead)
-        )
+        shown = {"sidebar": self.sidebar, "inspector": self.inspector, "tokens": self.chat.legend}
+        self.commands.check(shown)
+        other = lambda name: self.notebooks.run(name) or self.comparisons.run(name)  # noqa: E731
+        self.commands.bind({"quit": self.close}, *offers, instead=other)
 
     def _add_tips(self) -> None:
         tip = self.commands.keymap.tip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from PySide6.QtCore import QObject
-from PySide6.QtWidgets import QMainWindow
+from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.commands.action_states import CommandStates
@@ -48,6 +48,17 @@ class CommandController(QObject):
             raise ValueError(f"These commands do not have one row and one handler: {', '.join(sorted(odd))}")
         self._handlers = {name: handler for offer in offers for name, handler in offer.items()}
         self._instead = instead
+
+    def check(self, shown: Mapping[str, QWidget]) -> None:
+        """Mark the entries of commands that show or hide a widget while it is there."""
+        for name, widget in shown.items():
+            action = self.by_name[name]
+            action.setCheckable(True)
+            for menu in action.associatedObjects():
+                if isinstance(menu, QMenu):
+                    menu.aboutToShow.connect(
+                        lambda action=action, widget=widget: action.setChecked(widget.isVisible())
+                    )
 
     def _run(self, name: str) -> None:
         if not self._instead(name):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtWidgets import QMainWindow
+from PySide6.QtWidgets import QMainWindow, QMenu
 
 from desktop.items.commands.slash import ACTIONS
 from desktop.store.search.folding import fold
@@ -38,6 +38,25 @@ def test_every_command_has_one_handler(qtbot, hand) -> None:
     for name in ("about", "log", "trash"):
         commands.by_name[name].trigger()
     assert done == ["about", "trash"]
+
+
+def test_the_menu_marks_what_is_shown(hand) -> None:
+    window, actions = hand.window, hand.window.commands.by_name
+    view = next(each for each in actions["sidebar"].associatedObjects() if isinstance(each, QMenu))
+
+    def marked() -> set[str]:
+        view.aboutToShow.emit()
+        return {name for name, action in actions.items() if action.isChecked()}
+
+    before = marked()
+    assert ("sidebar" in before, "inspector" in before, "tokens" in before) == (
+        window.sidebar.isVisible(), window.inspector.isVisible(), False
+    )  # fmt: skip
+    for name in ("sidebar", "inspector", "tokens"):
+        actions[name].trigger()
+    assert marked() == {"sidebar", "inspector", "tokens"} - before
+    actions["tokens"].trigger()
+    assert "tokens" not in marked()
 
 
 def test_slash_words_are_known_ones() -> None:
