@@ -24,16 +24,17 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 _MIXTURE = " mixture of experts"
 _PICTURES = {
-    "aya_vision": "Aya Vision", "command_vision": "Command A Vision", "deepseek_vl": "DeepSeek-VL",
-    "gemma3": "Gemma 3", "gemma4": "4",
-    "glm4v": "GLM-4.1V", "glm_ocr": "GLM-OCR",
-    "idefics3": "SmolVLM", "internvl": "InternVL, Intern-S1", "janus": "Janus",
+    "aya_vision": "Aya Vision", "command_vision": "Command A Vision", "deepseek_ocr": "DeepSeek-OCR",
+    "deepseek_vl": "DeepSeek-VL",
+    "gemma3": "Gemma 3", "gemma3n": "3n", "gemma4": "4",
+    "glm4v": "GLM-4.1V", "glm_ocr": "GLM-OCR", "got_ocr2": "GOT-OCR2",
+    "idefics3": "SmolVLM", "internvl": "InternVL", "janus": "Janus",
     "kimi_vl": "Kimi-VL", "kimi_k2_5": "K2.5", "lfm2_vl": "LFM2-VL", "lightonocr": "LightOnOCR",
     "llama4": "Llama 4", "llava": "LLaVA", "llava_next": "NeXT", "llava_onevision": "OneVision",
     "minicpm_v": "MiniCPM-V", "ovis2": "Ovis2",
     "paddle_ocr": "PaddleOCR-VL", "pixtral": "Pixtral, Mistral 3",
     "qianfan_ocr": "Qianfan-OCR", "qwen2_vl": "Qwen2-VL",
-    "qwen2_5_vl": "2.5", "qwen2_5_omni": "2.5-Omni", "qwen3_vl": "3, 3.5, 3-Omni",
+    "qwen2_5_vl": "2.5", "qwen2_5_omni": "2.5-Omni", "qwen3_vl": "3, 3.5, 3-Omni", "vip_llava": "ViP",
 }  # fmt: skip
 """The models of each family of vision encoders."""
 

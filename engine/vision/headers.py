@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -137,6 +138,19 @@ def square(keys: Keys, name: str, default: int | None = None) -> int:
     if default is None:
         return keys.integer(name, 1, MOST_SIDE)
     return keys.integer(name, 1, MOST_SIDE, default)
+
+
+def square_number(count: int) -> int:
+    """A number of positions, if they are those of a square. Raises `BadCheckpoint`."""
+    if math.isqrt(count) ** 2 == count:
+        return count
+    raise BadCheckpoint(
+        _(
+            "The vision encoder has {count} positions, but a square number was expected; the file is "
+            "damaged.",
+            count=count,
+        )
+    )
 
 
 def whole_patches(side: int, patch: int, factor: int = 1) -> int:

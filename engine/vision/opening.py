@@ -116,7 +116,7 @@ def open_vision(
                     path=known_name(checkpoint.path),
                 )
             )
-        backend, design = CpuBackend(threads), _limited(found, tokens)
+        backend, design = CpuBackend(threads, in_turns=True), _limited(found, tokens)
         seen = design.encoder(found.spec, found.parts, backend)
         work = seen.work_bytes() if isinstance(seen, GridEncoder) else 0  # of other pictures it is little
         _check_memory(known_name(found.checkpoint.path), found.survey.bytes, work, backend.free_memory())

@@ -125,7 +125,7 @@ class PatchDesign:
 
     def build(self, source: WeightSource) -> Generator[int, None, PatchParts]:
         """As `Design.build`."""
-        _check(self.cutter.most_patches)
+        check_patches(self.cutter.most_patches)
         names, shape = self.names, self.tower
         first = patch_linear(source, names.first, shape.width, self.patch, None, flat=self.flat)
         before, after = (
@@ -149,7 +149,7 @@ class PatchDesign:
         return PatchEncoder(self, spec, parts, backend)
 
 
-def _check(patches: int) -> None:
+def check_patches(patches: int) -> None:
     """Raise `BadCheckpoint` if a crop has more than `MOST_PATCHES`."""
     if patches > MOST_PATCHES:
         raise BadCheckpoint(

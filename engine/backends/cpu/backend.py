@@ -38,9 +38,12 @@ class CpuBackend:
     name = "cpu"
     where = ""
 
-    def __init__(self, threads: int = 0, prompt_bits: int = 16) -> None:
+    def __init__(self, threads: int = 0, prompt_bits: int = 16, *, in_turns: bool = False) -> None:
+        """If its programs run `in_turns`, and are closed together, they share their threads."""
         self.threads = threads or default_threads()
         self.prompt_bits = prompt_bits
+        self._in_turns = in_turns
+        self._beside: CpuProgram | None = None
         self._weights = WeightMemory()
 
     @property
@@ -101,7 +104,9 @@ class CpuBackend:
 
     def record(self, forward: Forward, cache: KVCache, max_rows: int) -> Program:
         assert isinstance(cache, CpuCache)
-        return CpuProgram(forward, cache, max_rows, self.threads, self.prompt_bits)
+        made = CpuProgram(forward, cache, max_rows, self.threads, self.prompt_bits, self._beside)
+        self._beside = made if self._in_turns else None
+        return made
 
 
 def _cache_type(dtype: str) -> CacheType:

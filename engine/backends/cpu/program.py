@@ -58,8 +58,12 @@ class CpuProgram:
     """A `Program` that replays its calls on a pool of threads."""
 
     def __init__(
-        self, forward: Forward, cache: CpuCache, max_rows: int, threads: int, prompt_bits: int = 16
-    ) -> None:
+        self, forward: Forward, cache: CpuCache, max_rows: int, threads: int, prompt_bits: int = 16,
+        beside: CpuProgram | None = None,
+    ) -> None:  # fmt: skip
+        """With a program `beside` it, both use the same threads: they are replayed in turns, and closed
+        together.
+        """
         lowered = LoweredPass(forward, cache, prompt_bits, threads=threads)
         # the rest of a step would read the given rows of its beginning
         self._first_rows_apart = prompt_bits == 8 and not lowered.takes_rows
@@ -86,13 +90,21 @@ class CpuProgram:
         )
         self._first: Floats = self._values[:1]
         self._row: Floats = self._values[0]
-        self._words, self._serial = self._step.data, 0
+        self._words = self._step.data
         # a recurrent model's surplus steps would do harm
         self._sampling = None if cache.states.shapes else lowered.sampling
-        self._pool = ThreadPool(KERNELS.pool, threads, lowered.scratch)
-        weakref.finalize(self, self._pool.end).atexit = False  # of a model that nobody closes
+        self._pool = self._threads_of(beside, threads, lowered.scratch)
         self.stamps: Words | None = None
         """For a profile: `run` writes the times of the stages here; see `ThreadPool.replay`."""
+
+    def _threads_of(self, beside: CpuProgram | None, threads: int, scratch: int) -> ThreadPool:
+        """Those of a program `beside` this one, if they have so much scratch memory; else new ones."""
+        if beside is not None and beside._pool.users and beside._pool.scratch_bytes >= scratch:
+            beside._pool.users += 1
+            return beside._pool
+        pool = ThreadPool(KERNELS.pool, threads, scratch)
+        weakref.finalize(self, pool.end).atexit = False  # of a model that nobody closes
+        return pool
 
     def _value(self, argument: Argument) -> int:
         if isinstance(argument, Slice):
@@ -199,7 +211,7 @@ class CpuProgram:
         try:
             self._pool.replay(self._captured, self.stamps, self._sampling.address)
         finally:
-            self._words[SAMPLED], self._serial = 0, self._words[SERIAL]
+            self._words[SAMPLED], self._pool.serial = 0, self._words[SERIAL]
 
     def _set_row(self, token: int, place: int, steps: int, shift: int) -> None:
         """Write a step of one row to the step block, which so many steps in a row begin with."""
@@ -211,15 +223,15 @@ class CpuProgram:
         words[ROPE_POSITIONS] = self._rope_addresses[shift != 0]
         if shift:
             self._ropes[0] = place - shift
-        self._serial += 1
+        self._pool.serial += 1
         words[ROWS] = words[LOGIT_ROWS] = words[RUNS] = words[RUN_TABLE + RUN_ROWS] = 1
-        words[SERIAL], words[KEPT] = self._serial, 0
+        words[SERIAL], words[KEPT] = self._pool.serial, 0
 
     def _set_rows(self, rows: int, logit_rows: int, kept: int) -> None:
         """Write a step's numbers of rows, and where they are kept, to the step block."""
         words = self._words
-        self._serial += 1
-        words[ROWS], words[LOGIT_ROWS], words[SERIAL], words[KEPT] = rows, logit_rows, self._serial, kept
+        self._pool.serial += 1
+        words[ROWS], words[LOGIT_ROWS], words[SERIAL], words[KEPT] = rows, logit_rows, self._pool.serial, kept
 
     def _set_ropes(self, ropes: Ints | None) -> None:
         """Write a step's rope positions to the step block."""

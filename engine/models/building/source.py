@@ -65,6 +65,8 @@ class View:
         matrix = tensor.part(self.part) if self.parts else tensor
         matrix = transposed(matrix) if self.transposed else matrix
         matrix = matrix if self.order is None else matrix.take(self.order)
+        if self.kernel and self.factors is None and matrix.type in _FLOATS and max(self.kernel[1:]) == 1:
+            return FileTensor(matrix.name, matrix.type, (matrix.shape[0], self.kernel[0]), matrix.data)
         if self.factors is not None or self.taps or self.kernel:
             values = matrix.dequantise().reshape(matrix.shape[0], -1)
             values = values if self.factors is None else values * self.factors[:, None]
@@ -72,6 +74,8 @@ class View:
         return unpacked_transposed(matrix) if self.flipped else matrix
 
 
+_FLOATS = ("F32", "F16", "BF16")
+"""Types of numbers one after the other, whatever the shape."""
 WHOLE = View()
 PARTS = (" first", " second", " third")
 """After a name in `WeightSource.linears`: the part of the matrix that a linear of `linear_parts` holds."""

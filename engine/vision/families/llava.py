@@ -48,6 +48,8 @@ _CLIP_TOWER = {
     "image_size": 336, "patch_size": 14, "layer_norm_eps": 1e-5,
 }  # fmt: skip
 """What config.json leaves out of a CLIP tower, which is that of the first of these models."""
+_VIP = (-2, -5, -8, -11, 6)
+"""ViP-LLaVA's layers (arXiv 2312.00784, section 3.1), where config.json does not say."""
 _SIGLIP_TOWER = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
     "image_size": 224, "patch_size": 16,
@@ -121,6 +123,20 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> PatchDesign:
     )  # fmt: skip
 
 
+def from_hf_vip(config: Keys, processor: Keys, tensors: Tensors) -> PatchDesign:
+    """`VipLlavaForConditionalGeneration`: states after several layers, with a norm before the projector."""
+    layers = config.raw("vision_feature_layer") or config.raw("vision_feature_layers")
+    design = from_hf(config.replaced("vision_feature_layer", layers or list(_VIP)), processor, tensors)
+    names, projector = design.names, design.projector
+    assert isinstance(projector, ProjectorShape)
+    last = names.projector.first.removesuffix("linear_1") + "projector_layernorm"
+    eps = config.number("projector_layernorm_eps", 0.0, 1.0, 1e-5)
+    return replace(
+        design, projector=replace(projector, norm="layer", eps=eps),
+        names=replace(names, projector=replace(names.projector, norm=last)),
+    )  # fmt: skip
+
+
 def tower_kind(config: Keys) -> str:
     """The `model_type` of the tower."""
     return inner(config, "vision_config").text("model_type", CLIP)
@@ -187,4 +203,5 @@ def stored_layers(shape: TowerShape, tensors: Tensors, norm: str = "v.blk.{}.ln1
     return shape if last in tensors or shape.layers == 1 else replace(shape, layers=shape.layers - 1)
 
 
+VIP_LLAVA = Family("vip_llava", ("VipLlavaForConditionalGeneration",), (), from_hf_vip, None, (CLIP,))
 LLAVA = Family("llava", ("LlavaForConditionalGeneration",), (), from_hf, None, (CLIP, SIGLIP_TOWER))

@@ -10,12 +10,10 @@ first layers (DeepStack, arXiv 2406.04334).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
 
-from engine.errors import BadCheckpoint
 from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention
 from engine.models.building.source import View, WeightSource, linear, norm, vector_if
@@ -42,6 +40,7 @@ from engine.vision.headers import (
     resampling,
     rotated_dim,
     square,
+    square_number,
     tower_from_gguf,
 )
 from engine.vision.images import BICUBIC, Normalisation
@@ -50,7 +49,6 @@ from engine.vision.joined import together
 from engine.vision.projector import ProjectorNames, ProjectorShape, projector
 from engine.vision.sizes import MOST_TOKENS, dynamic_size
 from engine.vision.tower import GGUF, TowerNames, TowerShape, tower_layers
-from engine.words import _
 
 SPEC = VisionSpec("qwen_vl", "<|image_pad|>", "<|image_pad|>", around=("<|vision_start|>", "<|vision_end|>"))
 OMNI = replace(
@@ -249,7 +247,7 @@ def _from_hf_3(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     shape = _shape_from_hf(vision, tower, "out_hidden_size")
     default = (8, 16, 24) if config.text("model_type", "").startswith(("qwen3_vl", "qwen3_omni")) else ()
     deep = _layers(vision, "deepstack_visual_indexes", tower.layers, default)
-    table = _square(vision.integer("num_position_embeddings", 1, MOST_SIDE**2, 2304))
+    table = square_number(vision.integer("num_position_embeddings", 1, MOST_SIDE**2, 2304))
     shape = replace(shape, table=table, deep=deep, numbers=tuple(range(len(deep))))
     return _with_processor(shape, names, processor)
 
@@ -279,19 +277,6 @@ def _layers(keys: Keys, name: str, count: int, default: tuple[int, ...]) -> tupl
     """The indices of layers in a list, of `count`."""
     found = keys.integers(name, 0, count - 1) if keys.has(name) else default
     return tuple(sorted(set(found)))
-
-
-def _square(count: int) -> int:
-    """A number of positions, if they are those of a square."""
-    if math.isqrt(count) ** 2 == count:
-        return count
-    raise BadCheckpoint(
-        _(
-            "The vision encoder has {count} positions, but a square number was expected; the file is "
-            "damaged.",
-            count=count,
-        )
-    )
 
 
 # -- mmproj files

@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image
 
-from tests.engine.vision import command_tiles, kimi_folders, llama4_tiles
+from tests.engine.vision import command_tiles, deepseek_ocr_folders, kimi_folders, llama4_tiles
 from tests.engine.vision.chats import add_text, vocabulary
 from tests.engine.vision.encoding import randomise, save
 from tests.engine.vision.whole_models import END, SECTIONS, TEXT, Case, grids, pixels
@@ -305,10 +305,49 @@ def _kimi_vl(folder: Path) -> Case:
     return Case(folder, model, image, ids[END], kimi_folders.pixels)
 
 
+def _got_ocr2(folder: Path) -> Case:
+    from transformers import GotOcr2Config, GotOcr2ForConditionalGeneration
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+
+    tokens = ["<img>", "</img>", "<imgpad>"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "hidden_size": 32, "output_channels": 12, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "patch_size": 4, "window_size": 3, "mlp_dim": 56, "global_attn_indexes": [1], "image_size": 32,
+    }  # fmt: skip
+    text = {**TEXT, "model_type": "qwen2", "num_key_value_heads": 1, "vocab_size": size}
+    config = GotOcr2Config(vision_config=vision, text_config=text, image_token_id=ids["<imgpad>"])
+    model = randomise(GotOcr2ForConditionalGeneration(config))
+    processor = GotOcr2ImageProcessorPil(size={"height": 32, "width": 32})
+    add_text(save(model, processor, folder), tokens, "<imgpad>")
+    return Case(folder, model, ids["<imgpad>"], ids[END], partial(pixels, processor))
+
+
+def _vip_llava(folder: Path) -> Case:
+    from transformers import VipLlavaConfig, VipLlavaForConditionalGeneration
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    size, ids = vocabulary(["<image>", END])
+    tower = {**_SIGLIP, "model_type": "clip_vision_model", "num_hidden_layers": 12}
+    text = {**TEXT, "model_type": "llama", "num_key_value_heads": 1, "vocab_size": size}
+    config = VipLlavaConfig(vision_config=tower, text_config=text, image_token_index=ids["<image>"])
+    model = randomise(VipLlavaForConditionalGeneration(config))
+    processor = CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
+    add_text(save(model, processor, folder), ["<image>"], "<image>")
+    return Case(folder, model, ids["<image>"], ids[END], partial(pixels, processor))
+
+
+def _deepseek_ocr(folder: Path) -> Case:
+    size, ids = vocabulary(["<image>", END])
+    model = deepseek_ocr_folders.model(size, ids["<image>"])
+    add_text(deepseek_ocr_folders.publish(model, folder), ["<image>"], "<image>")
+    return Case(folder, model, ids["<image>"], ids[END], deepseek_ocr_folders.inputs)
+
+
 FURTHER: Mapping[str, Callable[[Path], Case]] = {
-    "aya_vision": _aya_vision, "command_vision": _command_vision, "deepseek_vl": _deepseek_vl,
-    "glm_ocr": _glm_ocr, "janus": _janus,
+    "aya_vision": _aya_vision, "command_vision": _command_vision, "deepseek_ocr": _deepseek_ocr,
+    "deepseek_vl": _deepseek_vl, "glm_ocr": _glm_ocr, "got_ocr2": _got_ocr2, "janus": _janus,
     "kimi_vl": _kimi_vl,
     "llama4": _llama4, "llava_onevision": _llava_onevision, "paddle_ocr": _paddle_ocr,
-    "qwen2_5_omni": _qwen2_5_omni, "qwen3_omni": _qwen3_omni,
+    "qwen2_5_omni": _qwen2_5_omni, "qwen3_omni": _qwen3_omni, "vip_llava": _vip_llava,
 }  # fmt: skip

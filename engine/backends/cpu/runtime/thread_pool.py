@@ -36,13 +36,19 @@ class CapturedProgram:
 
 
 class ThreadPool:
-    """`threads - 1` helper threads and the caller. Only one thread may replay programs."""
+    """`threads - 1` helper threads and the caller. Only one thread may replay programs.
+
+    It may have several `users`, programs that are replayed in turns and are all kept until the last of them
+    is closed.
+    """
 
     def __init__(self, functions: dict[str, Any], threads: int, scratch_bytes: int) -> None:
         # The machine code: Numba's dispatcher would check the type of every argument at each call.
         self._replay = next(iter(functions["replay"].overloads.values())).entry_point
         self._help = functions["help"]
         self._latest: CapturedProgram | None = None
+        self.scratch_bytes, self.users = scratch_bytes, 1
+        self.serial = 0  # of the latest replay: what it left in scratch memory is of no use to another one
         self._control = aligned(8 * (PARKED + LINE * threads))
         self._words: Words = self._control.view(np.int64)
         self._address = int(self._control.ctypes.data)
@@ -94,7 +100,10 @@ class ThreadPool:
                 lock.release()
 
     def close(self) -> None:
-        """End the helper threads."""
+        """End the helper threads, once every user has called it."""
+        self.users -= 1
+        if self.users > 0:
+            return
         self.end()
         for thread in self._threads:
             thread.join()

@@ -1,0 +1,55 @@
+"""Convolutions over a grid of rows: the rows around each place side by side, and a linear layer over them; or
+of each channel alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.models.building.source import View, WeightSource, linear
+from engine.models.layers.parts import Linear
+from engine.tensors import Floats
+
+
+def beyond(length: int, size: int, step: int) -> tuple[int, int]:
+    """How many zeros are before and after a line of so many places, so that there are squares of `size`
+    places around every `step`th of them.
+    """
+    missing = max(0, ((length - 1) // step) * step + size - length)
+    return missing // 2, missing - missing // 2
+
+
+def around(grid: Floats, size: int, step: int = 1, edge: int = 0) -> Floats:
+    """The values of each square of `size` places, as a kernel (C, size, size) has them.
+
+    `grid` is (H, W, C), with `edge` places of zeros on each side; squares are `step` places apart. The result
+    is (H', W', C * size^2) float32.
+    """
+    padded = np.pad(grid, ((edge, edge), (edge, edge), (0, 0)))
+    squares = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (0, 1))[::step, ::step]
+    return np.ascontiguousarray(squares).reshape(*squares.shape[:2], -1)
+
+
+def convolution(
+    source: WeightSource, name: str, outputs: int, inputs: int, size: int, bias: bool | None = False
+) -> Linear:
+    """The kernels (`outputs`, `inputs`, size, size) as a linear layer over what `around` gives; `bias` is as
+    in `ModelConfig`. Raises `BadCheckpoint`.
+    """
+    view = View(kernel=(inputs, size, size))
+    return linear(source, name, outputs, inputs * size * size, bias, view)
+
+
+def of_each_channel(grid: Floats, kernels: Floats, step: int = 1) -> Floats:
+    """The convolution of each channel of a square grid (H, H, C) with its own kernel (size, size, C), `step`
+    places apart, with places of zeros as `beyond` has them.
+    """
+    side, size = -(-len(grid) // step), len(kernels)
+    padded = np.pad(grid, (*[beyond(len(grid), size, step)] * 2, (0, 0)))
+    found = np.zeros((side, side, grid.shape[2]), np.float32)
+    length = (side - 1) * step + 1
+    for down in range(size):
+        for across in range(size):
+            part = padded[down : down + length : step, across : across + length : step]
+            found += part * kernels[down, across]
+    return found
