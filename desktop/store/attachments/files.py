@@ -70,13 +70,15 @@ def too_large(name: str, size: int) -> str:
 def decoded(data: bytes) -> str | None:
     """The text of a file; None if it is not text.
 
-    Decodes by byte order mark, as UTF-8, as UTF-16 without a mark, or else as the likeliest charset.
+    Decodes by byte order mark, as UTF-8, as UTF-16 without a mark, or else as the likeliest charset. Where a
+    file with the mark of UTF-8 is not UTF-8, the mark is not part of the text.
     """
     for mark, encoding in _BOMS:
         if data.startswith(mark):
             try:
                 return data.decode(encoding)
             except UnicodeDecodeError:
+                data = data.removeprefix(codecs.BOM_UTF8)
                 break
     if _binary(data):
         return _bare_utf16(data)
@@ -89,7 +91,7 @@ def decoded(data: bytes) -> str | None:
     matches = from_bytes(data[:_GUESSED_BYTES])
     best = matches.best()
     western = best is not None and any(
-        match.encoding == "cp1252" and match.chaos <= best.chaos for match in matches
+        "cp1252" in match.could_be_from_charset and match.chaos <= best.chaos for match in matches
     )
     # among equally likely charsets, the most common one
     for encoding in ("cp1252" if best is None or western else best.encoding, "cp1252"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import threading
 from types import SimpleNamespace
 
@@ -76,9 +77,15 @@ def test_every_usual_encoding_is_detected(encoding) -> None:
     assert decoded(text.encode(encoding)) == text
 
 
+@pytest.mark.parametrize("text", ["Grüße", "café", "señor", "Größe: 5 €, “schön”"])
+def test_a_short_text_is_western_also_after_a_mark_of_utf_8(text) -> None:
+    assert decoded(text.encode("cp1252")) == text
+    assert decoded(codecs.BOM_UTF8 + text.encode("cp1252")) == text
+
+
 def test_a_wrong_guess_of_the_encoding_is_no_end(monkeypatch) -> None:
     """It is made from the beginning; what follows may not be of that encoding."""
-    guess = SimpleNamespace(encoding="cp1253", chaos=0.0)
+    guess = SimpleNamespace(encoding="cp1253", could_be_from_charset=["cp1253"], chaos=0.0)
 
     class Matches(list):
         def best(self):
