@@ -6,12 +6,10 @@ from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import (
     QAbstractTextDocumentLayout,
     QBrush,
-    QColor,
     QPainter,
     QPainterPath,
     QPaintEvent,
     QPalette,
-    QPen,
     QTextCharFormat,
     QTextCursor,
 )
@@ -26,22 +24,12 @@ from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.style import Style
 
-__all__ = ["DocumentRow", "RowWidget", "paint_box"]
+__all__ = ["DocumentRow", "RowWidget"]
 
 _NAMED = 400
 _MARKED = (RowKind.TEXT, RowKind.TABLE)
 """Whose text is Markdown."""
 _LINE_ENDS = {0x2028: "\n", 0x2029: "\n", 0xFDD0: "", 0xFDD1: "", 0xFFFC: "", 0x200B: ""}
-
-
-def paint_box(painter: QPainter, box: QRectF, radius: float, ground: QColor, outline: QColor) -> None:
-    """Paint a box with round corners, and its outline within it."""
-    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-    painter.setBrush(ground)
-    painter.setPen(QPen(outline, 1) if outline.alpha() else Qt.PenStyle.NoPen)
-    inside = 0.5 if outline.alpha() else 0.0
-    painter.drawRoundedRect(box.adjusted(inside, inside, -inside, -inside), radius, radius)
-    painter.setBrush(Qt.BrushStyle.NoBrush)
 
 
 class RowWidget(QWidget):

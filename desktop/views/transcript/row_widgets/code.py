@@ -19,7 +19,7 @@ from PySide6.QtGui import (
 
 from desktop.services.system.debounce import debounce
 from desktop.views.transcript.rendering.code_highlight import Span
-from desktop.views.transcript.row_widgets.base import paint_box
+from desktop.views.transcript.row_widgets.box import paint_box
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
 from desktop.views.transcript.rows import Row

@@ -7,7 +7,8 @@ from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QPushButton, QStyle, QToolButton
 
 from desktop.items.chats.messages import author_label
-from desktop.views.transcript.row_widgets.base import DocumentRow, RowWidget, paint_box
+from desktop.views.transcript.row_widgets.base import DocumentRow, RowWidget
+from desktop.views.transcript.row_widgets.box import paint_box
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style

@@ -30,7 +30,8 @@ from desktop.views.transcript.rendering.footnotes import note_style, number_note
 from desktop.views.transcript.rendering.image_loader import ImageKey
 from desktop.views.transcript.rendering.inline_objects import InlineObject, fit_pictures
 from desktop.views.transcript.rendering.markdown import BOXED, DONE, QUOTE_ROOM, QUOTES, set_markdown
-from desktop.views.transcript.row_widgets.base import DocumentRow, paint_box
+from desktop.views.transcript.row_widgets.base import DocumentRow
+from desktop.views.transcript.row_widgets.box import paint_box
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
