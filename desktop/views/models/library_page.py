@@ -51,7 +51,8 @@ class LibraryPage(QWidget):
 
     Signals: `load_requested(path)`, `unload_requested()`, `stop_requested()`, `show_requested(path)`,
     `remove_requested(path)`, `folder_add_requested()`, `folder_remove_requested(folder)`, `file_requested()`,
-    `refresh_requested()`, `restore_requested()` (show removed models again).
+    `refresh_requested()`, `restore_requested()` (show removed models again), `get_requested()` (show those to
+    download).
     """
 
     load_requested = Signal(str)
@@ -64,6 +65,7 @@ class LibraryPage(QWidget):
     file_requested = Signal()
     refresh_requested = Signal()
     restore_requested = Signal()
+    get_requested = Signal()
 
     def __init__(self, session: ChatSession, models: LibraryModel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -90,6 +92,8 @@ class LibraryPage(QWidget):
         self.again.setToolTip(_("Look for models again (F5)"))
         self.nothing = text_label(translate(EMPTY), "muted", wraps=True)
         self.nothing.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.get = QPushButton(_("Get models…"))
+        self.get.setProperty("tone", "primary")
         self.count = text_label(tone="muted")
         self.doing = QLabel()
         self.bar = QProgressBar()
@@ -112,7 +116,10 @@ class LibraryPage(QWidget):
         fill(tools, (self.source, 1), self.folders, self.open_file, self.again)
         self._tables = QStackedWidget()
         self._tables.addWidget(self.table)
-        self._tables.addWidget(self.nothing)
+        self._empty = QWidget()
+        center = Qt.AlignmentFlag.AlignCenter
+        fill(QVBoxLayout(self._empty), 1, self.nothing, self.get, 1).setAlignment(self.get, center)
+        self._tables.addWidget(self._empty)
         self.split = QSplitter(Qt.Orientation.Horizontal)
         self.split.setChildrenCollapsible(False)
         self.split.setHandleWidth(1)
@@ -129,6 +136,7 @@ class LibraryPage(QWidget):
         self.source.activated.connect(lambda: self.apply_filter())
         self.open_file.clicked.connect(self.file_requested)
         self.again.clicked.connect(self.refresh_requested)
+        self.get.clicked.connect(self.get_requested)
         self.stop.clicked.connect(self.stop_requested)
         self.table.selected.connect(self._show_details)
         self.table.activated_model.connect(self._load)
@@ -170,7 +178,9 @@ class LibraryPage(QWidget):
             self._session.preferences.hidden_models,
         )
         shown, all_ = self.models.rowCount(), self.models.count
-        self._tables.setCurrentWidget(self.table if shown else self.nothing)
+        self._tables.setCurrentWidget(self.table if shown else self._empty)
+        self.get.setVisible(not all_ and not self._searching)
+        self.details.setVisible(bool(all_))
         self.nothing.setText(
             translate(NO_MATCH) if all_ else _("Looking for models…") if self._searching else translate(EMPTY)
         )

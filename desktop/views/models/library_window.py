@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QDialog, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
+from PySide6.QtWidgets import QDialog, QPushButton, QTabWidget, QVBoxLayout, QWidget
 
 from desktop.items.models.library import LibraryModel
 from desktop.services.models.fit_estimates import LibraryService
@@ -18,6 +18,7 @@ from desktop.services.providers.provider_service import ProviderService
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.reveal_file import FileShower
 from desktop.views.layout.fill import fill
+from desktop.views.layout.on_screen import first_size
 from desktop.views.models.hub_page import HubPage
 from desktop.views.models.library_page import LibraryPage
 from desktop.views.providers.servers_page import ServersPage
@@ -73,7 +74,8 @@ class LibraryWindow(QDialog):
         self.servers = ServersPage(providers)
         self.tabs.addTab(self.servers, _("On servers"))
         fill(QVBoxLayout(self), self.tabs, self.trouble, margins=(0, 6, 0, 4))
-        self.resize(min(1180, max(560, parent.width() - 60)), min(760, max(420, parent.height() - 60)))
+        high = min(760, max(420, parent.height() - 60))
+        self.resize(first_size(self, min(1180, max(560, parent.width() - 60)), high))
         self._connect_page()
         self.hub.load_requested.connect(self._load)
         self.hub.picks_shown.connect(library.offer)
@@ -100,6 +102,7 @@ class LibraryWindow(QDialog):
         local.file_requested.connect(lambda: models.ask_for_model(_("Open a model file"), models.open))
         local.refresh_requested.connect(self.refresh)
         local.restore_requested.connect(self._show_hidden)
+        local.get_requested.connect(self.open_hub)
         local.details.kept.trouble.connect(self.show_notice)
 
     def open_page(self) -> None:
@@ -186,6 +189,13 @@ class LibraryWindow(QDialog):
     def _remove_folder(self, folder: str) -> None:
         self._session.preferences.remove_model_folder(folder)
         self.refresh()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Enter presses the button that has the focus; in a field, it does not press the first button."""
+        if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or isinstance(
+            self.focusWidget(), QPushButton
+        ):
+            super().keyPressEvent(event)
 
     def showEvent(self, event: QShowEvent) -> None:
         """Estimate how the models fit while they are visible."""

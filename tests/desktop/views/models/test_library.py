@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QAccessible, QImage
+from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtGui import QAccessible, QImage, QScreen
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import (
     QAbstractButton,
@@ -205,7 +205,49 @@ def test_an_empty_library_says_what_to_do(make) -> None:
     deck = make(0)
     assert deck.window.local.nothing.isVisible()
     assert deck.window.local.nothing.text().startswith("No models were found")
-    assert not deck.window.local.details.kept.isVisible()
+    assert not deck.window.local.details.isVisible()
+
+
+def test_the_button_of_an_empty_library_shows_models_to_get(make) -> None:
+    deck = make(0)
+    local = deck.window.local
+    local.get.click()
+    assert deck.window.tabs.currentWidget() is deck.window.hub
+    deck.window.tabs.setCurrentWidget(local)
+    deck.shelf.names = ["m0"]
+    local.again.click()
+    assert not local.get.isVisible()  # while it looks for models
+    deck.until_shown("m0")
+    assert local.details.isVisible()
+    QTest.keyClicks(local.query, "zzz")
+    deck.until_shown()
+    assert local.nothing.isVisible()
+    assert not local.get.isVisible()
+
+
+def test_on_a_small_screen_the_window_is_no_higher_than_the_screen(make, monkeypatch) -> None:
+    small = QRect(0, 0, 683, 384)
+    monkeypatch.setattr(QScreen, "availableGeometry", lambda self: small)
+    deck = make(3)
+    window = deck.window
+    assert window.height() < small.height()
+    assert window.width() <= small.width()
+    load = window.local.details.load
+    deck.qtbot.waitUntil(lambda: load.visibleRegion().boundingRect() == load.rect())
+
+
+def test_enter_in_the_search_box_opens_no_file(deck: Deck) -> None:
+    local, asked = deck.window.local, []
+    local.file_requested.disconnect()
+    local.file_requested.connect(lambda: asked.append("file"))
+    QTest.keyClicks(local.query, "m1")
+    deck.until_shown("m1")
+    QTest.keyClick(local.query, Key.Key_Return)
+    assert asked == []
+    assert local.table.hasFocus()
+    local.open_file.setFocus()
+    QTest.keyClick(local.open_file, Key.Key_Return)
+    assert asked == ["file"]
 
 
 # -- load, cancel, unload
