@@ -62,7 +62,9 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls: type | None = None, /, **options: bool) -> Any:
-        """As `dataclasses.dataclass`, with the options that `_made` has."""
+        """As `dataclasses.dataclass`, with the options that `_made` has, and without `InitVar`. A wrong order
+        of fields shows with the first instance, a base that is not frozen never: mypy refuses both.
+        """
         return _made(cls, **options) if cls is not None else lambda each: _made(each, **options)
 
 
@@ -95,8 +97,15 @@ def _made(
     return made
 
 
-def _values(names: Iterable[str]) -> Callable[[Any], Any]:
-    return attrgetter(*names) if (names := tuple(names)) else lambda _: ()
+def _values(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Gets the values of these attributes as a tuple, which compares an object with itself as equal."""
+    match tuple(names):
+        case ():
+            return lambda _: ()
+        case (name,):
+            return lambda self: (getattr(self, name),)
+        case several:
+            return attrgetter(*several)
 
 
 def _compared(fields: Iterable[Field[Any]], frozen: bool) -> dict[str, Any]:

@@ -153,6 +153,28 @@ def test_frozen_ones_are_pickled_cache_and_may_be_derived_from() -> None:
         wider.number = 2  # type: ignore[misc] # the test
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_values_are_compared_as_in_tuples(others: int) -> None:
+    """An object is equal to itself, whatever it says of that; the answer is a truth value."""
+
+    class Odd:
+        def __eq__(self, other: object) -> Any:
+            return ["maybe"]
+
+        __hash__ = object.__hash__
+
+    def seen(decorator: Any) -> Iterable[object]:
+        fields = [("odd", Any), *[(f"more_{n}", int, field(default=n)) for n in range(others)]]
+        annotations = {name: kind for name, kind, *_default in fields}
+        defaults = {each[0]: each[2] for each in fields if len(each) > 2}
+        cls: Any = decorator(frozen=True)(type("Holder", (), {"__annotations__": annotations, **defaults}))
+        nan = float("nan")
+        yield cls(nan) == cls(nan), cls(nan) == cls(float("nan")), hash(cls(nan)) == hash(cls(nan))
+        yield cls(Odd()) == cls(Odd())
+
+    assert list(seen(dataclass)) == list(seen(dataclasses.dataclass))
+
+
 def test_what_holds_itself_is_printed() -> None:
     @dataclass
     class Loop:
