@@ -151,12 +151,12 @@ class MeaningService:
         """Rank the passages of files by their nearness to a question; `keep` their vectors on disk. `ended`
         is not called after `stop`.
 
-        Of a later question, `small_talk` is called in place of `ended` if it is none. No file is read then:
-        there are no orders if the vectors of one are not on disk.
+        Of a later question, whose message waits, `small_talk` is called in place of `ended` if it is small
+        talk, and `stop` ends it without orders. No file is read for it: there are no orders if the vectors
+        of one are not on disk.
         """
         self.stop()
         path, pieces = Path(model.path), [_pieces(file) for file in files]
-
         later = small_talk is not None
 
         def work(_source: object, stop: threading.Event) -> Generator[Any, None, Orders | None]:
@@ -192,15 +192,17 @@ class MeaningService:
             nonlocal stopped
             stopped = True
             job.stop()
+            if later:
+                ended((), "")
 
         self._stop = stop
 
     def stop(self) -> None:
         """Stop ranking."""
         self._waiting = []
-        if self._stop is not None:
-            self._stop()
-            self._stop = None
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            stop()
 
     @property
     def running(self) -> bool:

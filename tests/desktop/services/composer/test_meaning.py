@@ -130,6 +130,23 @@ def test_what_is_stopped_gives_the_memory_back_and_says_nothing(case: Case) -> N
     assert case.ranked(CATS)[0][0][0] == 3
 
 
+def test_a_later_question_that_is_stopped_goes_on_without_orders(case: Case) -> None:
+    """Its message waits for passages, which are found by their words."""
+    case.ranked(CATS)
+    case.ended.clear()
+    model, small_talk = case.service.model(), list[int]()
+    assert model is not None
+    case.service.rank(
+        model, (CATS,), "And the dogs?", True, case.percents.append,
+        lambda *found: case.ended.append(found), lambda: small_talk.append(1),
+    )  # fmt: skip
+    case.service.stop()
+    assert (case.ended, case.service.running) == ([((), "")], False)
+    case.service.stop()
+    assert case.ranked(CATS)[0]
+    assert (len(case.ended), small_talk) == (2, [])
+
+
 def test_a_model_that_cannot_be_loaded_is_reported(case: Case) -> None:
     case.fake.error = NotEnoughMemory("It needs 2 GB, but 1 GB is free.")
     orders, sentence = case.ranked(CATS)
