@@ -89,10 +89,13 @@ def _model(model: Mapping[str, Any]) -> Any:
 
 
 def _with_lines(bpe: Any, vocab: Mapping[str, int], lines: Sequence[str], options: Mapping[str, Any]) -> Any:
-    """BPE with the known merges of lines. Nearly always all are: the library, which looks, is asked first."""
+    """BPE with the known merges of lines. Nearly always all are: the library, which looks, is asked first,
+    unless it knows an empty token, which the first piece of a line that begins with a space would be.
+    """
     try:
-        return bpe(vocab, [tuple(line.split(" ", 1)) for line in lines], **options)
+        if "" not in vocab:
+            return bpe(vocab, [tuple(line.split(" ", 1)) for line in lines], **options)
     except BaseException as error:
         if not is_from_library(error):
             raise
-        return bpe(vocab, known_merges(lines, vocab), **options)
+    return bpe(vocab, known_merges(lines, vocab), **options)
