@@ -32,6 +32,7 @@ from engine.vision.headers import (
     normalisation,
     rows_of,
     square_number,
+    whole_patches,
 )
 from engine.vision.images import BICUBIC, Normalisation, resized
 from engine.vision.interpolation import resampled, smooth_cubic
@@ -298,6 +299,7 @@ def _design(
     """`tiles` are the side of one in pixels, and the fewest and the most of a picture."""
     square_number(second.table - 1)
     tile, least, most = tiles
+    whole_patches(tile, shape.patch)
     cutter = Tiles(shape.side, tile, shape.rows(shape.side), shape.rows(tile), least=least, most=most)
     return SamDesign(
         SPEC, shape, names, pixels, cutter, projector, width, cutter.spans, marks, second

@@ -254,7 +254,7 @@ def _block(tensors: Tensors, at: str, step: int) -> BlockShape | None:
         return BlockShape(at + EDGE, inputs, hidden, sizes("conv_pwl")[0], step=step)
     if at + "attn.query.proj.weight" in tensors:
         hidden, inputs = sizes("attn.query.proj")[:2]
-        dim = sizes("attn.key.proj")[0]
+        dim = max(1, sizes("attn.key.proj")[0])
         return BlockShape(
             at, inputs, hidden - hidden % dim, inputs, middle=side("attn.key.down_conv"), dim=dim,
             scaled=scaled,

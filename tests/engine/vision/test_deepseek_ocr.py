@@ -94,3 +94,15 @@ def test_damaged_headers(encoded: Encoded, tmp_path: Path, tower: str, changes: 
     with pytest.raises(EngineError) as raised:
         vision_spec(open_checkpoint(tmp_path))
     assert "\n" not in str(raised.value)
+
+
+def test_tiles_that_are_no_whole_patches_are_refused_before_a_picture_is_read(
+    encoded: Encoded, tmp_path: Path
+) -> None:
+    for name in ("config.json", "model.safetensors", "processor_config.json"):
+        (tmp_path / name).write_bytes((encoded.path / name).read_bytes())
+    processor = json.loads((tmp_path / "processor_config.json").read_text("utf-8"))
+    processor["image_processor"]["tile_size"] += 1
+    (tmp_path / "processor_config.json").write_text(json.dumps(processor), "utf-8")
+    with pytest.raises(EngineError, match="a multiple of 16 pixels"):
+        vision_spec(open_checkpoint(tmp_path))

@@ -252,6 +252,14 @@ def test_damaged_files(tmp_path: Path, gone: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_keys_without_numbers(tmp_path: Path) -> None:
+    tensors = weights()
+    name = next(name for name in tensors if name.endswith("attn.key.proj.weight"))
+    publish(tensors | {name: tensors[name][:0]}, tmp_path, 256)
+    with pytest.raises(EngineError, match="attn"):
+        vision_spec(open_checkpoint(tmp_path))
+
+
 def test_all_passes_share_their_threads(tmp_path: Path) -> None:
     """Of which it has dozens: threads of their own would be hundreds on a large machine."""
 
