@@ -92,10 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _import_as_usual() -> None:
-    """Take back the `__import__` that PySide6 has put in place of its own, for `from __feature__ import`.
+    """Restore Python's `__import__`, which PySide6 replaces to support `from __feature__ import`.
 
-    It reads the source of each module that is imported later, of any package, to look for "PySide6", and
-    keeps all the lines: a tenth of the time until the window is painted, and 33 MB once a model is loaded.
+    The replacement reads the source of each module that is imported later, of any package, to look for
+    "PySide6", and keeps all the lines: a tenth of the time until the window is painted, and 33 MB once a
+    model is loaded.
     """
     builtins.__import__ = vars(builtins).get("__orig_import__", builtins.__import__)
 

@@ -138,7 +138,7 @@ def _check_memory(name: str, weights: int, work: int, free: int) -> None:
         raise NotEnoughMemory(
             _(
                 "{name} needs {size} of memory for its vision encoder and the largest picture, but {size_2} "
-                "are free; close other programs, or lower “Tokens of a picture” in the model's settings.",
+                "are free; close other programs, or lower “Tokens per picture” in the model's settings.",
                 name=name,
                 size=size_text(weights + work),
                 size_2=size_text(free),

@@ -251,7 +251,7 @@ def _other_files(reply: ReplyProvenance, model: ModelInfo, identity: str, vision
 _MATTERING: dict[type, dict[str, str]] = {
     LoadSettings: {
         "quantise": N_("quantisation while loading"), "quantise_head": N_("quantisation of the head"),
-        "prompt_bits": N_("precision of prompts"), "picture_tokens": N_("tokens of a picture"),
+        "prompt_bits": N_("precision of prompts"), "picture_tokens": N_("tokens per picture"),
         "chat_template": N_("chat template"),
     },
     CacheSettings: {"dtype": N_("cache type"), "value_dtype": N_("cache type of values")},

@@ -39,7 +39,9 @@ class CpuBackend:
     where = ""
 
     def __init__(self, threads: int = 0, prompt_bits: int = 16, *, in_turns: bool = False) -> None:
-        """If its programs run `in_turns`, and are closed together, they share their threads."""
+        """`threads` 0 is one for each core, `prompt_bits` as `LoadSettings.prompt_bits`. With `in_turns`, its
+        programs share their threads: no two of them run at the same time, and all are closed together.
+        """
         self.threads = threads or default_threads()
         self.prompt_bits = prompt_bits
         self._in_turns = in_turns

@@ -122,5 +122,5 @@ def test_memory_for_large_pictures_is_asked_before(
         monkeypatch.setattr(CpuBackend, "free_memory", lambda _backend: spec.nbytes + 64 * 2**20)
         with closing(drain(open_vision(checkpoint, 1, 64))):
             pass
-        with pytest.raises(NotEnoughMemory, match="lower “Tokens of a picture”"):
+        with pytest.raises(NotEnoughMemory, match="lower “Tokens per picture”"):
             drain(open_vision(checkpoint, 1, 16384))

@@ -1,8 +1,8 @@
 """A few rows of a large batch: blocks are multiplied as they are unpacked, without a packed panel.
 
 For up to some 60 rows with AVX-512, and 30 without, writing a panel and reading it again costs more than
-unpacking each block once for every 8 or 4 rows, unless the panel's products are `fast`
-and it is one of several.
+unpacking each block once for every 8 or 4 rows, unless the panel's products are `fast` and it is one of
+several.
 """
 
 from __future__ import annotations
