@@ -240,11 +240,8 @@ class MainWindow(QMainWindow):
         offers = [controller.commands() for controller in controllers]
         shown = {"sidebar": self.sidebar, "inspector": self.inspector, "tokens": self.chat.legend}
         self.commands.check(shown)
-        self.commands.bind({"quit": self.close}, *offers, instead=self._run_instead)
-
-    def _run_instead(self, name: str) -> bool:
-        """Run a command for the notebook or the comparison that is shown, if any; whether one was."""
-        return self.notebooks.run(name) or self.comparisons.run(name)
+        others = self.notebooks.run, self.comparisons.run
+        self.commands.bind({"quit": self.close}, *offers, instead=lambda name: any(do(name) for do in others))
 
     def _add_tips(self) -> None:
         tip = self.commands.keymap.tip
