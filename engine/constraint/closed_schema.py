@@ -62,11 +62,10 @@ def _enforced(
     if is_part or "additionalProperties" in found:
         return found
     if any(_joins(schema, key) for key in (*BRANCHES, "$ref")):
-        names = _names(schema, root, set())
-        if names:
-            own = found.get("properties") or {}
+        names, own = _names(schema, root, set()), found.get("properties") or {}
+        if names and isinstance(own, Mapping):
             found |= {"properties": {**{name: {} for name in names}, **own}, "additionalProperties": False}
-    elif found.get("properties") and not _has_others(found):
+    elif found.get("properties") and isinstance(found["properties"], Mapping) and not _has_others(found):
         found["additionalProperties"] = False
     return found
 
@@ -77,7 +76,7 @@ def _has_others(schema: Mapping[str, Any]) -> bool:
     least = schema.get("minProperties")
     return (
         not _OF_OTHERS.isdisjoint(schema)
-        or (isinstance(required, list) and any(name not in named for name in required))
+        or (isinstance(required, list) and any(str(name) not in named for name in required))
         or (isinstance(least, int | float) and least > len(named))
     )
 
@@ -114,7 +113,8 @@ def _names(schema: Any, root: Mapping[str, Any], seen: set[int]) -> Sequence[str
     seen.add(id(schema))
     properties = schema.get("properties")
     found = dict.fromkeys(properties if isinstance(properties, Mapping) else ())
-    parts = [one for key in BRANCHES for one in schema.get(key) or () if isinstance(schema.get(key), list)]
+    lists = (schema.get(key) for key in BRANCHES)
+    parts = [one for each in lists if isinstance(each, list) for one in each]
     if _is_reference(schema):
         parts.append(resolved({"$ref": schema["$ref"]}, root))
     for one in parts:
