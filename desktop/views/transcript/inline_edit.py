@@ -22,6 +22,8 @@ class InlineEdit:
     ) -> None:
         self._parts, self._scrolling, self._edited = parts, scrolling, edited
         self._message: int | None = None
+        self._waiting = ""
+        """The text that waits to be saved."""
         self.waits: Callable[[int, str, bool], bool] = lambda message, text, answer: False
         """Whether an edited text is not saved yet, since `end` will be called, with it or a better one."""
 
@@ -30,7 +32,7 @@ class InlineEdit:
         parts, message = self._parts, self._parts.messages.message(message_id)
         if self._message is not None:
             self.cancel(self._message)
-        self._message = message_id
+        self._message, self._waiting = message_id, ""
         message.editing = True
         parts.messages.sync_message(message_id)
         self._scrolling.hold(message.rows[0])
@@ -54,14 +56,21 @@ class InlineEdit:
 
     def save(self, message_id: int, text: str, answer: bool) -> None:
         """Save the text, now or when it need not wait any more."""
-        if not self.waits(message_id, text, answer):
-            self.end(message_id, text, answer)
+        if self.waits(message_id, text, answer):
+            self._waiting = text
+        elif message_id == self._message:
+            self._save(message_id, text, answer)
 
     def end(self, message_id: int, text: str, answer: bool) -> None:
-        """Save the text of the edited message; does nothing if the edit was cancelled."""
+        """Save a text that waited; does nothing if the edit was cancelled or went on in the meantime."""
         if message_id == self._message:
-            self.cancel(message_id)
-            self._edited(message_id, text, answer)
+            editor = self._parts.pool.widget(self._parts.messages.message(message_id).rows[-1])
+            if isinstance(editor, EditorRow) and editor.text == self._waiting:
+                self._save(message_id, text, answer)
+
+    def _save(self, message_id: int, text: str, answer: bool) -> None:
+        self.cancel(message_id)
+        self._edited(message_id, text, answer)
 
     def forget(self) -> None:
         """The messages were exchanged for others."""

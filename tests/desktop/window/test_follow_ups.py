@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QPlainTextEdit
 
 from desktop.app import EngineApi
 from desktop.items.chats.messages import MessageItem
@@ -207,6 +208,33 @@ def test_an_edit_that_is_cancelled_while_passages_are_searched_changes_nothing(c
         assert case.hand.items()[0] == first
         transcript.cancel_edit(first.id)
     assert case.hand.items()[0] == first
+
+
+def test_an_edit_that_goes_on_while_passages_are_searched_is_not_saved(case: Case) -> None:
+    """Nor is one that was cancelled, though the message is edited again."""
+    case.trim()
+    first, transcript = case.hand.items()[0], case.hand.window.chat.transcript
+    follow_ups = case.hand.desktop.services.composer.follow_ups
+
+    def box() -> QPlainTextEdit:
+        [found] = [each.box for each in transcript.pool.widgets() if isinstance(each, EditorRow)]
+        return found
+
+    def save() -> None:
+        QTest.keyClick(box(), Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+
+    transcript.begin_edit(first.id)
+    box().setPlainText("What did the cabin smell of?")
+    with case.qtbot.waitSignal(follow_ups.edited):
+        save()
+        box().insertPlainText("Tell me: ")
+    assert (case.hand.items()[0], box().toPlainText()) == (first, "Tell me: What did the cabin smell of?")
+    with case.qtbot.waitSignal(follow_ups.edited):
+        save()
+        transcript.cancel_edit(first.id)
+        transcript.begin_edit(first.id)
+    assert (case.hand.items()[0], box().toPlainText()) == (first, "Was a boat painted?")
+    assert CABIN in edited(case, first, "What did the cabin smell of?").text
 
 
 def test_known_meanings_are_used_and_no_file_is_read_again(case: Case) -> None:

@@ -81,6 +81,12 @@ class EditorRow(RowWidget):
         self.box.moveCursor(self.box.textCursor().MoveOperation.End)
         self.box.setFocus(Qt.FocusReason.OtherFocusReason)
 
+    @property
+    def text(self) -> str:
+        """The message with the words in the box."""
+        own = self.box.toPlainText()
+        return "\n\n".join(part for part in (self._files, own) if part.strip()) if self._files else own
+
     def fit(self, width: int) -> int:
         self.resize(width, self.height())
         asks = self.row is not None and self.row.item.role == "user"
@@ -117,9 +123,7 @@ class EditorRow(RowWidget):
 
     def _save(self, answer: bool = True) -> None:
         if self.row is not None:
-            own = self.box.toPlainText()
-            text = "\n\n".join(part for part in (self._files, own) if part.strip()) if self._files else own
-            self.signals.edit_saved.emit(self.row.item.id, text, answer)
+            self.signals.edit_saved.emit(self.row.item.id, self.text, answer)
 
     def _cancel(self) -> None:
         if self.row is not None:
