@@ -100,7 +100,7 @@ _SPARK = (
     r"\p{N}",
 )
 # Groups of three digits, counted from the right. As the makers write them, each group looks for the end of
-# the number, which takes time with the square of its length; here, only the first one does.
+# the number, in time that grows with the square of its length; here, only the first one does.
 _QUICKER = {
     r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))": r"(?<=\p{N})\p{N}{3}|\p{N}{1,3}(?=(?:\p{N}{3})*+(?!\p{N}))",
     r"\d{1,3}(?=(?:\d{3})*\b)": r"(?<=\d)\G\d{3}|(?<!\d)\d{1,3}(?=(?:\d{3})*+\b)",
@@ -215,14 +215,12 @@ PRETOKENIZERS: Mapping[str, Pretokenizer] = {
 
 
 def quicken(step: Any) -> None:
-    """Replace, in a "pre_tokenizer" entry, the patterns that are slow with long numbers by equal ones."""
+    """Replace, in a "pre_tokenizer" entry, patterns that are slow with long numbers by equivalent ones."""
     if not isinstance(step, dict):
         return
     for inner in step.get("pretokenizers") or ():
         quicken(inner)
     pattern = step.get("pattern")
-    if isinstance(pattern, dict) and step.get("behavior") == "Isolated" and not step.get("invert"):
-        expression = pattern.get("Regex")
-        step["pattern"] = (
-            {**pattern, "Regex": _QUICKER.get(expression, expression)} if expression else pattern
-        )
+    isolated = step.get("behavior") == "Isolated" and not step.get("invert")
+    if isolated and isinstance(pattern, dict) and pattern.get("Regex") in _QUICKER:
+        step["pattern"] = {**pattern, "Regex": _QUICKER[pattern["Regex"]]}
