@@ -10,6 +10,7 @@ from functools import partial
 from itertools import accumulate
 
 from desktop.services.composer.attachments import AttachmentService
+from desktop.services.composer.meaning import MeaningService, Orders
 from desktop.services.engine.background import Background
 from desktop.services.engine.stream_thread import Job
 from desktop.services.session.chat_session import ChatSession
@@ -52,6 +53,7 @@ class PassageSearch:
         self._session, self._attachments, self._background = session, attachments, background
         self._search: Search | None = None
         self._job: Job | None = None
+        self._ranking: MeaningService | None = None
 
     def begin(self, search: Search) -> None:
         """Stop the search before, and begin another. Raises `StoreError`."""
@@ -66,7 +68,10 @@ class PassageSearch:
     def stop(self) -> None:
         """Stop searching; `ended` is not called."""
         self._background.drop(self._job)
+        ranking, self._ranking = self._ranking, None
         self._job = self._search = None
+        if ranking is not None:
+            ranking.stop()
 
     def _on_files(self, search: Search, files: tuple[Attachment, ...] | None) -> None:
         meaning = self._attachments.meaning
@@ -75,18 +80,18 @@ class PassageSearch:
             self._choose(search, files or (), ())
             return
 
-        def ranked(orders: tuple[tuple[int, ...], ...], _sentence: str) -> None:
+        def ranked(orders: Orders, _sentence: str) -> None:
             if self._search is search:
+                self._ranking = None
                 self._choose(search, files, orders)
 
+        self._ranking = meaning
         keep = not is_temporary(search.conversation)
         meaning.rank(
             model, files, search.question, keep, lambda _percent: None, ranked, partial(self._end, search)
         )
 
-    def _choose(
-        self, search: Search, files: tuple[Attachment, ...], orders: tuple[tuple[int, ...], ...]
-    ) -> None:
+    def _choose(self, search: Search, files: tuple[Attachment, ...], orders: Orders) -> None:
         model = self._session.model
         context = model.context_length if model is not None else 0
         drops = self._session.settings(StopSettings).when_full == "drop_oldest"
@@ -98,7 +103,7 @@ class PassageSearch:
 
     def _end(self, search: Search, found: tuple[Attachment, ...] | None = None) -> None:
         if self._search is search:
-            self._job = self._search = None
+            self._job = self._search = self._ranking = None
             search.ended(found or ())
 
 

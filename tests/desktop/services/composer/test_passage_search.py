@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from desktop.services.composer.attachments import AttachmentService
@@ -68,5 +71,46 @@ def test_a_question_goes_without_passages_where_the_files_cannot_be_read(
         assert follow_ups.begin("And rye?")
         assert follow_ups.begin("And rye?"), "it is being searched for already"
     assert not follow_ups.begin("And rye?"), "it was searched for"
+    assert attachments.close()
+    assert follow_ups.close()
+
+
+class Ranking:
+    """Stands for `MeaningService`: a question that is ranked stays so until `stop`."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._ended: Callable[[tuple[()], str], object] | None = None
+
+    def model(self) -> object:
+        return self
+
+    @property
+    def running(self) -> bool:
+        return self._ended is not None
+
+    def rank(self, _model: object, _files: object, question: str, *more: Any) -> None:
+        self.asked.append(question)
+        self._ended = more[2]
+
+    def stop(self) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended((), "")
+
+
+def test_a_question_that_changes_is_ranked_anew_and_one_that_is_stopped_has_words(talking: Harness) -> None:
+    ranking: Any = Ranking()
+    attachments = AttachmentService(talking.session, meaning=ranking)
+    follow_ups, ready = FollowUps(talking.session, attachments), list[str]()
+    follow_ups.ready.connect(ready.append)
+    talking.ask(WHOLE)
+    for question in ("And rye?", "And oats?"):
+        assert follow_ups.begin(question)
+        talking.qtbot.waitUntil(lambda question=question: ranking.asked[-1:] == [question])
+    assert ready == []
+    with talking.qtbot.waitSignal(follow_ups.ready):
+        attachments.stop_ranking()
+    assert (ranking.asked, ready) == (["And rye?", "And oats?"], ["And oats?"])
     assert attachments.close()
     assert follow_ups.close()
