@@ -17,7 +17,7 @@ from desktop.store.database.errors import DiskFull
 from desktop.views.personas.avatar import face_of
 from desktop.views.transcript.row_widgets.small import HeaderRow
 from engine.settings import SamplerSettings, StopSettings
-from tests.desktop.hand import Hand
+from tests.desktop.hand import LARGE, Hand
 
 FULL = "There is not enough disk space to save your chats. Free some space, and they will be saved."
 
@@ -247,6 +247,7 @@ def test_the_prompt_box_shows_the_inherited_text_until_there_is_an_own_one(hand,
     assert session.prompt.text == ""
     assert not field.box.isEnabled()
     hand.restart()
+    hand.window.resize(LARGE)  # with wide fonts the screen has no room for the pane
     assert not hand.window.inspector.prompt.isEnabled()
     hand.click("Reset the system prompt", hand.window.inspector)
     assert hand.session.prompt.text == "At work."
