@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 
 from desktop.blocks.lines import (
@@ -17,7 +18,6 @@ from desktop.blocks.lines import (
     is_rule,
     list_marker,
 )
-from engine.lazy_dataclass import dataclass
 
 __all__ = ["Block", "Kind"]
 

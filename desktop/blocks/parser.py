@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from unicodedata import category
@@ -22,7 +23,6 @@ from markdown_it.rules_inline.state_inline import Scanned, StateInline
 from markdown_it.token import Token
 
 from desktop.blocks.addresses import with_addresses
-from engine.lazy_dataclass import dataclass
 
 __all__ = [
     "HTML_TAGS",

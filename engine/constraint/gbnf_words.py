@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from engine.lazy_dataclass import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["ALL", "Node", "expression", "ranges_without", "with_words"]
 

@@ -7,10 +7,8 @@ can be followed and a grammar cannot. Source: Lark's grammar reference (lark-par
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
-
-from engine.lazy_dataclass import dataclass
 
 __all__ = ["regex_of_lark"]
 

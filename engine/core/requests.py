@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from engine.lazy_dataclass import dataclass
 from engine.settings import (
     AdapterSettings,
     ConstraintSettings,

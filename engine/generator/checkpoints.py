@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from engine.backends.decode_loop import KEPT_LOGITS
-from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 Late = Callable[[], Floats]

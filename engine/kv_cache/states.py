@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-
-from engine.lazy_dataclass import dataclass
+from dataclasses import dataclass
 
 Places = dict[int, "State"]
 """The states kept with a page, by the number of the page's tokens (1 ... 256) before their position."""

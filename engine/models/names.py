@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from engine.lazy_dataclass import dataclass
 from engine.models.config.compressed import CompressedNames
 from engine.models.config.gemma import AltUpNames
 from engine.models.config.hyper import GATED_STREAMS, SPHERE, GatedStreamNames, SphereNames

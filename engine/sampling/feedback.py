@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.lazy_dataclass import dataclass
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import Feedback, SamplerState, SamplerStep
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import (
@@ -18,7 +19,6 @@ from engine.errors import (
     NotSupportedYet,
     UnsupportedModel,
 )
-from engine.lazy_dataclass import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-
-from engine.lazy_dataclass import dataclass
+from dataclasses import dataclass
 
 MOST_BYTES = 64 << 20
 """How much memory all kept files may take together."""

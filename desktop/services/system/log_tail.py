@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-from engine.lazy_dataclass import dataclass
 
 __all__ = ["LEVELS", "LogEntry", "LogTail"]
 

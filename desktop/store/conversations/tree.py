@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
-
-from engine.lazy_dataclass import dataclass
 
 __all__ = ["Node", "Tree"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from engine.backends.base import Weight
@@ -10,7 +12,6 @@ from engine.backends.graph.nodes import Value
 from engine.backends.graph.recurrent import RecurrentOps
 from engine.backends.graph.rows import Embed
 from engine.backends.ngrams import NGrams
-from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 

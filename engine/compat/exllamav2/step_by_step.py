@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.sequence import StepOutput
 from engine.generator.streaming import StreamingGenerator
 from engine.generator.token_buffer import WrittenToken
-from engine.lazy_dataclass import dataclass
 from engine.text.stops.conditions import StopCondition, StopRules
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.lazy_dataclass import dataclass
+from dataclasses import dataclass
+
 from engine.printable import one_line
 
 

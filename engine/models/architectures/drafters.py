@@ -6,9 +6,8 @@ model's loading asks here first.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from engine.lazy_dataclass import dataclass
 from engine.models.names import GGUF, HF, TensorNames
 from engine.weights.checkpoint import Checkpoint
 

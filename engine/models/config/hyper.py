@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from engine.backends.ngrams import NGrams
 from engine.backends.states import ConvolutionShape, StateShape
-from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

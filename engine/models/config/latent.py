@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.lazy_dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 SIZE_LIMIT = 64 << 20

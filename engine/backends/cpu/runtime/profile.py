@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.lowering.call import Operation
 from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.clock import ticks_per_second
-from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

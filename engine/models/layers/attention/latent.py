@@ -9,12 +9,11 @@ columns are its values.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops, Weight
-from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource, linear, linear_parts, norm
 from engine.models.config import ModelConfig
 from engine.models.config.latent import LatentAttention

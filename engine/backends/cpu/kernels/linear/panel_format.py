@@ -17,6 +17,7 @@ in int16, since activations are at most `LIMIT` and weights within 255 of 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from llvmlite import ir
@@ -45,7 +46,6 @@ from engine.backends.cpu.codegen.simd_bytes import (
     products_in_int16,
 )
 from engine.backends.cpu.kernels.packed_activations import FEATURES
-from engine.lazy_dataclass import dataclass
 
 PAIRS = KIND == "vnni" or (KIND == "avx2" and not WIDE)
 """Whether products of int16 pairs take less time than those of float32. With VNNI they are half as many

@@ -8,6 +8,7 @@ float32 attention would hold the scores of all positions at once, gigabytes for 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.backends.base import AttentionShape
@@ -20,7 +21,6 @@ from engine.backends.cuda.kv_cache import KEYS, VALUES, touched
 from engine.backends.cuda.lowering.call import Bound, Call, ScratchSize, TorchCall
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType
-from engine.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import torch
