@@ -7,6 +7,8 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QFileDialog, QWidget
 
+from desktop.views.layout.on_screen import first_size
+
 __all__ = ["ask_folder", "ask_open", "ask_save"]
 
 
@@ -57,5 +59,9 @@ def ask_save(
 def _opened(dialog: QFileDialog, then: Callable[[list[Path]], object]) -> QFileDialog:
     dialog.filesSelected.connect(lambda chosen: then([Path(path) for path in chosen]))
     dialog.finished.connect(dialog.deleteLater)
+    hint = dialog.sizeHint()
+    size = first_size(dialog, hint.width(), hint.height())
+    if size != hint:  # on a small screen: the buttons of Qt's own dialog would be below it
+        dialog.resize(size)
     dialog.open()
     return dialog
