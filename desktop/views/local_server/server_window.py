@@ -25,6 +25,7 @@ from desktop.services.local_server.local_server import LocalServer
 from desktop.views.layout.bidi import isolated
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import set_styled, text_label
@@ -112,6 +113,7 @@ class LocalServerWindow(QDialog):
             self.network, self.warning, form, self.state, (self.visits, 1), margins=(0, 0, 0, 0),
         )  # fmt: skip
         self.visits.setMinimumHeight(4 * self.fontMetrics().height())
+        EmptyState(self.visits, _("Requests from other programs appear here while they are answered."))
         below = fill(FlowLayout(), self.end, 1, self.shut)
         dialog_margins(fill(QVBoxLayout(self), (DialogBody(body), 1), below))
 

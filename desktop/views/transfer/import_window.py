@@ -175,7 +175,8 @@ class ImportWindow(QDialog):
             labels[0].setText(number_text(count))
             for label in labels:
                 label.setVisible(bool(count))
-        self.counts.setVisible(any(getattr(report, name) for name in self._numbers))
+        other = any(getattr(report, name) for name in self._numbers if name != "new")
+        self.counts.setVisible(other or bool(report.new and (report.trouble or report.cancelled)))
         lines_left = [
             _("{sentence} ({count}).", sentence=found.what, count=_counted(found))
             for found in report.left_out

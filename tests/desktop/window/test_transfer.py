@@ -186,6 +186,7 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
     assert not window.isModal()
     hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
     assert window.heading.text() == "30 chats were imported"
+    assert window.counts.isVisible()  # one is unreadable
     assert "conversations.json, entry 11 (byte" in window.broken.toPlainText()
     hand.click("Copy list", window)
     assert QGuiApplication.clipboard().text() == window.broken.toPlainText()
@@ -215,6 +216,7 @@ def test_a_dropped_folder_of_chats_is_imported_and_one_of_a_model_is_opened(
     hand.window.files.open([chats, model])
     window = hand.window.transfer.import_window
     hand.qtbot.waitUntil(lambda: window.heading.text() == "1 chat was imported")
+    assert not window.counts.isVisible()  # the heading says it
     assert opened == [model]
 
 
@@ -244,6 +246,7 @@ def test_an_import_can_be_cancelled(hand: Hand, tmp_path: Path) -> None:
     hand.click("Cancel", window)
     hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
     assert window.heading.text() == "The import was cancelled"
+    assert window.counts.isVisible()
     assert 0 < len(hand.session.stores.kept.list()) < 400
     hand.click("Close", window)
     assert not window.isVisible()

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from desktop.settings import LocalServerSettings
 from desktop.views.local_server.server_window import LocalServerWindow
+from desktop.views.widgets.empty_state import EmptyState
 from engine.server.service import Visit
 
 pytestmark = pytest.mark.gui
@@ -106,6 +107,9 @@ def test_trouble_and_change_are_said(window: LocalServerWindow, server: Server) 
 def test_who_uses_it_and_ending_one(window: LocalServerWindow, server: Server) -> None:
     server.change(LocalServerSettings(on=True))
     assert window.state.text() == "The server is running. No program is using it."
+    empty = window.visits.findChild(EmptyState)
+    assert empty is not None
+    assert empty.isVisible()
     one = Visit(7, "127.0.0.1", "/v1/chat/completions", 3.4, 0, 0.0)
     other = Visit(9, "10.0.0.2", "/v1/completions", 12.0, 1234, 56.78)
     server.who = (one, other)
@@ -116,6 +120,7 @@ def test_who_uses_it_and_ending_one(window: LocalServerWindow, server: Server) -
         ["10.0.0.2", "/v1/completions", "12 s", "1,234", "56.8"],
     ]
     assert window.state.text() == "2 requests are being answered."
+    assert not empty.isVisible()
     assert not window.end.isEnabled()
     window.visits.selectRow(1)
     assert window.end.isEnabled()
@@ -129,6 +134,7 @@ def test_who_uses_it_and_ending_one(window: LocalServerWindow, server: Server) -
     assert server.ended == [9]
     server.who = ()
     window.look()
+    assert empty.isVisible()
     assert not window.end.isEnabled()
 
 
