@@ -73,9 +73,9 @@ def folder_patches(tower: str) -> tuple[str, str]:
 
 
 def rows_of(tensors: Tensors, name: str) -> int:
-    """The rows of a tensor, as long as it is there; else 1, since its absence is found later."""
+    """The rows of a tensor; 1 if it is not there or has none, which is found later."""
     tensor = tensors.get(name)
-    return tensor.shape[0] if tensor is not None and tensor.shape else 1
+    return max(1, tensor.shape[0]) if tensor is not None and tensor.shape else 1
 
 
 def gguf_names(tensors: Tensors, shape: TowerShape) -> TowerNames:

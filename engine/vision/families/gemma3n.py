@@ -242,7 +242,7 @@ def _block(tensors: Tensors, at: str, step: int) -> BlockShape | None:
 
     def sizes(name: str) -> tuple[int, ...]:
         tensor = tensors.get(f"{at}{name}.weight")
-        return (1,) * 4 if tensor is None or len(tensor.shape) != 4 else tensor.shape
+        return (1,) * 4 if tensor is None or len(tensor.shape) != 4 or 0 in tensor.shape else tensor.shape
 
     def side(name: str) -> int:
         return sizes(name)[3] if f"{at}{name}.weight" in tensors else 0
@@ -253,7 +253,7 @@ def _block(tensors: Tensors, at: str, step: int) -> BlockShape | None:
         return BlockShape(at + EDGE, inputs, hidden, sizes("conv_pwl")[0], step=step)
     if at + "attn.query.proj.weight" in tensors:
         hidden, inputs = sizes("attn.query.proj")[:2]
-        dim = max(1, sizes("attn.key.proj")[0])
+        dim = sizes("attn.key.proj")[0]
         return BlockShape(
             at, inputs, hidden - hidden % dim, inputs, middle=side("attn.key.down_conv"), dim=dim,
             scaled=scaled,

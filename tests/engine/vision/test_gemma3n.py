@@ -252,11 +252,12 @@ def test_damaged_files(tmp_path: Path, gone: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_keys_without_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["attn.key.proj.weight", "conv_stem.conv.weight", "pw_exp.conv.weight"])
+def test_tensors_without_numbers(tmp_path: Path, end: str) -> None:
     tensors = weights()
-    name = next(name for name in tensors if name.endswith("attn.key.proj.weight"))
+    name = next(name for name in tensors if name.endswith(end))
     publish(tensors | {name: tensors[name][:0]}, tmp_path, 256)
-    with pytest.raises(EngineError, match="attn"):
+    with pytest.raises(EngineError, match="has the shape .*; the file is damaged"):
         vision_spec(open_checkpoint(tmp_path))
 
 
