@@ -257,7 +257,7 @@ def test_tensors_without_numbers(tmp_path: Path, end: str) -> None:
     tensors = weights()
     name = next(name for name in tensors if name.endswith(end))
     publish(tensors | {name: tensors[name][:0]}, tmp_path, 256)
-    with pytest.raises(EngineError, match="has the shape .*; the file is damaged"):
+    with pytest.raises(EngineError, match=r"has the shape .*; the file is damaged"):
         vision_spec(open_checkpoint(tmp_path))
 
 
