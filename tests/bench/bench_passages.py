@@ -125,7 +125,7 @@ def taken_for_questions(path: Path, messages: Mapping[str, Sequence[str]]) -> di
     try:
         known = np.stack([drain(model.vector(each, "query")) for each in SENTENCES])
         for kind, texts in messages.items():
-            asks = [not is_small_talk(drain(model.vector(each, "query")), known) for each in texts]
+            asks = [not is_small_talk(each, drain(model.vector(each, "query")), known) for each in texts]
             found[kind] = round(sum(asks) / len(asks), 3)
     finally:
         model.close()

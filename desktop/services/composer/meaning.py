@@ -239,7 +239,7 @@ def _ranked(
     model = yield from opening
     try:
         asked = yield from model.vector(question, "query")
-        if later and is_small_talk(asked, (yield from _sentences(model, key, store))):
+        if later and is_small_talk(question, asked, (yield from _sentences(model, key, store))):
             return None
         for pieces, vectors in zip(texts, known, strict=True):
             if not pieces:
