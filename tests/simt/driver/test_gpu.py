@@ -32,12 +32,17 @@ from tests.simt.fake_driver import FakeCuda
 
 TOTAL = 1 << 30
 KERNEL_TESTS = [
-    f"tests/simt/kernels/test_{name}.py"
-    for name in (
-        "kv_write", "kv_write_gather", "attention", "chosen", "experts", "fused", "gemm", "linear_codes",
-        "linear_rows", "norms", "plain", "recurrent", "packed_activations", "pointwise", "rope", "rows",
-        "runs", "sampling",
-    )
+    *(
+        f"tests/simt/kernels/test_{name}.py"
+        for name in (
+            "kv_write", "kv_write_gather", "attention", "chosen", "experts", "fused", "gemm", "linear_codes",
+            "linear_rows", "norms", "plain", "recurrent", "relative", "packed_activations", "pointwise",
+            "rope", "rows", "runs", "sampling",
+        )
+    ),
+    # not those that compare bits of passes of several lengths: NumPy, which computes here, ends a vector's
+    # exponentials by other instructions than it begins with
+    *(f"tests/simt/kernels/test_pool.py::test_{name}" for name in ("keys_of_blocks", "balanced_matrices")),
 ]  # fmt: skip
 """Those that hold a kernel's body against its model."""
 

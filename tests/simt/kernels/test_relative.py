@@ -65,6 +65,9 @@ def test_biases(heads: int, count: int, extent: int) -> None:
         pytest.param(
             ("fp16", "fp16"), shape_of(4, 1, 128), 530, 1, 4, (2, 512), marks=pytest.mark.slow
         ),
+        pytest.param(
+            ("fp16", "fp16"), shape_of(4, 1, 128), 1040, 1, 8, (2, 1024), marks=pytest.mark.slow
+        ),
     ],
 )  # fmt: skip
 def test_bodies(

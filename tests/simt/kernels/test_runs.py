@@ -157,6 +157,12 @@ def test_biases_by_distance(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("extent", [512, 1024])
+def test_registered_biases_by_distance(extent: int) -> None:
+    assert_as_alone(by_body, shape_of(2, 1, 128), ("fp16", "fp16"), False, (2, extent))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [1, 9, 17])
 def test_blocks_of_a_row(ratio: int) -> None:
     """One block of columns, two, and three of four, of which the last is empty."""

@@ -45,10 +45,8 @@ BIAS = 128 if KIND == "vnni" else 0
 """Added to signed weights to make them bytes from 0 to 255, since VNNI's first operand is unsigned."""
 BASE = 255 if KIND == "avx2" else 256
 """With 255 the low byte is never -128, whose sign the AVX2 code for signed weights could not change."""
-LIMIT = 127 * 255 + 127
-"""The largest 16-bit activation. It is a signed byte times any `BASE`, plus another one, and 255 below the
-largest int16, so that a weight can be added to it (`panel_format`).
-"""
+LIMIT = 127 * BASE + 127
+"""The largest 16-bit activation; a weight of 128 can be added to it (`panel_format`)."""
 _CHUNKS = {"vnni": (4 * LANES if WIDE else 32), "avx2": 32, "sse2": 16, "neon": 16, "plain": 4 * LANES}
 """Bytes of one operand of the instruction."""
 

@@ -197,7 +197,8 @@ class Grouped(_Groups):
     def panel_format(self, bits: int) -> PanelFormat:
         """The zero point is subtracted from pairs themselves; for bytes a minimum does that."""
         if bits == 16:
-            return PanelFormat(16, GROUP, False)
+            # A zero point may be any number of its type.
+            return PanelFormat(16, GROUP, False, narrow=False)
         codes = self._codes
         return (
             PanelFormat(8, GROUP, True, BIAS)

@@ -11,7 +11,7 @@ by S. Winograd's identity ("A new algorithm for inner product", IEEE Trans. Comp
 
 The last two products are summed once for each part of a row and of a panel. All of it is integers: what
 overflows int32 on the way comes back modulo 2^32, so the sums are the same to the last bit. A sum x + w fits
-in int16, since activations are at most `LIMIT` and weights within 255 of 0.
+in int16, since activations are at most `LIMIT` and the weights of `narrow` panels within 128 of 0.
 """
 
 from __future__ import annotations
@@ -67,11 +67,13 @@ class PanelFormat:
     bits 8    8 vectors of quads of bytes, weights plus `zero`, from 0 to `largest`, or signed if that is 0.
     Then, for each part of `part` features, 16 float32 scales and, if `mins`, 16 float32 minimums, which are
     multiplied by the sum of the activations. With `zero` there are always minimums, which subtract it. If
-    `fast`, 16 int32 follow: minus the sums of w0 w1 + w2 w3 over the part's quads, modulo 2^32.
+    `fast`, 16 int32 follow: minus the sums of w0 w1 + w2 w3 over the part's quads, modulo 2^32. `narrow`:
+    whether all weights are from -128 to 128.
 
     A block of 32 packed activations: 32 integers of `bits` bits in the order of the weights, then float32:
-    the scale, and the scale times the sums of the first 16 integers, of the last 16 and of all. If `fast`,
-    three int32 follow: minus x0 x1 + x2 x3 over the quads of the first 16, of the last 16 and of all.
+    the scale, and the scale times the sums of the first 16 integers, of the last 16 and of all. Where
+    products may be `fast`, three int32 follow: minus x0 x1 + x2 x3 over the quads of the first 16, of the
+    last 16 and of all.
     """
 
     bits: int
@@ -79,16 +81,22 @@ class PanelFormat:
     mins: bool
     zero: int = 0
     largest: int = 0
+    narrow: bool = True
 
     @property
     def name(self) -> str:
         """The part of a compiled function's name that stands for this format."""
-        kind = "pairs" if self.bits == 16 else f"bytes{self.largest or 's'}"
+        kind = ("sums" if self.fast else "pairs") if self.bits == 16 else f"bytes{self.largest or 's'}"
         return f"{kind}_{self.part}{'_min' if self.mins else ''}"
 
     @property
     def fast(self) -> bool:
         """Whether half of the products are replaced by additions."""
+        return self.narrow and self._negatives
+
+    @property
+    def _negatives(self) -> bool:
+        """Whether packed activations have the negative sums that `fast` products need."""
         return self.bits == 16 and FAST_INNER_PRODUCT
 
     @property
@@ -128,7 +136,7 @@ class PanelFormat:
     @property
     def activation_bytes(self) -> int:
         """Bytes of a block of packed activations."""
-        return self.scale_at + 16 + 12 * self.fast
+        return self.scale_at + 16 + 12 * self._negatives
 
     def put_quad(self, b: ir.IRBuilder, block: ir.Value, q: int, vectors: Sequence[ir.Value]) -> None:
         """Write the weights of quad q: two vectors of pairs, or one of bytes."""
