@@ -370,7 +370,7 @@ def test_the_keyboard_reaches_buttons_and_never_scrolls_by_losing_one(show: Show
 
 
 def test_a_button_that_gets_the_keyboard_is_scrolled_onto_the_screen(show: Show, qtbot: QtBot) -> None:
-    view, _ = show(long_chat(6))
+    view, _ = show(long_chat(20))
     view.activateWindow()
     qtbot.waitUntil(view.isActiveWindow)
     bar, high = view.verticalScrollBar(), view.viewport().height()
