@@ -118,7 +118,8 @@ class LibraryPage(QWidget):
         self._tables.addWidget(self.table)
         self._empty = QWidget()
         center = Qt.AlignmentFlag.AlignCenter
-        fill(QVBoxLayout(self._empty), 1, self.nothing, self.get, 1).setAlignment(self.get, center)
+        middle = fill(QVBoxLayout(self._empty), 1, self.nothing, self.get, 1, margins=(0, 0, 0, 0))
+        middle.setAlignment(self.get, center)
         self._tables.addWidget(self._empty)
         self.split = QSplitter(Qt.Orientation.Horizontal)
         self.split.setChildrenCollapsible(False)
