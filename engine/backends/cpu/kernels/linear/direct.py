@@ -37,7 +37,7 @@ from engine.backends.cpu.layouts.plain import Plain
 
 FEW_ROWS = 48 if WIDE else 24
 """A large batch of at most this many rows takes no panel."""
-NARROW = 1024
+FEW_COLUMNS = 1024
 """With `fast` products, only matrices of at most this many columns take no panel: the shorter the panels, the
 more often the sums between them are written and read.
 """

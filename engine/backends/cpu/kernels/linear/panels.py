@@ -137,7 +137,8 @@ def panel_parts(weight_layout: WeightLayout, jit: Jit, bits: int, few: Any) -> d
         "thin_rows": rows_of[1],
         "few_rows": few or jit(_no_rows, words(7)),
         "FEW_ROWS": direct.FEW_ROWS if few is not None else 0,
-        "FEW_BLOCKS": (direct.NARROW if form is not None and form.fast else 1 << 40) // weight_layout.unit,
+        "FEW_BLOCKS": (direct.FEW_COLUMNS if form is not None and form.fast else 1 << 40)
+        // weight_layout.unit,
         "PANEL_BYTES": kind["panel_bytes"],
         "X_BYTES": kind["x_bytes"],
         "X_UNIT": kind["x_unit"],
