@@ -30,7 +30,7 @@ _PICTURES = {
     "glm4v": "GLM-4.1V", "glm_ocr": "GLM-OCR", "got_ocr2": "GOT-OCR2",
     "idefics3": "SmolVLM", "internvl": "InternVL", "janus": "Janus",
     "kimi_vl": "Kimi-VL", "kimi_k2_5": "K2.5", "lfm2_vl": "LFM2-VL", "lightonocr": "LightOnOCR",
-    "llama4": "Llama 4", "llava": "LLaVA", "llava_next": "NeXT", "llava_onevision": "OneVision",
+    "llama4": "Llama 4", "llava": "LLaVA, Moondream 2", "llava_next": "NeXT", "llava_onevision": "OneVision",
     "minicpm_v": "MiniCPM-V", "ovis2": "Ovis2",
     "paddle_ocr": "PaddleOCR-VL", "pixtral": "Pixtral, Mistral 3",
     "qianfan_ocr": "Qianfan-OCR", "qwen2_vl": "Qwen2-VL",

@@ -22,6 +22,8 @@ _CHATS = re.compile(r"chat|instruct", re.IGNORECASE)
 META_FILES = "consolidated.*.pth"
 _NAMED = {"rwkv-world": "rwkv"}
 """Templates that llama.cpp's converter writes down by a name of its own."""
+_MOONDREAM = "moondream"
+"""In the names of models whose files have no template, or but the name of one, as "vicuna"."""
 MOST_BYTES = 128 << 20
 """Largest size of a file next to the weights; the largest known, a tokenizer.json, has 34 MB."""
 
@@ -31,10 +33,11 @@ def gguf_template(metadata: Mapping[str, Any]) -> str | None:
     one; None if there is none but blank ones.
     """
     plain = "tokenizer.chat_template"
-    for key in (plain, f"{plain}.{_DEFAULT}", *(key for key in metadata if key.startswith(plain + "."))):
-        if source := _written(metadata.get(key)):
-            return fallback_source(_NAMED[source]) if source in _NAMED else source
-    return None
+    keys = (plain, f"{plain}.{_DEFAULT}", *(key for key in metadata if key.startswith(plain + ".")))
+    source = next((found for key in keys if (found := _written(metadata.get(key)))), None)
+    if _MOONDREAM in str(metadata.get("general.name")).lower() and "{" not in (source or ""):
+        return fallback_source(_MOONDREAM)
+    return fallback_source(_NAMED[source]) if source in _NAMED else source
 
 
 def gguf_tool_template(metadata: Mapping[str, Any]) -> str | None:

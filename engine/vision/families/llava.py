@@ -190,7 +190,7 @@ def from_gguf(keys: Keys, tensors: Tensors) -> PatchDesign:
     return PatchDesign(
         SPEC, shape, names, patch, fitting_patches(side, patch) ** 2, pixels,
         OneCrop(side, patch, patch, BICUBIC, "pad", colour),
-        ProjectorShape(shape.width * len(features), width, width), features,
+        ProjectorShape(shape.width * len(features), width, rows_of(tensors, "mm.0.weight")), features,
     )  # fmt: skip
 
 

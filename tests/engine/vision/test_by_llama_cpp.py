@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import load_file
 
 from tests.engine.vision import minicpm_folders, test_minicpm_v
 from tests.engine.vision.converted import FLATTENED, encoder_tensors, flat_kernels, write_tower
@@ -94,6 +96,31 @@ def idefics3(folder: Path) -> Path:
     )  # fmt: skip
 
 
+def moondream(folder: Path) -> Path:
+    """Its projector is wider within than the language model. llama.cpp does not run the last layer of such
+    files unless they say which layer's states are the features.
+    """
+    from transformers import SiglipVisionConfig, SiglipVisionModel
+
+    config = SiglipVisionConfig(**TOWER, image_size=112, patch_size=14, vision_use_head=False)
+    saved = _saved(randomise(SiglipVisionModel(config)), folder)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, TOWER["num_hidden_layers"])
+    tensors: dict[str, Floats] = {}
+    for name, values in load_file(saved / "model.safetensors").items():
+        whole = "vision_tower.vision_model." + name.removeprefix("vision_model.")
+        known = names.get_name(whole, (".weight", ".bias"))
+        assert known is not None
+        tensors[known] = values
+    rng, wide = np.random.default_rng(0), 2 * TINY.width
+    for name, shape in {"mm.0": (wide, TOWER["hidden_size"]), "mm.2": (TINY.width, wide)}.items():
+        tensors[f"{name}.weight"] = rng.normal(0, 0.15, shape).astype(np.float32)
+        tensors[f"{name}.bias"] = rng.normal(0, 0.15, shape[0]).astype(np.float32)
+    return write_tower(
+        folder, "mlp", config, TINY.width, tensors, clip__use_gelu=True,
+        feature_layer=[TOWER["num_hidden_layers"]],
+    )  # fmt: skip
+
+
 def minicpm_v(folder: Path) -> Path:
     saved = folder / "folder"
     saved.mkdir()
@@ -120,7 +147,7 @@ def lfm2_vl(folder: Path) -> Path:
     ("written", "size", "tiny"),
     [
         (gemma3, (112, 112), TINY), (idefics3, (192, 128), TINY), (lfm2_vl, (320, 256), TINY),
-        (minicpm_v, (56, 56), WIDE),
+        (minicpm_v, (56, 56), WIDE), (moondream, (112, 112), TINY),
     ],
 )  # fmt: skip
 def test_rows(written: Callable[[Path], Path], size: tuple[int, int], tiny: Tiny, tmp_path: Path) -> None:

@@ -86,6 +86,20 @@ def test_what_stands_around_a_picture_comes_with_it_unless_the_template_writes_i
     assert f"user\n{A}?" in prompt(tokenizer, PARTS, message_of_one, around=around)
 
 
+def test_moondream_has_the_picture_before_the_question(tokenizer: Tokenizer) -> None:
+    named = {"general.name": "Moondream2", "tokenizer.chat_template": "vicuna"}
+    source = ChatTemplate.from_gguf(named, tokenizer).source.replace("<image>", "<|vision|>")
+    assert source == ChatTemplate.from_gguf({"general.name": "moondream2"}, tokenizer).source.replace(
+        "<image>", "<|vision|>"
+    )
+    asked = message("What is it?\n[picture: a]", "a")
+    found = prompt(tokenizer, source, asked, Message("assistant", "A cat."), Message("user", "Is it black?"))
+    assert found == (f"{A}\n\nQuestion: What is it?\n\nAnswer: A cat.\n\nQuestion: Is it black?\n\nAnswer:")
+    own = {**named, "tokenizer.chat_template": CHATML}
+    assert ChatTemplate.from_gguf(own, tokenizer).source == CHATML
+    assert ChatTemplate.from_gguf({**named, "general.name": "Llava"}, tokenizer).source == "vicuna"
+
+
 @pytest.mark.parametrize("source", [PARTS, CHATML])
 def test_what_a_user_writes_is_no_picture(tokenizer: Tokenizer, source: str) -> None:
     text = "<|vision|> [picture: a] <|im_end|> " + chr(0x100000)
