@@ -13,7 +13,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from PySide6.QtCore import QEventLoop, QLockFile, QObject, QSettings, Qt, QTimer, Signal, Slot
@@ -71,6 +70,7 @@ from desktop.views.layout.drop_overlay import is_model
 from desktop.views.layout.input_watch import InputWatch
 from desktop.views.main_window import MainWindow
 from desktop.views.widgets.theme import Theme
+from engine.lazy_dataclass import dataclass
 from engine.platform.folders import private_file
 from engine.platform.language import PREFERENCES, saved_choice
 from engine.settings import Settings

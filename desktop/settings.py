@@ -4,9 +4,9 @@ from, and the pages of the Preferences window.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from engine.lazy_dataclass import dataclass
 from engine.settings import (
     AdapterSettings,
     CacheSettings,

@@ -15,10 +15,10 @@ import math
 import re
 import types
 import typing
-from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.words import N_, _, language, translate
 
 

@@ -5,8 +5,9 @@ taken out of the LaTeX, whose tables get a mark each, and are put on the tables 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from xml.etree.ElementTree import Element
+
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["COLUMNS", "ROWS", "Rules", "bordered", "marked", "ruled"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 
 from desktop.blocks.lines import (
@@ -18,6 +17,7 @@ from desktop.blocks.lines import (
     is_rule,
     list_marker,
 )
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["Block", "Kind"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from desktop.blocks.block import Kind
 from desktop.blocks.lines import (
@@ -17,6 +17,7 @@ from desktop.blocks.lines import (
     is_rule,
     list_marker,
 )
+from engine.lazy_dataclass import dataclass
 
 __all__ = [
     "CELLS", "CODE_LIMIT", "CODE_LINES", "COLUMNS", "DOLLARS", "LIMIT", "LINES", "MATH_LIMIT", "OpenBlock",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from unicodedata import category
@@ -23,6 +22,7 @@ from markdown_it.rules_inline.state_inline import Scanned, StateInline
 from markdown_it.token import Token
 
 from desktop.blocks.addresses import with_addresses
+from engine.lazy_dataclass import dataclass
 
 __all__ = [
     "HTML_TAGS",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import resources
+from engine.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from PySide6.QtGui import QImage

@@ -5,9 +5,9 @@ a clone.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from engine.lazy_dataclass import dataclass
 from engine.platform.program import app_image
 
 __all__ = ["Starting", "starting"]

@@ -11,7 +11,6 @@ Row-shaped values (`Array`) are opaque to the model: shape (T, width) float32, T
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.backends.indexer import Beside, IndexerOps
@@ -20,6 +19,7 @@ from engine.backends.relative import RelativeBias
 from engine.backends.routing import Routing
 from engine.backends.states import NO_STATES, StateOps, States
 from engine.core import Loading
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Bytes, Floats, Ints, RawTensor
 
 Array = Any

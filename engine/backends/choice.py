@@ -6,11 +6,11 @@ import dataclasses
 import importlib.util
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.backends.main_memory import free_memory
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.settings import LoadSettings
 from engine.words import _
 

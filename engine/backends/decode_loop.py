@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats, Ints
 
 if TYPE_CHECKING:

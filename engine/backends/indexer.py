@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from engine.lazy_dataclass import dataclass
 
 UNUSED = 0x7FFFFFFF
 """Ends a list of chosen positions that is not full; lists are int32, in rising order."""

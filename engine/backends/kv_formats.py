@@ -20,10 +20,9 @@ values are columns of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.core import PAGE_TOKENS
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 GROUP = 32

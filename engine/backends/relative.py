@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from engine.lazy_dataclass import dataclass
 
 SCORES = ("softmax", "sigmoid")
 """What makes an expert's score of its logit: the softmax over all experts, or the sigmoid."""

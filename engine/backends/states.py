@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 MOST_KEY_DIM = 512

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.core import ModelInfo
 from engine.generator.prompt.pictures import PlacesPictures
 from engine.generator.prompt.prompt import Prompts
+from engine.lazy_dataclass import dataclass
 from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate
 from engine.text.tokenizer.tokenizer import Tokenizer

@@ -11,7 +11,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Protocol
@@ -24,6 +24,7 @@ from engine.cli.opening import load
 from engine.cli.peers import PEERS, LlamaCpp
 from engine.cli.profile import check_profile, show_profile, step_profiles
 from engine.errors import BenchmarkError
+from engine.lazy_dataclass import dataclass
 from engine.platform.terminal import padded, width_of
 from engine.settings import CacheSettings, LoadSettings
 from engine.units import number_text

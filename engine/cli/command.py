@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from engine.core import Loading
+from engine.lazy_dataclass import dataclass
 from engine.platform.terminal import padded, width_of
 from engine.printable import one_line, printable
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.cli.logits import log_softmax
+from engine.lazy_dataclass import dataclass
 from engine.models.proof.case import outcome
 from engine.tensors import Floats
 from engine.words import N_

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from engine.compat.absent import refusing
@@ -19,6 +19,7 @@ from engine.core import Done, Text
 from engine.errors import BadSetting
 from engine.generator.request import GenerationRequest
 from engine.generator.streaming import StreamingGenerator
+from engine.lazy_dataclass import dataclass
 from engine.settings import SamplerSettings, StopSettings
 from engine.text.tokenizer.tokenizer import Tokenizer
 

@@ -6,13 +6,13 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from engine.constraint.grammar import GrammarFilter
 from engine.constraint.text_filter import TextFilter
 from engine.constraint.vocabulary import Mask, Vocabulary, vocabulary_of
+from engine.lazy_dataclass import dataclass
 from engine.text.template.reasoning import Tag
 from engine.text.tokenizer.tokenizer import Tokenizer
 

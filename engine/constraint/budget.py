@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from engine.constraint.filter import Bounded, Filter, Finishing
 from engine.constraint.vocabulary import Mask, Vocabulary, allows
+from engine.lazy_dataclass import dataclass
 
 _SOFT = 16
 """With no more tokens to spare than this a reply is brought to its end."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["ALL", "Node", "expression", "ranges_without", "with_words"]
 

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.constraint.closed_schema import closed
@@ -17,6 +16,7 @@ from engine.constraint.gbnf import is_gbnf, lark_of
 from engine.constraint.least import least_bytes
 from engine.constraint.roomy import with_room
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.words import N_, _, translate
 
 if TYPE_CHECKING:

@@ -7,8 +7,10 @@ can be followed and a grammar cannot. Source: Lark's grammar reference (lark-par
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
+
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["regex_of_lark"]
 

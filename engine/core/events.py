@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.core.requests import Rendered
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

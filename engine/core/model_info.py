@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.core.thinking import nearest_level
+from engine.lazy_dataclass import dataclass
 from engine.printable import one_line
 from engine.words import _
 

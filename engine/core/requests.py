@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from engine.lazy_dataclass import dataclass
 from engine.settings import (
     AdapterSettings,
     ConstraintSettings,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from engine.backends.decode_loop import KEPT_LOGITS
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 Late = Callable[[], Floats]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.core import Done, Text, Waiting
@@ -16,6 +16,7 @@ from engine.generator.drafting.drafters import Drafters
 from engine.generator.job import ENDED, NEW, Failed, Job, JobEvent, Setup, Started
 from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.scheduler import Scheduler, StreamEvent
+from engine.lazy_dataclass import dataclass
 from engine.models.paged import PagedCache
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _

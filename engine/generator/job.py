@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from engine.core import Done, Loading, Prefill, Priority, Running, Text
@@ -13,6 +12,7 @@ from engine.generator.opening import CheckedRequest, OpenSequence, checked
 from engine.generator.request import GenerationRequest
 from engine.generator.runner import ModelPass
 from engine.generator.sequence import StepOutput
+from engine.lazy_dataclass import dataclass
 from engine.models.paged import PagedCache
 from engine.tensors import Floats
 from engine.text.tokenizer.tokenizer import Tokenizer

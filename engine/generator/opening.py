@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from engine.core import Prefill
@@ -20,6 +20,7 @@ from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.runner import SequenceRunner
 from engine.generator.sequence import StepOutput, TokenSequence
 from engine.generator.stats import SequenceStats
+from engine.lazy_dataclass import dataclass
 from engine.models.paged import PagedCache
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from engine.constraint.filter import Filter
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.sampling.tables import TokenTables
 from engine.settings import ConstraintSettings, SamplerSettings
 from engine.text.stops.conditions import StopRules

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from engine.constraint import make_filters
 from engine.constraint.filter import Filter
 from engine.generator.params import GenerationParams, ReturnOptions, token_tables
+from engine.lazy_dataclass import dataclass
 from engine.sampling.tables import TokenTables
 from engine.settings import (
     ConstraintSettings,

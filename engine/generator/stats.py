@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from engine.core import Prefill, Stats
 from engine.generator.drafting.sequence import Drafting
 from engine.generator.sequence import TokenSequence
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass

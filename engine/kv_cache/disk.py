@@ -21,7 +21,6 @@ import tempfile
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ import numpy.typing as npt
 
 from engine.core import PAGE_TOKENS
 from engine.kv_cache.prefix_index import Kept, PageEntry
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 Bytes = npt.NDArray[np.uint8]

@@ -14,10 +14,11 @@ import hashlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from engine.core import PAGE_TOKENS
 from engine.kv_cache.states import Places, StatePool
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(eq=False, slots=True)

@@ -8,12 +8,12 @@ sequence, so each can be found again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from engine.core import PAGE_TOKENS
 from engine.kv_cache.page_pool import Page
 from engine.kv_cache.pages import PageTable
 from engine.kv_cache.states import State
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from engine.lazy_dataclass import dataclass
 
 Places = dict[int, "State"]
 """The states kept with a page, by the number of the page's tokens (1 ... 256) before their position."""

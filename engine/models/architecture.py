@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 
+from engine.lazy_dataclass import dataclass
 from engine.models.building import decoder
 from engine.models.building.source import WeightSource
 from engine.models.config import ModelConfig

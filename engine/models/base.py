@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from engine.backends.base import Array, Backend, Forward, KVCache, Ops, Program,
 from engine.backends.states import States
 from engine.core import PAGE_TOKENS, Loading
 from engine.errors import BadSetting, NotEnoughMemory
+from engine.lazy_dataclass import dataclass
 from engine.models.config import ModelConfig
 from engine.models.config.relative import ClippedHeads, RelativeHeads
 from engine.models.layers.features import Features

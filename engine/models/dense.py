@@ -7,7 +7,6 @@ Sources: sentence-transformers, `models/Dense.py` and modules.json; llama.cpp's 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats, RawTensor
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.safetensors.folder import read_whole

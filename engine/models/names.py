@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from engine.lazy_dataclass import dataclass
 from engine.models.config.compressed import CompressedNames
 from engine.models.config.gemma import AltUpNames
 from engine.models.config.hyper import GATED_STREAMS, SPHERE, GatedStreamNames, SphereNames

@@ -9,7 +9,6 @@ built the package. Without such a folder, or with those settings, nothing change
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from llvmlite import binding as llvm
 from numba import config
 
 import resources
+from engine.lazy_dataclass import dataclass
 from engine.platform.folders import is_trusted
 
 __all__ = ["FOLDER", "LEVELS", "Level", "chosen", "folder_of", "prebuilt"]

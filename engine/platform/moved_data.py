@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
+from engine.lazy_dataclass import dataclass
 from engine.platform.whole_file import write_whole
 from engine.words import _
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any, Self
 
+from engine.lazy_dataclass import dataclass
 from engine.printable import one_line
 from engine.words import _
 

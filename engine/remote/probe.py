@@ -13,10 +13,11 @@ import re
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from engine.errors import ContextTooLong, RemoteError
+from engine.lazy_dataclass import dataclass
 from engine.remote.capabilities import CONTINUES_ALWAYS, CONTINUES_BY_FLAGS, Capabilities
 from engine.remote.chunks import Chunk, read_chunk
 from engine.remote.client import Client, RemoteModel

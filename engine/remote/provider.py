@@ -5,11 +5,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.printable import one_line
 from engine.words import _
 

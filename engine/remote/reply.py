@@ -6,12 +6,13 @@ import codecs
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import httpx2
 
 from engine.core import CallPiece, ChatEvent, Done, Loading, Running, Stats, TokenInfo, Waiting
 from engine.errors import EngineError
+from engine.lazy_dataclass import dataclass
 from engine.remote.chunks import CallPart, Chunk, Usage, read_chunk
 from engine.remote.exchange import Answer, Ended, Event, Exchange
 from engine.remote.gate import Gate, Passed

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.lazy_dataclass import dataclass
 from engine.sampling.selection import top_indices
 
 _BLOCK = 512

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from engine.lazy_dataclass import dataclass
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import Feedback, SamplerState, SamplerStep
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from engine.lazy_dataclass import dataclass
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
 

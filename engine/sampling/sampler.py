@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from engine.core.tuples import maker
 from engine.errors import NotFinite, NothingAllowed
+from engine.lazy_dataclass import dataclass
 from engine.sampling import kernels, ordered_steps
 from engine.sampling.candidates import Candidates, Floats
 from engine.sampling.distribution import Distribution, certain

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from types import ModuleType
 from typing import ClassVar, Self
 
+from engine.lazy_dataclass import dataclass
 from engine.sampling.candidates import Candidates
 from engine.sampling.distribution import Distribution
 from engine.sampling.history import History

@@ -6,8 +6,8 @@ Each works on the tokens that the steps before it left, renormalised to a mass o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from engine.lazy_dataclass import dataclass
 from engine.sampling import passes
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from engine.lazy_dataclass import dataclass
 from engine.sampling.candidates import Candidates
 from engine.sampling.step import SamplerState, SamplerStep
 

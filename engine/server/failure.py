@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import (
@@ -19,6 +18,7 @@ from engine.errors import (
     NotSupportedYet,
     UnsupportedModel,
 )
+from engine.lazy_dataclass import dataclass
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.chat import LocalChat
 from engine.core import Waiting
+from engine.lazy_dataclass import dataclass
 from engine.server.failure import CLOSING, Failure, failure_of
 
 Work = Callable[[LocalChat, threading.Event], Generator[Any, None, None]]

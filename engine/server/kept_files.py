@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass
+
+from engine.lazy_dataclass import dataclass
 
 MOST_BYTES = 64 << 20
 """How much memory all kept files may take together."""

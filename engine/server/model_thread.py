@@ -7,11 +7,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from engine.chat import LocalChat
 from engine.core import Loading, Waiting
+from engine.lazy_dataclass import dataclass
 from engine.server.failure import CHANGED, LOADING, ApiError, Failure
 from engine.server.host import Outlet, ServedModel, Work, pumped
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

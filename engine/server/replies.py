@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from engine.chat import LocalChat
@@ -28,6 +28,7 @@ from engine.core import (
     TokenInfo,
     Waiting,
 )
+from engine.lazy_dataclass import dataclass
 from engine.server.host import Work
 from engine.server.openai.custom import InputText
 from engine.server.thoughts import Tags, ThoughtSplitter

@@ -7,12 +7,13 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
 from engine.core import Stats
+from engine.lazy_dataclass import dataclass
 from engine.server.anthropic.threads import Threads
 from engine.server.failure import CLOSING, ENDED, ApiError, Failure, busy, failure_of
 from engine.server.fields import Fields

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.fields import Settings, setting, within
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.fields import Settings, setting, within
+from engine.lazy_dataclass import dataclass
 
 SAMPLER_STEP_NAMES = (
     ("repetition", "Repeat penalty"), ("occurrence", "Presence and frequency"), ("dry", "DRY"),

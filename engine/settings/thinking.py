@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.fields import Settings, setting
+from engine.lazy_dataclass import dataclass
 
 AUTO, OFF, ON = "auto", "off", "on"
 

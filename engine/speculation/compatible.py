@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from engine.errors import EngineError
+from engine.lazy_dataclass import dataclass
 from engine.text.tokenizer.tokenizer import Tokenizer, token_texts
 from engine.text.tokenizer.vocabulary import TokenizerFacts
 from engine.words import N_, _, translate

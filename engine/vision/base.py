@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from engine.core import Waiting
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.backends.base import Backend
 from engine.core import Loading
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource
 from engine.models.headers.keys import Keys
 from engine.tensors import RawTensor

@@ -6,13 +6,13 @@ from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
 
 from engine.core import FIRST_PICTURE_ID, Loading, Message, Picture, Waiting
 from engine.drain import drain
 from engine.errors import BadPicture
+from engine.lazy_dataclass import dataclass
 from engine.vision.base import PictureRows, Piece, Span, VisionEncoder, VisionSpec, tokens_in
 from engine.words import N_, _, translate
 

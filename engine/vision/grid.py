@@ -5,12 +5,12 @@ A grid has `rows` * `columns` patches; they are numbered from left to right and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 Order = npt.NDArray[np.int64]

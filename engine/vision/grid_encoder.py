@@ -8,13 +8,13 @@ most layers then run window by window, and those over the whole picture in passe
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
 from engine.backends.base import Backend
 from engine.core import Loading, Waiting
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource
 from engine.models.layers.parts import Block, Linear, Norm
 from engine.tensors import Bytes, Floats

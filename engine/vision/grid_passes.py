@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops, RotaryTable
 from engine.core import Waiting
+from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables
 from engine.models.layers.whole import Blocks

@@ -10,13 +10,13 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BytesIO
 
 import numpy as np
 from PIL import Image
 
 from engine.errors import BadPicture
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Bytes, Floats
 from engine.words import _
 

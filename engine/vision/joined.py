@@ -5,10 +5,10 @@ layers, after a norm of the tower and one of the projector: PaddleOCR-VL's and M
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from functools import partial
 
 from engine.backends.base import Array, Ops
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, norm
 from engine.models.layers.parts import Norm
 from engine.tensors import Floats

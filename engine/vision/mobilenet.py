@@ -9,13 +9,14 @@ right and at the bottom. Convolutions of each channel alone are done on the host
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
 from engine.core import Waiting
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.layers.parts import Linear, Norm
 from engine.tensors import Floats

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.core import Loading
 from engine.drain import drain, mapped
 from engine.errors import BadCheckpoint, EngineError, ModelNotFound, NotEnoughMemory, UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import Loader, Survey
 from engine.models.headers.keys import Keys
 from engine.models.load import check_memory, read_config

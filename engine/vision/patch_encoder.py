@@ -6,7 +6,6 @@ That is all of a family whose pictures have learned positions; see `engine.visio
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ import numpy as np
 from engine.backends.base import Array, Backend, Ops, RotaryTable
 from engine.core import Loading, Waiting
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, norm
 from engine.models.layers.parts import RopeTables
 from engine.tensors import Bytes, Floats

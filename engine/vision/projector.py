@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
 from engine.core import Loading, Waiting
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
 from engine.models.layers.parts import FeedForward, Linear, Norm
 from engine.tensors import Floats

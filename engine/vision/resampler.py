@@ -8,12 +8,12 @@ column and row as its place; softmax(Q K^T / sqrt(D)) V of each head is projecte
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
 from engine.core import Loading, Waiting
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
 from engine.models.layers.parts import Linear, Norm
 from engine.tensors import Floats

@@ -11,13 +11,13 @@ key which places are its own. Windows beyond the edge are filled with zeros, whi
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Backend, Ops
 from engine.core import Loading, Waiting
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear, norm
 from engine.models.layers.parts import Linear, Norm, PlainMlp
 from engine.tensors import Bytes, Floats

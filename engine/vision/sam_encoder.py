@@ -5,12 +5,12 @@ that this makes, then a linear layer.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.backends.base import Backend
 from engine.core import Loading, Waiting
 from engine.drain import mapped
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear
 from engine.models.layers.parts import Linear
 from engine.tensors import Floats

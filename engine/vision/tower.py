@@ -7,12 +7,13 @@ rows attend to each other. Shape letters: T patches, E width, H heads, D head di
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention, FusedQkv, Inputs, SeparateQkv
 from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
 from engine.models.layers.parts import (

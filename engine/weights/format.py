@@ -7,10 +7,11 @@ returns (B, block_size) float32, computed in float32 in the order of its formula
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from engine.lazy_dataclass import dataclass
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from PySide6.QtCore import QModelIndex, QObject, Qt, Signal
 
 from desktop.items.rows_model import RowsModel
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.store.conversations.tool_calls import StoredCall
+from engine.lazy_dataclass import dataclass
 from engine.words import N_, _, translate
 
 __all__ = ["MESSAGE_ROLE", "MessageItem", "MessagesModel", "author_label"]

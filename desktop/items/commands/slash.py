@@ -5,9 +5,9 @@ match the typed text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from engine.lazy_dataclass import dataclass
 from engine.words import N_
 
 __all__ = ["ACTIONS", "Entry", "SlashWord", "completed", "escaped", "matching", "unescaped"]

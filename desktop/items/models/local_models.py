@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import resources
 from engine.core import ModelInfo
+from engine.lazy_dataclass import dataclass
 from engine.printable import one_line
 from engine.remote import shown_name, split_address
 from engine.units import number_text, size_text

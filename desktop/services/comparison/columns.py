@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from desktop.services.engine.reply_record import LABEL
 from desktop.services.session.several import ColumnSettings
 from desktop.store.conversations.participants import UNNAMED, Author
 from desktop.store.conversations.records import StoredMessage
+from engine.lazy_dataclass import dataclass
 from engine.words import _, dotted
 
 FEWEST, MOST = 2, 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
@@ -24,6 +24,7 @@ from desktop.store.attachments.picture_marks import PictureMark, mark_of
 from desktop.store.attachments.pictures import MOST_STORED, PictureStore, StoredPicture
 from desktop.store.database.database import Database, StoreError
 from engine.core import ChatRequest, ChatSource, Message, Picture
+from engine.lazy_dataclass import dataclass
 from engine.remote.estimate import picture_tokens
 from engine.words import _
 

@@ -5,7 +5,7 @@ an embedding model, of the engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import accumulate
 
@@ -18,6 +18,7 @@ from desktop.services.session.context import is_temporary
 from desktop.store.attachments.message_format import HEAD, Attachment, split
 from desktop.store.attachments.passages import further, kept, matching, passages
 from desktop.store.attachments.whole_texts import PackedText, WholeTextStore
+from engine.lazy_dataclass import dataclass
 from engine.settings import StopSettings
 
 __all__ = ["PassageSearch", "Search", "files_of", "read_anyway"]

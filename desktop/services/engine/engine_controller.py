@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from desktop.services.engine.cpu_yield import CpuYield
 from desktop.services.engine.model_host import AskModel, Describe, ModelHost, OpenChat
 from desktop.services.engine.stream_thread import CROWDED, ROOMY, Coalescing, Job, MakeGenerator, StreamThread
 from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Priority, Running, Text, Waiting
+from engine.lazy_dataclass import dataclass
 from engine.platform import core_yield
 from engine.settings import CacheSettings, LoadSettings
 from engine.words import _

@@ -32,13 +32,14 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, Qt, Signal, SignalInstance, Slot
 
 from desktop.services.system.debounce import debounce
 from engine.errors import Cancelled, EngineError
+from engine.lazy_dataclass import dataclass
 from engine.words import N_, translate
 
 __all__ = ["CLOSE_TIMEOUT_S", "Coalescing", "Job", "MakeGenerator", "StreamThread", "is_no_memory"]

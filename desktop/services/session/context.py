@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from desktop.services.engine.adapted_models import AdaptedModels
@@ -32,6 +31,7 @@ from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
 from desktop.store.settings.preferences import Preferences
 from engine.core import ChatRequest, Message, ModelInfo
+from engine.lazy_dataclass import dataclass
 from engine.settings import (
     AdapterSettings,
     ConstraintSettings,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from desktop.services.engine.reply_runner import ReplyRunner
 from desktop.services.session.context import ConversationContext
@@ -16,6 +15,7 @@ from desktop.store.conversations.participants import UNNAMED, Author
 from desktop.store.database.database import StoreError
 from desktop.store.settings.preferences import Preferences
 from desktop.store.settings.presets import find_preset
+from engine.lazy_dataclass import dataclass
 from engine.settings import SamplerSettings
 
 __all__ = ["ColumnSettings", "SeveralReplies"]

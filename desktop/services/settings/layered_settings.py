@@ -9,13 +9,14 @@ values that still equal it are attributed to it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, TypeVar
 
 from desktop.settings import CONVERSATION_SETTINGS, KEPT_FOR_MODELS, SAVED_SETTINGS, Behaviour
 from desktop.store.conversations.inheritance import Layer
 from desktop.store.settings.preferences import Preferences, checked_values
 from desktop.store.settings.presets import Preset, find_preset
+from engine.lazy_dataclass import dataclass
 from engine.settings import SamplerSettings, Settings
 
 __all__ = [

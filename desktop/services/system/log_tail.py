@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["LEVELS", "LogEntry", "LogTail"]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from desktop.services.tools.servers import OfferedPrompt, OfferedResource, OfferedTool
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["CallEnded", "Event", "Fetched", "PageOffered", "Part", "ServerChanged"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from engine.lazy_dataclass import dataclass
 from engine.remote.provider import is_loopback
 
 __all__ = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from desktop.services.tools.launching import environment_for, find_program
 from desktop.services.tools.server_log import ServerLog
 from desktop.services.tools.servers import ServerConfig
 from desktop.services.tools.unusable import UnusableConfig
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 __all__ = ["Opened", "open_transport"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from desktop.store.transfer.records import Broken, Event, Imported, LeftOut, Progress
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["MOST_BROKEN", "Exported", "ImportReport"]
 

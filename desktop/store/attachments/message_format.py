@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 
 from desktop.store.attachments.picture_marks import PictureMark, mark_at
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 __all__ = [

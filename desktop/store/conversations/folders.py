@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.errors import missing
+from engine.lazy_dataclass import dataclass
 from engine.words import N_, _
 
 __all__ = ["DEEPEST", "Folder", "FolderContents", "FolderStore", "Removal"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from desktop.store.conversations.folders import FolderStore
 from desktop.store.conversations.personas import PersonaStore
 from desktop.store.conversations.records import Conversation
 from desktop.store.database.database import Database
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["Layer", "layers_of", "system_prompt_of"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from desktop.store.conversations.import_placement import persona_id, persona_of
 from desktop.store.conversations.personas import Persona
 from desktop.store.database.database import Database
+from engine.lazy_dataclass import dataclass
 
 __all__ = [
     "LONGEST_NAME",

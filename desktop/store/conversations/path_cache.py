@@ -4,13 +4,14 @@ once, and of a change only the messages that it changes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from desktop.store.conversations.messages import read_messages, read_nodes, read_shown_root, read_tree
 from desktop.store.conversations.records import StoredMessage
 from desktop.store.conversations.tree import Tree
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.row_changes import RowChanges
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["MOST", "PathCache"]
 

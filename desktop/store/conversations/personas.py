@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.errors import missing
+from engine.lazy_dataclass import dataclass
 from engine.words import N_, _
 
 __all__ = ["LARGEST_IMAGE", "Persona", "PersonaStore"]

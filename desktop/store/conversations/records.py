@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from desktop.store.attachments.message_format import auto_source
 from desktop.store.conversations.participants import PLAIN, UNNAMED, Author, Cast
 from desktop.store.conversations.tool_calls import StoredCall
+from engine.lazy_dataclass import dataclass
 
 __all__ = [
     "CHAT",

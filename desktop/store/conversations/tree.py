@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
+
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["Node", "Tree"]
 

@@ -14,10 +14,11 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from engine.core import Rendered
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["Provenance", "common_length", "pack", "unpack"]
 

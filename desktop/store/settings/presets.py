@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import resources
 from desktop.store.database.database import StoreError
 from desktop.store.settings.foreign_presets import foreign_settings
 from desktop.store.settings.preferences import Preferences, checked_values
+from engine.lazy_dataclass import dataclass
 from engine.platform.regular_file import regular_file
 from engine.platform.whole_file import write_whole
 from engine.printable import json_text

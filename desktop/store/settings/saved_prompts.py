@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from desktop.store.database.database import Database, StoreError
+from engine.lazy_dataclass import dataclass
 from engine.platform.regular_file import regular_file
 from engine.platform.whole_file import write_whole
 from engine.printable import json_text

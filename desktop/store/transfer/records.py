@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from desktop.store.attachments.pictures import StoredPicture
@@ -11,6 +11,7 @@ from desktop.store.conversations.folders import FolderContents
 from desktop.store.conversations.personas import Persona
 from desktop.store.conversations.records import CHAT
 from desktop.store.conversations.tool_calls import StoredCall
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["Broken", "ConversationRecord", "Event", "Imported", "LeftOut", "MessageRecord", "Progress"]
 

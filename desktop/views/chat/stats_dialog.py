@@ -5,7 +5,6 @@ other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
@@ -28,6 +27,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.text_label import text_label
+from engine.lazy_dataclass import dataclass
 from engine.units import percent_text, rate_text, seconds_text
 from engine.words import N_, _, dotted, ngettext, translate
 

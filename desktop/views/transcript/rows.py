@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from desktop.blocks import Block, Kind
 from desktop.items.chats.messages import MessageItem
 from desktop.store.conversations.token_trace import TokenTrace
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["AFTER_HEADER", "Row", "RowKind", "space_above"]
 

@@ -4,11 +4,13 @@ change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetrics, QPalette
+
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["COLUMN_WIDTH", "Style", "TranscriptColours", "make_style"]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from PySide6.QtCore import QMargins, QRect, QSize, Qt
 from PySide6.QtWidgets import QLayout, QLayoutItem, QSpacerItem, QWidget
+
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["FlowLayout"]
 

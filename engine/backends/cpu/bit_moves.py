@@ -9,7 +9,7 @@ up (`codebook_codes`) or numbers become others (`kept_numbers`), that is done fi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from engine.backends.cpu.layouts.layout import Bytes, WeightLayout
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.packing.bit_sources import Words, bit_sources, same_by_moves, terms, word_offsets
 from engine.backends.packing.kept_numbers import KeptNumbers
+from engine.lazy_dataclass import dataclass
 
 _STRETCH = 64
 """Bytes of a row that are read at once, at least: 16 rows may share a set of the first-level cache."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,6 +12,7 @@ from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.kernels.look_up import ARGUMENTS, look_up_name
 from engine.backends.gguf_blocks.block_type import BlockType, Bytes, Parts
 from engine.backends.gguf_blocks.codebooks import Words
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

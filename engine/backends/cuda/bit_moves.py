@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -29,6 +29,7 @@ from engine.backends.gguf_blocks.block_type import BlockType, Parts
 from engine.backends.gguf_blocks.table import PACKED_BLOCKS
 from engine.backends.packing.bit_sources import Words, bit_sources, same_by_moves, terms, word_offsets
 from engine.backends.packing.kept_numbers import KeptNumbers, Numbers
+from engine.lazy_dataclass import dataclass
 
 PAIR = 2 * ROWS
 """Rows that are packed at once."""

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +34,7 @@ from engine.backends.kv_formats import GROUP, QUANTISED, CacheType, kept_bytes
 from engine.backends.states import NO_STATES, States
 from engine.core import PAGE_TOKENS
 from engine.errors import DeviceLost
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Bytes
 
 if TYPE_CHECKING:

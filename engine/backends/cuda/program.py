@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -25,6 +24,7 @@ from engine.backends.decode_loop import DecodeLoop, SamplingPlan
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import PeerCopy
 from engine.errors import DeviceLost
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 if TYPE_CHECKING:

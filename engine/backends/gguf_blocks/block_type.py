@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.backends.gguf_blocks.codebooks import Codebook
+from engine.lazy_dataclass import dataclass
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]

@@ -6,12 +6,12 @@ import base64
 import functools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 import resources
+from engine.lazy_dataclass import dataclass
 
 Words = npt.NDArray[np.uint64]
 """Rows of 4 or 8 bytes as numbers, the first byte the lowest: those are looked up and combined at once."""

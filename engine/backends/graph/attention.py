@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.backends.base import AttentionShape, RotaryTable
 from engine.backends.graph.buffers import Buffer
@@ -11,6 +11,7 @@ from engine.backends.graph.rows import NormParams
 from engine.backends.indexer import Beside, IndexerShape
 from engine.backends.indexer_keys import cached_keys
 from engine.backends.relative import RelativeBias
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from engine.backends.kv_formats import CacheType
+from engine.lazy_dataclass import dataclass
 
 
 class CacheAddresses(Protocol):

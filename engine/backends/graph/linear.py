@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from engine.backends.base import Weight
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Node, Recording, Value
 from engine.backends.packing.composite import Composite
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 from engine.backends.base import Weight
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Node, Recording, Value
 from engine.backends.routing import Routing
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats, Ints
 
 

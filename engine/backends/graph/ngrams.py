@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from engine.backends.base import Weight
@@ -12,6 +10,7 @@ from engine.backends.graph.nodes import Value
 from engine.backends.graph.recurrent import RecurrentOps
 from engine.backends.graph.rows import Embed
 from engine.backends.ngrams import NGrams
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 

@@ -9,11 +9,11 @@ buffer. The operations of `Ops`, each as a node with the method that records it,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.backends.base import Weight
 from engine.backends.graph.buffers import Buffer
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.nodes import Recording, Value
 from engine.backends.states import ConvolutionShape, DeltaWeights, LinearAttentionShape, MeanShape, PoolShape
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 

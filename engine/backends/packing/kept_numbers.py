@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from engine.lazy_dataclass import dataclass
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from engine.core import PAGE_TOKENS
 from engine.errors import ContextTooLong
 from engine.kv_cache.lease import Lease
+from engine.lazy_dataclass import dataclass
 from engine.models.paged import PagedCache
 from engine.tensors import Floats
 

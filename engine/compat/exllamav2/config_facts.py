@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.core import ModelInfo
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from engine.models.config import ModelConfig

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from engine.compat.exllamav2.attributes import Declared, refuse
 from engine.errors import NotSupportedYet
+from engine.lazy_dataclass import dataclass
 from engine.sampling.tables import TokenTables
 from engine.settings import SAMPLER_STEP_NAMES, TEMPERATURE_LAST, SamplerSettings
 from engine.text.tokenizer.token_rules import ids_containing

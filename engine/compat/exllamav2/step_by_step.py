@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.sequence import StepOutput
 from engine.generator.streaming import StreamingGenerator
 from engine.generator.token_buffer import WrittenToken
+from engine.lazy_dataclass import dataclass
 from engine.text.stops.conditions import StopCondition, StopRules
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +17,7 @@ from engine.constraint.calls.values import Values, alternatives, braces, members
 from engine.constraint.grammar_source import GrammarSource
 from engine.core import Tool
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.text.template.channels import HARMONY, ID, ChannelFormat
 from engine.text.template.reasoning import Tag
 from engine.text.tools.form import CHANNELS, CallForm

@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from engine.constraint.calls.lark import LarkRules, quoted
 from engine.constraint.calls.merged import fits, merged
 from engine.constraint.calls.schema import as_json
 from engine.constraint.calls.texts import NoTexts, texts_of
+from engine.lazy_dataclass import dataclass
 from engine.text.tools.values import resolved
 
 __all__ = ["NUMERIC", "Notation", "Values", "alternatives", "braces", "members_of", "python"]

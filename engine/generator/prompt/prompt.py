@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 from engine.core import FIRST_PICTURE_ID, ChatRequest, Message, PromptSize
@@ -16,6 +16,7 @@ from engine.generator.prompt.context import OldestFirst, WrittenReplies, reply_r
 from engine.generator.prompt.pictures import PlacesPictures, marked, numbered
 from engine.generator.prompt.tool_calls import ToolCalling
 from engine.generator.request import Guidance
+from engine.lazy_dataclass import dataclass
 from engine.settings.thinking import AUTO
 from engine.text.template.encoding import encode_chat
 from engine.text.template.reasoning import Tag, split_thoughts, without_thoughts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from engine.constraint import format_source
 from engine.constraint.filter import Filter
 from engine.core import TOOL_CHOICES, CallPiece, ChatEvent, ChatRequest, Done, Message, Text, Tool
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.settings import ConstraintSettings
 from engine.text.template.channels import HARMONY
 from engine.text.template.reasoning import Tag

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.lazy_dataclass import dataclass
 from engine.printable import one_line
 
 

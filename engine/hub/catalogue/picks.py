@@ -9,7 +9,6 @@ import datetime
 import json
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from engine.core import ModelInfo, WorkSpace
 from engine.hub.catalogue.choose import WORK_BYTES, vision_encoder
 from engine.hub.catalogue.models import HubChoice, HubFile
 from engine.hub.catalogue.search import model_files
+from engine.lazy_dataclass import dataclass
 from engine.platform.whole_file import write_whole
 
 RENEWED = "recommended_models.json"

@@ -6,12 +6,12 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 from engine.errors import DownloadError
 from engine.hub.client.http import Web
 from engine.hub.client.offline import check_switch
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 T = TypeVar("T")

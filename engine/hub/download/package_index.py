@@ -8,7 +8,6 @@ import re
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from engine.errors import DownloadError
 from engine.hub.client.http import Web
 from engine.hub.download.pip_settings import PipSettings
+from engine.lazy_dataclass import dataclass
 from engine.units import size_text
 from engine.words import _
 

@@ -10,8 +10,9 @@ import configparser
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from engine.lazy_dataclass import dataclass
 
 DEFAULT_INDEX = "https://pypi.org/simple"
 _SECTIONS = ("global", "install", "download")

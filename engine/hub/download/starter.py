@@ -14,7 +14,6 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import IO
@@ -29,6 +28,7 @@ from engine.hub.download.lock import locked
 from engine.hub.download.package_search import fetch_wheel
 from engine.hub.download.pip_settings import PipSettings, read_pip_settings
 from engine.hub.download.transfer import CHUNK_BYTES, WrongFile
+from engine.lazy_dataclass import dataclass
 from engine.platform.folders import data_dir
 from engine.words import N_, _, translate
 

@@ -8,11 +8,11 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from engine.hub.local.stores import StoredModel, hugging_face_models, ollama_models, title_of
+from engine.lazy_dataclass import dataclass
 from engine.weights.pytorch import PICKLED, PICKLED_INDEX
 from engine.words import _
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from engine.lazy_dataclass import dataclass
 from engine.weights.gguf.ollama import (
     MODEL_LAYER,
     blobs_of,

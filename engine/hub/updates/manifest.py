@@ -12,9 +12,9 @@ import json
 import re
 import urllib.parse
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from engine.errors import DownloadError
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 __all__ = ["HEAD", "MAX_BYTES", "Package", "Update", "read_manifest", "version_key"]

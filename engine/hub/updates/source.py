@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import resources
+from engine.lazy_dataclass import dataclass
 from engine.platform.program import PORTABLE_NAME, app_image, portable_folder
 from engine.words import _
 

@@ -6,8 +6,9 @@ model's loading asks here first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from engine.lazy_dataclass import dataclass
 from engine.models.names import GGUF, HF, TensorNames
 from engine.weights.checkpoint import Checkpoint
 

@@ -10,9 +10,10 @@ checkpoints of SafeAILab's EAGLE, of SpecForge, and of `speculators`, which vLLM
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.models.architectures import llama, qwen
 from engine.models.architectures.drafters import EAGLE3_GGUF
 from engine.models.config import ModelConfig

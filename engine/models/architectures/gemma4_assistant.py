@@ -7,10 +7,11 @@ Their layers have queries alone and read the main model's keys and values. They 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.models.architecture import Architecture
 from engine.models.architectures import gemma4
 from engine.models.architectures.drafters import ASSISTANT_CLASSES, ASSISTANT_GGUF

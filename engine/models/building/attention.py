@@ -5,12 +5,12 @@ Shape letters as in `engine.models.layers.parts`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, norm
 from engine.models.config import ModelConfig
 from engine.models.layers.attention.indexer import Chooser

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WHOLE, View, WeightSource, linear
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from engine.backends.base import Backend, MemoryEstimator, Weight
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.models.layers.parts import Linear, Norm, Order
 from engine.models.layers.whole import Parts
 from engine.tensors import Floats, RawTensor

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 
 from engine.backends.states import PoolShape, StateShape
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

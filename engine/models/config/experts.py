@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.backends.routing import Routing
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 Limits = tuple[float, float]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.backends.ngrams import NGrams
 from engine.backends.states import ConvolutionShape, StateShape
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

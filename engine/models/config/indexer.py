@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.backends.indexer import IndexerShape
 from engine.backends.states import ConvolutionShape, PoolShape, StateShape
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

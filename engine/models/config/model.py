@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.backends.base import AttentionShape
 from engine.backends.indexer_keys import cached_keys
 from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.backends.states import StateShape
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.models.config.compressed import CompressedAttention
 from engine.models.config.experts import Experts, Limits
 from engine.models.config.gemma import AltUp, PerLayer

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.backends.states import ConvolutionShape, LinearAttentionShape, MeanShape, StateShape
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.models.config.convolved import ConvolvedHeads
 from engine.models.config.relative import RelativeHeads
 from engine.words import _

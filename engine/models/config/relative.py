@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from engine.backends.states import ConvolutionShape
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 

@@ -11,13 +11,14 @@ and its `SinglePositionMultiTokenCandidateGenerator`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, KVCache, MemoryEstimator, Ops, Program, RotaryTable, Step
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.models.architectures.gemma4_assistant import ASSISTANT, AssistantConfig, read_assistant_config
 from engine.models.base import Model, Weights, rope_tables
 from engine.models.building.decoder import layers_of, norm_of

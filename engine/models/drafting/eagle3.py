@@ -9,13 +9,14 @@ normed, makes logits; for the token after that, h takes the place of g. Source: 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, MemoryEstimator, Ops, Weight
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.models.architectures.drafters import Eagle3Names, names_of
 from engine.models.architectures.eagle3 import Eagle3Config, read_eagle3_config
 from engine.models.base import Model, Weights

@@ -9,12 +9,13 @@ after that, norm(h') takes the place of h.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from engine.backends.base import Array, Backend, MemoryEstimator, Ops
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.models.base import Model, Weights
 from engine.models.building.decoder import block_of, norm_of
 from engine.models.building.source import Loader, Survey, WeightSource, linear

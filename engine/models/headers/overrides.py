@@ -7,11 +7,11 @@ description, the fit into memory) sees the same model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.models.headers.rope import ALPHA, STRETCH
 from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint

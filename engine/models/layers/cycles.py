@@ -7,12 +7,13 @@ Shape letters as in `engine.models.layers.parts`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention
 from engine.models.building.source import WeightSource
 from engine.models.config import ModelConfig

@@ -5,13 +5,14 @@ Shape letters as in `engine.models.layers.parts`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, Ops, Routes, Weight
 from engine.backends.routing import Routing
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts, Limits

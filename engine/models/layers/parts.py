@@ -7,13 +7,14 @@ width, H heads, G key/value heads, D head dimension, F feed-forward width, X exp
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Array, Ops, RotaryTable, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.config.experts import Limits
 from engine.tensors import Floats
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, runtime_checkable
 
 from engine.backends.base import Array, Ops, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.layers.features import Features
 from engine.models.layers.parts import Block, Changes, Linear, Norm, RopeTables
 from engine.tensors import Floats

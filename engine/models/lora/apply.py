@@ -6,12 +6,13 @@ The weights stay unchanged: adapters are added to the pass, which must then be r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.backends.base import Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.layers.parts import Changes, Linear, Order, Slot
 from engine.models.lora.checks import checked_slots, common_vocabulary, tied_to
 from engine.tensors import Floats

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View
 from engine.models.config.recurrent import DeltaNet
 from engine.models.layers.parts import Linear, Order, Slot

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.lazy_dataclass import dataclass
 from engine.models.building.decoder import QUERY_PARTS
 from engine.models.building.source import PARTS
 from engine.models.layers.attention.row_orders import fused_order, half_of_queries

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import BadSetting, ModelNotFound
+from engine.lazy_dataclass import dataclass
 from engine.models.lora.checks import common_vocabulary
 from engine.text.template.source import folder_template
 from engine.text.template.template import ChatTemplate

@@ -5,12 +5,12 @@ asks before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from engine.backends.kv_formats import bytes_per_position, cache_type
 from engine.backends.main_memory import free_memory
 from engine.core import PAGE_TOKENS, ModelInfo
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.settings import CacheSettings
 from engine.units import size_text
 from engine.words import _, paragraph

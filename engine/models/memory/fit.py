@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.backends.choice import Fits, Target, Usable, choose
 from engine.core import PAGE_TOKENS, ModelInfo, WorkSpace
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.models.base import rope_tables
 from engine.models.memory.estimate import CacheEstimate, cache_bytes, free_words
 from engine.settings import CacheSettings, LoadSettings

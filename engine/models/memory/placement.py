@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -15,6 +14,7 @@ from engine.backends.choice import Target, targets
 from engine.backends.trim import give_memory_back
 from engine.core import Loading, ModelInfo
 from engine.errors import BadSetting, DeviceLost, EngineError, NotEnoughMemory, forget_frames
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import Survey
 from engine.models.load import check_memory, read_config, read_model
 from engine.models.memory.estimate import cache_bytes, cache_dtype, chosen_context

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from engine.backends.base import Array, AttentionShape, Backend, Ops, Step, Weight
 from engine.backends.states import States, StateShape
 from engine.core import PAGE_TOKENS
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats, Ints, RawTensor
 
 Pass = Callable[[Ops, Sequence[Weight]], Array]

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from engine.backends.kv_formats import cache_type
 from engine.backends.packing.blocked import in_blocks
 from engine.backends.packing.composite import PERMUTED, is_composite
 from engine.drain import drain
+from engine.lazy_dataclass import dataclass
 from engine.models.architecture import Architecture
 from engine.models.base import rope_tables
 from engine.models.building.source import WHOLE, View, is_expert

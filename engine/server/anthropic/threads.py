@@ -10,9 +10,9 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from engine.lazy_dataclass import dataclass
 from engine.server.failure import ApiError, Failure
 from engine.server.fields import Fields
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from engine.core import ChatRequest, Message, Picture, Tool, ToolCall
+from engine.lazy_dataclass import dataclass
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.gemini.schema import camel, json_schema

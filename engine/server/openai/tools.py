@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from engine.core import TOOL_CHOICES, CallPiece, Tool
+from engine.lazy_dataclass import dataclass
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.openai.custom import INPUT, check_enforced, input_schema

@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from engine.chat import LocalChat
 from engine.core import ChatRequest, Message
+from engine.lazy_dataclass import dataclass
 from engine.server.failure import Failure, bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel

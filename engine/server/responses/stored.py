@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from engine.core import Message
+from engine.lazy_dataclass import dataclass
 from engine.server.failure import ApiError, Failure
 
 MOST_BYTES = 64 << 20

@@ -8,10 +8,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from engine.core import ChatRequest
+from engine.lazy_dataclass import dataclass
 from engine.server.failure import bad_request
 from engine.server.fields import Fields, is_ids
 from engine.server.host import ServedModel, Work

@@ -5,9 +5,8 @@ Source: KoboldCpp's API documentation (lite.koboldai.net/koboldcpp_api), `max_co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 

@@ -9,7 +9,6 @@ import base64
 import json
 import threading
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from engine.chat.embedding import Vector, checked_pooling, embedded, unit
 from engine.core import Waiting
 from engine.errors import BadSetting
 from engine.generator.decode import check_prompt
+from engine.lazy_dataclass import dataclass
 from engine.server.host import Work
 from engine.server.http.exchange import Exchange
 from engine.server.service import Service

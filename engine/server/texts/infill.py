@@ -8,11 +8,12 @@ included; llama.cpp's `tools/server/README.md`, "POST /infill".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from engine.core import ChatRequest
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.server.fields import Fields
 from engine.text.tokenizer.tokenizer import Tokenizer
 

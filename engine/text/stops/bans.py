@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

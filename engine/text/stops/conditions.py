@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Self
 
 from engine.errors import BadSetting
+from engine.lazy_dataclass import dataclass
 from engine.settings import StopSettings
 from engine.text.stops.regex import Expression
 from engine.words import _

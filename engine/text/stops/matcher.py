@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
+from engine.lazy_dataclass import dataclass
 from engine.text.stops.regex import LONGEST_MATCH, Expression
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from engine.lazy_dataclass import dataclass
 from engine.text.template.reasoning import PLAIN_TAG, Tag
 
 __all__ = [

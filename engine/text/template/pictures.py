@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import BadTemplate
+from engine.lazy_dataclass import dataclass
 from engine.text.tokenizer.tokenizer import Tokenizer
 from engine.words import _
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jinja2.nodes as nodes
@@ -19,6 +19,7 @@ from jinja2.meta import find_undeclared_variables
 
 from engine.core import Message, nearest_level
 from engine.errors import BadTemplate
+from engine.lazy_dataclass import dataclass
 from engine.settings.thinking import EFFORTS, OFF, ON
 from engine.text.template.sandbox import TemplateOverLimit
 from engine.text.template.sandbox_limits import Deadline

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from engine.lazy_dataclass import dataclass
 from engine.text.template.channels import Channels
 from engine.text.tokenizer.tokenizer import Tokenizer
 

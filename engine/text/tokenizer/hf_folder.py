@@ -8,12 +8,13 @@ ranks), tekken.json, vocab.json with merges.txt, vocab.txt (WordPiece), a `*.tik
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.text.template.mistral import versioned_vocabulary
 from engine.text.template.source import chat_glm, folder_template, read_json
 from engine.text.tokenizer.definition import CONTROL, UNKNOWN, added_token

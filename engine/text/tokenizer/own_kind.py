@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ section "Tokenizer".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from engine.lazy_dataclass import dataclass
 from engine.text.tokenizer.definition import (
     NORMAL,
     SPACE,

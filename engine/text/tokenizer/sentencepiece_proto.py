@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 SIZE_LIMIT = 64 << 20

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.text.tokenizer.definition import known_merges
 from engine.words import _
 

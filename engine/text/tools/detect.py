@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from engine.errors import BadTemplate
+from engine.lazy_dataclass import dataclass
 from engine.text.template.channels import ID
 from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate

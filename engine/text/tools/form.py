@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from engine.lazy_dataclass import dataclass
 from engine.text.template.channels import CALL_BEGIN, CALL_END, HARMONY, ID, KIMI, MUSE, SOLAR, ChannelFormat
 
 __all__ = [

@@ -4,12 +4,12 @@ the whole picture as one more; squares of patches are joined to one token by a g
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear, linear_parts
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import GatedMlp

@@ -6,12 +6,13 @@ before the whole of it; each line of tokens has a row for its end, and another o
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
 from engine.core import Loading, Waiting
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, norm
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Norm

@@ -6,13 +6,14 @@ of the encoder's own, so it counts as one more.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
 from engine.core import Loading, Waiting
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear, norm
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Linear, Norm, bare_norm

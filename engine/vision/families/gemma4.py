@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from engine.backends.base import Array, Ops
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention, SeparateQkv
 from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
 from engine.models.headers.keys import Keys

@@ -8,10 +8,11 @@ a video, and of a picture twice the same.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from engine.backends.base import Array, Ops
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import GatedMlp, Linear, Norm

@@ -5,9 +5,10 @@ patches are joined to one token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.errors import UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec

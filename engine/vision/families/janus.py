@@ -4,9 +4,10 @@ with 1.3B (arXiv 2403.05525): a SigLIP tower over one square, and linear layers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.errors import UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec

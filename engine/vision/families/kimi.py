@@ -5,11 +5,12 @@ over pictures that keep their size as long as it is small enough.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from engine.lazy_dataclass import dataclass
 from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import VisionSpec

@@ -5,9 +5,9 @@ of any shape, or over square tiles of a large one; squares of patches are joined
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 
+from engine.lazy_dataclass import dataclass
 from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec

@@ -4,12 +4,13 @@ the whole picture as one more; squares of patches are joined to one token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from engine.backends.base import Array, Ops
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Linear

@@ -5,9 +5,9 @@ tower over the whole picture and over slices of it, which keep their shape, and 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import NUMBER, Piece, Span, VisionSpec

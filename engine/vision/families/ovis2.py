@@ -5,7 +5,7 @@ table, weighted by how likely each of these visual words is. Marks between tiles
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from engine.backends.base import Array, Backend, Ops
 from engine.core import Loading, Waiting
 from engine.errors import UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Linear, Norm

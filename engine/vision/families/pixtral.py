@@ -7,12 +7,13 @@ LightOnOCR. Later models merge squares of patches to one token.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from engine.backends.base import Array, Ops
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear, norm
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import FeedForward, Linear

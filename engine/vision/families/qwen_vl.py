@@ -11,9 +11,10 @@ first layers (DeepStack, arXiv 2406.04334).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention
 from engine.models.building.source import View, WeightSource, linear, norm, vector_if
 from engine.models.headers.keys import Keys

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from engine.lazy_dataclass import dataclass
 from engine.tensors import RawTensor
 from engine.weights.tensor import FileTensor
 

@@ -10,12 +10,12 @@ quantiser. Source: ExLlamaV2's matrix loader and kernels (facts only).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import unpack_codes, unpack_nibbles, words_for

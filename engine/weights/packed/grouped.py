@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.weights.format import Bytes, Floats
 from engine.words import _
 

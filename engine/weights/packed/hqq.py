@@ -12,13 +12,13 @@ Source: hqq, `core/quantize.py` and `core/bitpack.py` (facts only).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from engine.errors import UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.affine import affine_matrix

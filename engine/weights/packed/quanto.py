@@ -11,13 +11,13 @@ Source: optimum-quanto 0.2.7, `tensor/packed.py`, `tensor/qbits.py` and `tensor/
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from engine.errors import UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.affine import affine_matrix

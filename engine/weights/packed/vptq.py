@@ -13,12 +13,12 @@ only); arXiv 2409.17066.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.tensors import RawTensor
 from engine.weights.format import Floats
 from engine.weights.packed.decoded import DecodedMatrix

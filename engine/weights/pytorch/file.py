@@ -11,7 +11,6 @@ import io
 import struct
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.weights.file import Bytes, ModelFile
 from engine.weights.pytorch.pickled import Name, StoredTensor, read_pickle
 from engine.weights.tensor import FileTensor, find_format

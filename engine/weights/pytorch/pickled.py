@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pickletools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import IO, Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.lazy_dataclass import dataclass
 from engine.printable import one_line
 from engine.words import _
 

@@ -6,7 +6,6 @@ import base64
 import binascii
 import math
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from xml.etree.ElementTree import Element, fromstring
 
@@ -31,6 +30,7 @@ from desktop.blocks.latex import math_svg
 from desktop.blocks.spans import Span, SpanKind
 from desktop.services.formulas.rich_text import formula_colour, formula_size, fragments, set_descent
 from desktop.store.transfer.exporters.print import FORMULA
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 __all__ = ["FormulaHandler", "put_inlays"]

@@ -7,7 +7,6 @@ scale.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import pairwise
 
 from PySide6.QtCore import QLineF, QRectF, Qt
@@ -30,6 +29,7 @@ from PySide6.QtGui import (
 
 from desktop.services.transfer.pdf.inline_objects import FormulaHandler, put_inlays
 from desktop.store.transfer.exporters.print import GRID, Piece, sheet
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["Mark", "Paginator"]
 

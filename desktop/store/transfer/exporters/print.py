@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from desktop.store.transfer.exporters.html import code_style, highlighted, make_
 from desktop.store.transfer.exporters.pictures import as_markdown, text_and_pictures
 from desktop.store.transfer.exporters.reading import label, named_path, opened_in, pieces, when
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 if TYPE_CHECKING:

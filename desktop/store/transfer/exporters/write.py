@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from desktop.store.conversations.bulk_insert import read_whole
@@ -17,6 +17,7 @@ from desktop.store.transfer.exporters.names import free_name
 from desktop.store.transfer.exporters.own import own_json
 from desktop.store.transfer.exporters.reading import without_thoughts
 from desktop.store.transfer.records import ConversationRecord, Progress
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 __all__ = ["FORMATS", "Choice", "ExportFormat", "export_conversations", "export_folder", "written_whole"]

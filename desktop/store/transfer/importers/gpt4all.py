@@ -8,7 +8,7 @@ UTF-16 after their length in bytes). Attached files are texts and spreadsheets, 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from desktop.store.transfer.importers.fields import clean, seconds
@@ -17,6 +17,7 @@ from desktop.store.transfer.importers.parts import document, join, thought, tool
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import chained, shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 __all__ = ["LABEL", "MAGIC", "read_chat"]

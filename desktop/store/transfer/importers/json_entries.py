@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from engine.lazy_dataclass import dataclass
 from engine.units import size_text
 from engine.words import _
 

@@ -9,7 +9,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +34,7 @@ from desktop.store.transfer.importers.sources import (
     source_files,
 )
 from desktop.store.transfer.records import Broken, ConversationRecord, Event, LeftOut, Progress
+from engine.lazy_dataclass import dataclass
 from engine.units import size_text
 from engine.words import N_, _, translate
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from desktop.store.conversations.bulk_insert import chain_key
@@ -38,6 +37,7 @@ from desktop.store.transfer.importers.parts import (
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 __all__ = ["SillyTavern"]

@@ -17,12 +17,12 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote
 
 from desktop.store.transfer.importers.protocol import Unreadable
+from engine.lazy_dataclass import dataclass
 from engine.platform.regular_file import regular_file
 from engine.printable import one_line
 from engine.units import size_text

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from desktop.store.conversations.bulk_insert import chain_key
 from desktop.store.transfer.importers.parts import join
 from desktop.store.transfer.importers.protocol import Note
 from desktop.store.transfer.records import MessageRecord
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 __all__ = ["Shaped", "chained", "shape"]

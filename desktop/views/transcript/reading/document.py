@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from PySide6.QtCore import QTextBoundaryFinder
 from PySide6.QtGui import (
@@ -29,6 +29,7 @@ from desktop.views.transcript.rendering.markdown import SafeDocument, set_markdo
 from desktop.views.transcript.row_widgets.picture import picture_name
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.style import Style
+from engine.lazy_dataclass import dataclass
 from engine.words import _, ngettext
 
 __all__ = [

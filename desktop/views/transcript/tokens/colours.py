@@ -4,12 +4,12 @@ strong tint.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from PySide6.QtGui import QColor
 
 from desktop.store.conversations.token_trace import UNKNOWN, TokenTrace
+from engine.lazy_dataclass import dataclass
 
 __all__ = ["ENTROPY", "MOST_ENTROPY", "PROBABILITY", "TokenView", "ramp", "step_of", "strength", "tint"]
 

@@ -11,7 +11,6 @@ Products are summed as integers and scaled afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -44,6 +43,7 @@ from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 from engine.backends.gguf_blocks.block_type import BlockType, Parts
+from engine.lazy_dataclass import dataclass
 
 _VI8 = ir.VectorType(I8, LANES)
 

@@ -6,7 +6,6 @@ Block of `unit` features x 16 rows: 16 float32 scales, then the bytes (unit, 16)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from llvmlite import ir
@@ -32,6 +31,7 @@ from engine.backends.cpu.layouts.layout import (
     lanes_of,
     prefetch_lines,
 )
+from engine.lazy_dataclass import dataclass
 
 _GROUP = 32
 _SCALE_BYTES = 4 * LANES

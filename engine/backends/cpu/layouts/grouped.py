@@ -10,7 +10,6 @@ are summed as integers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from llvmlite import ir
@@ -40,6 +39,7 @@ from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 from engine.backends.cpu.layouts.q8 import byte_numbers, byte_operand, byte_vector
 from engine.backends.packing.kept_numbers import KeptNumbers, Numbers
 from engine.backends.packing.pieces import KINDS, affine_type, kept_numbers
+from engine.lazy_dataclass import dataclass
 
 WIDTHS = (2, 3, 4, 5, 6, 8)
 UNITS = (32, 64, 128)

@@ -7,7 +7,6 @@ products and attention, which have several kernels, is in this package.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from engine.backends.cpu.kernels.linear import linear
@@ -17,6 +16,7 @@ from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.moe import Routes
 from engine.backends.graph.nodes import Node
+from engine.lazy_dataclass import dataclass
 
 TAG_BITS = 24
 """Bits of a tag. All products of experts and of heads share a program's tags, one for each expert or head."""

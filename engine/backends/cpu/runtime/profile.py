@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from engine.backends.cpu.codegen.kernel_cache import KERNELS
 from engine.backends.cpu.lowering.call import Operation
 from engine.backends.cpu.program import CpuProgram
 from engine.backends.cpu.runtime.clock import ticks_per_second
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import FunctionType, MappingProxyType
 from typing import Any
 
 from engine.backends.cuda.codegen.ptx import Registers, SharedMemory, Unrolled
 from engine.backends.cuda.codegen.written import globals_of, written_out
+from engine.lazy_dataclass import dataclass
 
 Leaf = Callable[[str, Any], Any]
 """Maps a kernel's global (its name and value) to its replacement."""

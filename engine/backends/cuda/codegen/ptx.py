@@ -13,8 +13,10 @@ float32. Shared memory has 32-bit addresses of its own. Numba widens some 32-bit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

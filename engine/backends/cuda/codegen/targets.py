@@ -5,9 +5,8 @@ The compiler itself is in `build`, so importing this module is cheap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.errors import EngineError
+from engine.lazy_dataclass import dataclass
 
 CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
 """Compute capabilities that kernels are built for, times ten: Turing to Blackwell.

@@ -8,7 +8,6 @@ arXiv 1910.07467 (RMS norm), 1607.06450 (layer norm).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -40,6 +39,7 @@ from engine.backends.cuda.lowering.call import Argument, Call
 from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.rows import AddNorm, Norm, NormParams
+from engine.lazy_dataclass import dataclass
 
 SIZES = ((256, 1), (512, 2), (1024, 2))
 """Threads of a block, and how many vectors of four columns each keeps in registers."""

@@ -7,7 +7,6 @@ the table's, which stay unchanged. Sources: RoFormer, arXiv 2104.09864, equation
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -35,6 +34,7 @@ from engine.backends.cuda.lowering.call import Argument, Call, Runtime
 from engine.backends.cuda.lowering.context import Calls, Context, Table
 from engine.backends.graph.attention import Rope, RopeGroup
 from engine.backends.graph.buffers import Buffer
+from engine.lazy_dataclass import dataclass
 
 WARPS = 4
 PAIRS = 2

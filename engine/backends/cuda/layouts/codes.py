@@ -18,7 +18,6 @@ are looked up. The bits of "fp4" codes are placed so that shifts make fp16 of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.backends.cuda.layouts.layout import ROWS, Bytes
+from engine.lazy_dataclass import dataclass
 
 BLOCK = 64
 """Columns of a block."""

@@ -7,12 +7,11 @@ the same memory, without unpacking.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from engine.backends.cuda.layouts.layout import ROWS, Bytes
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 _LARGEST = 65504.0

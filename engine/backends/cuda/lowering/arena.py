@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.backends.cuda.lowering.call import SMALL_BATCH
@@ -12,6 +11,7 @@ from engine.backends.cuda.runtime.device import Device
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.memory_plan import plan_places
 from engine.backends.graph.nodes import PeerCopy
+from engine.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import torch

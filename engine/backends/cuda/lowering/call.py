@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.graph.buffers import Buffer
+from engine.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import torch

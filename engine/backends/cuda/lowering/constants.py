@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -15,6 +14,7 @@ from engine.backends.cuda.weight import ExpertTable, WeightSpec
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.linear import HeadLinear
 from engine.backends.graph.moe import ExpertLinear
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 if TYPE_CHECKING:

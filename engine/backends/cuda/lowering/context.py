@@ -7,13 +7,13 @@ products and attention, which have several kernels, is in this package.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from engine.backends.cuda.lowering.call import Call, TorchCall
 from engine.backends.cuda.lowering.constants import Constants
 from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.nodes import Node
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 Calls = Sequence[Call | TorchCall]

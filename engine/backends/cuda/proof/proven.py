@@ -6,11 +6,11 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.backends.cuda.codegen.cubin_cache import compiler, sources
+from engine.lazy_dataclass import dataclass
 from engine.platform.folders import cache_dir, private_folder
 from engine.platform.whole_file import write_whole
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from engine.backends.cuda.proof import proven
 from engine.backends.cuda.runtime.decode_loop import DecodeLoops, OneRow, decode_loop_kernels
 from engine.backends.cuda.runtime.device import Device, Graph
 from engine.backends.decode_loop import SamplingPlan
+from engine.lazy_dataclass import dataclass
 from engine.sampling import passes
 
 DRAW = 1e-3

@@ -7,7 +7,6 @@ of the previous step. All other state (position, token, penalties, number of dra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from engine.backends.cuda.runtime.state import set_states
 from engine.backends.cuda.runtime.uploads import Uploads
 from engine.backends.decode_loop import KEPT_LOGITS, SamplingPlan
 from engine.errors import NotEnoughMemory
+from engine.lazy_dataclass import dataclass
 from engine.sampling.sampler import Sampled
 from engine.tensors import Floats, Ints
 

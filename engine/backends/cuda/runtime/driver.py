@@ -14,13 +14,13 @@ import re
 import sys
 import threading
 from ctypes import POINTER, c_char, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from engine.backends.cuda.runtime import nvml
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 MINIMUM_DRIVER = 13000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from engine.compat.exllamav2.attributes import Declared, constructor_ignores_others, ignores_others
@@ -19,6 +19,7 @@ from engine.core import PAGE_TOKENS
 from engine.errors import BadSetting
 from engine.generator.dynamic import MOST_JOBS, DynamicGenerator
 from engine.generator.job import JobEvent
+from engine.lazy_dataclass import dataclass
 from engine.settings import SpeculationSettings
 from engine.speculation.compatible import draft_problem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from engine.compat.exllamav2.attributes import Declared, constructor_ignores_others
@@ -17,6 +17,7 @@ from engine.core import PAGE_TOKENS, Done, Prefill, Text
 from engine.generator.job import Failed, Job, JobEvent, Started
 from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.token_buffer import WrittenToken
+from engine.lazy_dataclass import dataclass
 from engine.settings import ConstraintSettings, SpeculationSettings
 from engine.text.stops.conditions import StopRules
 

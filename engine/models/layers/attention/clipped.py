@@ -6,12 +6,11 @@ Shape letters as in `engine.models.layers.parts`; K taps, R profiles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops
 from engine.backends.relative import RelativeBias
+from engine.lazy_dataclass import dataclass
 from engine.models.building.decoder import Builder
 from engine.models.config.relative import ClippedHeads
 from engine.models.layers.parts import Linear, Norm, RopeTables, bare_norm

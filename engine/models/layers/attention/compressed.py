@@ -6,13 +6,14 @@ Shape letters as in `engine.models.layers.parts`; R numbers of a key that have r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops, RotaryTable, Weight
 from engine.backends.indexer import Beside
 from engine.backends.states import PoolShape
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.config import ModelConfig
 from engine.models.config.compressed import CompressedAttention, CompressedNames

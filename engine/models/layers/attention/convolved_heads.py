@@ -8,11 +8,12 @@ Shape letters as in `engine.models.layers.parts`; C channels of queries and keys
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention
 from engine.models.building.decoder import Builder
 from engine.models.building.source import View, linear

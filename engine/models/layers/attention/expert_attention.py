@@ -7,12 +7,13 @@ Shape letters as in `engine.models.layers.parts`. Every expert has G heads, one 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops, Weight
 from engine.backends.routing import Routing
+from engine.lazy_dataclass import dataclass
 from engine.models.building.decoder import Builder
 from engine.models.building.source import View, linear, linear_parts
 from engine.models.layers.mixture import Mixture

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, Ops
 from engine.backends.indexer import IndexerShape
 from engine.backends.states import PoolShape
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource, linear, linear_parts, norm
 from engine.models.config import ModelConfig
 from engine.models.config.indexer import Indexer, IndexerNames

@@ -9,11 +9,12 @@ columns are its values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource, linear, linear_parts, norm
 from engine.models.config import ModelConfig
 from engine.models.config.latent import LatentAttention

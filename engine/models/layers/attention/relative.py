@@ -8,12 +8,13 @@ as if its last tap were larger by 1.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops, Weight
 from engine.backends.relative import RelativeBias
+from engine.lazy_dataclass import dataclass
 from engine.models.building.decoder import Builder
 from engine.models.building.source import PARTS, View, linear_parts, norm
 from engine.models.config.relative import RelativeHeads

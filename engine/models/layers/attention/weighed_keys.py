@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Ops
+from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention
 from engine.models.building.decoder import Builder
 from engine.models.building.source import linear

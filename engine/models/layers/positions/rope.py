@@ -10,13 +10,13 @@ for, since keys in the cache are already rotated. `rope_files.py` reads these se
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import RotaryTable
 from engine.errors import BadCheckpoint
+from engine.lazy_dataclass import dataclass
 from engine.words import _
 
 

@@ -5,11 +5,10 @@ Shape letters as in `engine.models.layers.parts`; N numbers of a state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import HeadedScan, headed_scan_shape

@@ -6,11 +6,10 @@ Shape letters as in `engine.models.layers.parts`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from engine.backends.base import Array, Ops
+from engine.lazy_dataclass import dataclass
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Lightning, lightning_shape
 from engine.models.layers.parts import Linear, Norm, RopeTables, scaled

@@ -8,11 +8,11 @@ is layer-normed. The cap bounds the gates, so that no further state need keep ex
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from engine.backends.base import Array, Ops
+from engine.lazy_dataclass import dataclass
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import MatrixLstm, matrix_lstm_shapes
 from engine.models.layers.parts import Linear, Norm, RopeTables, scaled

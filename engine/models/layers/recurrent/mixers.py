@@ -6,13 +6,14 @@ Shape letters as in `engine.models.layers.parts`; C channels of a convolution, K
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import norm
 from engine.models.config import ModelConfig
 from engine.models.config.convolved import ConvolvedHeads

@@ -6,12 +6,12 @@ Shape letters as in `engine.models.layers.parts`; C channels of a convolution, K
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from engine.backends.base import Array, Ops
 from engine.backends.states import LinearAttentionShape
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WHOLE, View, WeightSource, linear, linear_parts
 from engine.models.layers.parts import Linear, Norm, Order
 from engine.models.names import RecurrentNames

@@ -7,12 +7,13 @@ Shape letters as in `engine.models.layers.parts`; H heads, D numbers of each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
 from engine.backends.states import DeltaWeights
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource, linear
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Rwkv4, Rwkv6, rwkv_6_shape

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
 from engine.backends.states import DeltaWeights
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Rwkv7, rwkv_shape

@@ -7,9 +7,10 @@ Shape letters as in `engine.models.layers.parts`.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from engine.backends.base import Array, Ops, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention, SeparateQkv
 from engine.models.building.decoder import Builder
 from engine.models.building.source import linear

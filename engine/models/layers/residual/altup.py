@@ -7,11 +7,12 @@ Shape letters as in `engine.models.layers.parts`; N versions of each row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.config import ModelConfig
 from engine.models.config.gemma import AltUp

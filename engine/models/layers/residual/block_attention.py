@@ -9,11 +9,12 @@ j of p_j n(S_j), where p is the softmax of the q n(S_j) / sqrt(E). Shape letters
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Limits

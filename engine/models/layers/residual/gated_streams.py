@@ -6,10 +6,10 @@ Shape letters as in `engine.models.layers.parts`; N streams.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from engine.backends.base import Array, Ops
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import GatedStreamNames, GatedStreams

@@ -7,12 +7,12 @@ Shape letters as in `engine.models.layers.parts`; N streams of each row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import GatedStreams, HyperConnections

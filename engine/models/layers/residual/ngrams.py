@@ -6,13 +6,13 @@ Shape letters as in `engine.models.layers.parts`; N streams.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
 from engine.backends.ngrams import NGrams
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import GatedStreams

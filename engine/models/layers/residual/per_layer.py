@@ -6,11 +6,11 @@ Shape letters as in `engine.models.layers.parts`; L layers, P numbers of a token
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from engine.backends.base import Array, Ops, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
 from engine.models.config import ModelConfig
 from engine.models.config.gemma import PerLayer

@@ -6,11 +6,12 @@ a x + b y of its input x and its normed result y.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, Ops
+from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource
 from engine.models.config import ModelConfig
 from engine.models.layers.parts import Block, Norm, Normed

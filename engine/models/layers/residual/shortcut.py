@@ -7,9 +7,9 @@ Shape letters as in `engine.models.layers.parts`.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 
 from engine.backends.base import Array, Ops, Weight
+from engine.lazy_dataclass import dataclass
 from engine.models.building.decoder import Builder
 from engine.models.layers.mixture import Mixture, idle_scales, mixture
 from engine.models.layers.parts import Block, RopeTables

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 from engine.chat import LocalChat
 from engine.core import ChatRequest
+from engine.lazy_dataclass import dataclass
 from engine.platform.version import version
 from engine.server.failure import bad_request
 from engine.server.fields import Fields

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from engine.lazy_dataclass import dataclass
 from engine.server.failure import ApiError, bad_request
 from engine.server.fields import Fields
 from engine.server.kept_files import KeptFiles

@@ -17,7 +17,6 @@ in int16, since activations are at most `LIMIT` and the weights of `narrow` pane
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from llvmlite import ir
@@ -46,6 +45,7 @@ from engine.backends.cpu.codegen.simd_bytes import (
     products_in_int16,
 )
 from engine.backends.cpu.kernels.packed_activations import FEATURES
+from engine.lazy_dataclass import dataclass
 
 PAIRS = KIND == "vnni" or (KIND == "avx2" and not WIDE)
 """Whether products of int16 pairs take less time than those of float32. With VNNI they are half as many

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -24,6 +24,7 @@ from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout, touched
 from engine.backends.cuda.lowering.call import Call, Runtime
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
+from engine.lazy_dataclass import dataclass
 from engine.tensors import Floats
 
 MOST_SPLITS = 64

@@ -8,7 +8,7 @@ have the same bits in every batch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -40,6 +40,7 @@ from engine.backends.cuda.lowering.call import Bound, Call, Runtime, ScratchSize
 from engine.backends.graph.attention import TopKeys
 from engine.backends.graph.buffers import Buffer
 from engine.backends.indexer import UNUSED, IndexerShape
+from engine.lazy_dataclass import dataclass
 
 CHOOSERS, BINS, DIGIT = 512, 2048, 11
 """Threads of `_choose`, and its digits: 11 bits, 11 bits, and the last 10."""

@@ -8,7 +8,6 @@ float32 attention would hold the scores of all positions at once, gigabytes for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.backends.base import AttentionShape
@@ -21,6 +20,7 @@ from engine.backends.cuda.kv_cache import KEYS, VALUES, touched
 from engine.backends.cuda.lowering.call import Bound, Call, ScratchSize, TorchCall
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import CacheType
+from engine.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,6 @@ rarely need scaling back, or stays float32.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +39,7 @@ from engine.backends.cuda.lowering.call import Argument, Blocks, Bound, Call, Sc
 from engine.backends.cuda.runtime.device import Device
 from engine.backends.cuda.weight import CudaWeight, ExpertTable, WeightSpec
 from engine.backends.graph.buffers import Buffer
+from engine.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import torch

@@ -19,9 +19,8 @@ kind (`kernels.packed_activations`). Strides are in bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.backends.cuda.codegen.kernel import Kernel
+from engine.lazy_dataclass import dataclass
 
 PARTS = 3
 """Matrices that one launch of a linear kernel multiplies with the same rows."""

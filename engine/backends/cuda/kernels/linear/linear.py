@@ -5,13 +5,13 @@ at once, or one for each row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from engine.backends.cuda.kernels.linear.interface import PARTS
 from engine.backends.cuda.kernels.linear.variants import embed_kernel, experts_variant, linear_variant
 from engine.backends.cuda.lowering.call import Argument, Call, Runtime
 from engine.backends.cuda.weight import ExpertTable, WeightSpec
 from engine.backends.graph.buffers import Buffer
+from engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

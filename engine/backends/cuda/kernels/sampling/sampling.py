@@ -8,7 +8,7 @@ sampling steps, draws a token and prepares the next step. They decide like
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from engine.backends.cuda.kernels.sampling.layout import (
 from engine.backends.cuda.kernels.sampling.scan import scan_kernel
 from engine.backends.cuda.kernels.sampling.sort import sort_kernel
 from engine.backends.cuda.runtime.device import Device
+from engine.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import torch
