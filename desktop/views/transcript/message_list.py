@@ -173,7 +173,9 @@ class MessageList:
         self._waiting = {message.item.id for message in self.all if message.waits}
 
     def code_rows(self, row: Row) -> list[Row]:
-        """The rows of a code block whose first one is `row`: a long block has several."""
+        """The rows of the code block that `row` belongs to: a long block has several."""
+        while not row.first:
+            row = self.layout.rows[row.index - 1]
         rows = [row]
         for following in self.layout.rows[row.index + 1 :]:
             if following.kind is not row.kind or following.first:
@@ -182,7 +184,7 @@ class MessageList:
         return rows
 
     def code(self, row: Row) -> str:
-        """All the code of the block whose first row is `row`."""
+        """All the code of the block that `row` belongs to."""
         rows = self.code_rows(row)
         block = rows[0].block
         return (

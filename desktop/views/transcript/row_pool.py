@@ -197,6 +197,7 @@ class RowPool:
     def _place(widget: RowWidget, area: QRect) -> None:
         if widget.geometry() != area:
             widget.setGeometry(area)
+        widget.placed()
         if widget.isHidden():
             widget.show()
 

@@ -81,6 +81,9 @@ class RowWidget(QWidget):
         """Lay out for `width` pixels and return the height, gap included."""
         return self.gap + self.fontMetrics().height()
 
+    def placed(self) -> None:
+        """The row has its place on the screen, which changes when the reader scrolls."""
+
     def watch(self, control: QWidget) -> None:
         """Emit `signals.focused` when `control` gets the keyboard."""
         control.installEventFilter(self)

@@ -20,11 +20,11 @@ from PySide6.QtGui import (
 from desktop.services.system.debounce import debounce
 from desktop.views.transcript.rendering.code_highlight import Span
 from desktop.views.transcript.row_widgets.box import paint_box
+from desktop.views.transcript.row_widgets.code_buttons import CodeButtons
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.row_widgets.text import SidewaysRow, inset, paint_thought_bar
 from desktop.views.transcript.rows import Row
 from desktop.views.transcript.style import Style
-from desktop.views.widgets.icons import IconButton
 from engine.words import _
 
 __all__ = ["CodeRow"]
@@ -32,6 +32,8 @@ __all__ = ["CodeRow"]
 _AT_ONCE = 60
 _LINE_HEIGHT = 122.0
 _SHOWN_MS = 1400
+_BESIDE_BUTTONS = 0.19
+"""Free space in lines of text at the right of the buttons."""
 _MOST_SPANS = 400
 """A line with more coloured parts stays plain: its layout would take long."""
 _ENDLESS = 1_000_000
@@ -47,15 +49,12 @@ class CodeRow(SidewaysRow):
         self._shown = ""
         self._measured, self._widest = 0, 0.0
         self._set_wrap(False)
-        self.wrap = IconButton("wrap", _("Wrap long lines"), self)
-        self.wrap.setCheckable(True)
+        self.buttons = CodeButtons(self)
+        self.wrap, self.save, self.button = self.buttons.all
         self.wrap.clicked.connect(self._toggle_wrap)
-        self.save = IconButton("download", _("Save code as a file"), self)
         self.save.clicked.connect(self._save)
-        self.button = IconButton("copy", _("Copy code"), self)
         self.button.clicked.connect(self._copy)
-        self._buttons = (self.wrap, self.save, self.button)
-        for button in self._buttons:
+        for button in self.buttons.all:
             self.watch(button)
         self._back = debounce(self, self._show_copy, _SHOWN_MS)
 
@@ -104,9 +103,7 @@ class CodeRow(SidewaysRow):
         if row.block is not None and row.block.closed:
             self._colour(row.block.language, code)
         self.wrap.setChecked(row.wrapped)
-        for button in self._buttons:
-            button.setFont(style.small_font)
-            button.setVisible(row.first)
+        self.buttons.set_style(style)
 
     def _append(self, text: str) -> None:
         if text:
@@ -184,10 +181,22 @@ class CodeRow(SidewaysRow):
         below = (padding if last or wide > room else 0) + (round(padding * 0.4) if wide > room else 0)
         whole = self.gap + head + high + below
         self.place_bar(wide, room, QRect(left + padding, self.gap, room, whole - self.gap - 2))
-        side = max(24, head)
-        for place, button in enumerate(reversed(self._buttons)):
-            button.setGeometry(width - (place + 1) * side - round(padding * 0.25), self.gap + 2, side, side)
         return whole
+
+    def placed(self) -> None:
+        """Keep the buttons in sight: a block may be much higher than the screen, and is several rows then."""
+        row, style, bottom = self.row, self.row_style, self.height() - self.buttons.height() - 2
+        if row is None or style is None:
+            return
+        above = -self.y() + 2  # of the row, beyond the top of the screen
+        top = self.gap + 2 if row.first else 2
+        shown = row.first or top < min(above, bottom)
+        if not shown:
+            self.yield_focus(self.buttons)
+        self.buttons.place(
+            self.width() - style.px(_BESIDE_BUTTONS), max(top, min(above, bottom)), over=top < above
+        )
+        self.buttons.setVisible(shown)
 
     def _text_width(self) -> int:
         """The width of the longest line in pixels.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
@@ -17,6 +18,7 @@ from desktop.views.transcript.row_widgets.save_code import file_name, write_code
 from tests.desktop.views.transcript.conftest import Show
 
 CODE = "def f():\n    return '" + "long " * 60 + "'"
+FILLER = [MessageItem(number, "user", "word\n" * 30) for number in range(2, 12)]
 
 
 def code_row(view: TranscriptView) -> CodeRow:
@@ -27,7 +29,6 @@ def code_row(view: TranscriptView) -> CodeRow:
 def test_wrapping_a_block_makes_it_higher_and_lasts_while_it_grows_and_scrolls_away(
     show: Show, qtbot: QtBot
 ) -> None:
-    filler = [MessageItem(i, "user", "word\n" * 30) for i in range(2, 12)]
     view, model = show([MessageItem(1, "assistant", f"```python\n{CODE}", running=True)])
     row = code_row(view)
     before = row.height()
@@ -40,7 +41,7 @@ def test_wrapping_a_block_makes_it_higher_and_lasts_while_it_grows_and_scrolls_a
     model.append_text(1, "\nmore()\n```\n")
     qtbot.waitUntil(view.settled)
     assert row.height() > wrapped
-    for item in filler:
+    for item in FILLER:
         model.append(item)
     qtbot.waitUntil(view.settled)
     assert not [widget for widget in view.pool.widgets() if isinstance(widget, CodeRow)]
@@ -114,3 +115,47 @@ def test_every_button_has_a_name(show: Show) -> None:
     row = code_row(view)
     names = [button.accessibleName() for button in (row.wrap, row.save, row.button)]
     assert names == ["Wrap long lines", "Save code as a file", "Copy code"]
+
+
+def test_buttons_of_code_higher_than_the_screen_stay_in_sight_and_act_on_all_of_it(
+    show: Show, qtbot: QtBot
+) -> None:
+    code = "\n".join(f"line_{number} = {number}" for number in range(900))
+    view, _ = show([MessageItem(1, "assistant", f"Words\n\n```python\n{code}\n```\n"), *FILLER])
+    screen = view.viewport().rect()
+    view.scrolling.to_message(1)
+    qtbot.waitUntil(view.settled)
+    bar = view.verticalScrollBar()
+    parts = view.messages.code_rows(next(row for row in view.messages.layout.rows if row.kind == "code"))
+    assert len(parts) > 1
+    end = view.messages.layout.top(parts[-1]) + parts[-1].height
+    seen = set()
+    while bar.value() < end - 2 * screen.height():
+        bar.setValue(bar.value() + screen.height() // 2)
+        qtbot.waitUntil(view.settled)
+        [shown] = [w for w in view.pool.widgets() if isinstance(w, CodeRow) and buttons_seen(w)]
+        corner = shown.buttons.mapTo(view.viewport(), QPoint())
+        assert shown.row is not None
+        assert shown.row.first or corner.y() == 2 or shown.geometry().bottom() < shown.buttons.height() + 4
+        seen.add(shown.row.index)
+    assert len(seen) > 1
+    QTest.mouseClick(shown.button, Qt.MouseButton.LeftButton)
+    assert QGuiApplication.clipboard().text() == code
+    QTest.mouseClick(shown.wrap, Qt.MouseButton.LeftButton)
+    assert all(part.wrapped for part in parts)
+
+
+def buttons_seen(row: CodeRow) -> bool:
+    return row.buttons.isVisible() and not row.buttons.visibleRegion().isEmpty()
+
+
+def test_buttons_are_in_the_head_where_that_is_on_the_screen(show: Show, qtbot: QtBot) -> None:
+    view, _ = show([MessageItem(1, "assistant", "```python\nx = 1\n```\n"), *FILLER])
+    view.scrolling.to_message(1)
+    qtbot.waitUntil(view.settled)
+    row = code_row(view)
+    assert row.buttons.y() == row.gap + 2
+    assert view.verticalScrollBar().maximum() > row.geometry().bottom()
+    view.verticalScrollBar().setValue(row.geometry().bottom() - 10)
+    assert row.buttons.geometry().bottom() < row.height()
+    assert row.buttons.y() > row.gap + 2
