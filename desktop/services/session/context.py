@@ -23,6 +23,7 @@ from desktop.services.settings.layered_settings import (
     inherited_layers,
     persona_layer,
 )
+from desktop.services.system.language import today_text
 from desktop.store.conversations.conversations import ConversationStore, StoredMessage
 from desktop.store.conversations.inheritance import Layer, layers_of, system_prompt_of
 from desktop.store.conversations.participants import PLAIN, UNNAMED, Author, Cast, Participant
@@ -30,6 +31,7 @@ from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.conversations.records import NOTEBOOK
 from desktop.store.conversations.stores import FIRST_TEMPORARY, ConversationStores
 from desktop.store.settings.preferences import Preferences
+from desktop.store.settings.prompt_variables import with_date
 from engine.core import ChatRequest, Message, ModelInfo
 from engine.lazy_dataclass import dataclass
 from engine.settings import (
@@ -58,8 +60,9 @@ class Prompt(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The one that is sent."""
-        return self.own if self.own or not self.inherits else self.inherited
+        """The one that is sent, with the present date for `{{date}}`."""
+        text = self.own if self.own or not self.inherits else self.inherited
+        return with_date(text, today_text())
 
 
 def is_temporary(number: int) -> bool:
@@ -258,11 +261,11 @@ def read_context(
 
 def _participant_of(participant: Participant, persona: Persona | None) -> SceneParticipant:
     if persona is None:
-        return SceneParticipant(participant.name, participant.description)
+        return SceneParticipant(participant.name, with_date(participant.description, today_text()))
     parts = (persona.system_prompt.strip(), participant.description.strip())
     return SceneParticipant(
         persona.name.replace(":", " ").strip() or participant.name,
-        "\n\n".join(part for part in parts if part),
+        with_date("\n\n".join(part for part in parts if part), today_text()),
         persona.id,
         persona.preset,
         persona.model_path,

@@ -10,7 +10,7 @@ from PySide6.QtGui import QGuiApplication
 
 from engine.words import _, language, languages, set_language
 
-__all__ = ["apply_language", "date_text", "language_for", "moment_text", "time_text"]
+__all__ = ["apply_language", "date_text", "language_for", "moment_text", "time_text", "today_text"]
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,11 @@ def _locale(code: str) -> QLocale:
 def date_text(day: datetime.date) -> str:
     """A date in words: "26 November 2026"."""
     return QLocale().toString(QDate(day.year, day.month, day.day), _long_date())
+
+
+def today_text() -> str:
+    """The present date with the name of the day: "Thursday, 26 November 2026"."""
+    return QLocale().toString(QDate.currentDate(), QLocale.FormatType.LongFormat)
 
 
 def _long_date() -> str:

@@ -16,7 +16,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from desktop.store.settings.prompt_variables import filled, variables
+from desktop.services.system.language import today_text
+from desktop.store.settings.prompt_variables import filled, is_date, variables
 from desktop.store.settings.saved_prompts import Prompt
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import SCALE, dialog_margins
@@ -65,7 +66,7 @@ class SavedPromptForm(QDialog):
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
         for name, value in variables(self._prompt.text).items():
             field = self.fields[name] = GrowingTextEdit(name, least=1, most=6)
-            field.show_text(value)
+            field.show_text(value or (today_text() if is_date(name) else ""))
             field.typed.connect(self._show)
             field.installEventFilter(self)
             field.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)  # as high as its text

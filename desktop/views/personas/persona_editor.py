@@ -25,6 +25,7 @@ from desktop.store.database.database import StoreError
 from desktop.views.dialogs.file_dialogs import ask_open
 from desktop.views.layout.fill import fill
 from desktop.views.personas.avatar import avatar, read_picture
+from desktop.views.settings.system_prompt_field import DATE_HINT
 from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from engine.remote import split_address
@@ -65,6 +66,7 @@ class PersonaEditor(QWidget):
         self.prompt.setPlaceholderText(
             _("Describe the persona and its style, for example: You are Ada, a patient maths teacher.")
         )
+        self.prompt.setToolTip(translate(DATE_HINT))
         self.preset, self.model = self._combo(_("Sampler preset")), self._combo(_("Model"))
         self._arrange()
         self.name.textEdited.connect(self._on_edit)

@@ -12,9 +12,11 @@ from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
 from engine.words import N_, _, ngettext, translate
 
-__all__ = ["SystemPromptField"]
+__all__ = ["DATE_HINT", "SystemPromptField"]
 
-_EXAMPLE = N_("Tell the model how to behave, for example: You are a patient teacher.")
+_EXAMPLE = N_("Tell the model how to behave, for example: You are a patient teacher. Today is {{date}}.")
+DATE_HINT = N_("{{date}} stands for today's date.")
+"""What a tooltip says of placeholders in system prompts."""
 
 
 class SystemPromptField(QWidget):
@@ -114,7 +116,7 @@ class SystemPromptField(QWidget):
         self.none.setVisible(used and self._can_refuse and (refused or inherited))
         self.none.setChecked(refused)
         self.box.setToolTip(
-            ""
+            translate(DATE_HINT)
             if not inherited
             else _("{phrase}. Type here to use another one in this chat.", phrase=phrase)
             if self._what == "chat"

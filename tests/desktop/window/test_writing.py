@@ -395,6 +395,18 @@ def test_an_edit_without_an_answer_and_a_fork(hand) -> None:
     assert made not in {row.id for row in hand.session.stores.kept.list()}
 
 
+def test_a_saved_prompt_proposes_the_present_date(hand, monkeypatch) -> None:
+    monkeypatch.setattr("desktop.views.composer.saved_prompt_form.today_text", lambda: "1 May 2026")
+    form = SavedPromptForm(Prompt(1, "Plan", "Plan {{date}} and {{date=tomorrow}}."), hand.window)
+    assert form.fields["date"].text() == "tomorrow"
+    form.reject()
+    form = SavedPromptForm(Prompt(1, "Plan", "Plan {{date}}."), hand.window)
+    assert form.text() == "Plan 1 May 2026."
+    form.fields["date"].show_text("today")
+    assert form.text() == "Plan today."
+    form.reject()
+
+
 def test_slash_commands_and_prompts_with_variables(hand) -> None:
     popup = hand.window.prompts.popup
     hand.window.services.composer.prompts.put(Prompt(0, "Translate", "Say {{text}} in {{language=French}}."))

@@ -121,6 +121,20 @@ def test_the_innermost_prompt_is_sent(placed) -> None:
     assert sent() == []
 
 
+def test_prompts_are_sent_with_the_present_date_and_kept_without(placed, monkeypatch) -> None:
+    days = iter(("Monday, 30 November 2026", "Tuesday, 1 December 2026"))
+    day = next(days)
+    monkeypatch.setattr("desktop.services.session.context.today_text", lambda: day)
+    placed.load()
+    placed.folders.set_system_prompt(placed.law, "Today is {{date}}.")
+    placed.ask("Hello")
+    day = next(days)
+    placed.ask("Hello again")
+    sent = [request.messages[0].content for request in placed.chat.requests]
+    assert sent == ["Today is Monday, 30 November 2026.", "Today is Tuesday, 1 December 2026."]
+    assert placed.session.prompt.inherited == "Today is {{date}}."
+
+
 def test_an_unusable_value_of_a_folder_is_left_out_and_reported_once(placed) -> None:
     placed.folders.set_settings(placed.law, {"SamplerSettings": {"temperature": "hot", "top_k": 3}})
     placed.session.follow_place()

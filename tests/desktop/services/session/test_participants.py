@@ -36,6 +36,20 @@ def test_a_persona_speaks_for_itself_alone(cast: Harness) -> None:
     assert (ada.sampler.temperature, bea.sampler.temperature) == (1.3, SamplerSettings().temperature)
 
 
+def test_what_describes_participants_may_name_the_date(
+    cast: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("desktop.services.session.context.today_text", lambda: "1 May 2026")
+    [ada] = PersonaStore(cast.database).list()
+    PersonaStore(cast.database).save(dataclasses.replace(ada, system_prompt="You bake on {{date}}."))
+    bea = Participant("Bea", "Eats on {{date}}.")
+    assert cast.session.set_cast(Cast((Participant("Ada", "", ada.id), bea), ("Cy",)))
+    cast.ask("Hello")
+    words = cast.chat.requests[-1].messages[0].content
+    assert "You bake on 1 May 2026." in words
+    assert "Bea: Eats on 1 May 2026." in words
+
+
 def test_a_name_that_begins_a_reply_is_healed(cast: Harness) -> None:
     """After its blank no model expects a word."""
     cast.session.set_settings(ConstraintSettings(heal=False))

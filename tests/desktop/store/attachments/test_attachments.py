@@ -24,7 +24,7 @@ from desktop.store.attachments.message_format import (
     split,
 )
 from desktop.store.conversations.records import auto_title
-from desktop.store.settings.prompt_variables import filled, variables
+from desktop.store.settings.prompt_variables import filled, variables, with_date
 
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp", "Z")), min_size=1, max_size=20)
 TEXTS = st.text(
@@ -208,6 +208,11 @@ def test_variables_of_a_prompt() -> None:
         == "Say {{language}} in French, {{language}}, {{not\nthis}}, {}"
     )
     assert filled("plain", {}) == "plain"
+
+
+def test_the_date_in_a_prompt_is_known_by_the_names_that_others_give_it() -> None:
+    text = "{{date}}, {{ current_date }}, {{CURRENT_DATE}}, {{dates}}, {{ topic }}, {date}"
+    assert with_date(text, "1 May") == "1 May, 1 May, 1 May, {{dates}}, {{ topic }}, {date}"
 
 
 def test_reading_a_hard_pdf_ends_on_request_or_after_a_time(tmp_path, monkeypatch) -> None:
