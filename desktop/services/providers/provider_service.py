@@ -124,6 +124,8 @@ class ProviderService(QObject):
                 return
             if before.provider.base_url == provider.base_url:
                 server = before._replace(provider=provider)
+            else:
+                self._forget_question(provider.id)
         self._trouble.pop(provider.id, None)
         self.models.put(server)
         self._write(provider.id)
@@ -134,10 +136,9 @@ class ProviderService(QObject):
 
     def remove(self, provider: str) -> None:
         """Forget a server and its key."""
-        self.stop(provider)
+        self._forget_question(provider)
         self.models.remove(provider)
-        for known in (self._activity, self._trouble, self._key_places):
-            known.pop(provider, None)
+        self._key_places.pop(provider, None)
         self._thread(provider).call(lambda _stop: key_of(provider).delete(), lambda _sentence: None)
         self._write(provider)
         self.moved.emit(provider)
@@ -185,7 +186,7 @@ class ProviderService(QObject):
             )
 
         def take(models: tuple[ListedModel, ...]) -> None:
-            self.models.set_models(provider, models)
+            self.models.set_models(asked, models)
             if not models:
                 self._trouble[provider] = _("The server lists no models. Type a model's name to test it.")
 
@@ -223,6 +224,12 @@ class ProviderService(QObject):
             self._threads[provider] = Background(f"server {provider}", self)
         return self._threads[provider]
 
+    def _forget_question(self, provider: str) -> None:
+        """Stop a question that is asked, and forget what came of it or of the one before."""
+        self._thread(provider).drop(self._jobs.pop(provider, None))
+        self._activity.pop(provider, None)
+        self._trouble.pop(provider, None)
+
     def _ask(
         self,
         provider: str,
@@ -230,18 +237,14 @@ class ProviderService(QObject):
         take: Callable[[T], object],
     ) -> None:
         """Run one question to a server, instead of the one before."""
-        self._thread(provider).drop(self._jobs.pop(provider, None))
-        self._trouble.pop(provider, None)
+        self._forget_question(provider)
 
         def said(sentence: str) -> None:
             self._activity[provider] = sentence
             self.changed.emit(provider)
 
         def ended(result: T | None, sentence: str = "") -> None:
-            self._activity.pop(provider, None)
-            self._jobs.pop(provider, None)
-            if self.server(provider) is None:
-                return
+            self._forget_question(provider)
             self._trouble[provider] = sentence
             if result is not None:
                 take(result)

@@ -50,21 +50,24 @@ class RemoteModels:
         with self._lock:
             self._servers.pop(provider, None)
 
-    def set_models(self, provider: str, models: tuple[ListedModel, ...]) -> None:
-        """What a server lists now."""
+    def set_models(self, asked: Server, models: tuple[ListedModel, ...]) -> None:
+        """What a server lists, unless it has another address by now."""
         with self._lock:
-            if (server := self._servers.get(provider)) is not None:
-                self._servers[provider] = server._replace(models=models)
+            if (server := self._still(asked)) is not None:
+                self._servers[server.provider.id] = server._replace(models=models)
 
     def set_capabilities(self, asked: Server, model: str, found: Capabilities) -> None:
         """What was found out about a model, unless the server has another address by now."""
-        provider = asked.provider
         with self._lock:
-            server = self._servers.get(provider.id)
-            if server is not None and server.provider.base_url == provider.base_url:
+            if (server := self._still(asked)) is not None:
                 known = {**server.capabilities, model: found}
-                self._servers[provider.id] = server._replace(capabilities=known)
-        self._found(provider.id, model)
+                self._servers[server.provider.id] = server._replace(capabilities=known)
+        self._found(asked.provider.id, model)
+
+    def _still(self, asked: Server) -> Server | None:
+        """What is known now of the server that was asked; None if it was removed or has another address."""
+        server = self._servers.get(asked.provider.id)
+        return server if server is not None and server.provider.base_url == asked.provider.base_url else None
 
     def capabilities(self, path: str) -> Capabilities | None:
         """What is known about the model at this address; None for nothing, and for a file."""
@@ -127,9 +130,7 @@ class RemoteModels:
             yield Loading(_("Listing the models of {provider}", provider=server.provider.name), 0, 0)
             with contextlib.suppress(RemoteError):  # some list none, and the model may answer all the same
                 models = Client(server.provider, key).models(stop, LIST_SECONDS)
-                self.set_models(
-                    provider, tuple(ListedModel(each.name, each.context_length) for each in models)
-                )
+                self.set_models(server, tuple(ListedModel(each.name, each.context_length) for each in models))
             known = next((each for each in models if each.name == model), RemoteModel(model))
             probing = probe(server.provider, key, known, stop)
             found = yield from mapped(probing, lambda sentence: Loading(sentence, 0, 0))

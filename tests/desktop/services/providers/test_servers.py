@@ -94,6 +94,7 @@ class TestRemoteModels:
         moved = WHOLE._replace(provider=Provider("lab", "Lab", "http://127.0.0.1:9/v1"), capabilities={})
         models.put(moved)
         models.set_capabilities(WHOLE, "b/c", KNOWN)
+        models.set_models(WHOLE, (ListedModel("old"),))
         assert models.servers == {"lab": moved}
         models.set_capabilities(moved, "b/c", KNOWN)
         assert models.servers["lab"].capabilities == {"b/c": KNOWN}
@@ -104,7 +105,7 @@ class TestRemoteModels:
         models.remove("lab")
         models.remove("lab")
         models.set_capabilities(WHOLE, "a", KNOWN)
-        models.set_models("lab", ())
+        models.set_models(WHOLE, ())
         assert models.servers == {}
         assert models.capabilities(model_address("lab", "a")) is None
 

@@ -28,7 +28,7 @@ def test_they_are_found_by_model_and_text(tmp_path: Path) -> None:
 
 
 def test_those_that_were_not_used_for_longest_go(tmp_path: Path) -> None:
-    store = VectorStore(tmp_path / "vectors.sqlite", most=40)  # two of 16 bytes
+    store = VectorStore(tmp_path / "vectors.sqlite", most=32)  # just two of 16 bytes
     store.put("a", PIECES, ROWS)
     store.put("b", PIECES, ROWS)
     assert store.get("a", PIECES) is not None

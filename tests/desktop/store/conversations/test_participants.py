@@ -47,6 +47,13 @@ def test_characters_and_user_of_a_group_chat_have_their_names() -> None:
     database.close()
 
 
+def test_of_a_crowd_in_a_file_the_first_sixteen_take_part() -> None:
+    crowd = [f"Guest {number}" for number in range(40)]
+    found = Cast.of({"participants": [{"name": name} for name in crowd[:20]], "own": crowd[20:]})
+    assert [each.name for each in found.participants] == crowd[:16]
+    assert list(found.own) == crowd[20:36]
+
+
 def test_authors_and_cast_are_recovered_and_damaged_ones_cost_no_message(tmp_path: Path) -> None:
     database = Database(tmp_path / "a.sqlite3")
     store = ConversationStore(database)

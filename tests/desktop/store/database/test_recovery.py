@@ -296,6 +296,17 @@ def test_a_file_that_was_closed_cleanly_is_not_checked_again(
     database.close()
 
 
+def test_a_second_closing_does_not_vouch_for_what_happened_since_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite3"
+    database = open_conversations(path)
+    database.close()
+    assert known_intact(path)
+    with path.open("ab") as file:
+        file.write(b"written by another program")
+    database.close()
+    assert not known_intact(path)
+
+
 @pytest.mark.slow
 def test_a_file_that_was_not_closed_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite3"

@@ -12,6 +12,7 @@ import pytest
 
 from desktop.store.conversations.bulk_insert import RecordWriter, read_whole
 from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database.chunked_writes import ChunkedWrites
 from desktop.store.database.database import Database, StoreError
 from desktop.store.database.write_lock import WriteLock
 from tests.desktop.store.conversations.test_bulk_insert import m, record
@@ -108,6 +109,29 @@ def test_a_message_typed_during_an_import_is_written_before_the_next_one(
     assert [message.key for message in read_whole(database, saved[0]).messages] == [
         f"k{number}" for number in range(6)
     ]
+
+
+def test_a_long_write_is_kept_in_parts(
+    database: Database, store: ConversationStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written by a due pause is there for other connections, though the write goes on."""
+    other = Database.second(database.path)
+
+    def titles() -> list[str]:
+        return [title for (title,) in other.execute("SELECT title FROM conversations ORDER BY title")]
+
+    with ChunkedWrites(database) as writes:
+        monkeypatch.setattr("desktop.store.database.chunked_writes.STEP_S", 1000.0)
+        store.create("A")
+        writes.pause()
+        assert titles() == []  # it is not due
+        monkeypatch.setattr("desktop.store.database.chunked_writes.STEP_S", 0.0)
+        writes.pause()
+        assert titles() == ["A"]
+        store.create("B")
+        assert titles() == ["A"]
+    assert titles() == ["A", "B"]
+    other.close()
 
 
 def test_the_lock_is_free_before_the_log_is_checkpointed(database: Database) -> None:

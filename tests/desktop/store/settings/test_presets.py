@@ -263,16 +263,16 @@ def test_free_names() -> None:
 def test_the_users_presets_are_kept_sorted_and_checked(tmp_path: Path) -> None:
     path = tmp_path / "preferences.json"
     preferences = Preferences(path)
-    preferences.save_preset("wild", {"temperature": 1.9})
-    preferences.save_preset("Calm", {"temperature": 0.1, "warmth": 4})
+    preferences.save_preset("Wild", {"temperature": 1.9})
+    preferences.save_preset("calm", {"temperature": 0.1, "warmth": 4})
     again = Preferences(path)
     own = [preset for preset in all_presets(again) if not preset.built_in]
-    assert own == [Preset("Calm", {"temperature": 0.1}), Preset("wild", {"temperature": 1.9})]
-    again.save_preset("Wild", {"temperature": 2.0}, instead_of="wild")
-    again.remove_preset("Calm")
-    assert Preferences(path).presets == {"Wild": {"temperature": 2.0}}
+    assert own == [Preset("calm", {"temperature": 0.1}), Preset("Wild", {"temperature": 1.9})]
+    again.save_preset("wild", {"temperature": 2.0}, instead_of="Wild")
+    again.remove_preset("calm")
+    assert Preferences(path).presets == {"wild": {"temperature": 2.0}}
     assert find_preset(again, "Precise") == built_in_presets()[0]
-    assert find_preset(again, "Calm") is None
+    assert find_preset(again, "calm") is None
 
 
 @pytest.mark.parametrize("value", [5, ["x"], {"a": 5, "b": {"temperature": 0.5}}])

@@ -152,6 +152,23 @@ def test_a_test_can_be_stopped(hand):
     assert hand.echo_server.server.closed.acquire(timeout=10)
 
 
+def test_a_server_at_another_address_gets_no_answer_of_the_old_one(hand):
+    page = opened(hand)
+    provider = add(hand, page)
+    answer = threading.Event()
+    hand.echo_server.server.routes["/v1/models"] = lambda asked: events(answer)
+    click(page.refresh)
+    assert page.state.text()
+    click(page.change)
+    dialog = dialog_of(page)
+    dialog.address.selectAll()
+    QTest.keyClicks(dialog.address, hand.echo_server.server.url.replace("127.0.0.1", "localhost"))
+    click(dialog.buttons.button(dialog.buttons.StandardButton.Save))
+    assert not hand.providers.activity(provider)
+    assert page.refresh.isEnabled()
+    assert names(page.models) == []
+
+
 def test_what_goes_wrong_is_said_and_goes_away(hand):
     hand.echo_server.server.routes["/v1/models"] = lambda asked: json_reply({"error": {"message": "no"}}, 401)
     page = opened(hand)
