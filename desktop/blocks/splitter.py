@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from desktop.blocks.block import Block, Kind
@@ -17,8 +18,9 @@ from desktop.blocks.machine import Machine
 from desktop.blocks.open_block import LIMIT, LINES
 from engine.text.template.reasoning import ANSWER_ENDS, ANSWER_TAGS, THINKING_TAGS, Tag
 
-__all__ = ["BlockSplitter", "split", "split_plain"]
+__all__ = ["BlockSplitter", "last_code", "split", "split_plain"]
 
+_FENCES = ("```", "~~~")
 _HALF_MARKER = re.compile(r"[-*+#>`~_=$]{1,3}$|\\$|\d{1,3}[.)]?$")
 
 
@@ -115,11 +117,26 @@ class BlockSplitter:
         return ("", line) if half_tag or _HALF_MARKER.match(text) else (line, "")
 
 
-def split(text: str, thinking_tags: Sequence[Tag] = THINKING_TAGS) -> list[Block]:
-    """The blocks of a complete text."""
-    splitter = BlockSplitter(thinking_tags)
+def split(text: str, thinking_tags: Sequence[Tag] = THINKING_TAGS, language: str = "") -> list[Block]:
+    """The blocks of a complete text; with a `language`, it is no Markdown but code."""
+    splitter = BlockSplitter(thinking_tags, language=language)
     splitter.feed(text)
     return splitter.blocks(ended=True)
+
+
+def last_code(text: str, thinking_tags: Sequence[Tag] = THINKING_TAGS, language: str = "") -> str:
+    """What the last block of code in a complete text shows, thoughts left out; "" without one. With a
+    `language`, all of the text is code in it.
+    """
+    if not language and not any(fence in text for fence in _FENCES):
+        return ""  # without looking at all of a long chat
+    source, last = "", None
+    for block in reversed(split(text, thinking_tags, language)):
+        if block.kind is Kind.CODE and not block.thought:
+            source, last = block.source + source, block
+            if not block.joined:  # else it was cut for size
+                break
+    return replace(last, source=source).body if last is not None else ""
 
 
 def split_plain(text: str, limit: int = LIMIT) -> list[str]:

@@ -17,6 +17,7 @@ from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context_meter import ContextMeter
 from desktop.services.system import speech
 from desktop.store.attachments.message_format import split
+from desktop.store.attachments.picture_marks import in_words
 from desktop.views.chat.announcer import REPLYING, Announcer
 from desktop.views.chat.read_aloud import ReadAloud
 from desktop.views.chat.status_bar import StatusBar
@@ -122,7 +123,7 @@ class ChatPane(QWidget):
         session = self._session
         session.state_changed.connect(self.show_state)
         session.progress.connect(self._show_progress)
-        session.stats_changed.connect(self._show_stats)
+        session.stats_changed.connect(self.status.show_stats)
         session.running_changed.connect(self._show_running)
         session.avoided.connect(self._show_avoided)
         session.settings_changed.connect(self._settings_changed)
@@ -178,9 +179,6 @@ class ChatPane(QWidget):
         """With the GPUs that the model is on."""
         where = self._session.model.where if self._session.model is not None else ""
         return _("Ready on {where}", where=where) if where else _("Ready")
-
-    def _show_stats(self, stats: Stats | None, reason: str) -> None:
-        self.status.show_stats(stats, reason)
 
     def _model_came(self, model: ModelInfo | None) -> None:
         if model is not None and self._offers_reload:
@@ -302,6 +300,7 @@ class ChatPane(QWidget):
             "fork": self.fork,
             "origin": self.details_requested.emit,
             "speak": self.read_aloud.toggle,
+            "quote": lambda _message: self.composer.quote(in_words(self.transcript.selection.text())),
             "previous": lambda message: session.show_variant(message, -1),
             "next": lambda message: session.show_variant(message, 1),
             "allow_call": session.tools.allow,

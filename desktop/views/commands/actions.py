@@ -187,6 +187,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("", "Edit"),
     Command("copy_reply", "Edit", N_("Copy the last reply"), ("Ctrl+Shift+C",),
             why_not=_no_reply, words="clipboard answer"),
+    Command("copy_code", "Edit", N_("Copy the last block of code"), ("Ctrl+Shift+;",),
+            why_not=_chats_only(_no_reply), words="clipboard snippet program"),
     Command("copy_chat", "Edit", N_("Copy chat as Markdown"), why_not=_no_message),
     Command("", "Edit"),
     Command("find", "Edit", N_("Find in this chat"), ("Ctrl+F",),

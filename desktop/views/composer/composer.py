@@ -121,6 +121,16 @@ class Composer(QWidget):
         self.box.setPlainText(text)
         self.box.moveCursor(self.box.textCursor().MoveOperation.End)
 
+    def quote(self, text: str) -> None:
+        """Write `text` as a quote where the cursor is, and go on below it."""
+        cursor = self.box.textCursor()
+        before = cursor.block().text()[: cursor.positionInBlock()]
+        quoted = "\n".join(f"> {line}".rstrip() for line in text.strip().split("\n"))
+        cursor.insertText(("\n\n" if before.strip() else "") + quoted + "\n\n")
+        self.box.setTextCursor(cursor)
+        self.box.ensureCursorVisible()
+        self.box.setFocus()
+
     def take_key(self, event: QKeyEvent) -> bool:
         """Write what was typed or pasted where nothing can be written; False for any other key."""
         pastes = event.matches(QKeySequence.StandardKey.Paste)

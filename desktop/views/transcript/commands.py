@@ -23,7 +23,7 @@ __all__ = ["ALL_ACTIONS", "add_message_actions", "copy_text", "handle_key", "mak
 
 ALL_ACTIONS = frozenset(
     ("copy", "edit", "regenerate", "several", "compare", "versions", "continue", "fork", "origin", "delete",
-     "previous", "next")
+     "previous", "next", "quote")
 )  # fmt: skip
 """What every transcript can offer for a message; where the system has a voice, "speak" too."""
 
@@ -65,7 +65,10 @@ def make_menu(parts: TranscriptParts, scrolling: Scrolling, point: QPoint) -> QM
     link = found[1].link_at(found[2]) if found is not None else ""
     menu = QMenu(parts.area)
     menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    menu.addAction(_("Copy"), partial(_copy_selection, parts)).setEnabled(bool(parts.selection.text()))
+    selected = bool(parts.selection.text())
+    menu.addAction(_("Copy"), partial(_copy_selection, parts)).setEnabled(selected)
+    if selected and found is not None and "quote" in parts.view.offered:
+        menu.addAction(_("Quote in your message"), partial(parts.view.act, "quote", found[0].item.id))
     if link and not link.startswith(FOOTNOTE_SCHEME):
         menu.addAction(_("Copy link address"), partial(copy_text, link))
     menu.addAction(_("Select all"), parts.selection.select_all)

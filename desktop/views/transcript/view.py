@@ -69,7 +69,8 @@ class TranscriptView(QAbstractScrollArea):
 
     Signals:
         action(str name, int message): "edit", "regenerate", "continue", "fork", "origin", "delete",
-        "previous" or "next", "several", "compare", "versions" or "speak" was chosen (copying is done here).
+        "previous", "next", "several", "compare", "versions", "speak" or, for what is selected, "quote" was
+        chosen (copying is done here).
         edited(int message, str text, bool answer): an inline edit that `begin_edit` began was saved; a user's
         message asks for an answer, or for none.
     """

@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, Slot
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
 
+from desktop.blocks import last_code
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.reveal_file import FileShower
 from desktop.services.transfer.transfer import TransferService
@@ -56,6 +57,7 @@ class TransferController(QObject):
             "export_chat": self.export_open,
             "export_all": self.export_all,
             "copy_chat": self.copy_chat,
+            "copy_code": self.copy_code,
         }
 
     # -- out
@@ -98,6 +100,20 @@ class TransferController(QObject):
             self._chat.show_notice(str(error), "error")
         else:
             self._chat.show_notice(_("The chat was copied as Markdown."), "info")
+
+    def copy_code(self) -> None:
+        """Copy the last block of code in the open chat's replies to the clipboard."""
+        tags = self._chat.transcript.messages.tags
+        replies = (item for item in reversed(self._session.messages.items()) if item.role == "assistant")
+        code = next(filter(None, (last_code(reply.text, tags, reply.language) for reply in replies)), "")
+        if code:
+            QGuiApplication.clipboard().setText(code)
+        self._chat.show_notice(
+            _("The last block of code was copied.")
+            if code
+            else _("The replies of this chat contain no code."),
+            "info",
+        )
 
     def _export(self, label: str, target: Path, thoughts: bool) -> None:
         dialog = self.export_dialog

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from desktop.blocks import Block, BlockSplitter, Kind
+from desktop.blocks import Block, BlockSplitter, Kind, last_code
 
 JSON = '{\n  "a": "*b* _c_",\n\n  "d": "<think>",\n```\n# 1. | x | y |\n}\n'
 LINES = ["{", "", "```", "# Head", "<think>", "</think>", "- item", "| a | b |", "|---|---|", "x" * 900]
@@ -57,3 +57,23 @@ def test_pieces_of_any_size_give_the_same_blocks(text: str, data: st.DataObject)
         place += step
         assert "".join(block.source for block in splitter.blocks()) == text[:place]
     assert splitter.blocks(ended=True) == blocks(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("```py\na\n```\n\n- item\n\n  ~~~\n  b\n\n  c\n  ~~~\n\nWords", "b\n\nc"),
+        ("```\nx\n```\n\n<think>\n```\ny\n```\n</think>\n", "x"),
+        ("```\nunfinished", "unfinished"),
+        ("A word and `code`", ""),
+        ("Only ``` in words", ""),
+    ],
+)
+def test_the_last_code_of_a_text(text: str, code: str) -> None:
+    assert last_code(text, [("<think>", "</think>")]) == code
+
+
+def test_the_last_code_of_a_text_is_whole_and_json_is_all_code() -> None:
+    long = "\n".join(f"line {number}" for number in range(5000))
+    assert last_code(f"```\na\n```\n\n```\n{long}\n```\n") == long
+    assert last_code(JSON, language="json") == JSON.rstrip("\n")

@@ -85,6 +85,41 @@ def trigger(hand: Hand, name: str) -> None:
     hand.window.actions_by_name[name].trigger()
 
 
+def test_the_last_code_of_the_replies_is_copied(hand: Hand) -> None:
+    hand.load()
+    hand.say("A question with ```code```")
+    QGuiApplication.clipboard().setText("before")
+    trigger(hand, "copy_code")
+    assert "no code" in banner(hand)
+    assert QGuiApplication.clipboard().text() == "before"
+    hand.echo.chat.reply = "```py\nfirst\n```\n\n```py\nsecond\n```\n"
+    hand.say("Another")
+    hand.echo.chat.reply = "No code"
+    hand.say("And another")
+    trigger(hand, "copy_code")
+    assert QGuiApplication.clipboard().text() == "second"
+    assert "was copied" in banner(hand)
+
+
+def test_what_is_selected_is_quoted_in_the_message(hand: Hand) -> None:
+    hand.load()
+    hand.echo.chat.reply = "One.\n\nTwo."
+    hand.say("Hello")
+    hand.type("See")
+    hand.window.chat.transcript.select_all()
+    hand.window.chat.transcript.act("quote", hand.session.messages.items()[-1].id)
+    quoted = hand.box.toPlainText()
+    assert quoted.startswith("See\n\n> ")
+    assert "\n> One.\n>\n> Two." in quoted
+    assert quoted.endswith("\n\n")
+    assert hand.box.hasFocus()
+    hand.type("Why?")
+    assert hand.box.toPlainText() == f"{quoted}Why?"
+    hand.box.undo()
+    hand.box.undo()
+    assert hand.box.toPlainText() == "See"
+
+
 def test_out_and_in_again(hand: Hand, tmp_path: Path) -> None:
     hand.load()
     hand.echo.chat.reply = THINKING

@@ -67,6 +67,19 @@ def test_only_what_the_owner_offers_is_in_the_menu(show: Show) -> None:
     assert list(offered(view, 2)) == ["Copy", "Select all", "Copy message", "Fork from here"]
 
 
+def test_what_is_selected_can_be_quoted(show: Show) -> None:
+    view, _ = show(CHAT, 600, 800)
+    asked: list[tuple[str, int]] = []
+    view.action.connect(lambda name, message: asked.append((name, message)))
+    view.select_all()
+    menu = menu_of(view, 2)
+    next(action for action in menu.actions() if action.text() == "Quote in your message").trigger()
+    menu.deleteLater()
+    assert asked == [("quote", 2)]
+    view.offered -= {"quote"}
+    assert "Quote in your message" not in offered(view, 2)
+
+
 def test_a_choice_is_reported_with_its_message(show: Show) -> None:
     view, _ = show(CHAT, 600, 800)
     asked: list[tuple[str, int]] = []
