@@ -25,27 +25,36 @@ if TYPE_CHECKING:
     from engine.cli.command import Command
 
 
-def parser() -> argparse.ArgumentParser:
-    """The argument parser of `inglenook-engine`, with the help in the language in use."""
+def parser(command_name: str = "") -> argparse.ArgumentParser:
+    """The argument parser of `inglenook-engine`, with the help in the language in use: of the command of this
+    name alone, or of all if there is no such one.
+    """
     # These take a second, in which Ctrl+C must end the program without a traceback.
-    from engine.cli import COMMANDS
-    from engine.platform.version import version
+    from engine.cli import commands
 
     result = ArgumentParser(
         prog="inglenook-engine", description=_("Language models on your own machine, without a window.")
     )
-    result.add_argument(
-        "--version", action="version", version=f"inglenook-engine {version()}", help=_("show the version")
-    )
-    commands = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in COMMANDS:
+    result.add_argument("--version", action=_ShowVersion, nargs=0, help=_("show the version"))
+    subparsers = result.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in commands(command_name):
         about = translate(command.help)
-        sub = commands.add_parser(command.name, help=about, description=sentence(about))
+        sub = subparsers.add_parser(command.name, help=about, description=sentence(about))
         command.arguments(sub)
         if command.has_json:
             sub.add_argument("--json", action="store_true", help=_("print one JSON object and nothing else"))
         sub.set_defaults(use=command)
     return result
+
+
+class _ShowVersion(argparse.Action):
+    """Print the version, which takes milliseconds to find, and end."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_unused: object) -> None:
+        from engine.platform.version import version
+
+        print(f"{parser.prog} {version()}")
+        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         speak()
         with argparse_speaks():
-            options = parser().parse_args(arguments)
+            given = sys.argv[1:] if arguments is None else arguments
+            options = parser(*given[:1]).parse_args(given)
         if getattr(options, "json", False):
             set_language("en")  # what programs read is the same everywhere
         return _use(options.use, options)

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from desktop.preflight import DEBIAN_PACKAGES
+from engine import cli
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.gguf_blocks.quants import NVFP4_PAIRS
-from engine.cli import COMMANDS
 from engine.vision.families import FAMILIES
 from engine.weights import FORMATS
 from engine.weights.gguf.table import TWO_BIT_FORMATS
@@ -44,7 +44,7 @@ def commands() -> str:
     rows = ["| command | what it does | `--json` |", "|---|---|---|"]
     rows += [
         f"| `inglenook-engine {command.name}` | {command.help} | {'yes' if command.has_json else 'no'} |"
-        for command in COMMANDS
+        for command in cli.commands()
     ]
     return "\n".join(rows)
 

@@ -14,7 +14,7 @@ __all__ = ["ArgumentParser", "HelpFormatter", "padded", "sentence", "width_of", 
 _WIDE = "\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60"
 """The wide characters that texts have: https://www.unicode.org/reports/tr11/."""
 _CLOSING = "、。，．：；！？）」』】》”ーっゃゅょ"
-_PIECES = re.compile(rf"\s+|[（「『【《“]*[{_WIDE}][{_CLOSING}]*|(?:(?![{_WIDE}])\S)+[{_CLOSING}]*")
+_PIECES = rf"\s+|[（「『【《“]*[{_WIDE}][{_CLOSING}]*|(?:(?![{_WIDE}])\S)+[{_CLOSING}]*"
 """What a line may end before: a word, or a wide character with the marks that stay beside it."""
 
 
@@ -35,7 +35,7 @@ def padded(text: str, columns: int, *, right: bool = False) -> str:
 def wrapped(text: str, columns: int) -> list[str]:
     """`text` in lines of at most this many columns, except for words that are longer."""
     lines = [""]
-    for piece in _PIECES.findall(" ".join(text.split())):
+    for piece in re.findall(_PIECES, " ".join(text.split())):
         if width_of(lines[-1]) + width_of(piece.rstrip()) > columns and lines[-1].strip():
             lines.append("")
         lines[-1] += piece if lines[-1] or not piece.isspace() else ""

@@ -8,7 +8,6 @@ from engine.core import Picture
 from engine.errors import BadPicture
 from engine.platform.regular_file import regular_file
 from engine.printable import one_line
-from engine.vision.images import media_type, picture_size
 from engine.words import _
 
 MOST_BYTES = 20 << 20
@@ -19,6 +18,8 @@ def picture_from(data: bytes, name: str = "") -> Picture:
     """The bytes of a picture file as a picture, with the width and height that it is shown with. Its pixels
     are not read. Raises `BadPicture`.
     """
+    from engine.vision.images import media_type, picture_size  # imports Pillow
+
     if len(data) > MOST_BYTES:
         raise BadPicture(
             _(

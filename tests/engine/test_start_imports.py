@@ -55,3 +55,12 @@ def test_a_start_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
     assert sorted(loaded & {*UNUSED, *COMPILER}) == []
     assert before < 60
     assert texts < 200  # `__init__` of classes that are used; the standard decorator compiles 1,600
+
+
+def test_a_command_imports_nothing_of_the_others() -> None:
+    code = "import sys; from engine.__main__ import parser; parser('run').parse_args(['run', 'x']); "
+    command = [sys.executable, "-c", code + "print(*sys.modules)"]
+    loaded = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert {"engine.cli.run", "engine.hub.local.stores"} <= loaded
+    others = {"engine.cli.serve", "engine.cli.bench", "engine.hub.catalogue.choose", "engine.hub.client.http"}
+    assert sorted(loaded & {*others, "asyncio", "filelock", "importlib.metadata", "PIL"}) == []

@@ -22,7 +22,7 @@ from engine.__main__ import main
 from engine.backends import choice
 from engine.backends.choice import Gpu, Usable
 from engine.chat import LocalChat, finished, open_chat
-from engine.cli import COMMANDS, bench, peers, text
+from engine.cli import bench, commands, peers, text
 from engine.cli.flags import FLAG_NAMES, REPLY_SETTINGS
 from engine.core import ChatRequest, Message, Text
 from engine.core.reasons import reason_words
@@ -709,7 +709,7 @@ def test_version(run_command):
 
 
 def test_every_door_explains_itself(run_command):
-    names = [each.name for each in COMMANDS]
+    names = [each.name for each in commands()]
     assert names == [
         "info",
         "run",
