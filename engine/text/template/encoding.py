@@ -36,10 +36,8 @@ def encode_chat(
     `pictures` for pictures.
     """
     template = template if tools is None else template.for_tools
-    turns, offered = (
-        [as_turn(message) for message in messages],
-        None if tools is None else [dict(tool) for tool in tools],
-    )
+    turns = template.placed([as_turn(message) for message in messages])
+    offered = None if tools is None else [dict(tool) for tool in tools]
 
     def rendered(template: ChatTemplate) -> tuple[str, dict[int, str]] | BadTemplate:
         guard = ContentGuard(tokenizer, [*texts_in([turns, offered]), template.source])

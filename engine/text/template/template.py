@@ -33,6 +33,7 @@ from engine.text.template.turns import (
     REASONING,
     Turn,
     as_turn,
+    ask_with_system,
     attempts,
     carry_system,
     fold_system,
@@ -350,6 +351,24 @@ class ChatTemplate:
             if "system" in lost:
                 return fold_system if turns is alone else carry_system
         return None
+
+    def placed(self, turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The turns with the system message where this template shows it. Some show it only beside a message
+        of the user that ends the chat, so that `render`, as transformers does, leaves it out of a reply that
+        is continued, or one to the result of a call.
+        """
+        return (ask_with_system(turns) if turns and self._needs_question else None) or turns
+
+    @cached_property
+    def _needs_question(self) -> bool:
+        """Whether the template leaves out a system message unless a message of the user ends the chat."""
+        system, asked = {"role": "system", "content": _PROBE}, {"role": "user", "content": "Hello"}
+        try:
+            chats = ([system, asked], [system, asked, {"role": "assistant", "content": "Hello"}])
+            with_question, with_reply = (_PROBE in self.trial(turns) for turns in chats)
+        except BadTemplate:  # a refusal is no loss
+            return False
+        return with_question and not with_reply
 
     @cached_property
     def _takes_thoughts(self) -> bool:

@@ -10,8 +10,8 @@ from engine.errors import BadTemplate
 from engine.words import _
 
 __all__ = [
-    "REASONING", "Turn", "as_turn", "attempts", "carry_system", "fold_system", "in_parts", "open_end",
-    "plain_schemas", "tagged", "thought_in_parts",
+    "REASONING", "Turn", "as_turn", "ask_with_system", "attempts", "carry_system", "fold_system", "in_parts",
+    "open_end", "plain_schemas", "tagged", "thought_in_parts",
 ]  # fmt: skip
 
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -161,6 +161,20 @@ def fold_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | No
         return None
     first["content"] = "\n\n".join([*filter(None, system), first["content"]])
     return rest
+
+
+def ask_with_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """The turns with a system message at the beginning joined to the last message of the user, where a reply,
+    a call or its result follows that; else None.
+
+    Mistral's templates of versions 2 and 3 join them only where that message ends the chat; in its own
+    library (see `mistral`) the place is the same whatever follows.
+    """
+    text = _system_text(turns[0])
+    asked = max((at for at, turn in enumerate(turns) if turn.get("role") == "user"), default=0)
+    if text is None or asked in (0, len(turns) - 1):
+        return None
+    return [dict(turn) if at != asked else _joined(turn, [text], []) for at, turn in enumerate(turns)][1:]
 
 
 def carry_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:

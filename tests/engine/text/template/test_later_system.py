@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from engine.core import Message
+from engine.text.template.encoding import encode_chat
 from engine.text.template.fallback import fallback_source
 from engine.text.template.template import ChatTemplate
 from engine.text.template.turns import carry_system
+from engine.text.tokenizer.tokenizer import Tokenizer
 from tests.engine.text.template.chat_templates import TEMPLATES
 from tests.engine.text.template.test_real_templates import FOLDER, FORMATS, NAMES
+from tests.engine.text.tokenizer.vocabularies import byte_level_metadata
 
 S, U, A = (
     lambda text, role=role: {"role": role, "content": text} for role in ("system", "user", "assistant")
@@ -106,3 +109,30 @@ def test_parts_of_messages_stay_parts() -> None:
     assert carry_system([FIRST, ASK, TELL]) is None
     tools = {"role": "system", "content": "Later.", "tools": []}
     assert carry_system([ASK, tools]) is None  # what else it has would be lost
+
+
+NEMO = "mistralai-Mistral-Nemo-Instruct-2407"
+CALL: dict[str, Any] = {
+    "role": "assistant", "content": "",
+    "tool_calls": [
+        {"id": "call12345", "type": "function", "function": {"name": "clock", "arguments": {"zone": "UTC"}}}
+    ],
+}  # fmt: skip
+TIME = {"role": "tool", "name": "clock", "tool_call_id": "call12345", "content": "noon"}
+
+
+@pytest.mark.parametrize("tail", [[TELL], [CALL, TIME]], ids=["a reply", "a result"])
+@pytest.mark.parametrize("before", [[], [U("Ask zero."), TELL]], ids=["one question", "two"])
+def test_a_system_message_stays_in_the_last_question_whatever_follows(
+    tail: list[Any], before: list[Any]
+) -> None:
+    tokenizer = Tokenizer.from_gguf(byte_level_metadata())
+    template = ChatTemplate((FOLDER / f"{NEMO}.jinja").read_text(encoding="utf-8"), "<s>", "</s>")
+
+    def prompt(*turns: Mapping[str, Any]) -> str:
+        return encode_chat(tokenizer, template, turns, continue_last=turns[-1] == TELL)[0]
+
+    asked = prompt(FIRST, *before, ASK)
+    assert asked.endswith("[INST]First rule.\n\nAsk one.[/INST]")
+    assert prompt(FIRST, *before, ASK, *tail).startswith(asked)
+    assert prompt({**FIRST, "content": ""}, *before, ASK, *tail) == prompt(*before, ASK, *tail)
