@@ -19,8 +19,8 @@ __all__ = ["NUMERIC", "Notation", "Values", "alternatives", "braces", "members_o
 
 NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _TEXTUAL = ("minLength", "maxLength", "pattern", "format")
-_SINGLE_QUOTED = r"/'(?:[^'\\\x00-\x1f]|\\[^\x00-\x1f])*'/"
-"""A string of Python between such quotes."""
+_SINGLE_QUOTED = r"/'(?:[^'\\\x00-\x08\x0b\x0c\x0e-\x1f]|\\[^\x00-\x1f])*'/"
+"""A string of Python between such quotes; LFM2.5's template writes line breaks in it as they are."""
 _PYTHON_WORDS = {"true": "True", "false": "False", "null": "None"}
 _TYPES = ("string", "number", "boolean", "null", "array", "object")
 

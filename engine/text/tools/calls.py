@@ -10,6 +10,7 @@ from engine.text.template.channels import ID
 from engine.text.tools.elements import ElementReader
 from engine.text.tools.form import CallForm
 from engine.text.tools.json_text import BLANKS, Chars, JsonReader, Malformed, Reading, quoted
+from engine.text.tools.python_text import in_brackets
 from engine.text.tools.values import (
     ANY_TYPE,
     STRING,
@@ -23,7 +24,6 @@ __all__ = ["CallReader", "Sink"]
 
 _NOT_IN_NAMES = frozenset(BLANKS + "<>\"'(){}[],=:|｜")
 _ID = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
-_PAIRS = {"(": ")", "[": "]", "{": "}"}
 _NAMESPACE = "functions."
 """Stands before names, or not: models have seen both."""
 
@@ -351,22 +351,7 @@ class CallReader:
         name = yield from self._name()
         if not self._sink.offers(name):
             name = name.removesuffix(".call")  # as Llama 3.1 calls its own tools
-        yield from self._chars.literal("(")
-        text, open_, quote = "(", [")"], ""
-        while open_:
-            char = yield from self._chars.next()
-            text += char
-            if quote:
-                if char == "\\":
-                    text += yield from self._chars.next()
-                elif char == quote:
-                    quote = ""
-            elif char in "\"'":
-                quote = char
-            elif char in _PAIRS:
-                open_.append(_PAIRS[char])
-            elif char in ")]}" and open_.pop() != char:
-                raise Malformed
+        text = yield from in_brackets(self._chars)
         self._at_once(name, python_arguments(text, self._sink.parameters(name)))
         yield from self._chars.literal(self._form.call[1])
 

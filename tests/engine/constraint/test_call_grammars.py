@@ -241,6 +241,8 @@ QWEN = (
         ("<|tool_call_start|>", """<|tool_call_start|>[set(on=True, more=[{'a': "x", "b": None}, """
          """{"c": null, "d": false}])]<|tool_call_end|>""",
          {"on": True, "more": [{"a": "x", "b": None}, {"c": None, "d": False}]}),
+        ("<|tool_call_start|>", "<|tool_call_start|>[set(on=True, more=['a\n\tb', 'c'])]<|tool_call_end|>",
+         {"on": True, "more": ["a\n\tb", "c"]}),
         ("<start_function_call>", "<start_function_call>call:set{on:true,off:None}<end_function_call>",
          {"on": True, "off": None}),
     ],

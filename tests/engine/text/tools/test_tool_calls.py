@@ -204,6 +204,25 @@ def test_python_calls() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("'one\n  two\r\n'", "one\n  two\r\n"),
+        ('"one\n)]"', "one\n)]"),
+        ("'''it's\n\"two\" )'''", 'it\'s\n"two" )'),
+        ('"""a""\n\\"""b"""', 'a""\n"""b'),
+        ("''", ""),
+        ("'a\\'b'", "a'b"),
+        ("'a\\nb'", "a\nb"),
+    ],
+)
+def test_strings_of_python_may_have_line_breaks_and_three_quotes(written: str, text: str) -> None:
+    form = dict(KNOWN)["<|tool_call_start|>"]
+    reply = f"<|tool_call_start|>[weather(city={written}, days=1), clock()]<|tool_call_end|>"
+    said, calls = read(form, list(reply))
+    assert (said, [json.loads(arguments) for _, arguments in calls]) == ("", [{"city": text, "days": 1}, {}])
+
+
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-1000, 1000) | st.text(st.characters(codec="utf-8"), max_size=8)
     | st.sampled_from(["a <b> \"c\" \\ 'd'", "é\n漢", "1", "null", "</tool_call>"]),
