@@ -126,3 +126,31 @@ def test_a_thought_between_control_tokens_comes_first(opened: str, monkeypatch: 
         assert [event.name for event in events if isinstance(event, CallPiece) and event.name] == ["count"]
         written = [token.id for event in events if isinstance(event, Text) for token in event.tokens]
         assert written == found.encode(reply, special=True)
+
+
+@pytest.mark.parametrize("before", ["", "<think>\nHm ", "<think>\nHm.\n</think>\n\n"])
+def test_calls_in_the_vocabularys_own_form_count_though_the_prompt_asks_for_another(
+    before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, end = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+    own = (begin, end, "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>")
+    found = tokenizer_with(*own)
+    monkeypatch.setattr(fakes, "tokenizer", lambda: found)
+    monkeypatch.setattr("tests.engine.test_tool_calls.tokenizer", lambda: found)
+    call = f'{own[2]}function{own[4]}count\n```json\n{{"n": 7}}\n```{own[3]}'
+    generator, _ = fakes.make_dynamic(Says(f"{before}{begin}{call}{end}"), 2048)
+    plain = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    tags = (("<think>", "</think>"),)
+    info = dataclasses.replace(INFO, thinking=tags)
+    chat = LocalChat(info, generator, ChatTemplate(plain, None, None))
+    request = ChatRequest(ASKED, GREEDY, StopSettings(max_tokens=120), tools=TOOLS, report_prompt=True)
+    events = list(chat.stream(request, threading.Event()))
+    ids = next(event.ids for event in events if isinstance(event, Rendered))
+    assert "<tool_call>\n" in found.decode(ids, skip_special=False)
+    pieces = [event for event in events if isinstance(event, CallPiece)]
+    assert [piece.name for piece in pieces if piece.name] == ["count"]
+    assert json.loads("".join(piece.arguments for piece in pieces)) == {"n": 7}
+    assert "".join(event.text for event in events if isinstance(event, Text)).strip() == before.strip()

@@ -88,7 +88,8 @@ class ToolCalling:
         """The control tokens that calls are written with."""
         if self._tokenizer.channels is not None:  # they are shown as the calls are, see `Channels`
             return frozenset()
-        return self._tokenizer.control_ids("\n".join(self.style.form.texts))
+        forms = (self.style.form, self.style.native)
+        return self._tokenizer.control_ids("\n".join(text for form in forms if form for text in form.texts))
 
     def answer(self, prompt: Sequence[int]) -> list[int]:
         """What an answer begins with after a prompt where no tools are offered; nothing for most models."""
@@ -148,7 +149,7 @@ class ToolCalling:
             inside = bool(self.style.form.begun) and end.endswith(self.style.form.begun)
             parser = ToolParser(
                 self.style.form, tools, tags, opened, in_thoughts=thoughts, begun=inside,
-                several=request.parallel_tool_calls,
+                several=request.parallel_tool_calls, native=self.style.native,
             )  # fmt: skip
             return self._plan(request, tools, parser, tags, opened, inside)
         # the beginning of the reply is part of the prompt: the filter sees it, the parser does not
@@ -157,7 +158,7 @@ class ToolCalling:
         closing = "" if opened in begun else opened
         parser = ToolParser(
             self.style.form, tools, (), closing, in_thoughts=thoughts,
-            several=request.parallel_tool_calls, continued=True,
+            several=request.parallel_tool_calls, continued=True, native=self.style.native,
         )  # fmt: skip
         return self._plan(request, tools, parser, tags, before)
 

@@ -54,7 +54,9 @@ class ToolStyle:
     writes results; whether it takes `arguments` as a JSON text instead of an object; whether it takes no more
     than `one_call` of a message; whether it writes a call's id in place of the name, so that with `named_ids`
     the id has the name in it; whether it looks for the tools in the system message, under `tools`, and there
-    for a "list" of them or a "text".
+    for a "list" of them or a "text"; whether calls without a text need `null_content`, and calls with one are
+    `calls_alone`: the template leaves them out. `native` is the form that the vocabulary has control tokens
+    for, if the model is asked for another one.
     """
 
     form: CallForm
@@ -65,6 +67,9 @@ class ToolStyle:
     one_call: bool = False
     named_ids: bool = False
     system_tools: SystemTools = ""
+    null_content: bool = False
+    calls_alone: bool = False
+    native: CallForm | None = None
 
 
 def named_id(name: str, place: int) -> str:
@@ -82,14 +87,17 @@ def tool_style(template: ChatTemplate, control: Sequence[str] = (), stops: Seque
         known = style.form if style.writes_calls else known_form(template.source, control)
         if known is not None:  # else the form has to be explained, too
             style = replace(style, form=known, offers=True, system_tools=kind)
-    form = style.form
+    native = None if style.offers or style.writes_calls else known_form("", control)
+    if native is not None and native.has_control_marker:
+        style = replace(style, native=_up_to_stop(native, stops))
+    return replace(style, form=_up_to_stop(style.form, stops))
+
+
+def _up_to_stop(form: CallForm, stops: Sequence[str]) -> CallForm:
     return replace(
-        style,
-        form=replace(
-            form,
-            section=(form.section[0], _before_stop(form.section[1], stops)),
-            call=(form.call[0], _before_stop(form.call[1], stops)),
-        ),
+        form,
+        section=(form.section[0], _before_stop(form.section[1], stops)),
+        call=(form.call[0], _before_stop(form.call[1], stops)),
     )
 
 
@@ -109,7 +117,9 @@ def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
         if not all(part in text for part in (*_NAMES[:count], _KEYS[0], _VALUES[0])):
             continue
         said = _rendered(template, [_user(), {**turn, "content": _PLAIN}])
-        form = _form(template, text, count, said)
+        bare = _rendered(template, [_user(), {**turn, "content": None}])
+        null = _VALUES[0] in bare and len(bare) < len(text)  # "" was a message of its own
+        form = _form(template, bare if null else text, count, said)
         # without a text before the name, and without braces, a call looks like any text
         if form is not None and (form.opening.strip() or form.kind in ("object", "python")):
             results = results or _RESULT in _rendered(
@@ -118,7 +128,10 @@ def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
             described = None if form.marker else known_form(template.source)  # in what it says of tools
             if _sorts(template, as_text):
                 form = replace(form, in_order=True)
-            return ToolStyle(described or form, offers, True, results, as_text, count == 1, named)
+            return ToolStyle(
+                described or form, offers, True, results, as_text, count == 1, named,
+                null_content=null, calls_alone=_PLAIN in said and _VALUES[0] not in said,
+            )  # fmt: skip
     form = known_form(template.source, control) if offers else None
     return ToolStyle(form or HERMES, offers, writes and offers, results and offers)
 

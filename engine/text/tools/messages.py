@@ -58,6 +58,8 @@ def conversation(
     """
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     ids = _Ids(style)
+    if style.calls_alone:
+        messages = [part for message in messages for part in _text_apart(message)]
     if style.one_call:
         messages = _one_by_one(messages)
     turns: list[dict[str, Any]] = []
@@ -80,6 +82,13 @@ def conversation(
     else:
         turns.insert(0, {"role": "system", "content": offer})
     return [*turns], None
+
+
+def _text_apart(message: Message) -> Sequence[Message]:
+    """A message whose text stands in one of its own, before its calls."""
+    if not message.tool_calls or not message.content:
+        return (message,)
+    return replace(message, tool_calls=()), replace(message, content="", reasoning="")
 
 
 def _one_by_one(messages: Sequence[Message]) -> list[Message]:
@@ -143,6 +152,8 @@ def _turn(message: Message, style: ToolStyle, ids: _Ids, marks: Mapping[str, str
         return turn
     if style.writes_calls:
         turn["tool_calls"] = [_call(call, style, ids) for call in message.tool_calls]
+        if style.null_content and not turn["content"]:
+            turn["content"] = None
         return turn
     calls = written_calls(
         _marked(style.form, marks), [(call.name, _arguments(call)) for call in message.tool_calls]

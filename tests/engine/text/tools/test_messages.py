@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -141,3 +142,38 @@ def test_which_templates_take_one_call() -> None:
 
     assert style("openai-gpt-oss-120b").one_call
     assert not style("Qwen-Qwen3-0.6B").one_call
+
+
+def test_a_call_without_a_text_is_no_further_empty_message() -> None:
+    name = "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B"
+    template = ChatTemplate((FOLDER / f"{name}.jinja").read_text(encoding="utf-8"), "<s>", "</s>")
+    style = tool_style(template)
+    assert style.null_content
+    turns, tools = conversation(MESSAGES[:3], TOOLS, style)
+    text = template.render(turns, tools=tools)
+    assert "<｜tool▁call▁begin｜>function<｜tool▁sep｜>weather" in text
+    assert "<｜Assistant｜><｜end▁of▁sentence｜>" not in text
+    said = (MESSAGES[0], dataclasses.replace(MESSAGES[1], content="Let me see."), MESSAGES[2])
+    assert "Let me see." in template.render(conversation(said, TOOLS, style)[0])
+
+
+def test_a_template_that_leaves_out_calls_beside_a_text_has_the_text_before_them() -> None:
+    source = (
+        "{{ tools | tojson }}{% for m in messages %}[{{ m.role }}:{% if m.content %}{{ m.content }}"
+        "{% elif m.tool_calls %}{% for c in m.tool_calls %}<call>"
+        '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
+        "</call>{% endfor %}{% endif %}]{% endfor %}"
+    )
+    template = ChatTemplate(source, None, None)
+    style = tool_style(template)
+    assert style.calls_alone
+    assert style.form.call == ("<call>", "</call>")
+    call = dataclasses.replace(MESSAGES[1], content="Let me see.", reasoning="Hm.")
+    turns, tools = conversation((MESSAGES[0], call, MESSAGES[2]), TOOLS, style)
+    assert template.render(turns, tools=tools).endswith(
+        '[user:Hi][assistant:Let me see.][assistant:<call>{"name": "weather", "arguments": '
+        '{"city": "Köln"}}</call>][tool:rain]'
+    )
+    assert [turn.get("reasoning_content") for turn in turns if isinstance(turn, dict)] == [
+        None, "Hm.", None, None,
+    ]  # fmt: skip
