@@ -7,9 +7,10 @@ from typing import Any
 
 from engine.text.tools.values import resolved
 
-__all__ = ["BRANCHES", "VERBATIM", "closed"]
+__all__ = ["BRANCHES", "NAMED", "VERBATIM", "closed"]
 
-_NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+"""Keywords whose values are schemas by name."""
 VERBATIM = ("enum", "const", "required")
 """Keywords whose values are no schemas."""
 BRANCHES = ("allOf", "anyOf", "oneOf")
@@ -49,7 +50,7 @@ def _enforced(
         return schema
     found: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in _NAMED and isinstance(value, Mapping):
+        if key in NAMED and isinstance(value, Mapping):
             found[key] = {
                 name: _enforced(one, root, joined, without, f"#/{key}/{name}" in joined)
                 for name, one in value.items()

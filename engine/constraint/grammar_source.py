@@ -15,6 +15,7 @@ from engine.constraint.closed_schema import closed
 from engine.constraint.gbnf import is_gbnf, lark_of
 from engine.constraint.least import least_bytes
 from engine.constraint.roomy import with_room
+from engine.constraint.unique_items import with_unique_items
 from engine.errors import BadSetting
 from engine.lazy_dataclass import dataclass
 from engine.words import N_, _, translate
@@ -88,7 +89,7 @@ def schema_source(schema: str | Mapping[str, Any]) -> GrammarSource:
             _('The JSON schema is not an object in braces; it should look like {"type": "object", ...}.')
         )
     with suppress(RecursionError):  # what is nested too deeply is refused below
-        parsed = closed(parsed)
+        parsed = with_unique_items(closed(parsed))
     return named_schema(_("the JSON schema"), dict(parsed))
 
 
