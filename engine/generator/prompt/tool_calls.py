@@ -88,7 +88,7 @@ class ToolCalling:
         """The control tokens that calls are written with."""
         if self._tokenizer.channels is not None:  # they are shown as the calls are, see `Channels`
             return frozenset()
-        forms = (self.style.form, self.style.native)
+        forms = (self.style.form, self.style.form.native)
         return self._tokenizer.control_ids("\n".join(text for form in forms if form for text in form.texts))
 
     def answer(self, prompt: Sequence[int]) -> list[int]:
@@ -149,7 +149,7 @@ class ToolCalling:
             inside = bool(self.style.form.begun) and end.endswith(self.style.form.begun)
             parser = ToolParser(
                 self.style.form, tools, tags, opened, in_thoughts=thoughts, begun=inside,
-                several=request.parallel_tool_calls, native=self.style.native,
+                several=request.parallel_tool_calls,
             )  # fmt: skip
             return self._plan(request, tools, parser, tags, opened, inside)
         # the beginning of the reply is part of the prompt: the filter sees it, the parser does not
@@ -158,7 +158,7 @@ class ToolCalling:
         closing = "" if opened in begun else opened
         parser = ToolParser(
             self.style.form, tools, (), closing, in_thoughts=thoughts,
-            several=request.parallel_tool_calls, continued=True, native=self.style.native,
+            several=request.parallel_tool_calls, continued=True,
         )  # fmt: skip
         return self._plan(request, tools, parser, tags, before)
 

@@ -55,8 +55,7 @@ class ToolStyle:
     than `one_call` of a message; whether it writes a call's id in place of the name, so that with `named_ids`
     the id has the name in it; whether it looks for the tools in the system message, under `tools`, and there
     for a "list" of them or a "text"; whether calls without a text need `null_content`, and calls with one are
-    `calls_alone`: the template leaves them out. `native` is the form that the vocabulary has control tokens
-    for, if the model is asked for another one.
+    `calls_alone`: the template leaves them out.
     """
 
     form: CallForm
@@ -69,7 +68,6 @@ class ToolStyle:
     system_tools: SystemTools = ""
     null_content: bool = False
     calls_alone: bool = False
-    native: CallForm | None = None
 
 
 def named_id(name: str, place: int) -> str:
@@ -87,10 +85,11 @@ def tool_style(template: ChatTemplate, control: Sequence[str] = (), stops: Seque
         known = style.form if style.writes_calls else known_form(template.source, control)
         if known is not None:  # else the form has to be explained, too
             style = replace(style, form=known, offers=True, system_tools=kind)
+    form = _up_to_stop(style.form, stops)
     native = None if style.offers or style.writes_calls else known_form("", control)
     if native is not None and native.has_control_marker:
-        style = replace(style, native=_up_to_stop(native, stops))
-    return replace(style, form=_up_to_stop(style.form, stops))
+        form = replace(form, native=_up_to_stop(native, stops))
+    return replace(style, form=form)
 
 
 def _up_to_stop(form: CallForm, stops: Sequence[str]) -> CallForm:

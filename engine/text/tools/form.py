@@ -51,7 +51,8 @@ class CallForm:
     - "python": `name(key=value, ...)` with Python literals.
 
     Where `begun` is not empty, prompts end with it, and a call has the rest of `opening`, while a text begins
-    with `answer`. With `in_order`, arguments and members stand in the order of their names.
+    with `answer`. With `in_order`, arguments and members stand in the order of their names. `native` is
+    another form that counts, too: that of the vocabulary's control tokens, where prompts explain this one.
     """
 
     kind: Kind
@@ -73,6 +74,7 @@ class CallForm:
     begun: str = ""
     answer: str = ""
     in_order: bool = False
+    native: CallForm | None = None
 
     @property
     def texts(self) -> tuple[str, ...]:

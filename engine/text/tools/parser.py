@@ -36,9 +36,8 @@ class ToolParser:
     An answer that is nothing but calls of Python counts as these (`WholeCalls`), unless the reply is
     `continued` after a beginning that is not fed.
 
-    With `in_thoughts`, a marker that is a control token ends a thought; that of `native`, another form that
-    counts, always does. With `begun`, the prompt ended with `form.begun`. Unless `several`, what follows the
-    first call is text.
+    With `in_thoughts`, a marker that is a control token ends a thought; that of `form.native` always does.
+    With `begun`, the prompt ended with `form.begun`. Unless `several`, what follows the first call is text.
     """
 
     def __init__(
@@ -52,14 +51,13 @@ class ToolParser:
         begun: bool = False,
         several: bool = True,
         continued: bool = False,
-        native: CallForm | None = None,
     ) -> None:
         self._form, self._tools = form, tools
-        forms = (form.bare, form, native)
+        forms = (form.bare, form, form.native)
         self._starts = {one.marker: one for one in forms if one is not None and one.marker}
         self._ending = frozenset(  # the markers that end a thought
             marker for marker, one in self._starts.items()
-            if one is native or (in_thoughts and one.has_control_marker)
+            if one is form.native or (in_thoughts and one.has_control_marker)
         )  # fmt: skip
         self._loose = frozenset() if form in CHANNEL_FORMS.values() else FIRST_CHARACTERS
         self._sink = CallSink(tools, several=several)
