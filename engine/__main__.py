@@ -7,7 +7,9 @@ interrupted by Ctrl+C.
 from __future__ import annotations
 
 import argparse
+import atexit
 import errno
+import gc
 import io
 import json
 import os
@@ -59,6 +61,7 @@ class _ShowVersion(argparse.Action):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. Raises SystemExit(2) for wrong arguments, as argparse does."""
+    atexit.register(gc.freeze)  # a search for garbage at the end takes a fifth of the time of a short run
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

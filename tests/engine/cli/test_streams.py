@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from pathlib import Path
 
@@ -61,8 +62,25 @@ def test_a_line_that_is_no_text_does_not_end_a_chat(
 
 
 def test_an_interrupt_while_modules_load_has_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted() -> None:
+    def interrupted(*_given: str) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(program, "parser", interrupted)
     assert main(["info", "x"]) == 130
+
+
+RING = """
+class Ring:
+    def __del__(self): print("a ring was found")
+ring = Ring()
+ring.itself = ring
+del ring
+"""
+
+
+@pytest.mark.parametrize("program_first", [False, True])
+def test_the_end_does_not_wait_for_a_search_for_garbage(program_first: bool) -> None:
+    first = "from engine.__main__ import main; main(['settings', '--json'])" if program_first else ""
+    command = [sys.executable, "-c", first + RING]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert found.endswith("a ring was found\n") != program_first
