@@ -98,6 +98,15 @@ def parse_table(source: str, references: References | None = None) -> list[list[
     return rows
 
 
+def plain_table(source: str, references: References | None = None) -> list[list[str]]:
+    """The words in the cells of a table block, without marks, each on one line."""
+    return [[_plain(cell.children) for cell in row] for row in parse_table(source, references)]
+
+
+def _plain(tokens: Sequence[Token]) -> str:
+    return " ".join("".join(" " if token.type == "hardbreak" else token.content for token in tokens).split())
+
+
 def table_rows(tokens: Sequence[Token]) -> list[list[Cell]]:
     """The cells of the first table among `tokens`, row by row."""
     rows: list[list[Cell]] = []

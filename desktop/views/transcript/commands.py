@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from html import escape
 
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QMimeData, QPoint, Qt
 from PySide6.QtGui import QGuiApplication, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QMenu
 
+from desktop.blocks.parser import plain_table
 from desktop.items.chats.messages import MessageItem
 from desktop.store.attachments.picture_marks import in_words
 from desktop.views.transcript.call_actions import call_actions
 from desktop.views.transcript.find import Finding
 from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.rendering.inline_objects import FOOTNOTE_SCHEME
+from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.scrolling import Scrolling
 from engine.words import _, translate
 
@@ -32,6 +35,18 @@ def copy_text(text: str) -> None:
     """Put `text` on the clipboard, pictures by their names; an empty text leaves the clipboard as it is."""
     if text:
         QGuiApplication.clipboard().setText(in_words(text))
+
+
+def _copy_table(parts: TranscriptParts, row: Row) -> None:
+    """Put a table on the clipboard as a spreadsheet takes it, and a word processor."""
+    cells = plain_table(parts.messages.body(row), row.references)
+    lines = "".join(
+        f"<tr>{''.join(f'<td>{escape(in_words(cell))}</td>' for cell in line)}</tr>" for line in cells
+    )
+    data = QMimeData()
+    data.setText(in_words("\n".join(map("\t".join, cells))))
+    data.setHtml(f"<table>{lines}</table>")
+    QGuiApplication.clipboard().setMimeData(data)
 
 
 def _copy_selection(parts: TranscriptParts) -> None:
@@ -71,6 +86,8 @@ def make_menu(parts: TranscriptParts, scrolling: Scrolling, point: QPoint) -> QM
         menu.addAction(_("Quote in your message"), partial(parts.view.act, "quote", found[0].item.id))
     if link and not link.startswith(FOOTNOTE_SCHEME):
         menu.addAction(_("Copy link address"), partial(copy_text, link))
+    if found is not None and found[0].kind is RowKind.TABLE:
+        menu.addAction(_("Copy table"), partial(_copy_table, parts, found[0]))
     menu.addAction(_("Select all"), parts.selection.select_all)
     if found is not None:
         menu.addSeparator()

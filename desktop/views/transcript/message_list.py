@@ -172,20 +172,18 @@ class MessageList:
     def _find_waiting(self) -> None:
         self._waiting = {message.item.id for message in self.all if message.waits}
 
-    def code_rows(self, row: Row) -> list[Row]:
-        """The rows of the code block that `row` belongs to: a long block has several."""
-        while not row.first:
-            row = self.layout.rows[row.index - 1]
-        rows = [row]
-        for following in self.layout.rows[row.index + 1 :]:
-            if following.kind is not row.kind or following.first:
-                break
-            rows.append(following)
-        return rows
+    def block_rows(self, row: Row) -> list[Row]:
+        """The rows of the block that `row` belongs to: long code, or a long table, has several."""
+        rows, first, end = self.layout.rows, row.index, row.index + 1
+        while first and _goes_on(rows[first]) and rows[first - 1].kind is row.kind:
+            first -= 1
+        while end < len(rows) and rows[end].kind is row.kind and _goes_on(rows[end]):
+            end += 1
+        return rows[first:end]
 
-    def code(self, row: Row) -> str:
-        """All the code of the block that `row` belongs to."""
-        rows = self.code_rows(row)
+    def body(self, row: Row) -> str:
+        """What the whole block that `row` belongs to shows: its code, or the Markdown of its table."""
+        rows = self.block_rows(row)
         block = rows[0].block
         return (
             replace(block, source="".join(part.source for part in rows), closed=True).body
@@ -291,3 +289,8 @@ class MessageList:
 def _take_all(message: MessageRows) -> None:
     while message.waits:
         message.step()
+
+
+def _goes_on(row: Row) -> bool:
+    """Whether the row continues the block of the one before it."""
+    return row.block is not None and row.block.joined

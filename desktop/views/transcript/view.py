@@ -289,15 +289,15 @@ class TranscriptView(QAbstractScrollArea):
             self.action.emit(name, message_id)
 
     def _copy_code(self, row: Row) -> None:
-        copy_text(self.messages.code(row))
+        copy_text(self.messages.body(row))
 
     def _save_code(self, row: Row) -> None:
         from desktop.views.transcript.row_widgets.save_code import ask_and_save  # only when it is needed
 
-        ask_and_save(self, self.messages.code(row), row.block.language if row.block is not None else "")
+        ask_and_save(self, self.messages.body(row), row.block.language if row.block is not None else "")
 
     def _wrap_code(self, row: Row) -> None:
-        for part in self.messages.code_rows(row):
+        for part in self.messages.block_rows(row):
             part.wrapped = row.wrapped
             self._remeasure(part)
 

@@ -124,7 +124,7 @@ def test_code_in_several_rows_is_one_block_to_the_reader(show: Show, qtbot: QtBo
         (False, False),
         (False, True),
     ]
-    assert view.messages.code(parts[0]) == code.removesuffix("\n")
+    assert view.messages.body(parts[0]) == code.removesuffix("\n")
     assert "".join(f"{row.text}\n" for row in parts if row.text) == code
     assert {row.block.language for row in parts if row.block is not None} == {"python"}
     view._wrap_code(parts[0])

@@ -126,7 +126,7 @@ def test_buttons_of_code_higher_than_the_screen_stay_in_sight_and_act_on_all_of_
     view.scrolling.to_message(1)
     qtbot.waitUntil(view.settled)
     bar = view.verticalScrollBar()
-    parts = view.messages.code_rows(next(row for row in view.messages.layout.rows if row.kind == "code"))
+    parts = view.messages.block_rows(next(row for row in view.messages.layout.rows if row.kind == "code"))
     assert len(parts) > 1
     end = view.messages.layout.top(parts[-1]) + parts[-1].height
     seen = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QApplication, QMenu
+from pytestqt.qtbot import QtBot
 
 from desktop.items.chats.messages import MessageItem
 from desktop.views.transcript import TranscriptView
@@ -78,6 +79,26 @@ def test_what_is_selected_can_be_quoted(show: Show) -> None:
     assert asked == [("quote", 2)]
     view.offered -= {"quote"}
     assert "Quote in your message" not in offered(view, 2)
+
+
+def test_a_table_is_copied_with_a_cell_for_each_of_its_own(show: Show, qtbot: QtBot) -> None:
+    head = "| Fruit | *Price* & more |\n|---|--:|\n| **Fig**<br>ripe | a\\|b<c |\n"
+    rows = [f"| {number} | [x](https://example.org) |" for number in range(900)]
+    view, _ = show([MessageItem(1, "assistant", head + "\n".join(rows))], 600, 800)
+    parts = [row for row in view.messages.layout.rows if row.kind is RowKind.TABLE]
+    assert len(parts) > 1
+    view.scrolling.to_row(parts[1])
+    qtbot.waitUntil(view.settled)
+    menu = view.make_menu(QPoint(view.viewport().width() // 2, 50))
+    next(action for action in menu.actions() if action.text() == "Copy table").trigger()
+    menu.deleteLater()
+    copied = QApplication.clipboard().mimeData()
+    assert copied is not None
+    lines = copied.text().split("\n")
+    assert lines[:2] == ["Fruit\tPrice & more", "Fig ripe\ta|b<c"]
+    assert lines[2:] == [f"{number}\tx" for number in range(900)]
+    assert copied.html().startswith("<table><tr><td>Fruit</td><td>Price &amp; more</td></tr><tr><td>Fig ripe")
+    assert copied.html().count("<tr>") == len(lines)
 
 
 def test_a_choice_is_reported_with_its_message(show: Show) -> None:
