@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.icons import application_icon
+from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
 from engine.platform.version import version
 from engine.words import N_, _, translate
@@ -137,8 +138,9 @@ class AboutDialog(QDialog):
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
         buttons.rejected.connect(self.reject)
         top = fill(QHBoxLayout(), mark, (title, 1), spacing=14)
-        layout = fill(QVBoxLayout(self), top, text, heading, (self.parts, 1), buttons)
-        dialog_margins(layout)
+        body = QWidget()
+        fill(QVBoxLayout(body), top, text, heading, (self.parts, 1), margins=(0, 0, 0, 0))
+        dialog_margins(fill(QVBoxLayout(self), (DialogBody(body), 1), buttons))
         em = self.fontMetrics().height()
         self.resize(min(em * 34, parent.width()), min(em * 30, parent.height()))
         buttons.button(QDialogButtonBox.StandardButton.Close).setFocus()

@@ -12,6 +12,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
 from engine.words import N_, _, translate
 
@@ -60,8 +61,9 @@ class ErrorReportDialog(QDialog):
         shut.clicked.connect(self.close)
         self._copied = text_label(tone="muted")
         line = fill(FlowLayout(), (self._copied, 1), self.copy, log, shut)
-        layout = fill(QVBoxLayout(self), heading, promise, (self.text, 1), line)
-        dialog_margins(layout)
+        body = QWidget()
+        fill(QVBoxLayout(body), heading, promise, (self.text, 1), margins=(0, 0, 0, 0))
+        dialog_margins(fill(QVBoxLayout(self), (DialogBody(body), 1), line))
         self.resize(min(780, max(360, parent.width() - 60)), min(600, max(340, parent.height() - 80)))
         self.copy.setFocus()
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QDialog, QWidget
+from PySide6.QtWidgets import QDialog, QFormLayout, QWidget
 
-__all__ = ["fit_dialog", "grow_dialog"]
+from desktop.views.widgets.scroll_area import DialogBody
+
+__all__ = ["fit_dialog", "fit_labels", "grow_dialog"]
 
 _NARROWEST = 320
 _BESIDE, _AROUND = 40, 24
+_NARROW_FORM = 32
+"""In fewer average characters than this, labels are above their fields."""
 
 
 def fit_dialog(dialog: QDialog, width: int) -> None:
@@ -40,6 +44,15 @@ def grow_dialog(dialog: QDialog) -> None:
         dialog.resize(dialog.width(), needed)
 
 
+def fit_labels(form: QFormLayout, dialog: QDialog) -> None:
+    """Place the labels of `form` beside their fields, or above all of them in a narrow `dialog`; Qt by itself
+    would place only those above that need it, and leave fields without a label as narrow as before.
+    """
+    narrow = dialog.width() < _NARROW_FORM * dialog.fontMetrics().averageCharWidth()
+    policy = QFormLayout.RowWrapPolicy
+    form.setRowWrapPolicy(policy.WrapAllRows if narrow else policy.WrapLongRows)
+
+
 def _activate(dialog: QDialog) -> None:
     """Lay out `dialog`, the innermost widgets first: what a text in one of them now needs is otherwise known
     outside only with the next event.
@@ -48,3 +61,5 @@ def _activate(dialog: QDialog) -> None:
         layout = widget.layout()
         if layout is not None and not widget.isHidden():
             layout.activate()
+        elif isinstance(widget, DialogBody):
+            widget.updateGeometry()

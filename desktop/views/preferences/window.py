@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from PySide6.QtCore import QEvent, QSignalBlocker, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QListWidget, QPushButton, QVBoxLayout, QWidget
 
@@ -48,6 +48,7 @@ class PreferencesWindow(QDialog):
         self.setObjectName("preferences")
         self.setWindowTitle(_("Preferences"))
         self.setSizeGripEnabled(True)
+        self.setMinimumSize(300, 260)  # what does not fit is scrolled or wrapped
         self._tabs = TabOrder(self)
         self.query = SearchLine(_("Search preferences"))
         self.list = QListWidget()
@@ -194,7 +195,3 @@ class PreferencesWindow(QDialog):
         super().changeEvent(event)
         if event.type() == QEvent.Type.FontChange and hasattr(self, "shut"):
             self._arrange()
-
-    def minimumSizeHint(self) -> QSize:
-        """Small: what does not fit is scrolled or wrapped."""
-        return QSize(300, 260)

@@ -22,6 +22,7 @@ from desktop.views.layout.fit import fit_dialog
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
 from engine.units import number_text
 from engine.words import N_, _, ngettext, translate
@@ -82,23 +83,13 @@ class ImportWindow(QDialog):
         self.so_far = text_label(_("You can continue chatting in the meantime."), "muted", wraps=True)
         self.trouble = text_label(tone="danger", wraps=True, plain=True)
         self.trouble.hide()
-        layout = QVBoxLayout(self)
-        dialog_margins(layout)
         self.left_out = text_label(tone="muted", wraps=True, plain=True)
         self.left_out.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.left_out.hide()
-        for part in (
-            self.heading,
-            self.bar,
-            self.so_far,
-            self.trouble,
-            self._make_counts(),
-            self.left_out,
-            self._make_broken(),
-        ):
-            layout.addWidget(part)
-        layout.addStretch(1)
-        layout.addLayout(self._make_buttons())
+        body, counts, broken = QWidget(), self._make_counts(), self._make_broken()
+        parts = (self.heading, self.bar, self.so_far, self.trouble, counts, self.left_out, broken)
+        fill(QVBoxLayout(body), *parts, 1, margins=(0, 0, 0, 0))
+        dialog_margins(fill(QVBoxLayout(self), (DialogBody(body), 1), self._make_buttons()))
         fit_dialog(self, 520)
 
     def _make_counts(self) -> QWidget:

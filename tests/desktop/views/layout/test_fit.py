@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QDialog, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from desktop.views.layout.fit import fit_dialog, grow_dialog
+from desktop.views.layout.fit import fit_dialog, fit_labels, grow_dialog
+from desktop.views.widgets.scroll_area import DialogBody
+from desktop.views.widgets.wrapping_text import WrappingCheckBox
 
 
 def test_a_dialog_grows_at_once_with_a_text_in_a_widget_inside_it(qtbot: QtBot) -> None:
@@ -32,3 +34,42 @@ def test_a_dialog_grows_at_once_with_a_text_in_a_widget_inside_it(qtbot: QtBot) 
     qtbot.wait(1)
     assert stage.height() >= stage.sizeHint().height()
     assert heading.height() >= heading.heightForWidth(heading.width())
+
+
+def test_a_dialog_is_at_once_as_high_as_what_scrolls_in_it(qtbot: QtBot) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    window.resize(900, 800)
+    dialog, content, late = QDialog(window), QWidget(), QLabel("one\ntwo\nthree\nfour")
+    for label in (QLabel("first"), late):
+        label.setWordWrap(True)
+        (content.layout() or QVBoxLayout(content)).addWidget(label)
+    late.hide()
+    body = DialogBody(content)
+    QVBoxLayout(dialog).addWidget(body)
+    window.show()
+    dialog.show()
+    qtbot.waitExposed(dialog)
+    fit_dialog(dialog, 400)
+    late.show()
+    fit_dialog(dialog, 400)
+    assert late.height() >= late.sizeHint().height()
+    assert body.verticalScrollBar().maximum() == 0
+
+
+def test_labels_are_above_all_fields_of_a_narrow_dialog(qtbot: QtBot) -> None:
+    dialog, form = QDialog(), QFormLayout()
+    qtbot.addWidget(dialog)
+    name, box = QLineEdit(), WrappingCheckBox("Save it on this computer")
+    form.addRow("A name", name)
+    form.addRow("", box)
+    QVBoxLayout(dialog).addLayout(form)
+    em = dialog.fontMetrics().averageCharWidth()
+    dialog.show()
+    beside = {}
+    for width in (60, 20):
+        dialog.resize(width * em, 200)
+        fit_labels(form, dialog)
+        form.activate()
+        beside[width] = (form.labelForField(name).y() == name.y(), box.x() > form.labelForField(name).x())
+    assert (beside[60][1], beside[20]) == (True, (False, False))
