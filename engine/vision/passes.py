@@ -6,11 +6,11 @@ from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
-from engine.backends.base import Array, AttentionShape, Backend, Forward, Ops, Step
+from engine.backends.base import Array, AttentionShape, Backend, Forward, KVCache, Ops, Step
 from engine.backends.cpu.program import CpuProgram
 from engine.core import PAGE_TOKENS, Loading, Waiting
 from engine.drain import mapped
-from engine.tensors import Floats
+from engine.tensors import Floats, Ints
 
 STAGE_ROWS = 1 << 15
 """Rows times stages of a step, such as 4096 rows of one layer: less than a second on two cores."""
@@ -25,25 +25,33 @@ PIECE = 1024
 class Pass:
     """Runs `forward`, whose inputs are `Ops.given`, over up to `max_rows` rows.
 
-    With attention of a `shape`, all rows attend to each other. Used by one thread.
+    With attention of a `shape`, all rows attend to each other, unless the layers say otherwise; all layers
+    share the keys and values of one, unless there are `layers` of them. Of rows that come `after` another
+    pass, which has layers of its own, and room for `more` rows, the keys and values follow those of its last
+    run. Used by one thread.
     """
 
     def __init__(
-        self, backend: Backend, forward: Forward, max_rows: int, shape: AttentionShape | None = None
-    ) -> None:
-        self._backend, self._forward, self._shape = backend, forward, shape
+        self, backend: Backend, forward: Forward, max_rows: int, shape: AttentionShape | None = None,
+        layers: int = 1, more: int = 0, after: Pass | None = None,
+    ) -> None:  # fmt: skip
+        self._backend, self._forward, self._after = backend, forward, after
+        self._shapes = [] if shape is None else [shape] * layers
         self.max_rows = max_rows
-        # of one layer, which all layers share
-        self._cache_type = "fp16" if max_rows >= MANY_ROWS else "fp32"
-        self._pages = np.arange(-(-max_rows // PAGE_TOKENS), dtype=np.int32)
-        self._positions = np.arange(max_rows, dtype=np.int32)
-        self._ids = np.zeros(max_rows, np.int32)
+        room: int = max_rows + more if after is None else len(after._positions)
+        self._cache_type = "fp16" if room >= MANY_ROWS else "fp32"
+        self._pages = np.arange(-(-room // PAGE_TOKENS), dtype=np.int32)
+        self._positions: Ints = np.arange(room, dtype=np.int32)
+        self._ids = np.zeros(room, np.int32)
 
     def prepare(self) -> Generator[Loading, None, None]:
         """Compile the kernels that are missing, and record; yields progress."""
         yield from self._backend.prepare(self._forward, self._cache_type)
-        shapes = [] if self._shape is None else [self._shape]
-        self._cache = self._backend.new_cache(shapes, len(self._pages), self._cache_type)
+        self._cache: KVCache = (
+            self._backend.new_cache(self._shapes, len(self._pages), self._cache_type)
+            if self._after is None
+            else self._after._cache
+        )
         self._program = self._backend.record(self._forward, self._cache, self.max_rows)
 
     def work_bytes(self) -> int:
@@ -51,29 +59,35 @@ class Pass:
         specs.
         """
         row, _position, fixed = self._backend.work_space(self._forward)
-        shape, each = self._shape, 2 if self._cache_type == "fp16" else 4
-        row += 0 if shape is None else 2 * each * shape.kv_heads * shape.head_dim
-        return row * self.max_rows + fixed
+        each = 2 if self._cache_type == "fp16" else 4
+        kept = sum(2 * each * shape.kv_heads * shape.head_dim for shape in self._shapes)
+        return row * self.max_rows + kept * len(self._positions) + fixed
 
     def run(self, rows: int) -> Floats:
         """The result's rows (rows, N) float32 for the first `rows` of what is given; the next run overwrites
         them.
         """
-        return self._program.run(Step(self._ids[:rows], self._positions[:rows], self._pages, rows))
+        return self._program.run(self._step(rows, 0))
 
-    def steps(self, rows: int) -> Generator[Waiting, None, Floats]:
-        """`run` in short steps, between which other passes may run; the result is that of the generator."""
-        step = Step(self._ids[:rows], self._positions[:rows], self._pages, rows)
+    def steps(self, rows: int, start: int = 0) -> Generator[Waiting, None, Floats]:
+        """`run` in short steps, between which other passes may run; the result is that of the generator. In
+        the cache, the rows come after `start` others.
+        """
+        step = self._step(rows, start)
         if not isinstance(self._program, CpuProgram):
             return self._program.run(step)
         stages = 1 << max(0, (STAGE_ROWS // rows).bit_length() - 1)  # few numbers, so that parts are kept
         parts = self._program.run_in_parts(step, stages)
         return (yield from mapped(parts, lambda _: Waiting()))
 
+    def _step(self, rows: int, start: int) -> Step:
+        return Step(self._ids[:rows], self._positions[start : start + rows], self._pages, rows)
+
     def close(self) -> None:
-        """Release the program and its cache."""
+        """Release the program and its cache, which goes with the pass that the rows come after."""
         self._program.close()
-        self._cache.close()
+        if self._after is None:
+            self._cache.close()
 
 
 class Pieces:

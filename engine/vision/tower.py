@@ -47,7 +47,7 @@ class TowerShape:
 
     `gated`: the feed-forward part has a gate. `layer_norm`: norms are layer norms, else RMS norms.
     `qk_norm` is "none", "row" or "head", RMS norms with `rms_qk_norm`. If `rotated`, queries and keys are
-    rotated by the main rotary table.
+    rotated by the main rotary table. Of keys and values there are `kv_heads` (0: as many as of queries).
     """
 
     width: int
@@ -62,12 +62,13 @@ class TowerShape:
     qk_norm: str = "none"
     rms_qk_norm: bool = False
     rotated: bool = False
+    kv_heads: int = 0
 
     @property
     def attention(self) -> AttentionShape:
         """The attention of each layer: in both directions."""
         dim = self.head_dim or self.width // self.heads
-        return AttentionShape(self.heads, self.heads, dim, dim**-0.5, bidirectional=True)
+        return AttentionShape(self.heads, self.kv_heads or self.heads, dim, dim**-0.5, bidirectional=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,27 +176,27 @@ class _Layer:
 
     def attention(self) -> Attention:
         width, shape, names = self.shape.width, self.shape.attention, self.names
-        inner = shape.heads * shape.head_dim
+        inner, others = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         inputs: Inputs
         if names.query_key_value:
-            fused = self.linear(names.query_key_value, 3 * inner, width)
-            inputs = FusedQkv(fused, (inner, inner, inner))
+            fused = self.linear(names.query_key_value, inner + 2 * others, width)
+            inputs = FusedQkv(fused, (inner, others, others))
         else:
-            inputs = SeparateQkv(
-                *(self.linear(name, inner, width) for name in (names.query, names.key, names.value))
-            )
+            each = (names.query, inner), (names.key, others), (names.value, others)
+            inputs = SeparateQkv(*(self.linear(name, rows, width) for name, rows in each))
         query_norm = key_norm = None
         if self.shape.qk_norm != "none":
-            query_norm, key_norm = self._head_norm(names.query_norm), self._head_norm(names.key_norm)
+            query_norm = self._head_norm(names.query_norm, shape.heads)
+            key_norm = self._head_norm(names.key_norm, shape.kv_heads)
         output = self._scaled(self.linear(names.output, width, inner), 0)
         rope = "main" if self.shape.rotated else "none"
         return Attention(0, shape, inputs, output, rope, query_norm, key_norm)
 
-    def _head_norm(self, name: str) -> Norm:
-        shape, rms = self.shape.attention, self.shape.rms_qk_norm
+    def _head_norm(self, name: str, heads: int) -> Norm:
+        dim, rms = self.shape.attention.head_dim, self.shape.rms_qk_norm
         if self.shape.qk_norm == "row":
-            return self.norm(name, shape.heads * shape.head_dim, rms=rms)
-        return replace(self.norm(name, shape.head_dim, rms=rms), heads=shape.heads)
+            return self.norm(name, heads * dim, rms=rms)
+        return replace(self.norm(name, dim, rms=rms), heads=heads)
 
     def feed_forward(self) -> FeedForward:
         width, inner, names = self.shape.width, self.shape.mlp_width, self.names

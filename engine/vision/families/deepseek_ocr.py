@@ -198,21 +198,34 @@ class _Clip:
         self._run.close()
 
 
+def hf_sam(prefix: str) -> SamNames:
+    """The makers' names of Segment Anything's encoder."""
+    return SamNames(
+        prefix + "patch_embed.proj", prefix + "pos_embed", prefix + "blocks.{}.",
+        ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.lin1", "mlp.lin2"),
+        ("attn.rel_pos_h", "attn.rel_pos_w"),
+        (prefix + "neck.0", prefix + "neck.1", prefix + "neck.2", prefix + "neck.3"),
+        (prefix + "net_2", prefix + "net_3"),
+    )  # fmt: skip
+
+
+GGUF_SAM = SamNames(
+    "v.sam.patch_embd", "v.sam.pos_embd.weight", "v.sam.blk.{}.",
+    ("pre_ln", "attn.qkv", "attn.out", "post_ln", "mlp.lin1", "mlp.lin2"),
+    ("attn.pos_h.weight", "attn.pos_w.weight"),
+    ("v.sam.neck.0", "v.sam.neck.1", "v.sam.neck.2", "v.sam.neck.3"),
+    ("v.sam.net_2", "v.sam.net_3"),
+)  # fmt: skip
+
+
 def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     """`DeepseekOCRForCausalLM`, as its makers publish it."""
     parts = inner(inner(config, "vision_config"), "width")
     sam, clip = inner(parts, _SAM), inner(parts, _CLIP)
     first, after = "model.sam_model.", "model.vision_model."
-    names = SamNames(
-        first + "patch_embed.proj", first + "pos_embed", first + "blocks.{}.",
-        ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.lin1", "mlp.lin2"),
-        ("attn.rel_pos_h", "attn.rel_pos_w"),
-        (first + "neck.0", first + "neck.1", first + "neck.2", first + "neck.3"),
-        (first + "net_2", first + "net_3"),
-    )  # fmt: skip
+    names = hf_sam(first)
     sizes = ("width", "layers", "heads")
-    window = sam.integer("window_size", 1, MOST_SIDE, _WINDOW)
-    shape = _sam(_sizes(sam, sizes, (768, 12, 12)), names, tensors, window)
+    shape = sam_shape(sam, sizes, names, tensors)
     tower = _tower(shape, _sizes(clip, sizes, (1024, 24, 16)), _CLIP_NAMES, tensors)
     places = after + "embeddings.position_embedding.weight"
     second = ClipShape(
@@ -228,16 +241,8 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
 
 def from_gguf(keys: Keys, tensors: Tensors) -> Design:
     """`deepseekocr` in llama.cpp's mmproj files."""
-    names = SamNames(
-        "v.sam.patch_embd", "v.sam.pos_embd.weight", "v.sam.blk.{}.",
-        ("pre_ln", "attn.qkv", "attn.out", "post_ln", "mlp.lin1", "mlp.lin2"),
-        ("attn.pos_h.weight", "attn.pos_w.weight"),
-        ("v.sam.neck.0", "v.sam.neck.1", "v.sam.neck.2", "v.sam.neck.3"),
-        ("v.sam.net_2", "v.sam.net_3"),
-    )  # fmt: skip
-    sizes = ("sam.embedding_length", "sam.block_count", "sam.head_count")
-    window = keys.integer("window_size", 1, MOST_SIDE, _WINDOW)
-    shape = _sam(_sizes(keys, sizes, None), names, tensors, window)
+    names = GGUF_SAM
+    shape = gguf_sam(keys, tensors)
     own = ("embedding_length", "block_count", "attention.head_count")
     layers = gguf_layers(tensors)
     tower = _tower(shape, _sizes(keys, own, None), layers, tensors)
@@ -267,11 +272,21 @@ def _sizes(keys: Keys, names: tuple[str, str, str], usual: tuple[int, int, int] 
     )
 
 
-def _sam(sizes: tuple[int, ...], names: SamNames, tensors: Tensors, window: int) -> SamShape:
-    """The shape of Segment Anything's encoder, whose other sizes are those of tensors: layers without windows
-    have more distances.
+def gguf_sam(keys: Keys, tensors: Tensors) -> SamShape:
+    """As `sam_shape`, of an mmproj file."""
+    sizes = ("sam.embedding_length", "sam.block_count", "sam.head_count")
+    return sam_shape(keys, sizes, GGUF_SAM, tensors, None)
+
+
+def sam_shape(
+    keys: Keys, words: tuple[str, str, str], names: SamNames, tensors: Tensors,
+    usual: tuple[int, int, int] | None = (768, 12, 12),
+) -> SamShape:  # fmt: skip
+    """The shape of Segment Anything's encoder, whose width, layers and heads are under these `words`, and its
+    other sizes those of tensors: layers without windows have more distances.
     """
-    width, layers, heads = sizes
+    window = keys.integer("window_size", 1, MOST_SIDE, _WINDOW)
+    width, layers, heads = _sizes(keys, words, usual)
     channels = tuple(rows_of(tensors, name + ".weight") for name in (names.neck[2], *names.halves))
     positions = tensors.get(names.positions)
     cells = positions.shape[-2] if positions is not None and len(positions.shape) > 2 else 1

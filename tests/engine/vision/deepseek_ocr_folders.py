@@ -99,29 +99,31 @@ def publish(made: Any, folder: Path) -> Path:
     return folder
 
 
-def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int] = ()) -> dict[str, Any]:
+def inputs(
+    pictures: Sequence[Image.Image], prompt: Sequence[int] = (), side: int = SIDE, most: int = 9
+) -> dict[str, Any]:
     """What the makers' code gives the model for pictures."""
     whole, local, counts, grids = [], list[Any](), list[int](), list[list[int]]()
     for picture in pictures:
-        wide, high = grid(*picture.size)
+        wide, high = grid(*picture.size, most)
         tiles = picture.resize((wide * TILE, high * TILE), Image.Resampling.BICUBIC) if wide else picture
         for number in range(wide * high):
             left, top = number % wide * TILE, number // wide * TILE
             local.append(_values(tiles.crop((left, top, left + TILE, top + TILE))))
         counts.append(wide * high)
         grids.append([wide, high])
-        whole.append(_values(ImageOps.pad(picture, (SIDE, SIDE), color=(127, 127, 127))))
+        whole.append(_values(ImageOps.pad(picture, (side, side), color=(127, 127, 127))))
     found = {"pixel_values": torch.stack(whole), "num_local_patches": counts, "patches_grid": grids}
     return found | ({"pixel_values_local": torch.stack(local)} if local else {})
 
 
-def grid(width: int, height: int) -> tuple[int, int]:
+def grid(width: int, height: int, most: int = 9) -> tuple[int, int]:
     """The tiles side by side and one above another: the closest in shape, of equal ones the later that is not
     too large.
     """
     if width <= TILE and height <= TILE:
         return 0, 0
-    shapes = [(w, h) for w in range(1, 10) for h in range(1, 10) if 2 <= w * h <= 9]
+    shapes = [(w, h) for w in range(1, 10) for h in range(1, 10) if 2 <= w * h <= most]
     best, least = (1, 1), float("inf")
     for w, h in sorted(shapes, key=lambda each: each[0] * each[1]):
         away = abs(width / height - w / h)
