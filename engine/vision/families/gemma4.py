@@ -52,8 +52,9 @@ _BEFORE, _AFTER = "<|image>", "<image|>"
 _BASE = 100.0
 _EPS = 1e-6
 _TOKENS, _POOLED = 280, 3
-_MOST_TOKENS, _MOST_POOLED = 1120, 16
-"""1120 tokens are the most that Gemma 4's image processor takes."""
+_BUDGETS = (70, 140, 280, 560, 1120)
+"""The numbers of tokens that Gemma 4 has learned to read pictures in."""
+_MOST_TOKENS, _MOST_POOLED = _BUDGETS[-1], 16
 _NO_LIMITS = (-math.inf, math.inf)
 _LIMITS = ("input_min", "input_max"), ("output_min", "output_max")
 _PREFIXES = ("model.", "")
@@ -243,7 +244,15 @@ def _design(shape: _Shape, names: _Names, filter: int, *, bidirectional: bool) -
         shape.pooled, shape.outputs, Normalisation(HALF, HALF),
         partial(size_of_tokens, factor=side, most=shape.tokens), filter, shape.tokens * shape.pooled**2,
         Axial(pairs, pairs), partial(_parts, shape, names), layout, colours_last=shape.flat,
+        of_tokens=partial(_limited, shape, names, filter, bidirectional),
     )  # fmt: skip
+
+
+def _limited(shape: _Shape, names: _Names, filter: int, bidirectional: bool, tokens: int) -> GridDesign:
+    """The design for the largest of the budgets that is not above `tokens`, whatever the files advise."""
+    most = min(tokens, _MOST_TOKENS, max(1, shape.places // shape.pooled))
+    budget = max((each for each in _BUDGETS if each <= most), default=most)
+    return _design(replace(shape, tokens=budget), names, filter, bidirectional=bidirectional)
 
 
 def _from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:

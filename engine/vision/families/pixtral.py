@@ -6,6 +6,7 @@ LightOnOCR. Later models merge squares of patches to one token.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
@@ -154,7 +155,17 @@ def _design(
         (-(-shape.longest // side) * shape.factor) ** 2,
         Axial(np.ascontiguousarray(pairs[::2]), np.ascontiguousarray(pairs[1::2]), interleaved),
         partial(_parts, shape, names), kind.layout,
+        of_tokens=partial(_limited, kind, shape, names, pixels, filter, interleaved),
     )  # fmt: skip
+
+
+def _limited(
+    kind: _Kind, shape: _Shape, names: _Names, pixels: Normalisation, filter: int, interleaved: bool,
+    tokens: int,
+) -> GridDesign:  # fmt: skip
+    """The design whose square pictures have at most so many tokens, and others fewer."""
+    longest = min(shape.longest, shape.patch * shape.factor * max(1, math.isqrt(tokens)))
+    return _design(kind, replace(shape, longest=longest), names, pixels, filter, interleaved=interleaved)
 
 
 def _from_hf(kind: _Kind, config: Keys, processor: Keys, tensors: Tensors) -> Design:

@@ -18,6 +18,7 @@ from engine.drain import drain
 from engine.errors import NotEnoughMemory
 from engine.settings import CacheSettings, LoadSettings
 from engine.vision.base import tokens_in
+from engine.vision.grid_encoder import GridDesign
 from engine.vision.opening import open_vision, vision_layouts, vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.encoding import Encoded, picture
@@ -91,6 +92,47 @@ def test_pages_are_read_in_detail_by_models_for_pages_or_when_chosen(
     assert (usual > 4000) == (family in ("glm_ocr", "paddle_ocr"))
     assert usual > 4000 or 1150 < usual < 1350  # Kimi-VL counts no padding
     assert 0.95 * cells < more < 1.1 * cells
+
+
+@pytest.mark.parametrize(("family", "side"), [("pixtral", 14), ("mistral3", 28)])
+def test_pixtral_has_a_longest_side(folders: Path, tmp_path: Path, family: str, side: int) -> None:
+    """That of the square of so many tokens, as if the files gave it."""
+    wide, narrow = made(folders, family), tmp_path / "narrow"
+    shutil.copytree(wide, narrow)
+    path = narrow / "preprocessor_config.json"
+    settings = json.loads(path.read_text())
+    settings["size"]["longest_edge"] = 3 * side
+    path.write_text(json.dumps(settings))
+    for width, height in ((300, 200), (40, 300), (50, 20)):
+        image = picture(width, height)
+        with closing(Encoded(wide, 11)) as limited, closing(Encoded(narrow)) as expected:
+            assert limited.layout(width, height) == expected.layout(width, height)
+            assert np.array_equal(limited.states(image), expected.states(image))
+    assert tokens_of(wide, 11) <= 9 < tokens_of(wide) == tokens_of(wide, 4096)
+
+
+def test_gemma_4_has_budgets() -> None:
+    """Of these the largest that is not above the setting, which its files do not limit."""
+    from tests.engine.vision.test_defaults import design
+
+    stated = design("Gemma4", {}, {"max_soft_tokens": 280})
+    assert isinstance(stated, GridDesign)
+    for asked, budget in ((70, 70), (279, 140), (280, 280), (1119, 560), (1120, 1120), (4096, 1120)):
+        found, same = stated.limited(asked), design("Gemma4", {}, {"max_soft_tokens": budget})
+        assert found.layout(*PAGE) == same.layout(*PAGE)
+        assert 0.8 * budget < tokens_in(found.layout(*PAGE)) <= budget
+        assert isinstance(same, GridDesign)
+        assert found.most_patches == same.most_patches
+    assert tokens_in(stated.limited(20).layout(*PAGE)) <= 20
+
+
+def test_gemma_4_reads_by_its_budget(folders: Path) -> None:
+    """No more than it has positions for: here those of 100 tokens in a row."""
+    folder, image = made(folders, "gemma4"), picture(300, 200)
+    with closing(Encoded(folder, 1120)) as limited, closing(Encoded(folder)) as expected:
+        assert np.array_equal(limited.states(image), expected.states(image))
+    with closing(Encoded(folder, 24)) as limited:
+        assert 12 < len(limited.states(image)) <= 24
 
 
 def test_pictures_of_one_size_are_not_affected(folders: Path) -> None:
