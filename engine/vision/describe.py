@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from engine.core import ModelInfo
 from engine.errors import EngineError
 from engine.models.describe import describe_text_model
-from engine.vision.files import may_have_encoder
+from engine.vision.files import VISION_PARTS, may_have_encoder
 from engine.weights.checkpoint import Checkpoint, open_checkpoint
 from engine.words import _
 
 if TYPE_CHECKING:
     from engine.vision.opening import Layouts
 
-_EYES = "vision_config", "visual", "vision"
+_EYES = (*VISION_PARTS, "visual", "vision")
 _EARS = (
     "audio_config", "audio_encoder", "sound_config", "encoder_config", "acoustic_tokenizer_encoder_config",
 )  # fmt: skip

@@ -8,10 +8,14 @@ from typing import Any
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.gguf.ollama import projectors_of
 
-__all__ = ["PROJECTOR", "folder_config", "is_mmproj", "may_have_encoder"]
+__all__ = ["PROJECTOR", "VISION_PARTS", "folder_config", "is_mmproj", "may_have_encoder", "vision_part"]
 
 PROJECTOR = "clip.projector_type"
 """The key of a GGUF file that names the family of its vision encoder."""
+
+
+VISION_PARTS = "vision_config", "img_processor"
+"""Where config.json has what it says of a vision encoder; the second is Phi-3-vision's."""
 
 
 def may_have_encoder(checkpoint: Checkpoint) -> bool:
@@ -19,7 +23,7 @@ def may_have_encoder(checkpoint: Checkpoint) -> bool:
     an mmproj file is beside it.
     """
     if checkpoint.format != "gguf":
-        return isinstance(folder_config(checkpoint).get("vision_config"), dict)
+        return vision_part(folder_config(checkpoint)) is not None
     return (
         PROJECTOR in checkpoint.metadata
         or bool(projectors_of(checkpoint.path))
@@ -33,6 +37,11 @@ def folder_config(checkpoint: Checkpoint) -> Mapping[str, Any]:
     if isinstance(thinker := config.get("thinker_config"), dict):
         return {**thinker, "architectures": config.get("architectures")}
     return config
+
+
+def vision_part(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a config.json says of a vision encoder; None if it says nothing."""
+    return next((part for name in VISION_PARTS if isinstance(part := config.get(name), dict)), None)
 
 
 def is_mmproj(name: str) -> bool:

@@ -78,6 +78,13 @@ def rows_of(tensors: Tensors, name: str) -> int:
     return max(1, tensor.shape[0]) if tensor is not None and tensor.shape else 1
 
 
+def layer_count(tensors: Tensors, name: str) -> int:
+    """How many layers a tower has by the last of its tensors that is called so; {} in `name` is a layer's
+    number.
+    """
+    return 1 + max((at for at in range(MOST_LAYERS) if name.format(at) in tensors), default=0)
+
+
 def gguf_names(tensors: Tensors, shape: TowerShape) -> TowerNames:
     """The names of a tower's layers in an mmproj file: queries, keys and values may be one matrix, and old
     files call the first matrix of the feed-forward part the second.

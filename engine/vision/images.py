@@ -104,17 +104,28 @@ class Normalisation:
         table: Floats = (values[None, :] - mean) / deviation
         return table
 
+    def of(self, picture: Bytes | Floats) -> Floats:
+        """The numbers (3, H, W) of a picture (H, W, 3)."""
+        if picture.dtype == np.uint8:
+            table = self.table()
+            return np.stack([table[colour][picture[:, :, colour]] for colour in range(3)])
+        mean, deviation = (np.array(each, np.float32) for each in (self.mean, self.deviation))
+        values = (picture * np.float32(self.scale) - mean) / deviation
+        return np.ascontiguousarray(values.transpose(2, 0, 1), np.float32)
 
-def patches(picture: Bytes, size: int, normalisation: Normalisation, *, colours_last: bool = False) -> Floats:
-    """The patches of a picture (H, W, 3) from left to right and from top to bottom, `size` pixels square.
+
+def patches(
+    picture: Bytes | Floats, size: int, normalisation: Normalisation, *, colours_last: bool = False
+) -> Floats:
+    """The patches of a picture (H, W, 3) from left to right and from top to bottom, `size` pixels square. Its
+    values may be between those of bytes.
 
     (H / size * W / size, 3 * size * size) float32; of each patch first all of its red, as a convolution's
     kernel has it, or with `colours_last` the colours of its first pixel first.
     """
     rows, columns = picture.shape[0] // size, picture.shape[1] // size
     assert picture.shape == (rows * size, columns * size, 3)
-    table = normalisation.table()
-    values = np.stack([table[colour][picture[:, :, colour]] for colour in range(3)])
+    values = normalisation.of(picture)
     cells = values.reshape(3, rows, size, columns, size)
     order = (1, 3, 2, 4, 0) if colours_last else (1, 3, 0, 2, 4)
     return np.ascontiguousarray(cells.transpose(order)).reshape(rows * columns, 3 * size * size)

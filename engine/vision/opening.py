@@ -23,7 +23,7 @@ from engine.units import size_text
 from engine.vision.base import Piece, Positions, VisionEncoder, VisionSpec
 from engine.vision.design import Design
 from engine.vision.families import FAMILIES
-from engine.vision.files import PROJECTOR, folder_config, is_mmproj
+from engine.vision.files import PROJECTOR, folder_config, is_mmproj, vision_part
 from engine.vision.grid_encoder import GridDesign, GridEncoder
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.gguf.file import GgufFile
@@ -186,8 +186,8 @@ def _surveyed(design: Design, checkpoint: Checkpoint, positions: Positions | Non
 
 def _of_folder(checkpoint: Checkpoint) -> Design | None:
     config = folder_config(checkpoint)
-    classes, vision = config.get("architectures"), config.get("vision_config")
-    if not isinstance(classes, list) or not classes or not isinstance(vision, dict):
+    classes, vision = config.get("architectures"), vision_part(config)
+    if not isinstance(classes, list) or not classes or vision is None:
         return None
     tower = vision.get("model_type")
     for family in FAMILIES:

@@ -39,9 +39,9 @@ class Cutter(Protocol):
         """As `VisionEncoder.layout`."""
         ...
 
-    def crops(self, picture: Bytes) -> tuple[Bytes, ...]:
+    def crops(self, picture: Bytes) -> tuple[Bytes | Floats, ...]:
         """The crops of a picture (H, W, 3); pixels at their right and bottom edges that are less than a patch
-        are not read.
+        are not read. Values of an interpolated one may be between those of bytes.
         """
         ...
 
@@ -226,7 +226,7 @@ class PatchEncoder:
         rows = self._design.assemble(found, width, height, self._parts.line_end)
         return tuple(PictureRows(each) for each in rows)
 
-    def _encode(self, crop: Bytes) -> Generator[Waiting, None, Floats]:
+    def _encode(self, crop: Bytes | Floats) -> Generator[Waiting, None, Floats]:
         """The rows of one crop (h, w, 3); yields between short steps."""
         design, first = self._design, self._first
         rows, columns = crop.shape[0] // design.patch, crop.shape[1] // design.patch

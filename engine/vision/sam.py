@@ -195,7 +195,7 @@ class SamEncoder:
         for each in self._passes():
             yield from each.prepare()
 
-    def states(self, crop: Bytes) -> Generator[Waiting, None, Floats]:
+    def states(self, crop: Bytes | Floats) -> Generator[Waiting, None, Floats]:
         """The rows of a square picture (side, side, 3) as a grid (R, R, C); yields between short steps."""
         shape, parts = self._shape, self._parts
         cells = crop.shape[0] // shape.patch

@@ -22,12 +22,13 @@ from engine.vision.families.llava_next import LLAVA_NEXT, LLAVA_ONEVISION
 from engine.vision.families.minicpm_v import MINICPM_V
 from engine.vision.families.ovis2 import OVIS2
 from engine.vision.families.paddle_ocr import PADDLE_OCR
+from engine.vision.families.phi3_v import PHI3_V
 from engine.vision.families.pixtral import LIGHTON_OCR, PIXTRAL
 from engine.vision.families.qwen_vl import QWEN2_5_OMNI, QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 
 FAMILIES: tuple[Family, ...] = (
     AYA_VISION, COMMAND_VISION, DEEPSEEK_OCR, DEEPSEEK_OCR2, DEEPSEEK_VL, GEMMA3, GEMMA3N, GEMMA4, GLM4V,
     GLM_OCR, GOT_OCR2, IDEFICS3, INTERNVL, JANUS, KIMI_VL, KIMI_K2_5, LFM2_VL, LIGHTON_OCR, LLAMA4, LLAVA,
-    LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA, MINICPM_V, OVIS2, PADDLE_OCR, PIXTRAL, QIANFAN_OCR, QWEN2_VL,
-    QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
+    LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA, MINICPM_V, OVIS2, PADDLE_OCR, PHI3_V, PIXTRAL, QIANFAN_OCR,
+    QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
 )  # fmt: skip

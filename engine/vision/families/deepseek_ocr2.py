@@ -6,12 +6,13 @@ that follow them to these and to the queries before. What becomes of the queries
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops, RotaryTable
 from engine.core import Loading, Waiting
+from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention
 from engine.models.building.source import WeightSource, norm
 from engine.models.headers.keys import Keys
@@ -25,10 +26,10 @@ from engine.vision.grid import frequencies
 from engine.vision.headers import (
     HALF,
     MOST_HEADS,
-    MOST_LAYERS,
     MOST_WIDTH,
     divisible,
     inner,
+    layer_count,
     normalisation,
     rotated_dim,
     rows_of,
@@ -231,20 +232,16 @@ def from_gguf(keys: Keys, tensors: Tensors) -> Design:
 
 def _tower(sam: SamShape, heads: int, eps: float, names: TowerNames, tensors: Tensors) -> TowerShape:
     """The shape of the decoder, whose sizes are those of tensors."""
-    width = divisible(sam.channels[-1], heads, "num_attention_heads")
-    layers = next(at for at in range(MOST_LAYERS) if _weight(names, at, names.query) not in tensors)
-    groups = max(1, rows_of(tensors, _weight(names, 0, names.key)) // (width // heads))
+    width, first = divisible(sam.channels[-1], heads, "num_attention_heads"), names.layer.format(0)
+    layers = layer_count(tensors, f"{names.layer}{names.query}.weight")
+    groups = max(1, rows_of(tensors, first + names.key + ".weight") // (width // heads))
     divisible(heads, groups, "num_key_value_heads")
     shape = TowerShape(
-        width, max(1, layers), heads, rows_of(tensors, _weight(names, 0, names.up)), eps, "silu", gated=True,
+        width, layers, heads, rows_of(tensors, first + names.up + ".weight"), eps, "silu", gated=True,
         layer_norm=False, rotated=True, kv_heads=groups,
     )  # fmt: skip
     rotated_dim(shape)
     return shape
-
-
-def _weight(names: TowerNames, layer: int, part: str) -> str:
-    return names.layer.format(layer) + part + ".weight"
 
 
 def _design(
