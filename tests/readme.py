@@ -29,7 +29,7 @@ _PICTURES = {
     "deepseek_vl": "DeepSeek-VL",
     "gemma3": "Gemma 3", "gemma3n": "3n", "gemma4": "4",
     "glm4v": "GLM-4.1V", "glm_ocr": "GLM-OCR", "got_ocr2": "GOT-OCR2",
-    "idefics3": "SmolVLM", "internvl": "InternVL", "janus": "Janus",
+    "idefics2": "Idefics2", "idefics3": "SmolVLM", "internvl": "InternVL", "janus": "Janus",
     "kimi_vl": "Kimi-VL", "kimi_k2_5": "K2.5", "lfm2_vl": "LFM2-VL", "lightonocr": "LightOnOCR",
     "llama4": "Llama 4", "llava": "LLaVA, Moondream 2", "llava_next": "NeXT", "llava_onevision": "OneVision",
     "minicpm_v": "MiniCPM-V", "ovis2": "Ovis2",

@@ -11,6 +11,7 @@ from engine.vision.families.gemma3n import GEMMA3N
 from engine.vision.families.gemma4 import GEMMA4
 from engine.vision.families.glm4v import GLM4V, GLM_OCR
 from engine.vision.families.got_ocr2 import GOT_OCR2
+from engine.vision.families.idefics2 import IDEFICS2
 from engine.vision.families.idefics3 import IDEFICS3
 from engine.vision.families.internvl import INTERNVL, QIANFAN_OCR
 from engine.vision.families.janus import DEEPSEEK_VL, JANUS
@@ -28,7 +29,7 @@ from engine.vision.families.qwen_vl import QWEN2_5_OMNI, QWEN2_5_VL, QWEN2_VL, Q
 
 FAMILIES: tuple[Family, ...] = (
     AYA_VISION, COMMAND_VISION, DEEPSEEK_OCR, DEEPSEEK_OCR2, DEEPSEEK_VL, GEMMA3, GEMMA3N, GEMMA4, GLM4V,
-    GLM_OCR, GOT_OCR2, IDEFICS3, INTERNVL, JANUS, KIMI_VL, KIMI_K2_5, LFM2_VL, LIGHTON_OCR, LLAMA4, LLAVA,
-    LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA, MINICPM_V, OVIS2, PADDLE_OCR, PHI3_V, PIXTRAL, QIANFAN_OCR,
-    QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
+    GLM_OCR, GOT_OCR2, IDEFICS2, IDEFICS3, INTERNVL, JANUS, KIMI_VL, KIMI_K2_5, LFM2_VL, LIGHTON_OCR,
+    LLAMA4, LLAVA, LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA, MINICPM_V, OVIS2, PADDLE_OCR, PHI3_V, PIXTRAL,
+    QIANFAN_OCR, QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
 )  # fmt: skip

@@ -344,9 +344,39 @@ def _deepseek_ocr(folder: Path) -> Case:
     return Case(folder, model, ids["<image>"], ids[END], deepseek_ocr_folders.inputs)
 
 
+def _idefics2(folder: Path) -> Case:
+    from transformers import Idefics2Config, Idefics2ForConditionalGeneration
+    from transformers.models.idefics2.image_processing_pil_idefics2 import Idefics2ImageProcessorPil
+
+    tokens = ["<image>", "<fake_token_around_image>"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "image_size": 70, "patch_size": 7,
+    }  # fmt: skip
+    perceiver = {
+        "resampler_n_latents": 5, "resampler_depth": 2, "resampler_n_heads": 4, "resampler_head_dim": 8,
+        "num_key_value_heads": 2, "hidden_size": TEXT["hidden_size"],
+    }  # fmt: skip
+    text = {**TEXT, "model_type": "mistral", "num_key_value_heads": 1, "vocab_size": size, "head_dim": 16}
+    config = Idefics2Config(
+        vision_config=vision, perceiver_config=perceiver, text_config=text, image_token_id=ids["<image>"]
+    )
+    model = randomise(Idefics2ForConditionalGeneration(config))
+    processor = Idefics2ImageProcessorPil(size={"shortest_edge": 25, "longest_edge": 80})
+    add_text(save(model, processor, folder), tokens, "<image>")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        found = processor([list(pictures)], return_tensors="pt")
+        return {"pixel_values": found["pixel_values"], "pixel_attention_mask": found["pixel_attention_mask"]}
+
+    return Case(folder, model, ids["<image>"], ids[END], inputs)
+
+
 FURTHER: Mapping[str, Callable[[Path], Case]] = {
     "aya_vision": _aya_vision, "command_vision": _command_vision, "deepseek_ocr": _deepseek_ocr,
-    "deepseek_vl": _deepseek_vl, "glm_ocr": _glm_ocr, "got_ocr2": _got_ocr2, "janus": _janus,
+    "deepseek_vl": _deepseek_vl, "glm_ocr": _glm_ocr, "got_ocr2": _got_ocr2, "idefics2": _idefics2,
+    "janus": _janus,
     "kimi_vl": _kimi_vl,
     "llama4": _llama4, "llava_onevision": _llava_onevision, "paddle_ocr": _paddle_ocr,
     "qwen2_5_omni": _qwen2_5_omni, "qwen3_omni": _qwen3_omni, "vip_llava": _vip_llava,
