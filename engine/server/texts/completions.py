@@ -5,6 +5,7 @@ Source: OpenAI's API reference, "Completions"; what lm-evaluation-harness reads 
 
 from __future__ import annotations
 
+import codecs
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ from engine.server.service import Service
 from engine.server.texts.infill import Infill
 from engine.server.texts.scoring import completion_work
 
+_DECODER = codecs.getincrementaldecoder("utf-8")
 _DEFAULT_TOKENS = 16
 _CUT = ("max_tokens", "context_full", "time_limit", "loop")
 
@@ -48,11 +50,16 @@ class CompletionCall:
 
 @dataclass
 class _Choice:
-    """One choice while it is written; `scores` unless it is streamed."""
+    """One choice while it is written; `offsets` are where its tokens stand in its text, those inside a
+    character where that stands; `scores` unless it is streamed.
+    """
 
     text: str = ""
     scores: list[Score] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
     ended: Ended | None = None
+    at: int = 0
+    decoder: codecs.IncrementalDecoder = field(default_factory=lambda: _DECODER("replace"))
 
     def feed(self, event: ReplyEvent) -> Written | None:
         """What an event adds."""
@@ -60,6 +67,11 @@ class _Choice:
             self.ended = event
         if not isinstance(event, Written):
             return None
+        if not self.offsets and event.text[:1] not in ("", " "):  # some vocabularies put a space before it
+            self.at = -next((score.bytes for score in event.scores if score.bytes), b"").startswith(b" ")
+        for score in event.scores:
+            self.offsets.append(max(0, self.at))
+            self.at += len(self.decoder.decode(score.bytes))
         self.text += event.text
         return event
 
@@ -161,7 +173,9 @@ async def completions(service: Service, exchange: Exchange) -> Mapping[str, Any]
         {
             "index": index,
             "text": choice.text,
-            "logprobs": _logprobs(choice.scores, call.logprobs, 0) if call.logprobs is not None else None,
+            "logprobs": _logprobs(choice.scores, call.logprobs, choice.offsets)
+            if call.logprobs is not None
+            else None,
             **choice.ends,
         }
         for index, choice in enumerate(choices)
@@ -190,10 +204,10 @@ async def _stream(
         if progress.of(number, event):
             await send(number, "")
         choice = choices[number]
-        start = len(choice.text)
         if (piece := choice.feed(event)) is not None:
             scored = call.logprobs is not None
-            scores = {"logprobs": _logprobs(piece.scores, call.logprobs, start)} if scored else {}
+            offsets = choice.offsets[len(choice.offsets) - len(piece.scores) :]
+            scores = {"logprobs": _logprobs(piece.scores, call.logprobs, offsets)} if scored else {}
             await send(number, piece.text, **scores)
         if isinstance(event, Ended):
             await send(number, "", **choice.ends)
@@ -212,12 +226,8 @@ def _usage(choices: Sequence[_Choice], each: int) -> dict[str, Any]:
     return found
 
 
-def _logprobs(scores: Sequence[Score], count: int | None, start: int) -> dict[str, Any]:
+def _logprobs(scores: Sequence[Score], count: int | None, offsets: Sequence[int]) -> dict[str, Any]:
     """OpenAI's lists, one item a token. The first token of a text has no log-probability."""
-    offsets, at = [], start
-    for score in scores:
-        offsets.append(at)
-        at += len(score.text)
     return {
         "tokens": [score.text for score in scores],
         "token_logprobs": [score.logprob for score in scores],
@@ -227,5 +237,5 @@ def _logprobs(scores: Sequence[Score], count: int | None, start: int) -> dict[st
         ]
         if count
         else None,
-        "text_offset": offsets,
+        "text_offset": [*offsets],
     }

@@ -122,6 +122,20 @@ def test_echo_gives_the_prompt_and_where_each_token_stands(served: Served) -> No
     assert (plain["text"], plain["logprobs"]) == ("The quick", None)
 
 
+def test_tokens_inside_a_character_stand_where_it_does(served: Served) -> None:
+    fields: dict[str, Any] = {"echo": True, "logprobs": 0, "max_tokens": 12}
+    prompt = "Größe 漢字 😀!"
+    whole = complete(served, prompt, **fields).json["choices"][0]["logprobs"]
+    offsets, at = whole["text_offset"], prompt.index("漢")
+    assert offsets.count(at) == 3  # the vocabulary has single bytes for it
+    generated = offsets[len(ids_of(served, prompt)) :]
+    assert generated[0] == len(prompt)
+    assert generated == sorted(generated)
+    streamed = complete(served, prompt, **fields, stream=True).events[:-1]
+    pieces = [event["choices"][0]["logprobs"] for event in streamed]
+    assert [one for piece in pieces if piece for one in piece["text_offset"]] == offsets
+
+
 def test_a_stream_has_the_same_text(served: Served) -> None:
     whole = complete(served, logprobs=2).json
     events = complete(served, logprobs=2, stream=True, stream_options={"include_usage": True}).events
