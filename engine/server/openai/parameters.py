@@ -170,10 +170,16 @@ def _bias(fields: Fields) -> tuple[str, ...]:
 
 
 def template_variables(fields: Fields) -> str:
-    """Further names for the chat template, as JSON: those of `chat_template_kwargs`."""
-    if fields.part("chat_template_kwargs") is None:
-        return ""
-    return json.dumps(fields.get("chat_template_kwargs"), ensure_ascii=False)
+    """Further names for the chat template, as JSON: those of `chat_template_kwargs`, and vLLM's `documents`
+    for templates that answer from documents.
+    """
+    found: dict[str, Any] = {}
+    if fields.get("documents") is not None:
+        fields.parts("documents")
+        found["documents"] = fields.get("documents")
+    if fields.part("chat_template_kwargs") is not None:
+        found |= fields.get("chat_template_kwargs")
+    return json.dumps(found, ensure_ascii=False) if found else ""
 
 
 _EFFORTS = {"none": OFF, **{effort: effort for effort in EFFORTS}}

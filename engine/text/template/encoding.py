@@ -31,20 +31,22 @@ def encode_chat(
     """The prompt's text and token ids, of chats with tools by the template for these. No BOS is added beyond
     the one the template writes.
 
-    Texts of control tokens inside messages and tools stay text: while the template runs, each is replaced by
-    a private-use character. The characters in `marks` stand for the control tokens of these texts, those of
-    `pictures` for pictures.
+    Texts of control tokens inside messages, tools and documents stay text: while the template runs, each is
+    replaced by a private-use character. The characters in `marks` stand for the control tokens of these texts,
+    those of `pictures` for pictures.
     """
     template = template if tools is None else template.for_tools
     turns = template.placed([as_turn(message) for message in messages])
     offered = None if tools is None else [dict(tool) for tool in tools]
 
     def rendered(template: ChatTemplate) -> tuple[str, dict[int, str]] | BadTemplate:
-        guard = ContentGuard(tokenizer, [*texts_in([turns, offered]), template.source])
+        documents = (variables or {}).get("documents")
+        guard = ContentGuard(tokenizer, [*texts_in([turns, offered, documents]), template.source])
+        named = {**(variables or {}), "documents": guard.inside(documents)} if documents else variables
         inside, tools = guard.inside(turns), None if offered is None else guard.inside(offered)
         given: dict[str, Any] = {
             "add_generation_prompt": add_generation_prompt, "continue_last": continue_last, "tools": tools,
-            "variables": variables,
+            "variables": named,
         }  # fmt: skip
         text = _with_pictures(template, inside, given, pictures) if pictures else None
         try:

@@ -131,7 +131,12 @@ def test_an_unknown_effort_is_refused() -> None:
 def test_further_names_for_the_template() -> None:
     fields = Fields({"chat_template_kwargs": {"enable_thinking": False, "more": 1}})
     assert json.loads(template_variables(fields)) == {"enable_thinking": False, "more": 1}
-    assert template_variables(Fields({})) == ""
+    assert template_variables(Fields({})) == template_variables(Fields({"documents": None})) == ""
+    documents = [{"title": "T", "text": "D"}]
+    fields = Fields({"documents": documents, "chat_template_kwargs": {"more": 1}})
+    assert json.loads(template_variables(fields)) == {"documents": documents, "more": 1}
+    with pytest.raises(ApiError, match="documents"):
+        template_variables(Fields({"documents": ["D"]}))
 
 
 @pytest.mark.parametrize(
