@@ -32,8 +32,8 @@ def encode_chat(
     the one the template writes.
 
     Texts of control tokens inside messages, tools and documents stay text: while the template runs, each is
-    replaced by a private-use character. The characters in `marks` stand for the control tokens of these texts,
-    those of `pictures` for pictures.
+    replaced by a private-use character. The characters in `marks` stand for the control tokens of these
+    texts, those of `pictures` for pictures.
     """
     template = template if tools is None else template.for_tools
     turns = template.placed([as_turn(message) for message in messages])
