@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from desktop.store.conversations.bulk_insert import conversation_ids
+from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.database.database import MEMORY, Database, StoreError
 from desktop.store.database.recovery import Recovery, _Reader, recover
 from desktop.store.database.recovery_tables import content_tables, label
@@ -65,6 +67,20 @@ def test_the_report() -> None:
         "pages may be missing from: files attached to drafts, some table. An earlier backup may have it."
     )
     assert label("folders") == "folders"
+
+
+def test_chats_with_the_number_of_no_chat_or_of_a_temporary_one_are_left_out(tmp_path: Path) -> None:
+    """The next temporary chats would have the numbers of the others."""
+    damaged = Database(tmp_path / "a.sqlite3")
+    for number in (-1, 0, 1, FIRST_TEMPORARY - 1, FIRST_TEMPORARY):
+        damaged.execute(
+            "INSERT INTO conversations (id, title, created_at, updated_at) VALUES (?, 'A', 1, 1)", (number,)
+        )
+    damaged.close()
+    database = Database(tmp_path / "b.sqlite3")
+    assert recover(damaged.path, database).conversations == 2
+    assert conversation_ids(database) == (1, FIRST_TEMPORARY - 1)
+    database.close()
 
 
 def test_foreign_keys_are_enforced_again_afterwards(tmp_path: Path) -> None:
