@@ -1,4 +1,4 @@
-"""Threads share two arenas, according to the C library's own report."""
+"""Threads share two arenas, and unused memory goes back to the system."""
 
 from __future__ import annotations
 
@@ -31,6 +31,25 @@ with tempfile.TemporaryFile() as file:
     print(file.read().count(b"<heap nr="))
 """
 
+UNUSED = """
+import ctypes, resource
+from desktop.services.system.malloc_trim import find_trim
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+def megabytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() >> 20
+trim = find_trim()
+blocks = [ctypes.c_void_p(library.malloc(4000)) for _ in range(20_000)]
+for block in blocks:
+    ctypes.memset(block, 1, 4000)
+for block in blocks[:-1]:  # the last one keeps the C library from returning the others
+    library.free(block)
+before = megabytes()
+trim()
+print(before - megabytes())
+"""
+
 
 def _pools(how: str) -> int:
     return int(
@@ -44,3 +63,11 @@ def _pools(how: str) -> int:
 def test_threads_share_two_arenas() -> None:
     assert _pools("leave") > 2
     assert _pools("share") == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+def test_unused_memory_is_returned() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", UNUSED], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(ended.stdout) > 60
