@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pytestqt.qtbot import QtBot
 
-from desktop.services.engine.model_host import ModelHost
+from desktop.services.engine.model_host import Leaving, ModelHost, open_chat
 from desktop.services.engine.stream_thread import StreamThread
 from engine.core import ChatRequest, Done, Loading, Message
 from engine.errors import EngineError
@@ -136,6 +136,15 @@ def test_the_old_model_survives_a_bad_file() -> None:
     assert answers(slot)
     finish(slot.unload(threading.Event()))
     assert echo.chat.closed
+
+
+def test_the_engine_is_said_to_start_before_the_model_is_looked_at(tmp_path: Path) -> None:
+    """Importing it takes a second or two, the first time."""
+    leaving = Leaving(None, lambda: None)
+    loading = open_chat(tmp_path / "gone.gguf", LOAD, CACHE, threading.Event(), leaving)
+    assert next(loading) == Loading("Starting the engine", 0, 1)
+    with pytest.raises(EngineError, match=r"gone\.gguf"):
+        list(loading)
 
 
 def test_a_panic_while_a_model_is_loaded_asks_for_a_fresh_start(qtbot: QtBot) -> None:

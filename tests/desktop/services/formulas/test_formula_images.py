@@ -85,6 +85,8 @@ def test_without_another_process_this_one_draws(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(formula_images, "HELPER", helper)
     assert formula_image("x^2", 18.0, "#203040", False, 1.0) == draw("x^2", 18.0, "#203040", False, 1.0)
     assert not helper.start()
+    monkeypatch.undo()
+    assert not helper.start()  # not tried again for each formula
 
 
 def test_a_closed_helper_does_not_start_again() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 from desktop.services.system.backups import EVERY_MS, BackupService
 from desktop.settings import Behaviour
+from desktop.store.backups import Backup
+from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database.database import Database
 from desktop.store.database.integrity_marker import check_requested
 
 
@@ -56,6 +60,29 @@ def test_a_copy_that_is_damaged_changes_nothing(talking, tmp_path) -> None:
     harness.ask("Go on")
     assert service.close()
     assert not list(tmp_path.glob("*.restored*"))
+
+
+def test_a_copy_is_restored_once_the_reply_being_written_has_ended(talking) -> None:
+    harness = talking
+    harness.ask("Hello")
+    chat = harness.session.conversation
+    service = BackupService(harness.session)
+    made: list[Backup] = []
+    restored: list[str] = []
+    service.made.connect(made.append)
+    service.restored.connect(restored.append)
+    service.make_now()
+    harness.qtbot.waitUntil(lambda: bool(made))
+    harness.chat.hold = threading.Event()
+    assert harness.session.submit("After the copy")
+    harness.qtbot.waitUntil(lambda: len(harness.chat.requests) == 2)
+    service.restore(made[0].path)
+    harness.qtbot.waitUntil(lambda: bool(restored))
+    assert [message.text for message in harness.store.path(chat)] == ["Hello", "Hello"]
+    before = Database(harness.folder / restored[0])
+    assert "After the copy" in [message.text for message in ConversationStore(before).path(chat)]
+    before.close()
+    assert service.close()
 
 
 def test_damage_met_while_running_has_the_file_checked_at_the_next_start(talking) -> None:
