@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from engine.backends.routing import MOST_GPU_EXPERTS
-from engine.backends.states import States
+from engine.backends.states import MOST_KEY_DIM, LinearAttentionShape, States
 from engine.core import ModelInfo, WorkSpace
 from engine.models.architectures.drafters import is_assistant, is_eagle3
 from engine.models.base import read_bytes
 from engine.models.building.source import Survey
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import GatedStreams
-from engine.models.config.recurrent import Rwkv4, Rwkv6, Rwkv7
 from engine.models.config.relative import ClippedHeads
 from engine.models.drafting.mtp import head_bytes
 from engine.models.headers.generation_defaults import sampler_defaults
@@ -175,7 +174,10 @@ def cpu_only(config: ModelConfig) -> str:
     """What the model has that there are no GPU kernels for, to be translated; "" if there is nothing."""
     found = {
         N_("bidirectional attention"): config.bidirectional,
-        N_("layers of RWKV"): isinstance(config.recurrent, Rwkv4 | Rwkv6 | Rwkv7),
+        N_("recurrent layers with keys of more than 512 numbers"): any(
+            isinstance(shape, LinearAttentionShape) and shape.key_dim > MOST_KEY_DIM
+            for shape in config.state_shapes
+        ),
         N_("embeddings of n-grams"): isinstance(config.hyper, GatedStreams)
         and config.hyper.ngrams is not None,
         N_("compressed attention"): config.compressed is not None,

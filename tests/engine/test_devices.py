@@ -283,8 +283,9 @@ def test_a_model_with_recurrent_layers_takes_the_gpu(machine: Any, tmp_path: Pat
 def test_what_gpus_have_no_kernels_for_runs_on_the_processor(
     machine: Any, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    what = "layers of RWKV"
-    path = write_folder(tmp_path / "m", Shape(), tensors(Shape()))
+    what = "recurrent layers with keys of more than 512 numbers"
+    shape = Shape(width=520, dim=520, layers=1)
+    path = write_folder(tmp_path / "m", shape, tensors(shape))
     made = machine(gpu(0, 1 << 30, "NVIDIA H200"))
     chat = finished(open_chat(path, LoadSettings(), CACHE))
     assert not made.made
@@ -295,5 +296,5 @@ def test_what_gpus_have_no_kernels_for_runs_on_the_processor(
         finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))
     request.addfinalizer(lambda: set_language("en"))
     set_language("de")
-    with pytest.raises(BadSetting, match="m hat Schichten von RWKV, wofür GPUs"):
+    with pytest.raises(BadSetting, match=r"m hat rekurrente Schichten mit .* 512 Zahlen, wofür GPUs"):
         finished(open_chat(path, LoadSettings(backend="cuda"), CACHE))

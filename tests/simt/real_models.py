@@ -215,6 +215,11 @@ REAL: Mapping[str, dict[str, Any]] = {
         moe_intermediate_size=2048, n_routed_experts=288, num_experts_per_tok=8, n_shared_experts=1,
         routed_scaling_factor=2.5, norm_topk_prob=True,
     ),
+    "RWKV-7 1.5B": _usual(
+        "RWKV7ForCausalLM", 2048, 32, 32, 8192, 8, 65536, head_dim=64, norm_eps=1e-5, hidden_act="sqrelu",
+        decay_low_rank_dim=96, a_low_rank_dim=96, v_low_rank_dim=64, gate_low_rank_dim=256,
+    ),
+    "RWKV-4 7B": _usual("RwkvForCausalLM", 4096, 32, 32, 16384, 8, 50277, context_length=1024),
     "MiniCPM 2B": _usual("MiniCPMForCausalLM", 2304, 36, 36, 5760, 8, 122753, scale_emb=12, scale_depth=1.4,
     dim_model_base=256),
 }  # fmt: skip

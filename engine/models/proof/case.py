@@ -13,6 +13,7 @@ from engine.backends.base import Array, AttentionShape, Backend, Ops, Step, Weig
 from engine.backends.states import States, StateShape
 from engine.core import PAGE_TOKENS
 from engine.lazy_dataclass import dataclass
+from engine.models.proof.random_tensors import file_tensor
 from engine.tensors import Floats, Ints, RawTensor
 
 Pass = Callable[[Ops, Sequence[Weight]], Array]
@@ -22,7 +23,21 @@ TOKENS = 96
 """Rows of the embedding tables."""
 STEPS = (1, 2, 5, 8, 9, 64, 80)
 """The rows of the steps of most cases: small batches and large batches have different kernels."""
+BATCHES = ((1, 4, 3), (2, 5, 1), (1, 6, 1))
+"""Successive steps over three sequences. The second runs over position 15, where q4's keys change."""
+POINTWISE = 1e-4
+"""The tolerated difference of float32 arithmetic, relative to the largest magnitude of the reference."""
 _TINY = AttentionShape(1, 1, 16, 1.0)
+
+
+def normal(seed: int, *shape: int) -> Floats:
+    """Normally distributed float32 of this shape."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def token_table(width: int, seed: int = 1) -> RawTensor:
+    """An embedding table of so many columns."""
+    return file_tensor("selftest.table", normal(seed, TOKENS, width))
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from engine.backends.base import Array, AttentionShape, Ops, RotaryTable, Weight
 from engine.backends.kv_formats import cache_type
 from engine.backends.relative import RelativeBias
 from engine.backends.routing import SCORES, Routing
-from engine.backends.states import ConvolutionShape, LinearAttentionShape
-from engine.models.proof.case import STEPS, TOKENS, Case
+from engine.models.proof.case import BATCHES, POINTWISE, STEPS, TOKENS, Case, normal, token_table
 from engine.models.proof.random_tensors import BLOCKS, PACKED, Builder, file_tensor
+from engine.models.proof.recurrent_cases import recurrent_cases
 from engine.tensors import Floats, RawTensor
 
 WIDTH, INNER, LONG, ROWS = 512, 256, 2048, 224
@@ -25,11 +25,9 @@ PRODUCT_STEPS = (1, 2, 5, 8, 20, 80)
 """The rows of the steps of products: 20 rows run the small-batch kernel several times."""
 ATTENTION_STEPS = (1, 3, 8, 40, 200, 1, 64, 5, 2)
 """Successive steps of one sequence, one of which crosses a page boundary."""
-BATCHES = ((1, 4, 3), (2, 5, 1), (1, 6, 1))
-"""Successive steps over three sequences. The second runs over position 15, where q4's keys change."""
-POINTWISE, CACHES = 1e-4, {"fp32": 1e-3, "fp16": 2e-3, "fp8": 0.02, "q8": 0.01, "q6": 0.03, "q4": 0.05}
-"""Tolerated differences, relative to the largest magnitude of the reference: of float32 arithmetic, and of
-attention by cache type, where a value halfway between two codes may be rounded either way.
+CACHES = {"fp32": 1e-3, "fp16": 2e-3, "fp8": 0.02, "q8": 0.01, "q6": 0.03, "q4": 0.05}
+"""Tolerated differences of attention by cache type, relative to the largest magnitude of the reference; a
+value halfway between two codes may be rounded either way.
 """
 UNPACKED = 2.0**-11
 """The same for embeddings: some types are kept in fp16, which rounds by at most 2^-11 of a value."""
@@ -46,15 +44,7 @@ def cases() -> Iterator[Case]:
     yield from _weight_cases()
     yield from _row_cases()
     yield from _attention_cases()
-    yield from _recurrent_cases()
-
-
-def _random(seed: int, *shape: int) -> Floats:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def _table(width: int, seed: int = 1) -> RawTensor:
-    return file_tensor("selftest.table", _random(seed, TOKENS, width))
+    yield from recurrent_cases()
 
 
 # -- matrices
@@ -99,7 +89,7 @@ def embed_case(name: str, build: Builder) -> Case:
     )
 
 
-_BIAS, _INNER_BIAS, _SMALL = _random(2, ROWS), _random(14, INNER), 2.0**-14
+_BIAS, _INNER_BIAS, _SMALL = normal(2, ROWS), normal(14, INNER), 2.0**-14
 _BASE_ROWS = 64
 
 
@@ -113,7 +103,7 @@ def _linear(ops: Ops, w: Sequence[Weight]) -> Array:
 
 def _linear_tensors(build: Builder) -> list[RawTensor]:
     rng = np.random.default_rng(3)
-    return [_table(LONG), build(rng, INNER, LONG), build(rng, ROWS, INNER)]
+    return [token_table(LONG), build(rng, INNER, LONG), build(rng, ROWS, INNER)]
 
 
 def _rows_of(build: Builder, rng: np.random.Generator, rows: int, columns: int) -> RawTensor:
@@ -133,7 +123,7 @@ def head_case(name: str, rows: int, columns: int) -> Case:
 
     def tensors() -> list[RawTensor]:
         rng = np.random.default_rng(6)
-        return [_table(5 * columns, 50), *(BLOCKS[name](rng, rows, columns) for _ in range(5))]
+        return [token_table(5 * columns, 50), *(BLOCKS[name](rng, rows, columns) for _ in range(5))]
 
     return Case(f"heads, {name}", PRODUCTS.get(name, PRODUCT), forward, tensors, PRODUCT_STEPS)
 
@@ -143,7 +133,7 @@ _ROUTING = Routing(6, 2)
 
 def expert_case(name: str, build: Builder, inner: int) -> Case:
     """Products with experts of one type, with `inner` features between the two."""
-    bias = _random(13, 6, inner)
+    bias = normal(13, 6, inner)
 
     def forward(ops: Ops, w: Sequence[Weight]) -> Array:
         x = ops.last_rows(ops.embed(w[0]))
@@ -162,18 +152,18 @@ def expert_case(name: str, build: Builder, inner: int) -> Case:
 
 def _expert_tensors(build: Builder, inner: int) -> list[RawTensor]:
     rng = np.random.default_rng(5)
-    router = file_tensor("selftest.router", _random(6, 6, WIDTH))
+    router = file_tensor("selftest.router", normal(6, 6, WIDTH))
     up, down = (
         [_rows_of(build, rng, rows, columns) for _ in range(6)]
         for rows, columns in ((inner, WIDTH), (WIDTH, inner))
     )
-    return [_table(WIDTH), router, *up, *down]
+    return [token_table(WIDTH), router, *up, *down]
 
 
 def _routing_case(routing: Routing) -> Case:
     """Experts that differ in their biases, chosen from groups."""
     count = routing.experts
-    correction, bias = _random(15, count) * np.float32(0.1), _random(16, count, 48)
+    correction, bias = normal(15, count) * np.float32(0.1), normal(16, count, 48)
 
     def forward(ops: Ops, w: Sequence[Weight]) -> Array:
         logits, x = (ops.last_rows(ops.embed(table)) for table in w[:2])
@@ -181,7 +171,11 @@ def _routing_case(routing: Routing) -> Case:
         return ops.gather(ops.expert_linear(ops.spread(x, routes), [w[2]] * count, routes, bias), routes)
 
     def tensors() -> list[RawTensor]:
-        return [_table(count, 15), _table(96, 16), file_tensor("selftest.expert", _random(17, 48, 96))]
+        return [
+            token_table(count, 15),
+            token_table(96, 16),
+            file_tensor("selftest.expert", normal(17, 48, 96)),
+        ]
 
     how = "nearness" if routing.nearness >= 0 else "logits" if routing.by_logit else routing.scores
     return Case(f"route, {count} by {how}", PRODUCT, forward, tensors, (1, 8, 40))
@@ -192,7 +186,7 @@ def _routing_case(routing: Routing) -> Case:
 
 def _row_cases() -> Iterator[Case]:
     half = np.float32(0.5)
-    weight, bias, part = np.abs(_random(7, 96)) + half, _random(8, 96), np.abs(_random(9, 24)) + half
+    weight, bias, part = (np.abs(normal(7, 96)) + half, normal(8, 96), np.abs(normal(9, 24)) + half)
     operations: dict[str, Callable[[Ops, Array, Array], Array]] = {
         "rms_norm": lambda ops, x, y: ops.rms_norm(x, weight, 1e-5),
         "rms_norm of heads": lambda ops, x, y: ops.rms_norm(x, part, 1e-5, 4),
@@ -206,7 +200,7 @@ def _row_cases() -> Iterator[Case]:
         "soft_cap": lambda ops, x, y: ops.soft_cap(x, 3.0, 2.5),
         "join": lambda ops, x, y: ops.join(x, ops.columns(y, 10, 24), 3),
         "mix": lambda ops, x, y: ops.mix([x, y, x], ops.columns(y, 5, 9), 4, y),
-        "given": lambda ops, x, y: ops.add(x, ops.given(_random(23, max(STEPS), 96))),
+        "given": lambda ops, x, y: ops.add(x, ops.given(normal(23, max(STEPS), 96))),
         "keep": lambda ops, x, y: ops.keep(x, np.zeros((max(STEPS), 96), np.float32)),
         "magnitude": lambda ops, x, y: ops.magnitude(x),
         "magnitude, centred": lambda ops, x, y: ops.magnitude(x, centred=True),
@@ -214,7 +208,9 @@ def _row_cases() -> Iterator[Case]:
         **{f"activate, {name}": partial(_activate, name) for name in ACTIVATIONS if name != "clamped_swiglu"},
     }
     for name, operation in operations.items():
-        yield Case(name, POINTWISE, partial(_of_rows, operation), lambda: [_table(96), _table(96, 10)])
+        yield Case(
+            name, POINTWISE, partial(_of_rows, operation), lambda: [token_table(96), token_table(96, 10)]
+        )
     for interleaved in (False, True):
         for rotary in (32, 24):
             table = _rotary(rotary, interleaved)
@@ -224,7 +220,7 @@ def _row_cases() -> Iterator[Case]:
                 f"rope, {how}, {rotary} of 32",
                 POINTWISE,
                 forward,
-                lambda: [_table(96)],
+                lambda: [token_table(96)],
                 (3, 8, 40),
                 follow=True,
                 batches=BATCHES,
@@ -232,8 +228,8 @@ def _row_cases() -> Iterator[Case]:
     yield Case(
         "add_positions",
         POINTWISE,
-        partial(_placed, _random(11, 64, 96)),
-        lambda: [_table(96)],
+        partial(_placed, normal(11, 64, 96)),
+        lambda: [token_table(96)],
         (3, 8, 40),
         follow=True,
         batches=BATCHES,
@@ -242,13 +238,17 @@ def _row_cases() -> Iterator[Case]:
 
 def layer_norm_case(width: int) -> Case:
     """The norm of rows as wide as a feed-forward part."""
-    weight, bias = np.abs(_random(21, width)), _random(22, width)
+    weight, bias = np.abs(normal(21, width)), normal(22, width)
 
     def forward(ops: Ops, x: Array, y: Array) -> Array:
         return ops.layer_norm(x, weight, bias, 1e-5)
 
     return Case(
-        f"layer_norm of {width}", POINTWISE, partial(_of_rows, forward), lambda: [_table(width)] * 2, (1, 9)
+        f"layer_norm of {width}",
+        POINTWISE,
+        partial(_of_rows, forward),
+        lambda: [token_table(width)] * 2,
+        (1, 9),
     )
 
 
@@ -295,8 +295,8 @@ def _attention_cases() -> Iterator[Case]:
     }
     for name, shape in shapes.items():
         yield attention_case(f"attention, {name}", shape, "fp16")
-    yield attention_case("attention, sinks", usual, "fp16", _random(12, 8))
-    yield attention_case("attention, biases by distance", usual, "fp16", profiles=_random(13, 4, 90))
+    yield attention_case("attention, sinks", usual, "fp16", normal(12, 8))
+    yield attention_case("attention, biases by distance", usual, "fp16", profiles=normal(13, 4, 90))
     for kind in CACHES:
         if kind != "fp16":
             yield attention_case(f"attention, {kind} cache", usual, kind)
@@ -318,7 +318,7 @@ def attention_case(
         return ops.last_rows(ops.attention(0, q, k, v, shape, sinks, relative=bias))
 
     def tensors() -> list[RawTensor]:
-        return [_table(width, 20 + i) for i, width in enumerate(widths)]
+        return [token_table(width, 20 + i) for i, width in enumerate(widths)]
 
     return Case(
         name, _cache_share(cache, shape.head_dim), forward, tensors, ATTENTION_STEPS, cache, (shape,), True,
@@ -332,49 +332,3 @@ def _cache_share(cache: str, head_dim: int) -> float:
     """
     kind, known = cache_type(cache), {str(cache_type(name)): share for name, share in CACHES.items()}
     return known.get(str(kind), max(known[kind.keys], known[kind.values])) * max(1.0, 64 / head_dim)
-
-
-# -- recurrent layers
-
-
-def _recurrent_cases() -> Iterator[Case]:
-    for taps in (3, 4):
-        yield convolution_case(taps, taps == 4)
-    yield linear_attention_case("gated delta rule", LinearAttentionShape(2, 4, 128, 64, True))
-    for key_dim in (128, 256):
-        shape = LinearAttentionShape(1, 3, key_dim, 40, False)
-        yield linear_attention_case(f"Mamba-2, states of {key_dim}", shape)
-
-
-def convolution_case(taps: int, bias: bool) -> Case:
-    """A causal convolution of 96 channels."""
-    weight, added = _random(16, taps, 96), _random(17, 96) if bias else None
-    return Case(
-        f"convolve, {taps} taps", POINTWISE,
-        lambda ops, w: ops.last_rows(ops.convolve(0, ops.embed(w[0]), weight, added)),
-        lambda: [_table(96)], (1, 2, 8, 80), follow=True, batches=BATCHES,
-        states=(ConvolutionShape(96, taps),),
-    )  # fmt: skip
-
-
-def linear_attention_case(name: str, shape: LinearAttentionShape) -> Case:
-    """Linear attention, with keys of length 1 or so, as models normalise them."""
-    heads, keys = shape.value_heads, shape.key_heads * shape.key_dim
-    widths = keys, keys, heads * shape.value_dim, heads, *([heads] if shape.delta else [])
-    rate, shift, skip = -np.exp(_random(18, heads)), _random(19, heads), _random(20, heads)
-
-    def forward(ops: Ops, w: Sequence[Weight]) -> Array:
-        q, k = (ops.embed(table, shape.key_dim**-0.5) for table in w[:2])
-        v, decay, *beta = (ops.embed(table) for table in w[2:])
-        y = ops.linear_attention(
-            0, (q, k, v), decay, beta[0] if beta else None, rate, shift, shape, None if beta else skip
-        )
-        return ops.last_rows(y)
-
-    def tensors() -> list[RawTensor]:
-        return [_table(width, 30 + i) for i, width in enumerate(widths)]
-
-    return Case(
-        f"linear attention, {name}", POINTWISE, forward, tensors, (1, 2, 8, 40), follow=True, batches=BATCHES,
-        states=(shape,),
-    )  # fmt: skip

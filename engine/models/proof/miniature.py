@@ -23,13 +23,14 @@ from engine.models.config import ModelConfig
 from engine.models.config.convolved import ConvolvedHeads
 from engine.models.config.hyper import Cycles, HyperConnections
 from engine.models.config.indexer import Indexer
-from engine.models.config.recurrent import DeltaNet, Mamba, Recurrent, SelectiveScan, SeparateDelta
+from engine.models.config.recurrent import Recurrent, Rwkv4, Rwkv6, SelectiveScan, SeparateDelta
 from engine.models.config.relative import RelativeHeads
 from engine.models.layers.parts import Linear
 from engine.models.layers.whole import Parts
 from engine.models.names import TensorNames
 from engine.models.proof.case import Case
 from engine.models.proof.cases import CACHES
+from engine.models.proof.few_heads import few_heads, heads_of
 from engine.models.proof.random_tensors import BLOCKS, builder
 from engine.tensors import Floats, RawTensor
 
@@ -138,6 +139,10 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
         chosen = [layer + stack for layer in {one % size for one in chosen} for stack in (0, size)]
     if config.experts is not None and config.experts.router_width:  # later layers read what the first one has
         chosen.append(0)
+    if (
+        isinstance(config.recurrent, Rwkv4 | Rwkv6) and config.recurrent.halved_every
+    ):  # one not followed by it
+        chosen += range(min(2, config.layers))
     if names.odd is not None:  # both layers of a pair
         chosen = [layer + other for layer in {2 * (one // 2) for one in chosen} for other in (0, 1)]
     return tuple(sorted({*chosen, *(config.kv_layer(layer) for layer in chosen)}))
@@ -149,7 +154,7 @@ def _at(names: TensorNames, config: ModelConfig, layer: int) -> str:
 
 
 def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
-    heads = _heads(config)
+    heads = heads_of(config)
 
     def few(kv_heads: int) -> int:
         """As many key/value heads as leave the queries of each; latent attention has one for any number."""
@@ -207,7 +212,7 @@ def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
         cycles=config.cycles and config.cycles.of(len(layers)),
         indexer=config.indexer and _few_lists(config.indexer, heads, own),
     )
-    return replace(small, recurrent=_as_wide(_few_heads(config.recurrent), small, layers, own))
+    return replace(small, recurrent=_as_wide(few_heads(config.recurrent), small, layers, own))
 
 
 def _as_wide(
@@ -236,46 +241,6 @@ def _few_lists(indexer: Indexer, heads: int, own: Callable[[Container[int]], fro
     if shape.each:
         shape = replace(shape, heads=math.gcd(shape.heads, heads))
     return replace(indexer, shape=shape, layers=own(indexer.layers), sharing=own(indexer.sharing))
-
-
-def _heads(config: ModelConfig) -> int:
-    """As few heads as layers of every size can have."""
-    if config.latent is not None:
-        kinds = config.layer_latents or (config.latent,)
-        sizes = math.gcd(*(size for kind in kinds for size in (kind.nope_dim, kind.rope_dim, kind.value_dim)))
-        unit = config.heads // math.gcd(config.heads, *config.layer_queries)
-        return -(-_groups(sizes, 4, config.heads) // unit) * unit
-    shapes = config.layer_heads or ((config.kv_heads, config.head_dim),)
-    if config.layer_queries:  # a share of the heads that leaves whole numbers of all
-        unit = math.gcd(config.heads, *config.layer_queries, *(kv_heads for kv_heads, _ in shapes))
-        return config.heads // unit
-    ratio = math.lcm(*(config.heads // kv_heads for kv_heads, _ in shapes))
-    least = 2 if isinstance(config.recurrent, ConvolvedHeads) else 1  # one group's columns are not apart
-    groups = config.heads // ratio
-    return ratio * _groups(ratio * math.gcd(*(dim for _, dim in shapes)), min(least, groups), groups)
-
-
-def _few_heads(kind: Recurrent | None) -> Recurrent | None:
-    """As few heads as run the same kernels: the norm of a row's parts stays one of two or more parts of the
-    same width.
-    """
-    match kind:
-        case DeltaNet():
-            ratio = kind.value_heads // kind.key_heads
-            groups = _groups(ratio * kind.value_dim, min(2, kind.key_heads), kind.key_heads)
-            return replace(kind, key_heads=groups, value_heads=ratio * groups)
-        case Mamba() if kind.norm_groups > 1 and kind.groups % kind.norm_groups == 0:
-            ratio, shared = kind.heads // kind.groups, kind.groups // kind.norm_groups
-            parts = _groups(ratio * shared * kind.head_dim, 2, kind.norm_groups)
-            heads = ratio * shared * parts
-            return replace(kind, groups=shared * parts, heads=heads, norm_groups=parts)
-        case _:
-            return kind
-
-
-def _groups(each: int, least: int, most: int) -> int:
-    """The fewest groups, of `each` columns, that make a multiple of 256."""
-    return next((groups for groups in range(least, most + 1) if each * groups % 256 == 0), most)
 
 
 @dataclass

@@ -116,8 +116,9 @@ def test_the_context_without_loss_of_quality() -> None:
         assert config(rope=rope).advised_context == advised
     assert config(rope=None).advised_context == 512
     assert cpu_only(config(bidirectional=True)) == "bidirectional attention"
-    means = config(recurrent=Rwkv4(32), recurrent_layers=frozenset({0}))
-    assert cpu_only(means) == "layers of RWKV"
+    for size, words in ((512, ""), (513, "recurrent layers with keys of more than 512 numbers")):
+        deltas = config(recurrent=Rwkv7(1, size, 6, (1, 1, 1, 1), 1e-6), recurrent_layers=frozenset({0}))
+        assert cpu_only(deltas) == words
 
 
 @pytest.mark.parametrize(

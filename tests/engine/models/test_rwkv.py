@@ -1,5 +1,5 @@
 """RWKV-7: folders and GGUF files against the paper's formulas in float64 and against llama.cpp, in any cut
-into steps, on both backends.
+into steps, on every backend.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 
 from engine.backends.base import Backend
 from engine.backends.cpu.backend import CpuBackend
+from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference.backend import ReferenceBackend
 from tests.engine.models.architectures import ids
 from tests.engine.models.oracle import load, logits
@@ -26,12 +27,14 @@ from tests.engine.models.rwkv_files import (
     write_gguf,
 )
 from tests.engine.models.test_gguf_by_llama_cpp import by_llama_cpp
+from tests.simt.fake import FakeDevice
 
 TOKENS = ids(60)
 PLAIN, CONVERTED = Shape(), Shape(converted=True)
 SIZES = {"usual": PLAIN, "odd": Shape(width=60, dim=12, inner=50), "64": Shape(width=128, dim=64)}
 BACKENDS: dict[str, Callable[[], Backend]] = {
     "reference": ReferenceBackend, "cpu": lambda: CpuBackend(threads=2),
+    "cuda": lambda: CudaBackend([FakeDevice()]),
 }  # fmt: skip
 CUTS = [1, 7, 8, 21, 22, 59]
 
@@ -48,7 +51,7 @@ def test_folder_agrees_with_the_paper(backend: str, size: str, tmp_path: Path) -
     shape = SIZES[size]
     stored = tensors(shape)
     model = load(write_folder(tmp_path / "m", shape, stored), BACKENDS[backend]())
-    found = logits(model, TOKENS, CUTS if backend == "cpu" else ())
+    found = logits(model, TOKENS, () if backend == "reference" else CUTS)
     model.close()
     # The folder's epsilon of norms is that of heads by the size of a head.
     assert_near(found, expected_logits(shape, stored, TOKENS, HEAD_EPS / shape.dim))

@@ -1,5 +1,5 @@
-"""RWKV-6 from GGUF files against the papers' formulas in float64 and against llama.cpp, on both backends, in
-any cut into steps.
+"""RWKV-6 from GGUF files against the papers' formulas in float64 and against llama.cpp, on every backend,
+in any cut into steps.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from engine.drain import drain
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory, NotFinite
 from engine.models.proof import cases, first_use
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSettings
+from tests.engine.models import rwkv6_files, rwkv_files
 from tests.engine.models.architectures import case_folders
 from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.lora.test_lora import write_adapter
@@ -79,7 +80,7 @@ def checks(events: list[Loading]) -> int:
                 "Hunyuan 4", "Muse Spark", "Dots 3 Note", "DeepSeek V3.2", "GLM-5", "MiniMax-M3", "Qwen 4",
                 "Mistral Large 4", "Mamba", "Ling 3", "RecurrentGemma", "Zamba", "Zamba 2", "JetMoE",
                 "DiffLlama", "HRM-Text", "Dory", "Inkling", "ZAYA1",
-                "GLM-5 next",
+                "GLM-5 next", "RWKV-4",
             )
         ),
     ],
@@ -92,6 +93,19 @@ def test_architectures_pass(
     load(case_folders(tmp_path_factory)(BY_NAME[name]), backend).close()
     assert backend.notice == "", backend.report
     assert proven.known(machine.devices[0].identity).passed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shape", [rwkv6_files.Shape(halved=3), rwkv6_files.Shape(groups=2), rwkv_files.Shape()]
+)
+def test_rwkv_passes(machine: FakeMachine, tmp_path: Path, shape: Any) -> None:
+    """Of files that transformers lacks."""
+    files = rwkv_files if isinstance(shape, rwkv_files.Shape) else rwkv6_files
+    backend = CudaBackend(machine.devices)
+    load(files.write_gguf(tmp_path / "m.gguf", shape, files.tensors(shape)), backend).close()
+    assert backend.notice == "", backend.report
+    assert any("generalised_delta" in name for name in proven.known(machine.devices[0].identity).passed)
 
 
 @pytest.mark.slow

@@ -111,6 +111,8 @@ LARGE: tuple[Large, ...] = (
     Large("Inkling", all_of("Q4_K")),
     Large("ZAYA1 8B", mixed("BF16", conv_qk="F32")),
     Large("GLM-5 next", mixed("Q4_K", hc_="F32")),
+    Large("RWKV-7 1.5B", all_of("Q4_K")),
+    Large("RWKV-4 7B", all_of("Q4_K")),
 )  # fmt: skip
 """Every weight layout, and every kernel that is compiled for all
 (`engine.backends.cuda.codegen.registry`).

@@ -4,7 +4,7 @@ texts that are gone on with, edited and taken back, and layers on two devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from engine.models import Model
 from engine.models.paged import PagedCache
 from engine.models.saved import restore_cache, save_cache
 from engine.settings import CacheSettings, LoadSettings
+from tests.engine.models import rwkv6_files, rwkv_files
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.cases.table import BY_NAME
 from tests.simt.backend.test_cache import some
@@ -30,13 +31,22 @@ from tests.simt.fake_machine import FakeMachine, install
 from tests.simt.whole import Floats, on_gpu
 
 FAMILIES = ("LFM2", "Qwen 3.5", "Granite 4", "Nemotron-H")
-WITH_STATES = (*FAMILIES, "Inkling", "ZAYA1", "GLM-5 next")
+OF_FILES: dict[str, Callable[[Path], Path]] = {
+    "RWKV-6": lambda folder: rwkv6_files.write_gguf(folder / "m.gguf", SIX, rwkv6_files.tensors(SIX)),
+    "RWKV-7": lambda folder: rwkv_files.write_folder(folder / "m", SEVEN, rwkv_files.tensors(SEVEN)),
+}
+"""Those that transformers lacks."""
+SIX, SEVEN = rwkv6_files.Shape(halved=2), rwkv_files.Shape()
+REPLYING = (*FAMILIES, "RWKV-4", "RWKV-7")
+WITH_STATES = (*REPLYING, "RWKV-6", "Inkling", "ZAYA1", "GLM-5 next")
 """Also those whose attention has states of its own."""
 LONG = {"max_position_embeddings": 700}
 
 
 def written(name: str, folder: Path) -> Path:
     """A model of this family with room for longer texts."""
+    if name in OF_FILES:
+        return OF_FILES[name](folder)
     case = BY_NAME[name]
     inner = (
         {"text_config": {**case.settings["text_config"], **LONG}} if "text_config" in case.settings else LONG
@@ -50,7 +60,7 @@ def machine() -> Iterator[FakeMachine]:
         yield install(patch)
 
 
-@pytest.fixture(scope="module", params=some(FAMILIES, "Qwen 3.5"))
+@pytest.fixture(scope="module", params=some(REPLYING, "Qwen 3.5"))
 def chats(
     machine: FakeMachine, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[LocalChat, LocalChat]]:
@@ -116,7 +126,7 @@ def alone(cache: PagedCache, ids: list[int]) -> Floats:
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.parametrize("name", some(WITH_STATES, "LFM2", "Granite 4"))
+@pytest.mark.parametrize("name", some(WITH_STATES, "LFM2", "Granite 4", "RWKV-7"))
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_everything_equals_the_text_alone(name: str, devices: int, tmp_path: Path) -> None:
     """Bit for bit: a text that goes on, one that begins alike, and drafts that are taken back."""

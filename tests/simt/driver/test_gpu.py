@@ -37,7 +37,7 @@ KERNEL_TESTS = [
         for name in (
             "kv_write", "kv_write_gather", "attention", "chosen", "experts", "fused", "gemm", "linear_codes",
             "linear_rows", "norms", "plain", "recurrent", "relative", "packed_activations", "pointwise",
-            "rope", "rows", "runs", "sampling",
+            "rope", "rows", "runs", "rwkv", "sampling",
         )
     ),
     # not those that compare bits of passes of several lengths: NumPy, which computes here, ends a vector's

@@ -147,8 +147,93 @@ def pool(
             out[number, :, :width] = whole(np.array(each))
 
 
+def generalised_delta(
+    memory: Memory, blocks: Any, constants: Any, r: int, r_stride: int, k: int, k_stride: int, v: int,
+    v_stride: int, decay: int, decay_stride: int, rate: int, rate_stride: int, y: int, y_stride: int,
+    removal: int, mixing: int, bonus: int, state: int, state_bytes: int, positions: int, states: int,
+    runs: int, rows: int, shared_by: int, key_dim: int, value_dim: int,
+) -> None:  # fmt: skip
+    heads, tiles, padded, rule = blocks[1], blocks[0], (key_dim + 3) // 4 * 4, constants["RULE"]
+    groups, columns = heads // shared_by, 32 * tiles
+
+    def numbers(
+        at: int, stride: int, row: int, count: int = heads, dim: int = key_dim, size: int = padded
+    ) -> Any:
+        """(H, size) of `count` heads: what the state's padding gets are zeros."""
+        out = np.zeros((heads, size))
+        found = memory.view(at + row * stride, np.float32, count * dim).reshape(count, dim)
+        out[:, :dim] = np.repeat(found, heads // count, 0)
+        return out
+
+    def sigmoid(x: Any) -> Any:
+        return 1 / (1 + np.exp(-x))
+
+    for first, count, before, after in _runs(memory, positions, states, runs, rows):
+        size = heads * tiles * padded * 32
+        s = np.zeros((heads, padded, columns))
+        if before >= 0:
+            kept = memory.view(state + before * state_bytes, np.float32, size)
+            s[:] = kept.reshape(heads, tiles, padded, 32).swapaxes(1, 2).reshape(s.shape)
+        for row in range(first, first + count):
+            query, given = numbers(r, r_stride, row), numbers(decay, decay_stride, row)
+            key = numbers(k, k_stride, row, groups)
+            value = numbers(v, v_stride, row, groups, value_dim, columns)
+            before_row = np.einsum("hkv,hk->hv", s, query)
+            if rule == "delta":
+                a, taken = sigmoid(numbers(rate, rate_stride, row)), key * numbers(removal, 0, 0)
+                taken = taken / np.maximum(np.sqrt((taken**2).sum(1, keepdims=True)), 1e-12)
+                said = np.einsum("hkv,hk->hv", s, taken)
+                key = key * (1 + (a - 1) * numbers(mixing, 0, 0))
+                s = s * np.exp(-np.exp(-0.5) * sigmoid(given))[:, :, None]
+                s = s - (a * taken)[:, :, None] * said[:, None]
+            else:
+                left = np.exp(-np.exp(given))
+                s, key = s * left[:, :, None], key * (1 - left) if rule == "gated" else key
+            s = s + key[:, :, None] * value[:, None]
+            s = s.astype(np.float32).astype(np.float64)  # the same in every cut
+            out = before_row if rule == "bonus" else np.einsum("hkv,hk->hv", s, query)
+            weight = np.zeros((heads, 1))
+            if rule != "gated":
+                weight = (query * key * numbers(bonus, 0, 0)).sum(1, keepdims=True)
+            results = memory.view(y + row * y_stride, np.float32, 2 * heads * value_dim)
+            results[:] = np.stack([out, weight * value])[:, :, :value_dim].reshape(-1)
+        kept = s.reshape(heads, padded, tiles, 32).swapaxes(1, 2)
+        memory.view(state + after * state_bytes, np.float32, size)[:] = kept.reshape(-1)
+
+
+def weighted_mean(
+    memory: Memory, blocks: Any, constants: Any, k: int, k_stride: int, v: int, v_stride: int, y: int,
+    stride: int, decay: int, bonus: int, width: int, state: int, state_bytes: int, positions: int,
+    states: int, runs: int, rows: int,
+) -> None:  # fmt: skip
+    fall, own, wide = (*(memory.view(at, np.float32, width) for at in (decay, bonus)), stride // 4)
+    for first, count, before, after in _runs(memory, positions, states, runs, rows):
+        total, weight, most = np.zeros(width), np.zeros(width), np.full(width, constants["NO_WEIGHT"])
+        if before >= 0:
+            kept = memory.view(state + before * state_bytes, np.float32, 3 * wide).reshape(3, wide)
+            total, weight, most = kept[:, :width].astype(np.float64)
+        for row in range(first, first + count):
+            key, value = (
+                memory.view(at + row * each, np.float32, width).astype(np.float64)
+                for at, each in ((k, k_stride), (v, v_stride))
+            )
+            top = np.maximum(most, key + own)
+            shares = np.exp(most - top), np.exp(key + own - top)
+            mean = (shares[0] * total + shares[1] * value) / (shares[0] * weight + shares[1])
+            memory.view(y + row * stride, np.float32, width)[:] = mean
+            top = np.maximum(most + fall, key)
+            shares = np.exp(most + fall - top), np.exp(key - top)
+            total, weight = shares[0] * total + shares[1] * value, shares[0] * weight + shares[1]
+            kept = np.array([total, weight, top]).astype(np.float32)  # the same in every cut
+            total, weight, most = kept.astype(np.float64)
+        out = memory.view(state + after * state_bytes, np.float32, 3 * wide).reshape(3, wide)
+        out[:, :width] = total, weight, most
+
+
 MODELS: dict[str, Callable[..., None]] = {
     "pool.pool": pool,
     "convolution.convolve": convolve,
+    "generalised_delta.generalised_delta": generalised_delta,
     "recurrent.linear_attention": linear_attention,
+    "weighted_mean.weighted_mean": weighted_mean,
 }

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels import (
     balance,
+    generalised_delta,
     magnitude,
     moe,
     norm,
@@ -22,6 +23,7 @@ from engine.backends.cuda.kernels import (
     routes,
     rows,
     shaped,
+    weighted_mean,
 )
 from engine.backends.cuda.kernels.attention import attention, chosen, indexer, relative
 from engine.backends.cuda.kernels.kv_write import gather, kv_write
@@ -51,6 +53,8 @@ def all_kernels() -> Iterator[Kernel]:
     yield from rope.variants()
     yield from rows.variants()
     yield from recurrent.variants()
+    yield from generalised_delta.variants()
+    yield from weighted_mean.variants()
     yield from pool.variants()
     yield from balance.variants()
     yield from sampling.variants()

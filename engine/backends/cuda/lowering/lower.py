@@ -13,6 +13,7 @@ from engine.backends.base import Forward, Weight
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.kernels import (
     balance,
+    generalised_delta,
     magnitude,
     moe,
     norm,
@@ -24,6 +25,7 @@ from engine.backends.cuda.kernels import (
     routes,
     rows,
     shaped,
+    weighted_mean,
 )
 from engine.backends.cuda.lowering import attention, linear
 from engine.backends.cuda.lowering.call import Call, ScratchSize, TorchCall
@@ -126,6 +128,8 @@ SMALL: Table = {
     **moe.LOWER,
     **routes.LOWER,
     **recurrent.LOWER,
+    **generalised_delta.LOWER,
+    **weighted_mean.LOWER,
     **balance.LOWER,
     **pool.LOWER,
     **packed_activations_write.LOWER,

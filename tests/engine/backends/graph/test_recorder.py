@@ -18,7 +18,6 @@ from engine.backends.graph.moe import ExpertLinear
 from engine.backends.graph.ngrams import NGramRows, TokenNumbers
 from engine.backends.graph.nodes import Node, PeerCopy, Producer, Value
 from engine.backends.graph.recorder import Recorder
-from engine.backends.graph.recurrent import GeneralisedDelta, WeightedMean
 from engine.backends.graph.rows import AddNorm
 from engine.backends.routing import Routing
 
@@ -94,8 +93,8 @@ def test_a_norm_of_another_size_is_refused(size: int) -> None:
 
 
 def test_both_backends_lower_every_node() -> None:
-    """Copies between devices aside, which a CPU has no use for, and CUDA's program makes itself; and RWKV's
-    recurrences and n-grams, which GPUs refuse.
+    """Copies between devices aside, which a CPU has no use for, and CUDA's program makes itself; and
+    n-grams, which GPUs refuse.
     """
     names = {
         name: kind
@@ -104,7 +103,7 @@ def test_both_backends_lower_every_node() -> None:
     }
     every = {kind for kind in names.values() if isinstance(kind, type) and issubclass(kind, Node)}
     every -= {Node, Value, Producer, PeerCopy, Linear}
-    refused = {GeneralisedDelta, WeightedMean, TokenNumbers, NGramRows}
+    refused = {TokenNumbers, NGramRows}
     assert cuda.SMALL.keys() == every - {Rope} - refused
     assert cuda.LARGE.keys() == cuda.SMALL.keys()
     assert cpu.LOWER.keys() == every - {AddNorm, RopeGroup}  # not among its patterns

@@ -33,11 +33,11 @@ CHAMELEON_RWKV_4_CASES = (
         "Chameleon", "", "chameleon", {**CHAMELEON, "swin_norm": True, "attention_bias": False},
         variant="norms behind",
     ),
-    Case("RWKV-4", "weighted means of channels, rows mixed with those before", "rwkv", RWKV_4, gpu=False),
+    Case("RWKV-4", "weighted means of channels, rows mixed with those before", "rwkv", RWKV_4),
     Case(
         "RWKV-4", "", "rwkv",
         {**RWKV_4, "rescale_every": 0, "attention_hidden_size": 40, "tie_word_embeddings": True},
-        variant="other channels, not halved", gpu=False,
+        variant="other channels, not halved",
     ),
     Case("Doge", "scores with what each key's value makes", "doge", DOGE),
     Case(
