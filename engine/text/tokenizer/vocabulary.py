@@ -162,7 +162,8 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
     definition["added_tokens"] = [flags[i] for i in sorted(flags)]
     names = {i: entry["content"] for i, entry in flags.items()}
     if isinstance(model["vocab"], dict):
-        lost = secret.keys() | (model["vocab"].keys() - (vocab := _placed(model["vocab"], names)).keys())
+        vocab, gone = _placed(model["vocab"], names)
+        lost = secret.keys() | gone
         model["vocab"] = vocab
         if not lost.isdisjoint(vocab) and "lines" in model:
             model["merges"] = known_merges(model.pop("lines"), vocab)
@@ -183,11 +184,13 @@ def hide_specials(definition: dict[str, Any], special: Mapping[int, str]) -> dic
     return secret
 
 
-def _placed(vocab: Mapping[str, int], names: Mapping[int, str]) -> dict[str, int]:
-    """The vocabulary with every added token under its id, whatever was there."""
-    taken = set(names.values())
-    placed = {text: i for text, i in vocab.items() if i not in names and text not in taken}
-    return placed | {text: i for i, text in names.items()}
+def _placed(vocab: Mapping[str, int], names: Mapping[int, str]) -> tuple[dict[str, int], set[str]]:
+    """The vocabulary with every added token under its id, whatever was there, and the texts that it lost."""
+    placed, added = dict(vocab), {text: i for i, text in names.items()}
+    replaced = [text for text, i in vocab.items() if i in names or text in added]
+    for text in replaced:
+        del placed[text]
+    return placed | added, set(replaced) - added.keys()
 
 
 def _relisted(vocab: Iterable[Sequence[Any]], names: Mapping[int, str]) -> list[list[Any]]:
