@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
@@ -21,6 +22,8 @@ from engine.weights import open_checkpoint
 from tests.engine.vision.deepseek_ocr_folders import DEEPSEEK, SAM, TILE, inputs
 from tests.engine.vision.encoding import Encoded, Floats, assert_close, picture, randomise
 from tests.engine.vision.mmproj import write_mmproj
+from tests.engine.vision.test_by_llama_cpp import by_llama_cpp
+from tests.tiny import TINY, write_gguf
 
 SIDE, MOST = 832, 6
 """A side of which there are more rows than 144: from then on transformers takes the queries of the whole."""
@@ -41,16 +44,21 @@ NAMES = {
 """Parts of the makers' names -> those of llama.cpp."""
 
 
-@pytest.fixture(scope="module")
-def made() -> Any:
+def random_model(sam: dict[str, Any], width: int) -> Any:
+    """A random model whose language model is so wide."""
     from transformers import DeepseekOcr2Config, DeepseekOcr2ForConditionalGeneration
 
     reader = {**READER, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
     config = DeepseekOcr2Config(
-        vision_config={"sam_config": {**SAM, "image_size": SIDE}, "encoder_config": reader},
-        text_config={**DEEPSEEK, "vocab_size": 64}, image_token_id=3,
+        vision_config={"sam_config": sam, "encoder_config": reader},
+        text_config={**DEEPSEEK, "vocab_size": 64, "hidden_size": width}, image_token_id=3,
     )  # fmt: skip
     return randomise(DeepseekOcr2ForConditionalGeneration(config))
+
+
+@pytest.fixture(scope="module")
+def made() -> Any:
+    return random_model({**SAM, "image_size": SIDE}, 32)
 
 
 @pytest.fixture(scope="module")
@@ -78,22 +86,27 @@ def test_rows_and_layout_are_those_of_transformers(
     assert len(rows) == 144 * given["num_local_patches"][0] + 256 + 1
 
 
-def test_an_mmproj_file_says_the_same(encoded: Encoded, tmp_path: Path) -> None:
-    """Of a small picture, since files do not say how large tiles are."""
+def write(folder: Path, target: Path, width: int, layers: int = 2) -> Path:
+    """An mmproj file of a folder's encoder, beside a model in `target`, whose path is returned."""
     found: dict[str, Floats] = {}
-    for name, values in load_file(encoded.path / "model.safetensors").items():
+    for name, values in load_file(folder / "model.safetensors").items():
         for old, new in NAMES.items():
             name = name.replace(old, new)
         if name.startswith(("v.", "mm.")):
             found[name] = values
     keys = {
-        "clip.projector_type": "deepseekocr2", "embedding_length": 32, "block_count": 2,
-        "attention.head_count": 4, "attention.layer_norm_epsilon": 1e-6, "feed_forward_length": 40,
-        "sam.embedding_length": 16, "sam.block_count": 2, "sam.head_count": 2, "window_size": 4,
-        "image_size": 1024, "patch_size": 16, "projection_dim": 32, "image_mean": [0.5] * 3,
-        "image_std": [0.5] * 3,
+        "clip.projector_type": "deepseekocr2", "clip.use_silu": True, "embedding_length": 32,
+        "block_count": 2, "attention.head_count": 4, "attention.head_count_kv": 2,
+        "attention.layer_norm_epsilon": 1e-6, "feed_forward_length": 40, "sam.embedding_length": 16,
+        "sam.block_count": layers, "sam.head_count": 2, "window_size": 4, "image_size": 1024,
+        "patch_size": 16, "projection_dim": width, "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
     }  # fmt: skip
-    same = Encoded(write_mmproj(tmp_path, "deepseek2-ocr", 32, keys, found))
+    return write_mmproj(target, "deepseek2-ocr", width, keys, found)
+
+
+def test_an_mmproj_file_says_the_same(encoded: Encoded, tmp_path: Path) -> None:
+    """Of a small picture, since files do not say how large tiles are."""
+    same = Encoded(write(encoded.path, tmp_path, 32))
     assert same.spec.family == "deepseek_ocr2"
     assert_close(same.states(picture(90, 60)), encoded.states(picture(90, 60)))
     same.close()
@@ -143,3 +156,22 @@ def test_damaged_headers(encoded: Encoded, tmp_path: Path, part: str, changes: d
     with pytest.raises(EngineError) as raised:
         vision_spec(open_checkpoint(tmp_path))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.slow
+def test_rows_are_those_of_llama_cpp(tmp_path: Path) -> None:
+    """It takes the sizes of the published model for granted, and has 16-bit kernels of convolutions."""
+    sam = {**SAM, "image_size": 1024, "num_hidden_layers": 3, "global_attn_indexes": [2]}
+    model = random_model(sam, TINY.width)
+    model.save_pretrained(tmp_path / "folder")
+    file = write(tmp_path / "folder", tmp_path, TINY.width, layers=3)
+    image = picture(1024, 1024)
+    theirs = by_llama_cpp(write_gguf(tmp_path / "text.gguf", TINY), tmp_path / "mmproj-model-f32.gguf", image)
+    encoded = Encoded(file)
+    mine = encoded.states(image)
+    encoded.close()
+    assert [len(each) for each in theirs] == [144, 144, 144, 144, 257]
+    own, other = mine[-257:], theirs[-1]  # the whole, which is not resized
+    cosines = (own * other).sum(1) / np.linalg.norm(own, axis=1) / np.linalg.norm(other, axis=1)
+    assert cosines.min() > 0.98
+    assert np.median(cosines) > 0.995
