@@ -6,6 +6,7 @@ from engine.vision.design import Family
 from engine.vision.families.cohere import AYA_VISION, COMMAND_VISION
 from engine.vision.families.deepseek_ocr import DEEPSEEK_OCR
 from engine.vision.families.deepseek_ocr2 import DEEPSEEK_OCR2
+from engine.vision.families.dots_ocr import DOTS_OCR
 from engine.vision.families.gemma3 import GEMMA3
 from engine.vision.families.gemma3n import GEMMA3N
 from engine.vision.families.gemma4 import GEMMA4
@@ -28,8 +29,8 @@ from engine.vision.families.pixtral import LIGHTON_OCR, PIXTRAL
 from engine.vision.families.qwen_vl import QWEN2_5_OMNI, QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 
 FAMILIES: tuple[Family, ...] = (
-    AYA_VISION, COMMAND_VISION, DEEPSEEK_OCR, DEEPSEEK_OCR2, DEEPSEEK_VL, GEMMA3, GEMMA3N, GEMMA4, GLM4V,
-    GLM_OCR, GOT_OCR2, IDEFICS2, IDEFICS3, INTERNVL, JANUS, KIMI_VL, KIMI_K2_5, LFM2_VL, LIGHTON_OCR,
-    LLAMA4, LLAVA, LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA, MINICPM_V, OVIS2, PADDLE_OCR, PHI3_V, PIXTRAL,
-    QIANFAN_OCR, QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
+    AYA_VISION, COMMAND_VISION, DEEPSEEK_OCR, DEEPSEEK_OCR2, DEEPSEEK_VL, DOTS_OCR, GEMMA3, GEMMA3N,
+    GEMMA4, GLM4V, GLM_OCR, GOT_OCR2, IDEFICS2, IDEFICS3, INTERNVL, JANUS, KIMI_VL, KIMI_K2_5, LFM2_VL,
+    LIGHTON_OCR, LLAMA4, LLAVA, LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA, MINICPM_V, OVIS2, PADDLE_OCR,
+    PHI3_V, PIXTRAL, QIANFAN_OCR, QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
 )  # fmt: skip
