@@ -26,7 +26,7 @@ _MIXTURE = " mixture of experts"
 _PICTURES = {
     "aya_vision": "Aya Vision", "command_vision": "Command A Vision", "deepseek_ocr": "DeepSeek-OCR",
     "deepseek_ocr2": "2",
-    "deepseek_vl": "DeepSeek-VL", "dots_ocr": "dots.ocr",
+    "deepseek_vl": "DeepSeek-VL", "dots_ocr": "dots.ocr", "exaone4_5": "EXAONE 4.5",
     "gemma3": "Gemma 3", "gemma3n": "3n", "gemma4": "4",
     "glm4v": "GLM-4.1V", "glm_ocr": "GLM-OCR", "got_ocr2": "GOT-OCR2",
     "idefics2": "Idefics2", "idefics3": "SmolVLM", "internvl": "InternVL", "janus": "Janus",

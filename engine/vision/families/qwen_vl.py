@@ -1,6 +1,6 @@
 """Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923), Qwen3-VL (arXiv 2511.21631) and Qwen 3.5 (its
 model card); Qwen2.5-Omni (arXiv 2503.20215) has the tower of Qwen2.5-VL, Qwen3-Omni (arXiv 2509.17765) that
-of Qwen3-VL.
+of Qwen3-VL, and EXAONE 4.5 (its model card) the former with fewer keys and values than queries.
 
 Pictures keep their shape; the patches of one token, 2 * 2 of them, follow one another. A patch covers two
 frames of a video, and of a picture twice the same. Most layers of Qwen2.5-VL's tower have windows. Qwen3-VL's
@@ -55,6 +55,7 @@ OMNI = replace(
     SPEC, family="qwen2_5_omni", placeholder="<|IMAGE|>", token="<|IMAGE|>",
     around=("<|vision_bos|>", "<|vision_eos|>"),
 )  # fmt: skip
+EXAONE = replace(SPEC, family="exaone4_5", around=("", ""))
 _LEAST, _MOST = 56 * 56, 28 * 28 * 1280
 """Pixels, where the image processor's settings do not say."""
 _BASE = 10000.0
@@ -209,9 +210,11 @@ def _from_hf_2(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     return _with_processor(shape, names, processor)
 
 
-def _from_hf_2_5(spec: VisionSpec, config: Keys, processor: Keys, tensors: Tensors) -> Design:
+def _from_hf_2_5(
+    spec: VisionSpec, config: Keys, processor: Keys, tensors: Tensors, groups: int = 0
+) -> Design:  # fmt: skip
     """`Qwen2_5_VLForConditionalGeneration`, and the thinker of Qwen2.5-Omni, whose queries, keys and values
-    are apart.
+    are apart. Of keys and values there are usually so many `groups`, or as many as of queries.
     """
     vision, prefix = _vision(config), _prefix(tensors)
     width, inner = (
@@ -219,6 +222,10 @@ def _from_hf_2_5(spec: VisionSpec, config: Keys, processor: Keys, tensors: Tenso
         for name, default in (("hidden_size", 3584), ("intermediate_size", 3420))
     )
     tower = replace(_layer_norms(vision, width, inner, "silu"), gated=True, layer_norm=False)
+    if groups:
+        groups = vision.integer("num_key_value_heads", 1, tower.heads, min(groups, tower.heads))
+        divisible(tower.heads, groups, "num_key_value_heads")
+    tower = replace(tower, kv_heads=groups)
     names = _names(prefix, "mlp.up_proj", "mlp.down_proj", "mlp.gate_proj", "ln_q", _FIRST_MERGER)
     if prefix + "blocks.0.attn.q.weight" in tensors:
         apart = replace(names.tower, query="attn.q", key="attn.k", value="attn.v", query_key_value="")
@@ -355,6 +362,9 @@ QWEN2_5_OMNI = Family(
     ),
     ("qwen2.5o",), partial(_from_hf_2_5, OMNI), partial(_from_gguf, _with_windows, spec=OMNI),
 )  # fmt: skip
+EXAONE4_5 = Family(
+    "exaone4_5", ("Exaone4_5_ForConditionalGeneration",), (), partial(_from_hf_2_5, EXAONE, groups=8), None
+)
 QWEN3_VL = Family(
     "qwen3_vl",
     (
