@@ -12,15 +12,15 @@ from typing import Any
 from engine.errors import BadTemplate
 from engine.lazy_dataclass import dataclass
 from engine.text.template.channels import ID
-from engine.text.template.reasoning import Tag
 from engine.text.template.template import ChatTemplate
 from engine.text.tools.form import CDATA, CONTROL, HERMES, CallForm, known_form
+from engine.text.tools.rendered import common_start, shared_end, without_start, without_thought
 from engine.text.tools.system_tools import SystemTools, system_tools
 
 __all__ = ["ToolStyle", "named_id", "tool_style"]
 
 _NAMES, _KEYS, _VALUES = ("qfirst", "qsecond"), ("qalpha", "qbeta", "qgamma"), ("qvone", "qvtwo", "qvthree")
-_RESULT, _ASKED, _PLAIN = "qresult", "qasked", "qplain"
+_RESULT, _ASKED, _PLAIN, _THOUGHT = "qresult", "qasked", "qplain", "qthought"
 _IDS = ("call00001", "call00002")
 _ARGUMENTS: tuple[dict[str, Any], ...] = (
     {_KEYS[0]: _VALUES[0], _KEYS[1]: _VALUES[1]},
@@ -55,7 +55,8 @@ class ToolStyle:
     than `one_call` of a message; whether it writes a call's id in place of the name, so that with `named_ids`
     the id has the name in it; whether it looks for the tools in the system message, under `tools`, and there
     for a "list" of them or a "text"; whether calls without a text need `null_content`, and calls with one are
-    `calls_alone`: the template leaves them out.
+    `calls_alone`: the template leaves them out; whether it leaves out, or refuses, the text beside a thought
+    and calls, so that `thoughts_hold_texts`.
     """
 
     form: CallForm
@@ -68,6 +69,7 @@ class ToolStyle:
     system_tools: SystemTools = ""
     null_content: bool = False
     calls_alone: bool = False
+    thoughts_hold_texts: bool = False
 
 
 def named_id(name: str, place: int) -> str:
@@ -130,9 +132,17 @@ def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
             return ToolStyle(
                 described or form, offers, True, results, as_text, count == 1, named,
                 null_content=null, calls_alone=_PLAIN in said and _VALUES[0] not in said,
+                thoughts_hold_texts=_holds_texts(template, turn),
             )  # fmt: skip
     form = known_form(template.source, control) if offers else None
     return ToolStyle(form or HERMES, offers, writes and offers, results and offers)
+
+
+def _holds_texts(template: ChatTemplate, turn: dict[str, Any]) -> bool:
+    """Whether the thought before the calls of a message is shown, but no text beside it."""
+    thought = {**turn, "reasoning_content": _THOUGHT}
+    both = _rendered(template, [_user(), {**thought, "content": _PLAIN}])
+    return _PLAIN not in both and _THOUGHT in _rendered(template, [_user(), thought])
 
 
 def _user() -> dict[str, Any]:
@@ -186,7 +196,7 @@ def _form(template: ChatTemplate, text: str, count: int, said: str) -> CallForm 
     plain = _rendered(template, [_user(), {"role": "assistant", "content": _PLAIN}])
     end_of_turn = plain.rpartition(_PLAIN)[2]
     prompt = _rendered(template, [_user()], prompt=True)
-    before = _common_start([text, prompt])
+    before = common_start([text, prompt])
     before = re.sub(r"(?:<[^<>]*|\[[^\[\]]*)$", "", before)  # a tag that both begin alike
     # the calls are the last place where the names stand, after the tools that are offered
     start = text.rfind(_NAMES[0])
@@ -197,8 +207,8 @@ def _form(template: ChatTemplate, text: str, count: int, said: str) -> CallForm 
         return None
     if _ASKED in head:  # the template moves the tools, so that the two texts part before the user's message
         head, asked = head.rpartition(_ASKED)[2], (prompt, plain.rpartition(_PLAIN)[0])
-        head = head[max(len(_common_start([head, one.rpartition(_ASKED)[2]])) for one in asked) :]
-    head = _without_frame(_without_thought(_without_start(head, prompt), template.tags), said)
+        head = head[max(len(common_start([head, one.rpartition(_ASKED)[2]])) for one in asked) :]
+    head = _without_frame(without_thought(without_start(head, prompt), template.tags), said)
     places = [text.find(part, start) for part in (_KEYS[0], _VALUES[0], _KEYS[1], _VALUES[1])]
     if min(places) < 0 or places != sorted(places):
         return None
@@ -212,7 +222,7 @@ def _form(template: ChatTemplate, text: str, count: int, said: str) -> CallForm 
         middle, _, second = rest.rpartition(_NAMES[1])
         second, _, tail = second.partition(_VALUES[2])
         second = second.partition(_KEYS[2])[0]
-    tail = tail[: len(tail) - len(_shared_end(tail, end_of_turn))]
+    tail = tail[: len(tail) - len(shared_end(tail, end_of_turn))]
     if _NAMES[0] in head:  # a name that stands twice is like an id at the first place
         head, middle = (part.replace(name, ID) for part, name in zip((head, middle), _NAMES, strict=True))
     parts = _Parts(head, to_key, second, to_value, to_next, middle, tail)
@@ -269,16 +279,16 @@ def _named(parts: _Parts) -> CallForm | None:
     second = re.sub(r'\{\s*"$', "", parts.second_to_key)
     pair = (after_name, "")
     if second and second != after_name:  # an id or a number, which differs
-        first = _common_start([after_name, second])
+        first = common_start([after_name, second])
         first = re.sub(r"\w*$", "", first)
-        last = _common_start([after_name[len(first) :][::-1], second[len(first) :][::-1]])[::-1]
+        last = common_start([after_name[len(first) :][::-1], second[len(first) :][::-1]])[::-1]
         pair = first, re.sub(r"^\w*", "", last)
     return _around(parts, CallForm("named", after_name=pair), '"}')
 
 
 def _named_in_prompt(parts: _Parts, prompt: str, plain: str) -> CallForm | None:
     """Calls before whose names stands what prompts end with; `plain` is a chat that ends with a text."""
-    begun = _common_start([prompt[::-1], parts.middle[::-1]])[::-1].lstrip()
+    begun = common_start([prompt[::-1], parts.middle[::-1]])[::-1].lstrip()
     form = _named(replace(parts, head=begun))
     if form is None or form.opening != begun or not begun or not plain.startswith(prompt):
         return form
@@ -313,7 +323,7 @@ def _item(template: ChatTemplate) -> str:
 
 
 def _tagged(template: ChatTemplate, parts: _Parts) -> CallForm | None:
-    opening = _shared_end(parts.to_key, parts.to_next)
+    opening = shared_end(parts.to_key, parts.to_next)
     after_value = parts.to_next[: len(parts.to_next) - len(opening)]
     if not opening.strip() or not after_value.strip():
         return None
@@ -332,16 +342,6 @@ def _tagged(template: ChatTemplate, parts: _Parts) -> CallForm | None:
     return _around(parts, form, after_value)
 
 
-def _without_start(head: str, prompt: str) -> str:
-    """The text before a call without the beginning of the reply, which is part of the `prompt`, whatever the
-    white space in it.
-    """
-    core, end = "".join(head.split()), "".join(prompt.split())
-    shared = (n for n in range(min(len(core), len(end)), 2, -1) if core.startswith(end[-n:]))
-    found = re.match(rf"(?:\s*\S){{{next(shared, 0)}}}", head)
-    return head[found.end() :] if found is not None else head
-
-
 def _without_frame(head: str, said: str) -> str:
     """The text before a call without control tokens around the text of the reply, which are there even where
     that is empty (Llama 4's), as `said` shows.
@@ -353,26 +353,6 @@ def _without_frame(head: str, said: str) -> str:
     return CONTROL.sub("", after, count=1) if CONTROL.match(after) else head
 
 
-def _without_thought(head: str, tags: Sequence[Tag]) -> str:
-    """The text before a call without a thought at its beginning, which may have begun before."""
-    head = re.sub(r"^\s*(?:<think>)?\s*</think>|^.*<channel\|>", "", head, flags=re.DOTALL)
-    ends = (end for tag in tags if head.lstrip().startswith(tag) and (end := tag[1]) in head)
-    return head.partition(end)[2] if (end := next(ends, "")) else head
-
-
-def _common_start(texts: Sequence[str]) -> str:
-    """The longest common beginning of all texts."""
-    first, last = min(texts), max(texts)
-    return first[: next((at for at, char in enumerate(first) if last[at : at + 1] != char), len(first))]
-
-
-def _shared_end(one: str, other: str) -> str:
-    """The longest common end of two texts that begins with a tag, a bracket or white space."""
-    end = _common_start([one[::-1], other[::-1]])[::-1]
-    found = re.search(r"[<\[{\s]", end)
-    return end[found.start() :] if found is not None else ""
-
-
 def _around(parts: _Parts, form: CallForm, closing: str) -> CallForm | None:
     """`form` with the texts around its calls; each call's own text ends with `closing`."""
     middle, tail = parts.middle, parts.tail
@@ -381,9 +361,9 @@ def _around(parts: _Parts, form: CallForm, closing: str) -> CallForm | None:
     middle, tail = middle[len(closing) :], tail[len(closing) :]
     if not parts.middle:
         return _with(form, ("", ""), (parts.head, tail), "")
-    opening = parts.head if middle.endswith(parts.head) else _shared_end(parts.head, middle)
+    opening = parts.head if middle.endswith(parts.head) else shared_end(parts.head, middle)
     middle = middle[: len(middle) - len(opening)]
-    close = _common_start([middle, tail])
+    close = common_start([middle, tail])
     if close.count("<") > close.count(">"):
         close = close[: close.rfind("<")]
     section = parts.head[: len(parts.head) - len(opening)]

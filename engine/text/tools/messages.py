@@ -11,7 +11,7 @@ from typing import Any
 from engine.core import Message, Tool, ToolCall
 from engine.text.template.turns import Turn
 from engine.text.tools.detect import ToolStyle, named_id
-from engine.text.tools.form import CHANNELS, CallForm
+from engine.text.tools.form import CallForm
 from engine.text.tools.system_tools import with_tools
 from engine.text.tools.values import parameters_of
 from engine.text.tools.writing import written_calls
@@ -145,8 +145,7 @@ def _turn(message: Message, style: ToolStyle, ids: _Ids, marks: Mapping[str, str
         return turn
     if message.reasoning:
         turn["reasoning_content"] = message.reasoning
-    if message.reasoning and message.content and message.tool_calls and style.form == CHANNELS:
-        # such a template takes only one of them
+    if message.reasoning and message.content and message.tool_calls and style.thoughts_hold_texts:
         turn |= {"content": "", "reasoning_content": f"{message.reasoning}\n\n{message.content}"}
     if not message.tool_calls:
         return turn

@@ -177,3 +177,25 @@ def test_a_template_that_leaves_out_calls_beside_a_text_has_the_text_before_them
     assert [turn.get("reasoning_content") for turn in turns if isinstance(turn, dict)] == [
         None, "Hm.", None, None,
     ]  # fmt: skip
+
+
+DROPS = (
+    "{{ tools | tojson }}{% for m in messages %}[{{ m.role }}:{% if m.reasoning_content %}<plan>"
+    "{{ m.reasoning_content }}</plan>{% else %}{{ m.content }}{% endif %}"
+    "{% for c in m.tool_calls or [] %}<call>"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</call>{% endfor %}]'
+    "{% endfor %}"
+)
+GPT_OSS = (FOLDER / "openai-gpt-oss-120b.jinja").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("source", [DROPS, GPT_OSS], ids=["leaves it out", "refuses it"])
+def test_a_thought_holds_the_text_that_a_template_takes_no_other_way(source: str) -> None:
+    template = ChatTemplate(source, "<s>", "</s>")
+    style = tool_style(template)
+    call = dataclasses.replace(MESSAGES[1], content="Let me see.", reasoning="Hm.")
+    turns, tools = conversation((MESSAGES[0], call, MESSAGES[2]), TOOLS, style)
+    assert "Hm.\n\nLet me see." in template.render(turns, tools=tools)
+    plain = dataclasses.replace(call, reasoning="")
+    turns, tools = conversation((MESSAGES[0], plain, MESSAGES[2]), TOOLS, style)
+    assert "Let me see." in template.render(turns, tools=tools)
