@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -22,6 +22,7 @@ __all__ = ["with_unique_items"]
 _MOST_ORDERS = 720
 """Of six values; the grammar of them is compiled within half a second."""
 _NOTES = frozenset({"title", "description", "default", "examples", "deprecated", "$comment"})
+_KEPT = _NOTES | {"$defs", "definitions", "$schema"}
 _OF_LISTS = frozenset({"type", "items", "uniqueItems", "minItems", "maxItems"})
 _OF_ITEMS = frozenset({"type", "enum", "const", "$ref", "minimum", "maximum"})
 
@@ -65,7 +66,7 @@ class _Writer:
         values = _values(schema.get("items"), self._root)
         if schema["uniqueItems"] is not True or kinds is None or values is None:
             return None
-        if not schema.keys() <= _OF_LISTS | _NOTES or not _are_numbers(least, most) or most < 0:
+        if not schema.keys() <= _OF_LISTS | _KEPT or not _are_numbers(least, most) or most < 0:
             return None
         length = int(min(most, len(values)))
         self._left -= (count := math.perm(len(values), length))
@@ -78,8 +79,8 @@ class _Writer:
             for order in permutations(values, length)
         ]  # fmt: skip
         others = [kind for kind in kinds if kind != "array"] if isinstance(kinds, list) else []
-        notes = {key: value for key, value in schema.items() if key in _NOTES}
-        return {**notes, "anyOf": [*lists, *([{"type": others}] if others else [])]}
+        kept = {key: value for key, value in schema.items() if key in _KEPT}
+        return {**kept, "anyOf": [*lists, *([{"type": others}] if others else [])]}
 
 
 def _says_nothing(schema: Mapping[str, Any]) -> bool:
@@ -93,6 +94,9 @@ def _says_nothing(schema: Mapping[str, Any]) -> bool:
 
 def _values(items: Any, root: Mapping[str, Any]) -> Sequence[Any] | None:
     """All values, each once, that the items of a list may have; None if these cannot be listed."""
+    schemas = [items, *(one for name in ("$defs", "definitions") for one in _members(root.get(name)))]
+    if any("$ref" in one and one.keys() - _NOTES > {"$ref"} for one in schemas if isinstance(one, Mapping)):
+        return None  # what stands beside a reference holds, too
     schema = resolved(items, root)
     if not schema or not schema.keys() <= _OF_ITEMS | _NOTES:
         return None
@@ -110,6 +114,10 @@ def _values(items: Any, root: Mapping[str, Any]) -> Sequence[Any] | None:
     else:
         return None
     return [*{_identity(value): value for value in found if fits(value, schema)}.values()]
+
+
+def _members(schemas: Any) -> Iterable[Any]:
+    return schemas.values() if isinstance(schemas, Mapping) else ()
 
 
 def _are_numbers(*values: Any) -> bool:

@@ -23,6 +23,7 @@ KNOWN: tuple[tuple[dict[str, Any], tuple[Any, ...]], ...] = (
     ({"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 3}}, (0, 1, 2, 3, 4)),
     ({"type": "array", "items": {"enum": ["a", "b", 1], "type": "string"}}, ("a", "b", 1)),
     ({"type": "array", "items": {"const": "a"}, "minItems": 1}, ("a", "b")),
+    ({"type": "array", "items": {"$ref": "#/$defs/T"}, "$defs": {"T": {"enum": ["a"]}}}, ("a", "b")),
     ({"type": "array", "items": {"enum": [*"abcdefghijklmnopqrst"]}, "maxItems": 2}, ("a", "b", "t", "u")),
 )
 
@@ -73,6 +74,8 @@ def test_where_it_says_nothing_it_is_no_hindrance(schema: dict[str, Any]) -> Non
         {}, {"items": {"type": "string"}}, {"items": {"enum": [*"abcdefghij"]}}, {"items": [ENUM]},
         {"items": ENUM, "contains": {}}, {"items": ENUM, "prefixItems": [{}]}, {"items": {}},
         {"items": {"type": "integer", "minimum": 1}}, {"items": {"$ref": "#/nowhere"}},
+        {"items": {"$ref": "#/$defs/T", "enum": ["a"]}, "$defs": {"T": ENUM}},
+        {"items": {"$ref": "#/$defs/T"}, "$defs": {"T": {"$ref": "#/$defs/U", "type": "string"}, "U": ENUM}},
         {"type": "object", "properties": {
             name: {"type": "array", "items": {"enum": [*"abcdef"]}, "uniqueItems": True} for name in "xy"}},
     ],
