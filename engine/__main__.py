@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
+from engine.platform.frames import in_one_piece
 from engine.platform.language import argparse_speaks, speak
 from engine.platform.terminal import ArgumentParser, sentence
 from engine.printable import json_text, printable
@@ -59,6 +60,7 @@ class _ShowVersion(argparse.Action):
         parser.exit()
 
 
+@in_one_piece
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. Raises SystemExit(2) for wrong arguments, as argparse does."""
     atexit.register(gc.freeze)  # a search for garbage at the end takes a fifth of the time of a short run
