@@ -162,6 +162,20 @@ def test_model_folders_and_the_offline_switch(hand: Hand, tmp_path) -> None:
     hand.qtbot.waitUntil(lambda: not hand.desktop.services.local_models.searching)
 
 
+def test_in_a_narrow_window_a_box_goes_from_page_to_page(hand: Hand) -> None:
+    window = opened(hand)
+    assert window.list.isVisible()
+    assert not window.box.isVisible()
+    window.resize(320, 400)
+    hand.qtbot.waitUntil(window.box.isVisible)
+    assert not window.list.isVisible()
+    assert window.box.currentText() == TITLES[0]
+    window.box.setFocus()
+    QTest.keyClick(window.box, Key.Key_Down)
+    assert pages_shown(window) == [TITLES[1]]
+    assert window.page == 1
+
+
 def test_search_finds_settings_pages_and_buttons(hand: Hand) -> None:
     window = opened(hand)
     QTest.keyClicks(window.query, "dark")
