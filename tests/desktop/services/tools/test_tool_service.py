@@ -160,6 +160,18 @@ def test_a_call_has_a_time_limit(tools: Tools, tmp_path: Path, monkeypatch: pyte
     tools.wait(lambda: place.read_text() == "cancelled")
 
 
+def test_a_call_that_tells_how_far_it_is_may_take_longer_than_the_limit(
+    tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from desktop.services.tools import connection
+
+    tools.begin("usual")
+    monkeypatch.setattr(connection, "CALL_S", 2.0)
+    assert tools.result("usual", "steps", '{"count": 9}') == ("finished", False)
+    tools.wait(lambda: "info: done\n" in tools.state("usual").log)
+    assert 'warning: {"Schritte für": 9}\n' in tools.state("usual").log
+
+
 def test_a_server_that_ignores_everything_ends_with_its_child(tools: Tools, tmp_path: Path) -> None:
     place = tmp_path / "pids"
     tools.begin("stubborn", str(place))

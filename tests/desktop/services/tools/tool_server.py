@@ -93,6 +93,16 @@ def usual() -> MCPServer:
         return "late"
 
     @server.tool(structured_output=False)
+    async def steps(ctx: Context, count: int) -> str:
+        """Say every 0.3 s how far it is, and log at the end what it did."""
+        for number in range(count):
+            await ctx.report_progress(number, count)
+            await anyio.sleep(0.3)
+        await ctx.warning({"Schritte für": count})
+        await ctx.info("done")
+        return "finished"
+
+    @server.tool(structured_output=False)
     async def grow(ctx: Context) -> str:
         """Have one more tool from now on."""
         server.add_tool(lambda: "more", name="more", structured_output=False)
