@@ -7,7 +7,7 @@ from engine.lazy_dataclass import dataclass
 SCORES = ("softmax", "sigmoid")
 """What makes an expert's score of its logit: the softmax over all experts, or the sigmoid."""
 ROOT = "sqrtsoftplus"
-"""A further one, which GPUs have no kernels for: the square root of softplus (DeepSeek V4)."""
+"""A further one: the square root of softplus (DeepSeek V4)."""
 SMALLEST_SUM = 1e-20
 """Added to a sum of scores before it divides them: sigmoids may all be 0."""
 MOST_GPU_EXPERTS = 512  # a lane of a warp holds up to 16

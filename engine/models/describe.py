@@ -15,7 +15,6 @@ from engine.models.base import read_bytes
 from engine.models.building.source import Survey
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import GatedStreams
-from engine.models.config.relative import ClippedHeads
 from engine.models.drafting.mtp import head_bytes
 from engine.models.headers.generation_defaults import sampler_defaults
 from engine.models.load import read_config, survey
@@ -180,8 +179,6 @@ def cpu_only(config: ModelConfig) -> str:
         ),
         N_("embeddings of n-grams"): isinstance(config.hyper, GatedStreams)
         and config.hyper.ngrams is not None,
-        N_("compressed attention"): config.compressed is not None,
-        N_("attention sinks that each query makes"): isinstance(config.recurrent, ClippedHeads),
         N_("mixtures of more than 512 experts"): config.experts is not None
         and config.experts.count > MOST_GPU_EXPERTS,
     }  # fmt: skip

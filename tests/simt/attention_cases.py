@@ -25,6 +25,7 @@ from tests.simt.agree import At, aligned
 from tests.simt.interpreter import Memory
 from tests.simt.models import run_model
 from tests.simt.models.attention import page_numbers
+from tests.simt.played import laid_out
 
 
 @dataclass
@@ -39,6 +40,8 @@ class Case:
     sinks: bool = False
     profiles: tuple[int, int] = (0, 0)
     """How many there are of a `RelativeBias`, and its extent."""
+    row_sinks: bool = False
+    """Whether each row has its own, beside such a bias."""
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.start + self.rows)
@@ -67,6 +70,9 @@ class Case:
         width = self.shape.heads * self.shape.head_dim
         self.q = rng.standard_normal((self.rows, -(-width // 16) * 16)).astype(np.float32) * 2
         self.sink = rng.standard_normal(self.shape.heads).astype(np.float32)
+        if self.row_sinks:
+            own = np.random.default_rng(self.start).standard_normal((self.rows, self.shape.heads))
+            self.sink = laid_out((own * 2 + 3).astype(np.float32))
         count, self.extent = self.profiles
         self.weights = rng.standard_normal((self.rows, self.shape.heads * count)).astype(np.float32) * 2
         self.of_distance = np.random.default_rng(count).standard_normal(self.profiles).astype(np.float32)
@@ -99,8 +105,9 @@ class Case:
         ops = ReferenceOps(Step(self.positions, self.positions, np.arange(pages, dtype=np.int32)), cache)
         new: list[Any] = [part[self.start :].reshape(self.rows, -1) for part in sides]
         q = torch.from_numpy(self.q[:, : self.shape.heads * self.shape.head_dim].copy())
-        bias = RelativeBias(torch.from_numpy(self.weights), self.of_distance) if self.extent else None
-        sinks = self.sink if self.sinks else None
+        own = torch.from_numpy(self.sink[:, : self.shape.heads].copy()) if self.row_sinks else None
+        bias = RelativeBias(torch.from_numpy(self.weights), self.of_distance, own) if self.extent else None
+        sinks = self.sink if self.sinks and not self.row_sinks else None
         return ops.attention(0, q, *(*new, None)[:2], self.shape, sinks, relative=bias).numpy()
 
     def biases(self) -> Any:
@@ -140,10 +147,12 @@ class Case:
         shape = self.shape
         width = -(-shape.heads * shape.value_dim // 16) * 16
         transformed = (self.kind.keys if shape.latent else self.kind.values) in QUANTISED
-        kernel = combine_kernel(shape.value_dim, transformed, floats, form, shape.chunked)
+        kernel = combine_kernel(
+            shape.value_dim, transformed, floats, form, shape.chunked, row_sinks=self.row_sinks
+        )
         y, room = np.zeros((self.rows, width), np.float32), np.zeros((self.rows, width + 128), np.float32)
         arrays = [partial, y, room, self.sink, self.positions]
-        sinks = At(3) if self.sinks else 0
+        sinks = At(3) if self.sinks or self.row_sinks else 0
         scalars = [shape.heads, self.splits, shape.window]
         arguments = [
             At(0),

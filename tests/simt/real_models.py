@@ -206,9 +206,25 @@ REAL: Mapping[str, dict[str, Any]] = {
         "InklingForCausalLM", 6144, 64, 8, 24576, 6, 201024, head_dim=128, moe_intermediate_size=3072,
         mlp_layer_types=["dense"] * 2 + ["sparse"] * 4,
     ),
+    "Inkling 2": _usual(
+        "Inkling2ForCausalLM", 4608, 48, 8, 2304, 12, 201024, head_dim=128, swa_num_attention_heads=48,
+        n_routed_experts=384,
+    ),
+    "Inkling 2 Mini": _usual(
+        "Inkling2LoopForCausalLM", 2304, 24, 8, 1152, 12, 201024, head_dim=128, swa_num_attention_heads=24,
+        n_routed_experts=128, loop_layer_index_start=6, loop_layer_index_end=12, loop_num_passes=2,
+    ),
     "ZAYA1 8B": _usual(
         "ZayaForCausalLM", 2048, 8, 2, 2048, 4, 262272, head_dim=128, num_experts=16,
         moe_intermediate_size=2048, tie_word_embeddings=True,
+    ),
+    "DeepSeek V4": _usual(
+        "DeepseekV4ForCausalLM", 4096, 64, 1, 2048, 8, 129280, head_dim=512, q_lora_rank=1024, o_groups=8,
+        o_lora_rank=1024, n_routed_experts=256, num_experts_per_tok=6, n_shared_experts=1,
+        rope_parameters={
+            kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.125}
+            for kind in ("main", "compress")
+        },
     ),
     "GLM-5 next": _usual(
         "Glm5NextForConditionalGeneration", 4096, 64, 64, 12288, 8, 154880, q_lora_rank=1536,

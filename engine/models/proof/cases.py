@@ -11,7 +11,7 @@ from engine.backends.activations import ACTIVATIONS, GATES
 from engine.backends.base import Array, AttentionShape, Ops, RotaryTable, Weight
 from engine.backends.kv_formats import cache_type
 from engine.backends.relative import RelativeBias
-from engine.backends.routing import SCORES, Routing
+from engine.backends.routing import ROOT, SCORES, Routing
 from engine.models.proof.case import BATCHES, POINTWISE, STEPS, TOKENS, Case, normal, token_table
 from engine.models.proof.random_tensors import BLOCKS, PACKED, Builder, file_tensor
 from engine.models.proof.recurrent_cases import recurrent_cases
@@ -59,9 +59,9 @@ def _weight_cases() -> Iterator[Case]:
         yield expert_case(name, BLOCKS[name], INNER)
     for name, rows, columns in (("F32", 24, 40), ("F16", 64, 128), ("BF16", 40, 64), ("Q8_0", 128, 96)):
         yield head_case(name, rows, columns)
-    for scores in SCORES:
-        for count in (32, 64, 128, 256, 512):
-            yield _routing_case(Routing(count, 5, scores == "sigmoid", scores, 2.5, 8, 3, 2))
+    for scores in (*SCORES, ROOT):
+        for count in (32, 64, 128, 256, 512) if scores != ROOT else (256,):
+            yield _routing_case(Routing(count, 5, scores != "softmax", scores, 2.5, 8, 3, 2))
     yield _routing_case(Routing(16, 2, False, nearness=0.05))
     for count in (32, 512):
         yield _routing_case(Routing(count, 5, False, "sigmoid", by_logit=True))
@@ -202,6 +202,8 @@ def _row_cases() -> Iterator[Case]:
         "mix": lambda ops, x, y: ops.mix([x, y, x], ops.columns(y, 5, 9), 4, y),
         "given": lambda ops, x, y: ops.add(x, ops.given(normal(23, max(STEPS), 96))),
         "keep": lambda ops, x, y: ops.keep(x, np.zeros((max(STEPS), 96), np.float32)),
+        "balance": lambda ops, x, y: ops.balance(ops.columns(x, 0, 16), 4, 20, 1e-6),
+        "softmax of columns": lambda ops, x, y: ops.balance(x, 32, 0, 0.0),
         "magnitude": lambda ops, x, y: ops.magnitude(x),
         "magnitude, centred": lambda ops, x, y: ops.magnitude(x, centred=True),
         **{f"gated, {name}": partial(_gated, name) for name in GATES},
@@ -296,7 +298,10 @@ def _attention_cases() -> Iterator[Case]:
     for name, shape in shapes.items():
         yield attention_case(f"attention, {name}", shape, "fp16")
     yield attention_case("attention, sinks", usual, "fp16", normal(12, 8))
-    yield attention_case("attention, biases by distance", usual, "fp16", profiles=normal(13, 4, 90))
+    for row_sinks, further in ((False, ""), (True, ", sinks of each row")):
+        yield attention_case(
+            f"attention, biases by distance{further}", usual, "fp16", None, normal(13, 4, 90), row_sinks
+        )
     for kind in CACHES:
         if kind != "fp16":
             yield attention_case(f"attention, {kind} cache", usual, kind)
@@ -304,16 +309,19 @@ def _attention_cases() -> Iterator[Case]:
 
 
 def attention_case(
-    name: str, shape: AttentionShape, cache: str, sinks: Floats | None = None, profiles: Floats | None = None
-) -> Case:
-    """Attention of one layer; `profiles` (R, extent) are those of a `RelativeBias`."""
+    name: str, shape: AttentionShape, cache: str, sinks: Floats | None = None,
+    profiles: Floats | None = None, row_sinks: bool = False,
+) -> Case:  # fmt: skip
+    """Attention of one layer; `profiles` (R, extent) are those of a `RelativeBias`, which has `row_sinks`."""
     keys = shape.kv_heads * shape.head_dim
     made = 0 if profiles is None else shape.heads * len(profiles)
     widths = [shape.heads * shape.head_dim, keys] + [keys] * (not shape.latent) + [made] * (made > 0)
+    widths += [shape.heads] * row_sinks
 
     def forward(ops: Ops, w: Sequence[Weight]) -> Array:
         q, k, *more = (ops.embed(table) for table in w)
-        bias = None if profiles is None else RelativeBias(more.pop(), profiles)
+        own = more.pop() if row_sinks else None
+        bias = None if profiles is None else RelativeBias(more.pop(), profiles, own)
         v = None if shape.latent else more[0]
         return ops.last_rows(ops.attention(0, q, k, v, shape, sinks, relative=bias))
 

@@ -21,7 +21,7 @@ from engine.core import Loading
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory
 from engine.models.base import Model
 from engine.models.config import ModelConfig
-from engine.models.config.relative import RelativeHeads
+from engine.models.config.relative import ClippedHeads, RelativeHeads
 from engine.models.proof.case import Case, Outcome, difference, outcome, run_case
 from engine.models.proof.cases import (
     INNER,
@@ -103,8 +103,9 @@ def _attention(config: ModelConfig, kind: str) -> Iterator[Case]:
         further += f", biases up to {extent}" if extent else ""
         profiles = np.random.default_rng(extent).standard_normal((_PROFILES, extent)).astype(np.float32)
         yield attention_case(
-            f"attention, {kind} cache{further}", few, kind, profiles=profiles if extent else None
-        )
+            f"attention, {kind} cache{further}", few, kind, profiles=profiles if extent else None,
+            row_sinks=isinstance(relative, ClippedHeads),
+        )  # fmt: skip
 
 
 def prove(backend: Provable, cases: Sequence[Case], cache_dtype: str, forward: Forward) -> Iterator[Loading]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
@@ -20,18 +19,16 @@ from engine.models.architecture import Architecture
 from engine.models.base import rope_tables
 from engine.models.building.source import WHOLE, View, is_expert
 from engine.models.config import ModelConfig
-from engine.models.config.convolved import ConvolvedHeads
 from engine.models.config.hyper import Cycles, HyperConnections
-from engine.models.config.indexer import Indexer
-from engine.models.config.recurrent import Recurrent, Rwkv4, Rwkv6, SelectiveScan, SeparateDelta
-from engine.models.config.relative import RelativeHeads
+from engine.models.config.recurrent import Rwkv4, Rwkv6, SelectiveScan, SeparateDelta
+from engine.models.config.relative import ClippedHeads
 from engine.models.layers.parts import Linear
 from engine.models.layers.whole import Parts
 from engine.models.names import TensorNames
 from engine.models.proof.case import Case
 from engine.models.proof.cases import CACHES
-from engine.models.proof.few_heads import few_heads, heads_of
 from engine.models.proof.random_tensors import BLOCKS, builder
+from engine.models.proof.small_config import POSITIONS, small_config
 from engine.tensors import Floats, RawTensor
 
 NAME = "a small model of the same make"
@@ -43,9 +40,9 @@ STEPS = (1, 3, 8, 20, 72, 1)
 FEWER_STEPS, FEWER_ROWS, FEWEST = (1, 8, 92), (1, 3, 8, 72, 1), (1, 8, 12)
 """The rows of successive steps: few, more, and more than the window; those of Gemma 3n and 4, whose layers
 have so many operations that fewer steps have to do; of models with indexers, scans or separate deltas, whose
-matrices are so large that fewer rows have to; and of those that mix streams, too.
+matrices are so large that fewer rows have to; and of those that mix streams or hand messages on, too.
 """
-_LAYERS, _FFN, _EXPERT, _VOCABULARY, _WINDOW, _POSITIONS = 6, 256, 256, 256, 100, 1024
+_LAYERS = 6
 _BASE_ROWS, _EXPERTS, _RANK = 64, 4, 16
 ADAPTERS = "F32"
 """The type of the matrices of adapters (`engine.models.lora.apply`)."""
@@ -61,9 +58,9 @@ def miniatures(
     tokens: without adapters, and with.
     """
     layers = _kinds(config, names, tensors)
-    small = _small(config, layers)
+    small = small_config(config, layers)
     kind = cache_type(cache_dtype, automatic="fp16")
-    tables = rope_tables(small, _POSITIONS, min(_POSITIONS, config.context_length))
+    tables = rope_tables(small, POSITIONS, min(POSITIONS, config.context_length))
 
     def case(name: str, adapted: bool) -> Case:
         plan = _Plan(tensors, names, layers, prepare, small, config, adapted)
@@ -76,6 +73,7 @@ def miniatures(
         tolerance = share + 2 * max(CACHES[kind.keys], CACHES[kind.values])
         many = small.indexer is not None or isinstance(small.recurrent, SelectiveScan | SeparateDelta)
         mixed = isinstance(small.hyper, HyperConnections) and small.hyper.rounds > 0
+        mixed |= isinstance(small.recurrent, ClippedHeads) and small.recurrent.passes > 1
         steps = FEWEST if mixed else FEWER_STEPS if small.value_norm else FEWER_ROWS if many else STEPS
         return Case(
             name, tolerance, forward, plan.random, steps, str(kind), small.cache_shapes, True,
@@ -137,6 +135,8 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
     if isinstance(config.cycles, Cycles):  # the same layers of both stacks
         size = config.cycles.layers
         chosen = [layer + stack for layer in {one % size for one in chosen} for stack in (0, size)]
+    if isinstance(config.recurrent, ClippedHeads):
+        return _runs(config.recurrent, {config.recurrent.order[run] for run in chosen} | {0})
     if config.experts is not None and config.experts.router_width:  # later layers read what the first one has
         chosen.append(0)
     if (
@@ -148,99 +148,18 @@ def _kinds(config: ModelConfig, names: TensorNames, tensors: Mapping[str, RawTen
     return tuple(sorted({*chosen, *(config.kv_layer(layer) for layer in chosen)}))
 
 
+def _runs(kind: ClippedHeads, files: Container[int]) -> tuple[int, ...]:
+    """The first runs of these layers of the file, twice of those that run several times."""
+    order = [run for run, layer in enumerate(kind.order) if layer in files and kind.order.index(layer) == run]
+    first, end = (sum(kind.order[run] < limit for run in order) for limit in (kind.first, kind.last))
+    return (*order[:first], *order[first:end] * min(kind.passes, 2), *order[end:])
+
+
 def _at(names: TensorNames, config: ModelConfig, layer: int) -> str:
     """What the names of a layer's tensors begin with."""
+    if isinstance(config.recurrent, ClippedHeads):
+        layer = config.recurrent.order[layer]
     return names.of(layer).at(layer, config.cycles.first if config.cycles else 0)
-
-
-def _small(config: ModelConfig, layers: tuple[int, ...]) -> ModelConfig:
-    heads = heads_of(config)
-
-    def few(kv_heads: int) -> int:
-        """As many key/value heads as leave the queries of each; latent attention has one for any number."""
-        return 1 if config.latent is not None else kv_heads * heads // config.heads
-
-    def own(chosen: Container[int]) -> frozenset[int]:
-        return frozenset(i for i, layer in enumerate(layers) if layer in chosen)
-
-    sources = tuple(layers.index(config.kv_layer(layer)) for layer in layers) if config.kv_sources else ()
-    experts = config.experts
-    if experts is not None:
-        experts = replace(
-            experts,
-            width=min(experts.width, _EXPERT),
-            shared_width=min(experts.shared_width, _FFN),
-            layers=own(experts.layers),
-        )
-    small = replace(
-        config,
-        layers=len(layers),
-        heads=heads,
-        kv_heads=few(config.kv_heads),
-        slopes=config.slopes[:heads],
-        layer_queries=tuple(config.layer_queries[i] * heads // config.heads for i in layers)
-        if config.layer_queries
-        else (),
-        sinks=own(config.sinks) if isinstance(config.sinks, frozenset) else config.sinks,
-        layer_heads=tuple((few(config.layer_heads[i][0]), config.layer_heads[i][1]) for i in layers)
-        if config.layer_heads
-        else (),
-        layer_latents=tuple(config.layer_latents[i] for i in layers) if config.layer_latents else (),
-        shared_kv=0 if sources else sum(config.kv_layer(layer) != layer for layer in layers),
-        kv_sources=sources,
-        keys_as_values=own(config.keys_as_values),
-        ffn_widths=tuple(min(config.ffn_of(layer), _FFN) for layer in layers) if config.ffn_widths else (),
-        per_layer=config.per_layer
-        and replace(config.per_layer, vocab_size=min(config.per_layer.vocab_size, _VOCABULARY)),
-        altup=config.altup
-        and replace(config.altup, deviations=tuple(config.altup.deviations[layer] for layer in layers)),
-        ffn_width=min(config.ffn_width, _FFN),
-        vocab_size=min(config.vocab_size, _VOCABULARY),
-        extra_embeddings=min(config.extra_embeddings, 8),
-        mlp_limits=tuple(config.mlp_limits[i] for i in layers) if config.mlp_limits else (),
-        expert_limits=tuple(config.expert_limits[i] for i in layers) if config.expert_limits else (),
-        windows=tuple(min(config.windows[layer], _WINDOW) for layer in layers) if config.windows else (),
-        nope_layers=own(config.nope_layers),
-        local_layers=own(config.local_layers),
-        recurrent_layers=own(config.recurrent_layers),
-        mlp_layers=own(config.mlp_layers),
-        bare_layers=own(config.bare_layers),
-        # the steps may be longer than the model's own table
-        learned_positions=_POSITIONS if config.learned_positions else 0,
-        silent_tokens=(0, 0),
-        experts=experts,
-        cycles=config.cycles and config.cycles.of(len(layers)),
-        indexer=config.indexer and _few_lists(config.indexer, heads, own),
-    )
-    return replace(small, recurrent=_as_wide(few_heads(config.recurrent), small, layers, own))
-
-
-def _as_wide(
-    kind: Recurrent | None, small: ModelConfig, layers: tuple[int, ...],
-    own: Callable[[Container[int]], frozenset[int]],
-) -> Recurrent | None:  # fmt: skip
-    """What is beside attention, as wide as the heads that are kept."""
-    match kind:
-        case ConvolvedHeads():
-            return replace(kind, heads=small.heads, groups=small.kv_heads)
-        case RelativeHeads():
-            shapes = [small.shape(layer) for layer in range(small.layers)]
-            return replace(
-                kind, extents=tuple(kind.extents[layer] for layer in layers), tempered=own(kind.tempered),
-                keys=tuple(shape.kv_heads * shape.head_dim for shape in shapes),
-            )  # fmt: skip
-        case _:
-            return kind
-
-
-def _few_lists(indexer: Indexer, heads: int, own: Callable[[Container[int]], frozenset[int]]) -> Indexer:
-    """The indexers of the layers that are kept, with a list for whole numbers of heads. They choose all
-    positions: of two scores that are nearly equal, rounding would choose another one than the reference.
-    """
-    shape = replace(indexer.shape, count=max(indexer.shape.count, -(-_POSITIONS // indexer.shape.block)))
-    if shape.each:
-        shape = replace(shape, heads=math.gcd(shape.heads, heads))
-    return replace(indexer, shape=shape, layers=own(indexer.layers), sharing=own(indexer.sharing))
 
 
 @dataclass
@@ -308,6 +227,9 @@ class _Plan:
         rng, recurrent = np.random.default_rng(sum(name.encode())), self.names.recurrent
         if recurrent is not None and recurrent.gguf and name.endswith(recurrent.rate or " "):
             return -rng.uniform(0.5, 1.5, shape).astype(np.float32)
+        if name.endswith(self.names.expert_table or " ") and self.config.experts is not None:
+            orders = rng.random((shape[0], self.config.experts.count)).argsort(1)
+            return orders[:, : shape[1]].astype(np.float32)
         if name.endswith(self.names.layer_scale or " "):
             return rng.uniform(0.5, 1.5, shape).astype(np.float32)
         if not name.endswith(".weight") or name == self.names.positions + ".weight":

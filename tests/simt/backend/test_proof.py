@@ -79,8 +79,8 @@ def checks(events: list[Loading]) -> int:
                 "Mamba-2", "LFM2", "Gemma 3n", "DeepSeek V2", "GPT-OSS", "Llama 4", "Qwen 3.5",
                 "Hunyuan 4", "Muse Spark", "Dots 3 Note", "DeepSeek V3.2", "GLM-5", "MiniMax-M3", "Qwen 4",
                 "Mistral Large 4", "Mamba", "Ling 3", "RecurrentGemma", "Zamba", "Zamba 2", "JetMoE",
-                "DiffLlama", "HRM-Text", "Dory", "Inkling", "ZAYA1",
-                "GLM-5 next", "RWKV-4",
+                "DiffLlama", "HRM-Text", "Dory", "Inkling", "Inkling 2", "Inkling 2 Mini", "ZAYA1",
+                "GLM-5 next", "RWKV-4", "DeepSeek V4",
             )
         ),
     ],

@@ -38,7 +38,16 @@ OF_FILES: dict[str, Callable[[Path], Path]] = {
 """Those that transformers lacks."""
 SIX, SEVEN = rwkv6_files.Shape(halved=2), rwkv_files.Shape()
 REPLYING = (*FAMILIES, "RWKV-4", "RWKV-7")
-WITH_STATES = (*REPLYING, "RWKV-6", "Inkling", "ZAYA1", "GLM-5 next")
+WITH_STATES = (
+    *REPLYING,
+    "RWKV-6",
+    "Inkling",
+    "Inkling 2",
+    "Inkling 2 Mini",
+    "ZAYA1",
+    "GLM-5 next",
+    "DeepSeek V4",
+)
 """Also those whose attention has states of its own."""
 LONG = {"max_position_embeddings": 700}
 

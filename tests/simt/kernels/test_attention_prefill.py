@@ -73,9 +73,10 @@ def attended(case: Case, capability: int = 90) -> tuple[Any, Step]:
     device, shape = FakeDevice(capability=capability), case.shape
     width = shape.heads * shape.head_dim
     q, y = Buffer(width), Buffer(shape.heads * shape.value_dim)
-    made = Buffer(case.weights.shape[1])
+    made, own = Buffer(case.weights.shape[1]), Buffer(shape.heads)
     tensors = {
-        b: device.zeros(case.rows * b.stride).view(torch.float32).view(case.rows, -1) for b in (q, y, made)
+        b: device.zeros(case.rows * b.stride).view(torch.float32).view(case.rows, -1)
+        for b in (q, y, made, own)
     }
     tensors[q][:, :width] = torch.from_numpy(case.q[:, :width])
     tensors[made][:, : made.width] = torch.from_numpy(case.weights)
@@ -83,7 +84,9 @@ def attended(case: Case, capability: int = 90) -> tuple[Any, Step]:
     bias = Bias(made, profiles.data_ptr(), *case.profiles) if case.extent else None
     stores = [device.upload(store) for store in case.stores]
     sink = device.upload(case.sink)  # held while it is read
-    sinks = sink.data_ptr() if case.sinks else 0
+    if case.row_sinks:
+        tensors[own].copy_(torch.from_numpy(case.sink))
+    sinks = own if case.row_sinks else sink.data_ptr() if case.sinks else 0
     step = Step(device, case, tensors)
     flash, pairs = has_flash(device, shape), slope_pairs(shape)
     lean = None if pairs is None else device.upload(pairs)

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from engine.backends.base import AttentionShape
+from engine.backends.cuda.kernels.attention import beside
 from engine.backends.cuda.kernels.attention.chosen import chosen_calls, head_blocks, splits_for
 from engine.backends.cuda.kernels.attention.indexer import small_calls
 from engine.backends.cuda.kv_cache import KEYS, VALUES, Layout
@@ -17,8 +19,12 @@ from engine.backends.cuda.lowering.call import Call, Runtime
 from engine.backends.graph.attention import Attention, TopKeys
 from engine.backends.graph.buffers import Buffer
 from engine.backends.indexer import UNUSED, IndexerShape
-from engine.backends.kv_formats import CacheType
+from engine.backends.kv_formats import QUANTISED, CacheType
+from engine.backends.kv_rounding import inverse_hadamard
+from tests.simt.agree import aligned
 from tests.simt.attention_cases import fill
+from tests.simt.interpreter import Memory
+from tests.simt.models.attention import page_numbers
 from tests.simt.played import TABLES, empty, laid_out, played
 
 PAGES = np.array([2, 0, 1, 1], np.int32)
@@ -99,6 +105,8 @@ CHOSEN = {
     "positions": IndexerShape(7, 24, 9),
     "all": IndexerShape(7, 24, 600),
     "pooled": IndexerShape(3, 24, 5, block=6, pooled=True),
+    "ends": IndexerShape(3, 24, 9, block=6, pooled=True, ends=True),
+    "all ends": IndexerShape(3, 24, 99, block=4, pooled=True, ends=True),
     "lists": IndexerShape(2, 24, 4, block=7, each=True, local=2),
     "wide blocks": IndexerShape(1, 24, 2, block=128, each=True, local=1),
 }
@@ -166,6 +174,95 @@ def test_attention(name: str) -> None:
         after = {partial: rows, node.y: empty(node.y, 3), Runtime.POSITIONS: arrays[Runtime.POSITIONS]}
         out += [each[node.y][:, : node.y.width] for each in played(combine, after, 3, twice=False)]
     assert max(np.abs(each - out[-1]).max() for each in out) <= 1e-5 * np.abs(out[-1]).max()
+
+
+BESIDE = {
+    "chosen": (AttentionShape(5, 1, 40, 0.3, window=9, latent=40), 4, 20, CacheType("fp16", "fp16")),
+    "all blocks": (AttentionShape(5, 1, 40, 0.3, window=70, latent=40), 3, 0, CacheType("q8", "q8")),
+    "long blocks": (AttentionShape(3, 1, 288, 0.1, window=5, latent=288), 128, 0, CacheType("fp32", "fp32")),
+    "DeepSeek V4": (AttentionShape(4, 1, 512, 0.04, window=8, latent=512), 4, 9, CacheType("fp16", "fp16")),
+}
+
+
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_window_beside_blocks(name: str) -> None:
+    """Each half's splits, then all together against the softmax over both."""
+    shape, block, width, kind = BESIDE[name]
+    q, listed = Buffer(shape.heads * shape.head_dim), Buffer(width) if width else None
+    node = Attention(
+        layer=0, q=q, shape=shape, sinks=None, distances=None, chosen=listed, beside=1, block=block,
+        y=Buffer(shape.heads * shape.value_dim),
+    )  # fmt: skip
+    heads, splits = head_blocks(shape, 1), beside.splits_for(node, 400, 1)
+    calls = beside.beside_calls(
+        node, kind, (TABLES[0],) * 2, (TABLES[1],) * 2, (TABLES[2], TABLES[3]), TABLES[4], TABLES[5], splits
+    )
+    partial = calls[0].arguments[3]
+    assert isinstance(partial, Buffer)
+    near = stored(KEYS, kind.keys, shape.head_dim)
+    stores = [near, near[::-1].copy()]
+    tables = [beside.every(step, 512) for step in (1, block)]
+    sinks = numbers(4, shape.heads)
+    arrays: dict[Any, Any] = {
+        q: laid_out(numbers(1, 3, q.width)), TABLES[0]: stores[0], TABLES[1]: stores[1],
+        TABLES[2]: tables[0], TABLES[3]: tables[1], TABLES[4]: heads, partial: empty(partial, 3),
+        **placed(RUNS),
+    }  # fmt: skip
+    rng = np.random.default_rng(6)
+    looked_at = [np.arange(block - 1, own + 1, block) for own in (300, 301, 3)]
+    if listed is not None:
+        looked_at = [np.sort(rng.choice(all_of, min(len(all_of), width - 1), False)) for all_of in looked_at]
+        arrays[listed] = np.full((3, listed.stride // 4), UNUSED, np.int32)
+        for row, places in enumerate(looked_at):
+            arrays[listed][row, : len(places)] = places
+    made = []
+    for which in (0, 1):
+        found = dict(arrays)
+        for call in calls[:2]:
+            found[partial] = played(call, found, 3, twice=False)[which][partial]
+        assert (found[partial] != -77).sum() == 3 * shape.heads * 2 * splits * (partial_width(shape) + 2)
+        found[partial][found[partial] == -77] = 0
+        after = {partial: found[partial], node.y: empty(node.y, 3), TABLES[5]: sinks,
+                 Runtime.POSITIONS: arrays[Runtime.POSITIONS]}  # fmt: skip
+        made.append(played(calls[2], after, 3, twice=False)[which][node.y][:, : node.y.width])
+    expected = softmax_over(shape, kind, stores, arrays[q], sinks, looked_at)
+    assert max(np.abs(each - expected).max() for each in made) <= 1e-4 * np.abs(expected).max()
+
+
+def partial_width(shape: AttentionShape) -> int:
+    """Numbers of an output."""
+    return -(-shape.value_dim // 32) * 32
+
+
+def softmax_over(
+    shape: AttentionShape, kind: CacheType, stores: list[Any], q: Any, sinks: Any, looked_at: list[Any]
+) -> Any:
+    """Attention of the rows of `RUNS` to their windows over the first store's keys, and over the second's to
+    these positions, (rows, H D).
+    """
+    layout, out, row = Layout(KEYS, kind.keys, shape.head_dim), [], 0
+    for start, count, at in RUNS:
+        sides = []
+        for store in stores:
+            memory = Memory(kept := aligned(store))
+            pages = [
+                page_numbers(memory, layout, kept[page, 0].ctypes.data, number, 256)
+                for number, page in enumerate(PAGES[at : at + 2])
+            ]
+            known = np.concatenate(pages).astype(np.float32)
+            if kind.keys in QUANTISED:
+                turned = torch.from_numpy(known).reshape(len(known), -1, 32)
+                known = inverse_hadamard(turned[:, None], shape.head_dim).numpy()
+            sides.append(known.reshape(len(known), -1)[:, : shape.head_dim])
+        for own in range(start, start + count):
+            window = sides[0][max(0, own - shape.window + 1) : own + 1]
+            keys = np.concatenate([window, sides[1][looked_at[row]]]).astype(np.float64)
+            query = q[row, : shape.heads * shape.head_dim].reshape(shape.heads, -1)
+            scores = np.exp(np.c_[query @ keys.T * shape.scale, sinks])
+            out.append((scores[:, :-1] @ keys / scores.sum(1)[:, None]).reshape(-1))
+            row += 1
+    return np.array(out)
 
 
 def test_blocks_of_heads() -> None:

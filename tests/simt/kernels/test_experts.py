@@ -9,9 +9,10 @@ import torch
 from engine.backends.base import Step
 from engine.backends.cuda.kernels import moe, routes
 from engine.backends.cuda.kernels.packed_activations import packed_buffer
+from engine.backends.cuda.lowering.call import Runtime
 from engine.backends.graph.buffers import Buffer
 from engine.backends.reference.backend import ReferenceOps
-from engine.backends.routing import Routing
+from engine.backends.routing import ROOT, SCORES, Routing
 from tests.simt.played import TABLES, empty, laid_out, played
 
 OPS: Any = ReferenceOps(Step(np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)), None)  # type: ignore[arg-type]
@@ -49,6 +50,7 @@ SCORED = {
     "512 by their logits": Routing(512, 10, True, "sigmoid", by_logit=True),
     "groups by logits": Routing(40, 6, True, "sigmoid", 0.5, 8, 3, 2, by_logit=True),
     "one of one": Routing(1, 1, False, "sigmoid"),
+    "roots of softplus": Routing(256, 6, True, ROOT, 1.5),
     "a scale": Routing(60, 4, True, scale=2.5),
     "groups by their best": Routing(40, 6, False, groups=8, used_groups=3, scale=0.7),
     "groups by their two best": Routing(256, 8, True, "sigmoid", 2.5, 8, 4, 2),
@@ -89,6 +91,24 @@ def test_weights_of_near_experts(count: int, used: int, nearness: float) -> None
     for ids, weights in routed(logits, routing, None, scales):
         np.testing.assert_array_equal(ids, expected.numpy())
         np.testing.assert_allclose(weights, shares.numpy(), rtol=5e-6)
+
+
+@pytest.mark.parametrize("scores", [*SCORES, ROOT])
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize(("count", "used"), [(9, 2), (70, 40)])
+def test_experts_of_a_table(count: int, used: int, normalise: bool, scores: str) -> None:
+    """Those of the rows' tokens."""
+    routing, rng = Routing(count, used, normalise, scores, 1.5), np.random.default_rng(used)
+    table = np.array([rng.permutation(count)[:used] for _ in range(7)], np.int32)
+    tokens, logits = np.array([5, 0, 6], np.int32), numbers(3, count, spread=4.0)
+    x, ids, weights = Buffer(count), Buffer(used), Buffer(used)
+    given = {x: laid_out(logits), ids: empty(ids, 3), weights: empty(weights, 3), TABLES[0]: table,
+             Runtime.TOKENS: tokens}  # fmt: skip
+    ops: Any = ReferenceOps(Step(tokens, tokens, np.zeros(1, np.int32)), None)  # type: ignore[arg-type]
+    expected, shares = ops.route(torch.from_numpy(logits), routing, table=table)
+    for out in played(routes.tabled_call(x, ids, weights, routing, TABLES[0]), given, 3):
+        np.testing.assert_array_equal(out[ids].view(np.int32)[:, :used], expected.numpy())
+        np.testing.assert_allclose(out[weights][:, :used], shares.numpy(), rtol=5e-6)
 
 
 def test_a_bias_counts_for_the_choice_alone() -> None:

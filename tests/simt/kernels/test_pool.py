@@ -96,6 +96,24 @@ def test_several_sequences(name: str) -> None:
         first += count
 
 
+@pytest.mark.parametrize(("size", "columns", "eps"), [(9, 3, 0.0), (2, 1, 0.0), (1, 4, 0.25), (70, 2, 0.01)])
+@pytest.mark.parametrize("rows", [1, 11])
+def test_softmax_down_columns(size: int, columns: int, eps: float, rows: int) -> None:
+    """Without rounds, of matrices of any shape."""
+    logits, x = numbers(3, rows, size * columns) * 4, Buffer(size * columns)
+    node = Balance(x=x, size=size, rounds=0, eps=eps, y=x.like())
+    (call,) = balance.LOWER[Balance](cast(Context, None), node)
+    assert isinstance(call, Call)
+    expected = OPS.balance(torch.from_numpy(logits.astype(np.float64)), size, 0, eps).numpy()
+    found = played(call, {x: laid_out(logits), node.y: empty(node.y, rows)}, rows)
+    for each in found:
+        out = each[node.y]
+        np.testing.assert_allclose(out[:, : x.width], expected, rtol=1e-5, atol=1e-7)
+        assert (out[:, x.width :] == -77).all()
+    alone, _ = played(call, {x: laid_out(logits[-1:]), node.y: empty(node.y, 1)}, 1)
+    assert alone[node.y][0].tobytes() == found[0][node.y][-1].tobytes()
+
+
 @pytest.mark.parametrize(("size", "rounds", "eps"), [(4, 20, 1e-6), (1, 1, 0.0), (3, 4, 0.02), (16, 2, 0.0)])
 @pytest.mark.parametrize("rows", [1, 11])
 def test_balanced_matrices(size: int, rounds: int, eps: float, rows: int) -> None:

@@ -96,6 +96,24 @@ def test_models(kind: tuple[str, str], shape: AttentionShape, profiles: tuple[in
         np.testing.assert_allclose(case.modelled(), case.expected(), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("kind", "shape", "start", "rows"),
+    [
+        (("fp16", "fp16"), shape_of(3, 1, 40), 70, 3), (("q4", "q4"), shape_of(1, 17, 16), 30, 2),
+        (("fp32", "fp32"), shape_of(2, 2, 128, window=66), 120, 2),
+    ],
+)  # fmt: skip
+def test_sinks_of_each_row(kind: tuple[str, str], shape: AttentionShape, start: int, rows: int) -> None:
+    """The body of what combines splits against its model, and both halves against the reference."""
+    case = Case(CacheType(*kind), shape, start, rows, 2, False, (2, 9), row_sinks=True)
+    partial, width = case.attended(), shape.heads * shape.head_dim
+    found, expected = both(*case.combine(partial))
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(expected[1][:, :width], case.expected(), atol=1e-4, rtol=1e-4)
+    case.sink[:] = 0  # sinks matter, each row's own
+    assert np.abs(found[1][:, :width] - case.expected()).reshape(rows, -1).max(1).min() > 0.01
+
+
 MANY = [
     (("fp16", "fp16"), shape_of(4, 2, 64), 0, 70, (3, 20), 2e-3),
     (("fp32", "fp32"), shape_of(2, 1, 24), 30, 12, (2, 1), 1e-5),
@@ -119,6 +137,18 @@ def test_many_rows(
     np.testing.assert_allclose(found, case.expected(), atol=close, rtol=close)
     case.of_distance[:] = 0  # biases matter
     assert np.abs(found - case.expected()).max() > 0.05
+
+
+@pytest.mark.parametrize(("kind", "shape", "start", "rows", "profiles", "close"), MANY[:5])
+def test_many_rows_with_sinks_of_their_own(
+    kind: tuple[str, str], shape: AttentionShape, start: int, rows: int, profiles: tuple[int, int],
+    close: float,
+) -> None:  # fmt: skip
+    case = Case(CacheType(*kind), shape, start, rows, 1, False, profiles, row_sinks=True)
+    found, _ = attended(case)
+    np.testing.assert_allclose(found, case.expected(), atol=close, rtol=close)
+    case.sink[:] = 0
+    assert np.abs(found - case.expected()).max() > 0.01
 
 
 @pytest.mark.parametrize("extent", [1, 13, 50, 400])
@@ -158,3 +188,13 @@ def test_calls() -> None:
         assert biases in call.arguments
         assert len(call.arguments) == len(call.kernel.parameters)
         assert call.kernel.constants["EXTENT"] == 30
+
+
+def test_calls_with_sinks_of_rows() -> None:
+    """What combines splits reads them."""
+    q, y, sinks = Buffer(160), Buffer(160), Buffer(4)
+    kind: Any = CacheType("q8", "q4")
+    attend, combine = attention_calls(kind, (256, 512), q, y, None, shape_of(2, 2, 40), sinks, 132)
+    assert sinks not in attend.reads
+    assert sinks in combine.reads
+    assert combine.kernel.name.endswith("_row_sinks")

@@ -188,7 +188,8 @@ def combine(
         top = parts[..., 0].max(1)
         total = np.zeros(heads, np.float32)
         if sinks:
-            sink = memory.view(sinks, np.float32, heads) * LOG2_E
+            mine = sinks + row * 64 * -(-heads // 16) * k.ROW_SINKS
+            sink = memory.view(mine, np.float32, heads) * LOG2_E
             top = np.maximum(top, sink)
             total = np.exp2(sink - top)
         shares = np.exp2(parts[..., 0] - top[:, None])

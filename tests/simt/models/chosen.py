@@ -66,10 +66,9 @@ def choose(
             for i in range(max(0, own // block - local + 1), there):
                 best[i] = np.float32(3e38)
             order = np.argsort(-np.array(best, np.float32), kind="stable")[:most]
-            chosen = [
-                int(i) * block + j for i in np.sort(order) for j in range(block) if i * block + j <= own
-            ]
-            if pooled:
+            listed = range(block - constants["LISTED"], block)
+            chosen = [int(i) * block + j for i in np.sort(order) for j in listed if i * block + j <= own]
+            if constants["TAIL"]:
                 chosen += range(there * block, own + 1)
             out = memory.view(y + row * y_stride + 4 * number * width, np.int32, width)
             out[:] = NO_MORE
@@ -82,45 +81,87 @@ def attend_chosen(
     kv_heads: int, scale: float, cap: float,
 ) -> None:  # fmt: skip
     k, (splits, parts, rows) = SimpleNamespace(**constants), blocks
-    layouts = (
-        (Layout(KEYS, k.KEYS, k.D), keys),
-        (Layout(KEYS if k.LATENT else VALUES, k.VALUES, k.D), values),
-    )
+
+    def places_of(row: int, number: int) -> Any:
+        listed = memory.view(chosen + row * chosen_stride + 4 * number * width, np.int32, width)
+        places = listed[listed < NO_MORE]
+        assert (np.diff(places) > 0).all()
+        assert (listed[len(places) :] == NO_MORE).all()
+        return places
+
+    blocks_of = memory.view(heads, np.int32, 4 * parts).reshape(-1, 4).tolist()
     for row in range(rows):
         table = pages + 4 * int(memory.view(runs + 16 * row, np.int32, 3)[2]) if runs else pages
-        known: dict[tuple[int, int], Any] = {}
-        for first, count, group, number in memory.view(heads, np.int32, 4 * parts).reshape(-1, 4).tolist():
-            listed = memory.view(chosen + row * chosen_stride + 4 * number * width, np.int32, width)
-            places = listed[listed < NO_MORE]
-            assert (np.diff(places) > 0).all()
-            assert (listed[len(places) :] == NO_MORE).all()
-            if (group, number) not in known:
-                length = int(places[-1]) + 1
-                known[group, number] = [
-                    _numbers(memory, layout, base, table, length, kv_heads, group)[places]
-                    for layout, base in layouts
-                ]
-            mine = known[group, number]
-            for head in range(first, first + count):
-                query = np.zeros(mine[0].shape[1], np.float32)
-                query[: k.D] = memory.view(q + row * q_stride + 4 * head * k.D, np.float32, k.D)
-                query = transformed(query) if k.HADAMARD else query
-                score = (mine[0] * query).sum(1) * np.float32(scale)
-                score = np.float32(cap) * np.tanh(score / np.float32(cap)) if cap else score
-                for split in range(splits):
-                    here = (np.arange(len(places)) // k.CHUNK) % splits == split
-                    at = partial + row * partial_stride + 4 * (head * splits + split) * (k.DP + 4)
-                    out = memory.view(at, np.float32, k.DP + 4)
-                    top = (score[here] * LOG2_E).max(initial=np.float32(-1e30))
-                    weights = np.exp2(score[here] * LOG2_E - top)
-                    out[:2] = top, weights.sum()
-                    found = weights @ mine[1][here]
-                    out[4:] = 0
-                    out[4 : 4 + min(k.DP, len(found))] = found[: k.DP]
+        mine = q + row * q_stride, partial + row * partial_stride
+        _attended(
+            memory, k, row, places_of, (keys, values), table, mine, blocks_of, splits, kv_heads, scale, cap
+        )
+
+
+def attend_spaced(
+    memory: Memory, blocks: Any, constants: Any, keys: int, q: int, q_stride: int, partial: int,
+    partial_stride: int, pages: int, runs: int, every: int, positions: int, heads: int, window: int,
+    kv_heads: int, scale: float, cap: float,
+) -> None:  # fmt: skip
+    k, (splits, parts, rows) = SimpleNamespace(**constants), blocks
+
+    def places_of(row: int, _number: int) -> Any:
+        end = int(memory.view(positions + 4 * row, np.int32, 1)[0]) + 1
+        begin = max(0, end - window) if window else 0
+        places = np.arange(begin, end)
+        places = places[(places + 1) % k.STEP == 0]
+        assert (memory.view(every + 4 * begin, np.int32, len(places)) == places).all()
+        return places
+
+    blocks_of = memory.view(heads, np.int32, 4 * parts).reshape(-1, 4).tolist()
+    for row in range(rows):
+        table = pages + 4 * int(memory.view(runs + 16 * row, np.int32, 3)[2]) if runs else pages
+        mine = q + row * q_stride, partial + row * partial_stride
+        _attended(
+            memory, k, row, places_of, (keys, keys), table, mine, blocks_of, splits, kv_heads, scale, cap
+        )
+
+
+def _attended(
+    memory: Memory, k: Any, row: int, places_of: Any, sides: tuple[int, int], table: int,
+    mine: tuple[int, int], blocks_of: Any, splits: int, kv_heads: int, scale: float, cap: float,
+) -> None:  # fmt: skip
+    """One row's heads, over the positions of their lists; `mine` are the row's addresses."""
+    layouts = (
+        (Layout(KEYS, k.KEYS, k.D), sides[0]),
+        (Layout(KEYS if k.LATENT else VALUES, k.VALUES, k.D), sides[1]),
+    )
+    known: dict[tuple[int, int], Any] = {}
+    for first, count, group, number in blocks_of:
+        places = places_of(row, number)
+        if (group, number) not in known:
+            length = int(places.max(initial=0)) + 1
+            known[group, number] = [
+                _numbers(memory, layout, base, table, length, kv_heads, group)[places]
+                for layout, base in layouts
+            ]
+        found = known[group, number]
+        for head in range(first, first + count):
+            query = np.zeros(found[0].shape[1], np.float32)
+            query[: k.D] = memory.view(mine[0] + 4 * head * k.D, np.float32, k.D)
+            query = transformed(query) if k.HADAMARD else query
+            score = (found[0] * query).sum(1) * np.float32(scale)
+            score = np.float32(cap) * np.tanh(score / np.float32(cap)) if cap else score
+            for split in range(splits):
+                here = (np.arange(len(places)) // k.CHUNK) % splits == split
+                at = mine[1] + 4 * ((head * k.SIDES + k.SIDE) * splits + split) * (k.DP + 4)
+                out = memory.view(at, np.float32, k.DP + 4)
+                top = (score[here] * LOG2_E).max(initial=np.float32(-1e30))
+                weights = np.exp2(score[here] * LOG2_E - top)
+                out[:2] = top, weights.sum()
+                value = weights @ found[1][here]
+                out[4:] = 0
+                out[4 : 4 + min(k.DP, len(value))] = value[: k.DP]
 
 
 MODELS = {
     "key_scores.score_keys": score_keys,
     "indexer.choose": choose,
     "chosen.attend_chosen": attend_chosen,
+    "beside.attend_spaced": attend_spaced,
 }

@@ -38,7 +38,7 @@ def route_scored(
     for row in range(blocks[0]):
         logits = memory.view(x + row * xs, np.float32, n)
         with np.errstate(all="ignore"):
-            scores = 1 / (1 + np.exp(-logits))
+            scores = scores_of(constants, logits)
             if not constants["SIGMOID"]:
                 scores = np.exp(logits - np.fmax.reduce(logits))
                 scores = scores / scores.sum()
@@ -51,6 +51,32 @@ def route_scored(
             groups = np.sort(choice, axis=1)[:, -group_best:].sum(axis=1)
             closed = np.argsort(-groups, kind="stable")[used_groups:]
         places = [e for e in np.argsort(-choice.reshape(-1), kind="stable") if e // size not in closed][:used]
+        parts = scores[places]
+        parts = parts / (parts.sum() + 1e-20) if normalise else parts
+        parts = parts * memory.view(scales, np.float32, n)[places] if scales else parts
+        memory.view(weights + row * stride, np.float32, used)[:] = parts * factor
+        memory.view(ids + row * stride, np.int32, used)[:] = places
+
+
+def scores_of(constants: Any, logits: Any) -> Any:
+    """Those of logits alone: their sigmoid, or the root of their softplus."""
+    if constants["score_of"].__name__ == "root_softplus":
+        return np.sqrt(np.logaddexp(0, logits.astype(np.float64))).astype(np.float32)
+    return 1 / (1 + np.exp(-logits))
+
+
+def route_tabled(
+    memory: Memory, blocks: Any, constants: Any, x: int, xs: int, tokens: int, table: int, scales: int,
+    ids: int, weights: int, stride: int, n: int, used: int, normalise: int, factor: float,
+) -> None:  # fmt: skip
+    for row in range(blocks[0]):
+        logits = memory.view(x + row * xs, np.float32, n)
+        token = int(memory.view(tokens + 4 * row, np.int32, 1)[0])
+        places = memory.view(table + 4 * used * token, np.int32, used)
+        scores = scores_of(constants, logits)
+        if not constants["SIGMOID"]:
+            scores = np.exp(logits - logits.max())
+            scores = scores / scores.sum()
         parts = scores[places]
         parts = parts / (parts.sum() + 1e-20) if normalise else parts
         parts = parts * memory.view(scales, np.float32, n)[places] if scales else parts
@@ -112,6 +138,7 @@ MODELS: dict[str, Callable[..., None]] = {
     "moe.route": route,
     "moe.route_scored": route_scored,
     "routes.route_near": route_near,
+    "routes.route_tabled": route_tabled,
     "moe.spread": spread,
     "moe.gather": gather,
 }

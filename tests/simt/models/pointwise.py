@@ -159,8 +159,20 @@ def balance(
         memory.view(y + row * ys, np.float32, size * size)[:] = made.reshape(-1)
 
 
+def column_softmax(
+    memory: Memory, blocks: Any, constants: Any, x: int, xs: int, y: int, ys: int, size: int, columns: int,
+    eps: float,
+) -> None:  # fmt: skip
+    assert blocks[1] == columns
+    for row in range(blocks[0]):
+        made = memory.view(x + row * xs, np.float32, size * columns).reshape(size, columns).astype(np.float64)
+        made = np.exp(made - made.max(0))
+        memory.view(y + row * ys, np.float32, size * columns)[:] = (made / made.sum(0) + eps).reshape(-1)
+
+
 MODELS: dict[str, Callable[..., None]] = {
     "balance.balance": balance,
+    "balance.column_softmax": column_softmax,
     "pointwise.gated": gated,
     "pointwise.add": add,
     "pointwise.soft_cap": soft_cap,

@@ -25,7 +25,7 @@ from engine.backends.cuda.kernels import (
     shaped,
     weighted_mean,
 )
-from engine.backends.cuda.kernels.attention import attention, chosen, indexer, relative
+from engine.backends.cuda.kernels.attention import attention, beside, chosen, indexer, relative
 from engine.backends.cuda.kernels.kv_write import gather, kv_write
 from engine.backends.cuda.kernels.linear import gemm_rows, heads, variants
 from engine.backends.cuda.kernels.sampling import sampling
@@ -39,6 +39,7 @@ def all_kernels() -> Iterator[Kernel]:
     yield from relative.variants()
     yield from indexer.variants()
     yield from chosen.variants()
+    yield from beside.variants()
     yield from moe.variants()
     yield from routes.variants()
     yield from gemm_rows.variants()

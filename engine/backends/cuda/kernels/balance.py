@@ -1,6 +1,7 @@
-"""Nearly doubly stochastic matrices: see `Ops.balance`.
+"""Nearly doubly stochastic matrices, and softmaxes down columns alone: see `Ops.balance`.
 
-A lane holds a row of a matrix, and as many lanes as its rows, rounded up to a power of two, its columns.
+A lane holds a row of a matrix, and as many lanes as its rows, rounded up to a power of two, its columns. Of
+a softmax alone, a warp has a column.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cache
 from engine.backends.cuda.codegen.kernel import Kernel
 from engine.backends.cuda.codegen.ptx import (
     block_x,
+    block_y,
     ld_f32,
     maximum,
     reciprocal,
@@ -22,6 +24,8 @@ from engine.backends.cuda.codegen.ptx import (
     wait_for_others,
 )
 from engine.backends.cuda.codegen.words import float32, int32, int64
+from engine.backends.cuda.kernels.common import warp_max, warp_sum
+from engine.backends.cuda.kernels.packed_activations_write import rows_first
 from engine.backends.cuda.kernels.pointwise import exponential
 from engine.backends.cuda.lowering.call import Call, Runtime
 from engine.backends.cuda.lowering.context import Calls, Context, Table
@@ -81,6 +85,32 @@ def _balance(x: int, x_stride: int, y: int, y_stride: int, rows: int, rounds: in
             st_f32(y + int64(row) * y_stride + 4 * int64(int32(int32(lane * SIZE) + j)), own[j])
 
 
+def _column_softmax(
+    x: int, x_stride: int, y: int, y_stride: int, size: int, columns: int, eps: float
+) -> None:  # fmt: skip
+    """y = the softmax down each column of the matrices (`size`, `columns`) of x's rows, plus eps. Grid (row,
+    column), one warp.
+    """
+    wait_for_others()
+    row, lane, step = int64(block_x()), int32(thread()), 4 * int64(columns)
+    source = x + row * x_stride + 4 * int64(block_y())
+    top, total = float32(-1e30), float32(0.0)
+    for i in range(lane, size, 32):
+        top = maximum(top, ld_f32(source + int64(i) * step))
+    top = warp_max(top)
+    for i in range(lane, size, 32):
+        total = total + exponential(ld_f32(source + int64(i) * step) - top)
+    times = reciprocal(warp_sum(total))
+    for i in range(lane, size, 32):
+        share = exponential(ld_f32(source + int64(i) * step) - top) * times
+        st_f32(y + row * y_stride + 4 * int64(block_y()) + int64(i) * step, share + eps)
+
+
+@cache
+def column_softmax_kernel() -> Kernel:
+    return Kernel("column_softmax", _column_softmax, "llll" + "ii" + "f", THREADS, 40)
+
+
 @cache
 def balance_kernel(size: int) -> Kernel:
     steps = (size - 1).bit_length()
@@ -90,7 +120,14 @@ def balance_kernel(size: int) -> Kernel:
 
 def _lower(context: Context, node: Balance) -> Calls:
     x, y = node.x, node.y
-    assert node.rounds
+    if node.rounds == 0:
+        columns = x.width // node.size
+        numbers = (x, x.stride, y, y.stride, node.size, columns, node.eps)
+        return (
+            Call(
+                column_softmax_kernel(), rows_first(columns), numbers, (x,), (y,), x.on_logit_rows, x.copies
+            ),
+        )
     kernel = balance_kernel(node.size)
     chunk = kernel.constants["ROWS"]
     arguments = (x, x.stride, y, y.stride, Runtime.ROWS, node.rounds, node.eps)
@@ -107,3 +144,4 @@ LOWER: Table = {Balance: _lower}
 def variants() -> Iterator[Kernel]:
     """The kernels that the registry lists."""
     yield balance_kernel(4)
+    yield column_softmax_kernel()

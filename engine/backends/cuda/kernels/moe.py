@@ -25,6 +25,7 @@ from engine.backends.cuda.codegen.ptx import (
     registers,
     shfl_xor_i32,
     shfl_xor_u32,
+    sqrt,
     st_f32,
     st_i32,
     static,
@@ -34,12 +35,12 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.common import warp_max, warp_sum
 from engine.backends.cuda.kernels.packed_activations_write import load_four, rows_first, store_four
-from engine.backends.cuda.kernels.pointwise import exponential, sigmoid
+from engine.backends.cuda.kernels.pointwise import exponential, sigmoid, softplus
 from engine.backends.cuda.lowering.call import Argument, Call
 from engine.backends.cuda.lowering.context import Table
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.moe import Gather, Spread
-from engine.backends.routing import MOST_GPU_EXPERTS, SCORES, SMALLEST_SUM, Routing
+from engine.backends.routing import MOST_GPU_EXPERTS, ROOT, SCORES, SMALLEST_SUM, Routing
 
 THREADS = 128
 AT_ONCE = 4
@@ -47,6 +48,7 @@ AT_ONCE = 4
 VALUES = 4
 NORMALISE = True
 SIGMOID = True
+"""Whether an expert's score is a function of its logit alone, which is `score_of`."""
 BY_LOGIT = False
 
 
@@ -137,7 +139,7 @@ def _route_scored(
     top = warp_max(top)
     for k in static(range(VALUES)):
         if key[k] != uint32(0):
-            score[k] = sigmoid(score[k]) if SIGMOID else exponential(score[k] - top)
+            score[k] = score_of(score[k]) if SIGMOID else exponential(score[k] - top)
             total = total + score[k]
     times = reciprocal(warp_sum(total))
     for k in static(range(VALUES)):
@@ -272,6 +274,19 @@ def _gather(
         store_four(y + row * stride, column, width, a, b, c, d)
 
 
+def root_softplus(x: float) -> Any:
+    """sqrt(log(1 + e^x))."""
+    return sqrt(softplus(x))
+
+
+score_of: Any = sigmoid
+
+
+def score_constants(scores: str) -> dict[str, Any]:
+    """The constants of what makes scores of logits."""
+    return {"SIGMOID": scores != "softmax", "score_of": root_softplus if scores == ROOT else sigmoid}
+
+
 def values_for(experts: int) -> int:
     """Experts of a lane, a power of two."""
     assert 0 < experts <= MOST_GPU_EXPERTS
@@ -291,7 +306,7 @@ def route_kernel(experts: int, normalise: bool) -> Kernel:
 def route_scored_kernel(experts: int, scores: str, by_logit: bool = False) -> Kernel:
     """The kernel `_route_scored` for up to `experts` experts, rounded up to 32 times a power of two."""
     values = values_for(experts)
-    constants = {"VALUES": values, "SIGMOID": scores == "sigmoid", "BY_LOGIT": by_logit}
+    constants = {"VALUES": values, **score_constants(scores), "BY_LOGIT": by_logit}
     return Kernel(
         f"route_{scores}_{'by_logit_' if by_logit else ''}{32 * values}",
         _route_scored,
@@ -375,6 +390,7 @@ def variants() -> Iterator[Kernel]:
             yield route_scored_kernel(experts, scores)
     for experts in (32, 512):
         yield route_scored_kernel(experts, "sigmoid", by_logit=True)
+    yield route_scored_kernel(256, ROOT)
     yield route_kernel(64, False)
     yield route_kernel(128, False)
     yield spread_kernel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.backends.cuda.kernels.attention import attention, chosen, indexer, prefill, relative
+from engine.backends.cuda.kernels.attention import attention, beside, chosen, indexer, prefill, relative
 from engine.backends.cuda.kernels.kv_write import kv_write
 from engine.backends.cuda.lowering.call import Call, Operation
 from engine.backends.cuda.lowering.context import Calls, Context, Table
@@ -13,6 +13,8 @@ from engine.backends.graph.buffers import Buffer
 def _attention(context: Context, node: Attention) -> Calls:
     _refuse_others(node)
     cache, sm_count = context.cache, context.constants.sm_count(node.device)
+    if node.beside is not None:
+        return _beside(context, node, beside.splits_for(node, context.positions, sm_count))
     if node.chosen is not None:
         blocks, width = len(chosen.head_blocks(node.shape, node.lists)), node.chosen.width // node.lists
         return _chosen(context, node, chosen.splits_for(blocks, width, sm_count))
@@ -20,7 +22,7 @@ def _attention(context: Context, node: Attention) -> Calls:
     made, biases = _biases(context, node)
     return *made, *attention.attention_calls(
         cache.kind, cache.addresses(node.layer), node.q, node.y, packed, node.shape,
-        context.vector(node.sinks, node.device), sm_count, node.floats, _slopes(context, node), biases,
+        _sinks(context, node), sm_count, node.floats, _slopes(context, node), biases,
     )  # fmt: skip
 
 
@@ -34,11 +36,22 @@ def _biases(context: Context, node: Attention) -> tuple[tuple[Call, ...], tuple[
 
 
 def _refuse_others(node: Attention) -> None:
-    """What only encoders and Inkling 2 have, which run on the CPU."""
+    """What only encoders have, which run on the CPU."""
     assert node.distances is None
-    assert node.row_sinks is None
     special = node.shape.chunked or node.shape.slopes or node.shape.latent
     assert not (node.shape.bidirectional and special)
+
+
+def _beside(context: Context, node: Attention, splits: int) -> Calls:
+    assert node.beside is not None
+    cache, array, device = context.cache, context.constants.array, node.device
+    tables = array(beside.every(1, context.positions), device), 0
+    if node.chosen is None:
+        tables = tables[0], array(beside.every(node.block, context.positions), device)
+    return beside.beside_calls(
+        node, cache.kind, cache.addresses(node.layer), cache.addresses(node.beside), tables,
+        array(chosen.head_blocks(node.shape, node.lists), device), context.vector(node.sinks, device), splits,
+    )  # fmt: skip
 
 
 def _chosen(context: Context, node: Attention, splits: int) -> Calls:
@@ -47,6 +60,11 @@ def _chosen(context: Context, node: Attention, splits: int) -> Calls:
     return chosen.chosen_calls(
         node, context.cache.kind, context.cache.addresses(node.layer), heads, sinks, splits
     )
+
+
+def _sinks(context: Context, node: Attention) -> int | Buffer:
+    """Those of each row, or the address of all rows'; 0 without any."""
+    return context.vector(node.sinks, node.device) if node.row_sinks is None else node.row_sinks
 
 
 def _slopes(context: Context, node: Attention) -> int:
@@ -62,11 +80,13 @@ def _kv_write(context: Context, node: KvWrite) -> Operation:
 
 
 def _large_attention(context: Context, node: Attention) -> Calls:
+    if node.beside is not None:
+        return _beside(context, node, 1)
     if node.chosen is not None:
         return _chosen(context, node, 1)
     _refuse_others(node)
     cache, flash = context.cache, context.constants.has_flash(node.device, node.shape)
-    addresses, sinks = cache.addresses(node.layer), context.vector(node.sinks, node.device)
+    addresses, sinks = cache.addresses(node.layer), _sinks(context, node)
     bias = None
     if node.relative is not None and node.profiles is not None:
         count, extent = node.profiles.shape

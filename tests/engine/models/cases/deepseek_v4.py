@@ -235,11 +235,11 @@ DEEPSEEK_V4_CASES = (
     Case(
         "DeepSeek V4",
         "attention to a window and keys of blocks, experts by token, mixed hyper-connections",
-        "deepseek_v4", V4, gpu=False,
+        "deepseek_v4", V4,
     ),
     Case(
         "DeepSeek V4", "", "deepseek_v4", V4_SCALED, variant="the makers' names, yarn, tied", length=150,
-        publish=as_made, gpu=False,
+        publish=as_made,
         gguf=GgufForm("deepseek4", alike=("deepseek2",), keys=gguf_keys, change=gguf_tensors),
     ),
     Case(
@@ -248,7 +248,7 @@ DEEPSEEK_V4_CASES = (
             **V4, "layer_types": [SLIDING, SLIDING, WHOLE, SLIDING],
             "mlp_layer_types": ["moe"] * 4, "hc_sinkhorn_iters": 1, "sliding_window": 100, "hc_mult": 2,
             "mlp_bias": True,
-        }, variant="transformers' names, no choice", publish=in_memory, gpu=False,
+        }, variant="transformers' names, no choice", publish=in_memory,
     ),
     Case(
         "GLM-5 next",

@@ -28,21 +28,21 @@ INKLING_2_CASES = (
     Case(
         "Inkling 2",
         "layers that read a softmax over sums of earlier layers, heads no longer than a limit, sinks that "
-        "queries make, taps that rows make", "inkling2_text", INKLING_2, gpu=False, scale=2.0,
+        "queries make, taps that rows make", "inkling2_text", INKLING_2, scale=2.0,
     ),
     Case(
         "Inkling 2", "", "inkling2",
         {"text_config": {**INKLING_2, "conv_kernel_size": 3}, "vision_config": VISION},
-        variant="with pictures", gpu=False, scale=2.0,
+        variant="with pictures", scale=2.0,
     ),
     Case(
         "Inkling 2 Mini", "layers that run several times, each time with messages from the time before",
-        "inkling2_loop_text", LOOPED, gpu=False, scale=2.0,
+        "inkling2_loop_text", LOOPED, scale=2.0,
     ),
     Case(
         "Inkling 2 Mini", "", "inkling2_loop_text",
         {**LOOPED, "n_layers_per_attn_res_block": 1, "loop_layer_index_start": 1, "loop_layer_index_end": 5,
          "loop_num_passes": 2},
-        variant="many layers of the loop, blocks of one", gpu=False, scale=2.0,
+        variant="many layers of the loop, blocks of one", scale=2.0,
     ),
 )  # fmt: skip

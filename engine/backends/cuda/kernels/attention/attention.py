@@ -179,8 +179,9 @@ def _plain_kernel(kind: CacheType, form: Form, several: bool) -> Kernel:
 
 @cache
 def combine_kernel(
-    value_dim: int, transformed: bool, floats: bool, form: str, chunked: bool = False, whole: bool = False
-) -> Kernel:
+    value_dim: int, transformed: bool, floats: bool, form: str, chunked: bool = False, whole: bool = False,
+    row_sinks: bool = False,
+) -> Kernel:  # fmt: skip
     """The kernel `combine._combine`. `form` is the form of packed activations, or "" for none."""
     groups = -(-value_dim // GROUP)
     # Whole blocks of packed activations, or whole vectors, for any head dimension.
@@ -197,10 +198,11 @@ def combine_kernel(
         "FORM": form,
         "CHUNKED": int(chunked),
         "WHOLE": int(whole),
+        "ROW_SINKS": int(row_sinks),
     }
     name = (
         f"combine_{value_dim}{'_hadamard' * transformed}{'_floats' * floats}{'_' * bool(form)}{form}"
-        f"{'_chunked' * chunked}{'_whole' * whole}"
+        f"{'_chunked' * chunked}{'_whole' * whole}{'_row_sinks' * row_sinks}"
     )
     min_capability = 80 if form == "bf16x2" else 75
     return Kernel(
@@ -221,7 +223,7 @@ def attention_calls(
     y: Buffer,
     packed: tuple[str, Buffer] | None,
     shape: AttentionShape,
-    sinks: int,
+    sinks: int | Buffer,
     sm_count: int,
     floats: bool = True,
     slopes: int = 0,
@@ -230,10 +232,10 @@ def attention_calls(
     """Attention of q (T, H * D), at most `SMALL_BATCH` rows, over a layer's keys and values at `addresses`.
 
     The rows' own keys and values must be written. The result goes to y (T, H * D) float32 with `floats`, and
-    to `packed`, a kind of packed activations and its buffer. `sinks` is the address of H float32, or 0,
-    `slopes` that of `slope_pairs`; `biases` is what `relative.biases_call` makes, and its extent. `sm_count`
-    is the device's number of multiprocessors. The buffer between the two calls has `partial_numbers` float32
-    a row.
+    to `packed`, a kind of packed activations and its buffer. `sinks` is the address of H float32, or 0, or
+    those of each row (T, H); `slopes` is the address of `slope_pairs`; `biases` is what
+    `relative.biases_call` makes, and its extent. `sm_count` is the device's number of multiprocessors. The
+    buffer between the two calls has `partial_numbers` float32 a row.
     """
     added, extent = biases if biases is not None else (None, 0)
     groups, form = shape.kv_heads, form_of(shape, extent)
@@ -263,19 +265,21 @@ def attention_calls(
 
 def combine_call(
     kind: CacheType, partial: Buffer, y: Buffer | None, packed: tuple[str, Buffer] | None,
-    shape: AttentionShape, sinks: int, splits: int, whole: bool = False,
+    shape: AttentionShape, sinks: int | Buffer, splits: int, whole: bool = False,
 ) -> Call:  # fmt: skip
     """The second call, over the results of the first; `whole` as `combine.WHOLE`."""
+    own = (sinks,) if isinstance(sinks, Buffer) else ()
     transformed = (kind.keys if shape.latent else kind.values) in QUANTISED
     name, target = packed if packed is not None else ("none", None)
     combine = combine_kernel(
-        shape.value_dim, transformed, y is not None, "" if packed is None else name, shape.chunked, whole
-    )
+        shape.value_dim, transformed, y is not None, "" if packed is None else name, shape.chunked, whole,
+        bool(own),
+    )  # fmt: skip
     blocks = -(-shape.heads // combine.constants["HEADS"])
     targets, written = output_arguments(name, y, target)
     last = (sinks, Runtime.POSITIONS, shape.heads, splits, shape.window)
     arguments = (partial, partial.stride, *targets, *last)
-    return Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial,), written)
+    return Call(combine, lambda rows: (blocks, rows, 1), arguments, (partial, *own), written)
 
 
 @cache
@@ -323,3 +327,4 @@ def variants() -> Iterator[Kernel]:
         (512, False, True, ""),
     ):
         yield combine_kernel(dim, transformed, floats, packed)
+    yield combine_kernel(128, False, True, "", row_sinks=True)  # Inkling 2

@@ -52,6 +52,7 @@ from engine.backends.cuda.kernels.common import hadamard, run_of, warp_sum
 from engine.backends.cuda.kv_cache import touched
 from engine.backends.cuda.lowering.call import Call, Runtime
 from engine.backends.graph.attention import Attention
+from engine.backends.graph.buffers import Buffer
 from engine.backends.indexer import UNUSED
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType
 
@@ -61,6 +62,10 @@ D, GROUPS = 64, 2
 VGROUPS, DP = 2, 64
 AT_ONCE = 4
 """As in `plain`."""
+SIDES, SIDE = 1, 0
+"""In attention to two sets of positions, the splits of one half are those of the first, the others of the
+second: how many sets there are, and the number of this one.
+"""
 K_BLOCK = K_ROW = K_SCALES = K_LIMIT = V_BLOCK = V_ROW = V_SCALES = V_LIMIT = 0
 K_number: Any = element_fp32
 V_number: Any = element_fp32
@@ -162,6 +167,8 @@ def _attend_chosen(
     for c in static(range(COLUMNS)):
         if c < count:
             split = int32(int32(int32(first + c) * blocks_x()) + block_x())
+            if SIDES == 2:
+                split = int32(split + int32(int32(int32(first + c) + SIDE) * blocks_x()))
             target = partial + int64(row) * partial_stride + int64(split) * int64(4 * (DP + HEAD))
             if lane == 0:
                 st_f32x2(target, top[c], total[c])
@@ -174,14 +181,13 @@ def _columns(shape: AttentionShape) -> int:
     return COLUMNS if shape.head_dim <= WIDE else 2
 
 
-@cache
-def chosen_kernel(kind: CacheType, shape: AttentionShape) -> Kernel:
-    """The kernel `_attend_chosen` for layers of this shape."""
+def chosen_constants(kind: CacheType, shape: AttentionShape) -> dict[str, Any]:
+    """Those of kernels for layers of this shape."""
     if shape.latent:
         kind = CacheType(kind.keys, kind.keys)
     form = form_of(shape)
     groups, value_groups = -(-form.head_dim // GROUP), -(-form.value_dim // GROUP)
-    constants = {
+    return {
         **form.constants(kind, False),
         "DP": GROUP * value_groups,
         "VGROUPS": value_groups,
@@ -190,8 +196,22 @@ def chosen_kernel(kind: CacheType, shape: AttentionShape) -> Kernel:
         "UNUSED": UNUSED,
         "AT_ONCE": 1 if groups > 4 else 2,
         "Q_transform": hadamard if kind.keys in QUANTISED else no_transform,
+        "SIDES": 1,
+        "SIDE": 0,
     }
-    name = f"attend_chosen_{kind.keys}_{kind.values}_{form.head_dim}{form.suffix}"
+
+
+def chosen_name(kind: CacheType, shape: AttentionShape) -> str:
+    """The end of such kernels' names."""
+    form = form_of(shape)
+    return f"{kind.keys}_{kind.keys if shape.latent else kind.values}_{form.head_dim}{form.suffix}"
+
+
+@cache
+def chosen_kernel(kind: CacheType, shape: AttentionShape, second: bool = False) -> Kernel:
+    """The kernel `_attend_chosen` for layers of this shape; its positions may be the `second` of two sets."""
+    constants = chosen_constants(kind, shape) | ({"SIDES": 2, "SIDE": 1} if second else {})
+    name = f"attend_chosen_{chosen_name(kind, shape)}{'_second' * second}"
     return Kernel(name, _attend_chosen, "l" * 11 + "iiff", THREADS, 255, constants)
 
 
@@ -226,23 +246,36 @@ def chosen_calls(
     """Attention to chosen positions, for any number of rows; `heads` is the address of `head_blocks`, `sinks`
     that of H float32, or 0.
     """
+    assert node.shape.window == 0
+    assert not node.shape.slopes
+    partial = node.q.like(split_numbers(node.shape, splits))
+    attend = chosen_call(node, kind, addresses, heads, partial, splits)
+    return attend, whole_call(node, kind, partial, sinks, splits)
+
+
+def whole_call(node: Attention, kind: CacheType, partial: Buffer, sinks: int, splits: int) -> Call:
+    """What combines all splits."""
+    packed = None if node.packed is None else (node.form, node.packed)
+    out = node.y if node.floats else None
+    return combine_call(kind, partial, out, packed, node.shape, sinks, splits, whole=True)
+
+
+def chosen_call(
+    node: Attention, kind: CacheType, addresses: tuple[int, int], heads: int, partial: Buffer, splits: int,
+    second: bool = False,
+) -> Call:  # fmt: skip
+    """The call of `chosen_kernel`, over so many splits."""
     shape, chosen = node.shape, node.chosen
     assert chosen is not None
-    assert shape.window == 0
-    assert not shape.slopes
-    partial, blocks = node.q.like(split_numbers(shape, splits)), len(head_blocks(shape, node.lists))
-    packed = None if node.packed is None else (node.form, node.packed)
-    width = chosen.width // node.lists
-    attend = Call(
-        chosen_kernel(kind, shape), lambda rows: (splits, blocks, rows),
+    blocks, width = len(head_blocks(shape, node.lists)), chosen.width // node.lists
+    return Call(
+        chosen_kernel(kind, shape, second), lambda rows: (splits, blocks, rows),
         (
             *addresses, node.q, node.q.stride, partial, partial.stride, Runtime.PAGES, Runtime.RUNS, chosen,
             chosen.stride, heads, width, shape.kv_heads, shape.scale, shape.soft_cap,
         ),
         (node.q, chosen, *touched(addresses)), (partial,),
     )  # fmt: skip
-    out = node.y if node.floats else None
-    return attend, combine_call(kind, partial, out, packed, shape, sinks, splits, whole=True)
 
 
 def variants() -> Iterator[Kernel]:

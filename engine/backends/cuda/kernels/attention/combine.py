@@ -44,6 +44,8 @@ CHUNKED = 0
 """See `parts`."""
 WHOLE = 0
 """1 if all splits are read, as of attention to chosen positions."""
+ROW_SINKS = 0
+"""1 if each row has its own sinks, in the rows of a `Buffer`."""
 
 
 def _joined(heads: int, dim: int, begin: int, count: int, splits: int, sink: float, lane: int) -> float:
@@ -90,7 +92,8 @@ def _combine(
     """Combine the splits of HEADS heads of a row. Grid (HEADS heads, row).
 
     Input: `partial`, stride in bytes. Outputs: y and the packed activations `packed`, strides in bytes.
-    `sinks`: address of float32 (heads,) or 0; `positions`: that of the rows' positions; `window`: 0 for none.
+    `sinks`: address of float32 (heads,) or 0, with ROW_SINKS (rows, heads); `positions`: that of the rows'
+    positions; `window`: 0 for none.
     """
     wait_for_others()
     base = shared(4 * WIDTH)
@@ -110,7 +113,10 @@ def _combine(
         head = head if head < heads else int32(heads - 1)
         dim = int32(int32(group << 5) + lane)
         sink = float32(LOWEST)
-        if sinks != 0:
+        if ROW_SINKS == 1:
+            stride = int64(int32(int32(heads + 15) >> 4)) * 64  # as `Buffer.stride`
+            sink = ld_f32(sinks + row * stride + 4 * int64(head)) * float32(LOG2_E)
+        elif sinks != 0:
             sink = ldg_f32(sinks + 4 * int64(head)) * float32(LOG2_E)
         source = partial + row * partial_stride + int64(int32(head * splits)) * int64(4 * (DP + HEAD))
         out = _joined(source, dim, begin, count, splits, sink, lane)

@@ -51,8 +51,10 @@ ROWS_AT_ONCE = 32
 PLACE = 16
 """Their place of scratch memory."""
 
-BLOCK, POOLED = 1, 0
-"""Positions of a block; whether keys are pooled."""
+BLOCK, POOLED, TAIL, LISTED = 1, 0, 0, 1
+"""Positions of a block; whether keys are pooled; whether the positions after the last whole block are listed;
+how many positions of a block are, from the last one back.
+"""
 TOTALS, EDGE, SHARED = 4 * BINS, 4 * BINS + 128, 4 * BINS + 144
 """Offsets in shared memory: totals of warps, the edge's bin and what lies before it, after the counts."""
 
@@ -130,8 +132,8 @@ def _edge_depth(room: int, scores: int, blocks: int, own: int, local: int, want:
 
 def _write_block(y: int, rank: int, block: int, own: int) -> None:
     """The positions of the chosen block with this many before it."""
-    place, target = int32(block * BLOCK), y + 4 * int64(int32(rank * BLOCK))
-    for i in range(BLOCK):
+    place, target = int32(int32(block * BLOCK) + (BLOCK - LISTED)), y + 4 * int64(int32(rank * LISTED))
+    for i in range(LISTED):
         if int32(place + i) <= own:
             st_i32(target + 4 * int64(i), int32(place + i))
 
@@ -187,7 +189,7 @@ def _choose(
         if is_lower or (is_equal and tied < ties):
             _write_block(y, rank, int32(base + lane), own)
         lower, equal = int32(lower + popcount(lowers)), int32(equal + popcount(equals))
-    if POOLED == 1:
+    if TAIL == 1:
         y = y + 4 * int64(int32(int32(want - blocks) * BLOCK))
         for place in range(int32(int32(blocks * BLOCK) + me), int32(own + 1), CHOOSERS):
             st_i32(y + 4 * int64(place), int32(place))
@@ -202,8 +204,9 @@ def choose_kernel(shape: IndexerShape) -> Kernel:
     constants = {
         "BLOCK": shape.block, "POOLED": int(shape.pooled), "BINS": BINS, "CHOOSERS": CHOOSERS, "DIGIT": DIGIT,
         "TOTALS": TOTALS, "EDGE": EDGE, "SHARED": SHARED, "UNUSED": UNUSED, "HIGHEST": HIGHEST,
+        "TAIL": int(shape.pooled and not shape.ends), "LISTED": 1 if shape.ends else shape.block,
     }  # fmt: skip
-    name = f"choose_{shape.block}{'_pooled' * shape.pooled}"
+    name = f"choose_{shape.block}{'_pooled' * shape.pooled}{'_ends' * shape.ends}"
     return Kernel(name, _choose, "llllll" + "iii", CHOOSERS, 80, constants)
 
 
@@ -275,8 +278,9 @@ def _grid(call: Call, rows: int, _all: int) -> tuple[int, int, int]:
 
 
 def variants() -> Iterator[Kernel]:
-    """The kernels that the registry lists: DeepSeek's, and MiniMax-M3's."""
+    """The kernels that the registry lists: DeepSeek's, MiniMax-M3's, and DeepSeek V4's."""
     m3 = IndexerShape(4, 128, 16, block=128, each=True, local=1)
-    for shape in (IndexerShape(64, 128, 2048), m3):
+    v4 = IndexerShape(64, 128, 512, block=4, pooled=True, ends=True)
+    for shape in (IndexerShape(64, 128, 2048), m3, v4):
         yield score_kernel("fp16", shape)
         yield choose_kernel(shape)

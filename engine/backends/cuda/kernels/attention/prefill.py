@@ -47,15 +47,16 @@ def prefill_attention(
     q: Buffer,
     y: Buffer,
     shape: AttentionShape,
-    sinks: int,
+    sinks: int | Buffer,
     flash: bool,
     slopes: int = 0,
     bias: Bias | None = None,
 ) -> TorchCall:
     """y = attention of q (T, H * D) over a layer's keys and values at `addresses`, for any number of rows.
 
-    The rows' own keys and values must be written. `sinks` is the address of H float32, or 0, `slopes` that of
-    `attention.slope_pairs`; `flash` says whether the device `has_flash` for this shape.
+    The rows' own keys and values must be written. `sinks` is the address of H float32, or 0, or those of each
+    row (T, H); `slopes` is the address of `attention.slope_pairs`; `flash` says whether the device
+    `has_flash` for this shape.
     """
     fp16 = flash and "fp32" not in (kind.keys, kind.values) and not (shape.soft_cap or sinks or bias)
     gather = _gatherer(kind, addresses, shape)
@@ -63,7 +64,7 @@ def prefill_attention(
     def run(bound: Bound) -> None:
         count = bound.position + bound.rows
         whole = fp16 and not 0 < shape.window < count
-        sink = _copied(bound, sinks, shape.heads, _SINKS) if sinks else None
+        sink = _sinks(bound, sinks, shape.heads)
         lean = _copied(bound, slopes, 2 * shape.heads, _SLOPES)[::2] if slopes else None
         made = _bias(bound, bias, shape) if bias else None
         if whole:
@@ -83,9 +84,18 @@ def prefill_attention(
         with bound.device.torch_work():
             work.end()
 
-    kernels, scratch_sizes = _needs(kind, shape, fp16, bool(sinks), bool(slopes), bias)
-    reads = (q, *touched(addresses), *((bias.weights,) if bias else ()))
+    own = (sinks,) if isinstance(sinks, Buffer) else ()
+    kernels, scratch_sizes = _needs(kind, shape, fp16, bool(sinks) and not own, bool(slopes), bias)
+    reads = (q, *touched(addresses), *((bias.weights,) if bias else ()), *own)
     return TorchCall(run, reads, (y,), tuple(kernels), q.on_logit_rows, q.copies, scratch_sizes)
+
+
+def _sinks(bound: Bound, sinks: int | Buffer, heads: int) -> torch.Tensor | None:
+    """Sinks (1, H) or (T, H), or none."""
+    if isinstance(sinks, Buffer):
+        with bound.device.torch_work():
+            return bound.tensor(sinks)
+    return _copied(bound, sinks, heads, _SINKS)[None] if sinks else None
 
 
 def _bias(bound: Bound, bias: Bias, shape: AttentionShape) -> prefill_pieces.Bias:

@@ -60,9 +60,9 @@ def scratch_sizes(shape: AttentionShape, profiles: tuple[int, int] | None = None
 class Softmax:
     """Attention of `query` (T, H, D) float32, at positions from `position` on, into `out` (T, H, Dv).
 
-    `scratch` gives memory as `Bound.scratch` does, in the sizes of `scratch_sizes`. `sinks` are H float32
-    scores that all rows see and that have no value, or None, `slopes` H float32 of ALiBi, or None, and so is
-    `bias`.
+    `scratch` gives memory as `Bound.scratch` does, in the sizes of `scratch_sizes`. `sinks` are float32
+    scores (1 or T, H) that the rows see and that have no value, or None, `slopes` H float32 of ALiBi, or
+    None, and so is `bias`.
     """
 
     def __init__(
@@ -86,7 +86,10 @@ class Softmax:
         size = 4 * 4 * shape.heads * rows
         state = scratch(size, _STATE)[:size].view(torch.float32).view(4, groups, -1, rows, 1)
         self._top, self._total, self._new, self._sum = state
-        self._top.fill_(_FLOOR) if sinks is None else self._top.copy_(sinks.view(groups, -1, 1, 1))
+        if sinks is None:
+            self._top.fill_(_FLOOR)
+        else:
+            self._top.copy_(sinks.view(len(sinks), groups, -1).permute(1, 2, 0)[..., None])
         self._total.fill_(0 if sinks is None else 1)
         out.zero_()
 
