@@ -69,19 +69,21 @@ class Conversations:
         return True
 
     @reports_store_errors
-    def new_conversation(self) -> bool:
-        """Open an empty chat: the newest one if it is empty and has no draft."""
-        newest, drafts = self._newest(), DraftStore(self._stores.database)
+    def new_conversation(self, folder: int = 0) -> bool:
+        """Open an empty chat in a folder, or (0) in none: the newest one there if it is empty and has no
+        draft.
+        """
+        newest, drafts = self._newest(folder), DraftStore(self._stores.database)
         if newest is not None and not (
             newest.title or self._stores.kept.path(newest.id) or drafts.get(newest.id)
         ):
             return self._visible.open(newest.id)
-        return self._open_new(CHAT)
+        return self._open_new(CHAT, folder)
 
     @reports_store_errors
     def new_notebook(self) -> bool:
         """Open an empty notebook: the newest one if it is empty."""
-        newest = self._newest()
+        newest = self._newest(0)
         if (
             newest is not None
             and not newest.title
@@ -274,14 +276,19 @@ class Conversations:
 
     # -- parts
 
-    def _open_new(self, kind: str) -> bool:
+    def _open_new(self, kind: str, folder: int = 0) -> bool:
         made = self._stores.kept.create(kind=kind)
+        if folder:
+            self._stores.kept.move([made.id], folder)
         self._visible.touch(made.id)
         return self._visible.open(made.id)
 
-    def _newest(self) -> ConversationSummary | None:
-        """The latest kept chat of the list; reading 10,000 from the store takes longer than a frame."""
-        return next((row for row in self._visible.listed.summaries() if row.id < FIRST_TEMPORARY), None)
+    def _newest(self, folder: int | None = None) -> ConversationSummary | None:
+        """The latest kept chat of the list, in a folder or (0) in none if that is asked for; reading 10,000
+        from the store takes longer than a frame.
+        """
+        kept = (row for row in self._visible.listed.summaries() if row.id < FIRST_TEMPORARY)
+        return next((row for row in kept if folder is None or (row.folder_id or 0) == folder), None)
 
     def _leave_deleted(self) -> bool:
         """Open another chat if the open one is deleted."""

@@ -36,11 +36,11 @@ class NavigationController(QObject):
         """The commands that go to another chat or into the message box."""
         return {"new_chat": self.new_chat, "new_temporary": self.new_temporary, "write": self.write}
 
-    def new_chat(self) -> None:
-        """Open an empty chat, ready for typing."""
+    def new_chat(self, folder: int = 0) -> None:
+        """Open an empty chat in a folder, or (0) in none, ready for typing."""
         self._inspector.finish()
         self._autosave.save()
-        self._session.new_conversation()
+        self._session.new_conversation(folder)
         self.write()
 
     def new_temporary(self) -> None:

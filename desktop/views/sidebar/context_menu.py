@@ -75,6 +75,7 @@ def _depth(model: ChatListModel, folder_id: int) -> int:
 
 
 def _for_folder(menu: QMenu, ask: ChatListRequests, number: int, shown: bool) -> None:
+    menu.addAction(_("New chat in this folder"), partial(ask.new_chat.emit, number))
     menu.addAction(_("Close") if shown else _("Open"), partial(ask.open_folder.emit, number, not shown))
     menu.addAction(_("Rename\tF2"), partial(ask.begin_rename_folder.emit, number))
     menu.addAction(_("New subfolder"), partial(ask.new_folder.emit, number))

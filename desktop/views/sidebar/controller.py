@@ -76,6 +76,7 @@ class SidebarController(QObject):
         ask.move.connect(lambda ids, folder: self._move(ids, folder))
         ask.move_out.connect(lambda ids: chat_list.move(ids, None, unpin=True))
         ask.move_to_new_folder.connect(self._move_to_new)
+        ask.new_chat.connect(lambda folder: self._toggle(folder, True))  # it would be out of sight
         ask.new_folder.connect(self.new_folder)
         rows.folder_renamed.connect(chat_list.rename_folder)
         ask.open_folder.connect(self._toggle)

@@ -20,6 +20,8 @@ class ChatListRequests(QObject):
     move_out = Signal(list)
     """Chats were dragged out of their folder: they are unpinned too."""
     move_to_new_folder = Signal(list)
+    new_chat = Signal(int)
+    """Begin a chat in a folder."""
     new_folder = Signal(int)
     """Make a folder inside another one."""
     begin_rename_folder = Signal(int)

@@ -26,12 +26,12 @@ _SEARCH_MILLISECONDS = 140
 class Sidebar(QWidget):
     """Shows `rows`; `list.requests` and `trash` say what the user asks for.
 
-    `new_requested()`, `opened(id)`; `escaped()` for Esc in an empty search box and for the button `back` in a
-    narrow window; `searched(query)` after a pause in typing, "" if there is nothing to search for;
-    `trash_requested()` when the trash is shown.
+    `new_requested(folder)` for a new chat, 0 for one in no folder; `opened(id)`; `escaped()` for Esc in an
+    empty search box and for the button `back` in a narrow window; `searched(query)` after a pause in typing,
+    "" if there is nothing to search for; `trash_requested()` when the trash is shown.
     """
 
-    new_requested = Signal()
+    new_requested = Signal(int)
     opened = Signal(int)
     searched = Signal(str)
     escaped = Signal()
@@ -45,6 +45,7 @@ class Sidebar(QWidget):
         self._rows = rows
         self._make_head()
         self.list = ChatListView(rows)
+        self.list.requests.new_chat.connect(self.new_requested)
         self.search = SearchPage()
         self.results, self.hits = self.search.list, self.search.hits
         self.trash = TrashPage()
@@ -73,7 +74,7 @@ class Sidebar(QWidget):
         self.new = QPushButton(_GAP + _("New chat"))
         self.new.setAccessibleName(_("New chat"))
         self.new.setToolTip(_("New chat (Ctrl+N)"))
-        self.new.clicked.connect(self.new_requested)
+        self.new.clicked.connect(lambda: self.new_requested.emit(0))
         self.new_folder = IconButton("new-folder", _("New folder"))
         self.new_folder.setToolTip(_("New folder (Ctrl+Shift+N)"))
         self.new_folder.clicked.connect(lambda: self.list.requests.new_folder.emit(0))

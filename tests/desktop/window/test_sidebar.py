@@ -185,6 +185,33 @@ def test_the_chats_above_and_below_are_opened_by_keys_as_the_list_shows_them(han
     assert session.conversation == newest
 
 
+def test_a_chat_is_begun_in_a_folder_and_later_ones_are_not(hand) -> None:
+    rows, session, ask = hand.desktop.services.chat_list.rows, hand.session, hand.window.sidebar.list.requests
+
+    def folder_of_the_open_chat() -> int | None:
+        return session.stores.kept.get(session.conversation).folder_id
+
+    hand.load()
+    hand.say("Bread")
+    work, home = (hand.desktop.services.chat_list.new_folder() for _ in range(2))
+    session.stores.database.execute("UPDATE folders SET system_prompt = 'At work.' WHERE id = ?", (work,))
+    ask.new_chat.emit(work)
+    begun = session.conversation
+    assert (folder_of_the_open_chat(), session.prompt.text) == (work, "At work.")
+    assert rows.shown()[rows.row_of(CHAT, begun)].depth == 1, "its folder is open"
+    assert hand.box.hasFocus()
+    hand.press(Key.Key_N, CTRL)
+    assert folder_of_the_open_chat() is None
+    ask.new_chat.emit(home)
+    assert folder_of_the_open_chat() == home
+    ask.new_chat.emit(work)
+    assert session.conversation == begun, "it is still empty"
+    hand.say("Work")
+    ask.new_chat.emit(work)
+    assert session.conversation != begun
+    assert folder_of_the_open_chat() == work
+
+
 def test_a_new_chat_is_seen_after_a_search(hand) -> None:
     hand.load()
     hand.say("Bread")

@@ -15,7 +15,7 @@ from desktop.views.sidebar.context_menu import fill_menu
 from desktop.views.sidebar.requests import ChatListRequests
 
 SIGNALS = (
-    "open", "begin_rename", "delete", "export", "pin", "move", "move_to_new_folder", "new_folder",
+    "open", "begin_rename", "delete", "export", "pin", "move", "move_to_new_folder", "new_chat", "new_folder",
     "begin_rename_folder", "open_folder", "step_folder", "remove_folder", "edit_folder",
 )  # fmt: skip
 
@@ -62,6 +62,7 @@ def test_several_chats(model: ChatListModel) -> None:
 def test_a_folder_and_the_empty_space(model: ChatListModel) -> None:
     is_open = 7 in model.open_folders
     assert asked(model, (FOLDER, 7), [], False) == {
+        "New chat in this folder": ("new_chat", 7),
         "Close" if is_open else "Open": ("open_folder", 7, not is_open),
         "Rename": ("begin_rename_folder", 7), "New subfolder": ("new_folder", 7),
         "Settings and prompt…": ("edit_folder", 7), "Move up": ("step_folder", 7, -1),
