@@ -11,6 +11,8 @@ from typing import Any
 from PySide6.QtCore import QPointF, QRect, QRectF, Qt, Slot
 from PySide6.QtGui import (
     QColor,
+    QFont,
+    QFontMetrics,
     QFontMetricsF,
     QPainter,
     QPen,
@@ -26,6 +28,7 @@ from PySide6.QtWidgets import QScrollBar
 
 from desktop.blocks import Kind
 from desktop.views.transcript.rendering.append_text import grow
+from desktop.views.transcript.rendering.document_writer import BULLET_STRETCH
 from desktop.views.transcript.rendering.footnotes import note_style, number_note
 from desktop.views.transcript.rendering.image_loader import ImageKey
 from desktop.views.transcript.rendering.inline_objects import InlineObject, fit_pictures
@@ -208,6 +211,9 @@ def paint_ticks(widget: DocumentRow, painter: QPainter) -> None:
         Qt.PenCapStyle.RoundCap,
         Qt.PenJoinStyle.RoundJoin,
     )
+    marks = QFont(style.text_font)
+    marks.setStretch(BULLET_STRETCH)
+    space = QFontMetrics(marks).horizontalAdvance(" ")
     block = document.begin()
     painter.save()
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -221,7 +227,7 @@ def paint_ticks(widget: DocumentRow, painter: QPainter) -> None:
                 + line.y()
                 + (metrics.height() - side) / 2
             )
-            place, space = block.layout().position().x(), metrics.horizontalAdvance(" ")
+            place = block.layout().position().x()
             if shape.property(BOXED):
                 left = place + sum(_x(line, at) for at in (0, 1)) / 2 - side / 2 + around
             elif block.textDirection() == Qt.LayoutDirection.RightToLeft:

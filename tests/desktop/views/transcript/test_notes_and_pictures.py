@@ -185,3 +185,21 @@ def test_task_lists_have_boxes(show: Show, qtbot: QtBot) -> None:
     }
     assert inked, "the done item has a tick"
     assert picture.height() / 4 < min(inked) <= max(inked) < picture.height() * 3 / 4, "and no other has"
+
+
+@pytest.mark.parametrize("text", ["- word", "- [x] word", "- a\n  - word"])
+def test_bullets_and_boxes_keep_their_distance_from_the_text(show: Show, text: str) -> None:
+    view, _ = show([MessageItem(1, "assistant", text)], 500, 400)
+    [widget] = text_rows(view)
+    picture, block = widget.grab().toImage(), widget.document.lastBlock()
+    area = widget.document.documentLayout().blockBoundingRect(block).translated(widget.origin()).toRect()
+    assert widget.row_style is not None
+    ground = widget.row_style.colours.background.rgb()
+    inked = [
+        x for x in range(picture.width())
+        if any(picture.pixel(x, y) != ground for y in range(area.top(), min(area.bottom(), picture.height())))
+    ]  # fmt: skip
+    begins = round(block.layout().position().x() + block.layout().lineAt(0).x() + widget.origin().x())
+    mark = [x for x in inked if x < begins]
+    assert mark
+    assert begins - max(mark) > widget.row_style.em / 4
