@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 from PySide6.QtCore import QModelIndex, QObject, Qt, Signal
 
@@ -33,6 +33,7 @@ class MessageItem:
     the persona whose picture is shown, 0 for none. A row with a `call` of a tool has
     its `result`, and in `text` both as Markdown; its `state` is "waiting" (for the user), "running",
     "complete", "failed" or "stopped". A text that is no Markdown but code has its `language`.
+    It was `written_at` a time in seconds since 1970, 0 where that is not known.
     """
 
     id: int
@@ -50,6 +51,7 @@ class MessageItem:
     state: str = ""
     result: str = ""
     language: str = ""
+    written_at: float = field(default=0.0, compare=False)
 
     @property
     def stored_text(self) -> str:

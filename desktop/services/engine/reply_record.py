@@ -179,4 +179,5 @@ def message_item(message: StoredMessage) -> MessageItem:
         state="" if call is None else "waiting" if call.waiting else message.state,
         result="" if call is None else message.text,
         language=code_language(message.role, message.stats) if call is None else "",
+        written_at=message.created_at,
     )

@@ -10,7 +10,9 @@ from PySide6.QtGui import QGuiApplication
 
 from engine.words import _, language, languages, set_language
 
-__all__ = ["apply_language", "date_text", "language_for", "moment_text", "time_text", "today_text"]
+__all__ = [
+    "apply_language", "date_text", "language_for", "moment_text", "time_text", "today_text", "when_text",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -100,3 +102,12 @@ def moment_text(moment: float, seconds: bool = False) -> str:
     """A time (seconds since 1970) with its date, in the local time zone."""
     found = datetime.datetime.fromtimestamp(moment)
     return _("{day}, {time}", day=date_text(found.date()), time=time_text(found.time(), seconds))
+
+
+def when_text(moment: float) -> str:
+    """A time (seconds since 1970) in the system's words: "Today, 14:05"."""
+    made = datetime.datetime.fromtimestamp(moment)
+    days = (datetime.date.today() - made.date()).days
+    if days not in (0, 1):
+        return moment_text(moment)
+    return _("{day}, {time}", day=_("Yesterday") if days else _("Today"), time=time_text(made.time()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from desktop.services.system.backups import BackupRow
-from desktop.services.system.language import moment_text, time_text
+from desktop.services.system.language import when_text
 from desktop.views.dialogs.message_box import MessageBox
 from desktop.views.layout.fill import fill
 from desktop.views.layout.fit import grow_dialog
@@ -28,16 +27,7 @@ from desktop.views.widgets.text_label import text_label
 from engine.units import size_text
 from engine.words import _, ngettext
 
-__all__ = ["BackupDialog", "when_text"]
-
-
-def when_text(moment: float) -> str:
-    """A time (seconds since 1970) in the system's words: "Today, 14:05"."""
-    made = datetime.datetime.fromtimestamp(moment)
-    days = (datetime.date.today() - made.date()).days
-    if days not in (0, 1):
-        return moment_text(moment)
-    return _("{day}, {time}", day=_("Yesterday") if days else _("Today"), time=time_text(made.time()))
+__all__ = ["BackupDialog"]
 
 
 class BackupDialog(QDialog):

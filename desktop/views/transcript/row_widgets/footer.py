@@ -1,4 +1,4 @@
-"""The row below a message: its buttons, which version is shown, and a few figures."""
+"""The row below a message: its buttons, which version is shown, a few figures, and when it was written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from PySide6.QtGui import QFontMetrics, QGuiApplication, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
 from desktop.services.engine.reply_record import spoken
+from desktop.services.system.language import when_text
 from desktop.views.transcript.row_widgets.base import RowWidget
 from desktop.views.transcript.row_widgets.context import RowContext
 from desktop.views.transcript.rows import Row
@@ -60,6 +61,7 @@ class FooterRow(RowWidget):
     def __init__(self, context: RowContext) -> None:
         super().__init__(context)
         self._shown = False
+        self._written = ""
         self._top = self._end = self._used = 0  # of the last line of buttons
         self.buttons = {name: _Action(name, icon, translate(label), self) for name, icon, label in _ACTIONS}
         for button in self.buttons.values():
@@ -100,7 +102,9 @@ class FooterRow(RowWidget):
             else ""
         )
         figures = spoken(item.footer).replace(" · ", ", ")
-        self.setAccessibleName(", ".join(part for part in (figures, variant) if part) or _("Message actions"))
+        name = ", ".join(part for part in (figures, variant) if part) or _("Message actions")
+        self._written = when_text(item.written_at) if item.written_at > 0 and not item.running else ""
+        self.setAccessibleName(", ".join(part for part in (name, self._written) if part))
         for name, button in self.buttons.items():
             shown = item.variant_count > 1 if name in _VARIANTS else not (item.running and name != "copy")
             if name not in self._offered or (name in _REPLY_ONLY and item.role != "assistant"):
@@ -183,7 +187,7 @@ class FooterRow(RowWidget):
                 int(Qt.AlignmentFlag.AlignCenter),
                 self._variant(),
             )
-        words = self.row.item.footer
+        words = " · ".join(part for part in (self.row.item.footer, self._written) if part)
         if words and (self._shown or self.row.item.running):
             if self._at_right():
                 room = QRect(0, self._top, self.width() - self._used - 6, high)

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QApplication, QLabel, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from desktop.items.chats.messages import MessageItem, MessagesModel
+from desktop.services.system.language import when_text
 from desktop.store.conversations.token_trace import TokenTrace
 from desktop.views.transcript import TranscriptColours, TranscriptView, scrolling
 from desktop.views.transcript.row_widgets.base import DocumentRow, RowWidget
@@ -648,3 +649,25 @@ def test_space_goes_nine_tenths_of_a_page_down_and_with_shift_up(show: Show, qtb
         QTest.keyClick(view, Qt.Key.Key_Space, modifier)
         assert bar.value() == expected
         qtbot.waitUntil(view.settled)
+
+
+def test_the_row_below_a_message_says_when_it_was_written(show: Show) -> None:
+    written = 1_700_000_000.0
+    items = [
+        MessageItem(1, "user", "Words", written_at=written),
+        MessageItem(2, "assistant", "Words", footer="9 tokens", written_at=written),
+        MessageItem(3, "assistant", "Words", footer="9 tokens"),
+        MessageItem(4, "assistant", "Words", running=True, written_at=written),
+    ]
+    view, _ = show(items, 600, 800)
+    feet = {row.item.id: widget for row, widget in view.pool.footers()}
+    when = when_text(written)
+    assert [feet[number].accessibleName() for number in range(1, 5)] == [
+        f"Message actions, {when}", f"9 tokens, {when}", "9 tokens", "Message actions"
+    ]  # fmt: skip
+    unseen = [feet[number].grab().toImage() for number in (2, 3)]
+    assert unseen[0] == unseen[1]
+    for number in (2, 3):
+        feet[number].reveal(True)
+    seen = [feet[number].grab().toImage() for number in (2, 3)]
+    assert seen[0] != seen[1]
