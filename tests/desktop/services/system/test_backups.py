@@ -9,7 +9,7 @@ from desktop.services.system.backups import EVERY_MS, BackupService
 from desktop.settings import Behaviour
 from desktop.store.backups import Backup
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.database.database import Database
+from desktop.store.database.database import Database, StoreError
 from desktop.store.database.integrity_marker import check_requested
 
 
@@ -82,6 +82,40 @@ def test_a_copy_is_restored_once_the_reply_being_written_has_ended(talking) -> N
     before = Database(harness.folder / restored[0])
     assert "After the copy" in [message.text for message in ConversationStore(before).path(chat)]
     before.close()
+    assert service.close()
+
+
+def test_the_copies_are_listed_with_the_number_of_their_chats(talking) -> None:
+    harness = talking
+    harness.ask("Hello")
+    service = BackupService(harness.session)
+    with harness.qtbot.waitSignal(service.made):
+        service.make_now()
+    broken = service.copies.folder / "conversations-20200101-000000.sqlite3"
+    broken.write_bytes(b"no database")
+    with harness.qtbot.waitSignal(service.listed) as listed:
+        service.look()
+    (rows,) = listed.args
+    assert [(row.backup.path == broken, row.chats) for row in rows] == [(False, 1), (True, -1)]
+    assert service.close()
+
+
+def test_a_copy_that_fails_is_told_each_time_and_its_reason_once(talking, monkeypatch) -> None:
+    def full(*_asked: object) -> None:
+        raise StoreError("no room")
+
+    harness = talking
+    service = BackupService(harness.session)
+    made: list[object] = []
+    reasons: list[str] = []
+    service.made.connect(made.append)
+    service.trouble.connect(reasons.append)
+    monkeypatch.setattr(service.copies, "make", full)
+    for count in (1, 2):
+        service.make_now()
+        harness.qtbot.waitUntil(lambda count=count: len(made) == count)
+    assert made == [None, None]
+    assert reasons == ["no room"]
     assert service.close()
 
 
