@@ -36,11 +36,13 @@ class FollowUps(QObject):
         ready(str text): the passages for this question are held, if there are any.
         edited(int message, str text, bool answer): the edited text of a message has its passages.
         not_kept(str sentence): the whole text of a file is not kept.
+        searching(bool): a question waits for its passages, or none does any more.
     """
 
     ready = Signal(str)
     edited = Signal(int, str, bool)
     not_kept = Signal(str)
+    searching = Signal(bool)
 
     def __init__(
         self, session: ChatSession, attachments: AttachmentService, parent: QObject | None = None
@@ -114,6 +116,7 @@ class FollowUps(QObject):
         search = Search(question.conversation, text, said, read, partial(self._on_found, question))
         if self._began(self._next, search):
             self._searching = question
+            self.searching.emit(True)
         return self._searching is not None
 
     def _began(self, job: PassageSearch, search: Search) -> bool:
@@ -153,12 +156,24 @@ class FollowUps(QObject):
             {name: count for name, count in counts.items() if count and name not in known},
         )  # fmt: skip
         self._editing = asked if self._began(self._edits, search) else None
+        self.searching.emit(self._editing is not None or self._searching is not None)
         return self._editing is not None
+
+    def leave_edit(self) -> None:
+        """The edit was cancelled: nothing waits for its passages any more."""
+        self.searching.emit(self._searching is not None)
+
+    @Slot()
+    def skip(self) -> None:
+        """Let what waits go on without the passages that are still searched for."""
+        self._next.skip()
+        self._edits.skip()
 
     def _on_edited(
         self, asked: tuple[int, str, bool], known: set[str], found: tuple[Attachment, ...]
     ) -> None:
         self._editing = None
+        self.searching.emit(self._searching is not None)
         message, text, answer = asked
         files, own = split(text)
         new = {file.name: file for file in found}
@@ -176,12 +191,13 @@ class FollowUps(QObject):
         """Stop searching: the question was changed, or another chat opened."""
         self._next.stop()
         self._searching = None
+        self.searching.emit(self._editing is not None)
 
     @Slot()
     def _stop_all(self) -> None:
-        self.stop()
         self._edits.stop()
         self._editing = None
+        self.stop()
 
     def forget(self) -> None:
         """The question was sent: the same one may be asked again."""
@@ -208,6 +224,7 @@ class FollowUps(QObject):
 
     def _on_found(self, question: _Question, found: tuple[Attachment, ...]) -> None:
         self._searching, self._searched = None, question
+        self.searching.emit(self._editing is not None)
         taken = {held.attachment.name for held in self._attachments.held(question.conversation)}
         new = [file for file in found if file.name not in taken]
         keys = {self._attachments.hold(file, question.conversation) for file in new}

@@ -73,6 +73,13 @@ class PassageSearch:
         if ranking is not None:
             ranking.stop()
 
+    def skip(self) -> None:
+        """Stop searching; `ended` is called with no passages, if there was a search."""
+        search = self._search
+        self.stop()
+        if search is not None:
+            search.ended(())
+
     def _on_files(self, search: Search, files: tuple[Attachment, ...] | None) -> None:
         meaning = self._attachments.meaning
         model = meaning.model() if meaning is not None and files and not meaning.running else None

@@ -241,7 +241,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("keep", "Chat", N_("Keep the temporary chat"), why_not=_saved),
     Command("", "Chat"),
     Command("rename", "Chat", N_("Rename chat"), ("F2",), why_not=_no_chat, words="title"),
-    Command("pin", "Chat", N_("Pin or unpin chat"), words="favourite star keep at the top"),
+    Command("pin", "Chat", N_("Pin chat"), words="favourite star keep at the top unpin"),
     Command("local_only", "Chat", N_("This computer only"), why_not=_no_chat,
             words="private local offline never send server pin"),
     Command("delete_chat", "Chat", N_("Delete chat"), why_not=_no_chat, words="remove trash"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from PySide6.QtCore import QObject
-from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
+from PySide6.QtWidgets import QMainWindow, QMenu
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.commands.action_states import CommandStates
@@ -49,16 +49,14 @@ class CommandController(QObject):
         self._handlers = {name: handler for offer in offers for name, handler in offer.items()}
         self._instead = instead
 
-    def check(self, shown: Mapping[str, QWidget]) -> None:
-        """Mark the entries of commands that show or hide a widget while it is there."""
-        for name, widget in shown.items():
+    def check(self, ticks: Mapping[str, Callable[[], bool]]) -> None:
+        """Give the entries of commands that switch something on and off a tick while it is on."""
+        for name, is_on in ticks.items():
             action = self.by_name[name]
             action.setCheckable(True)
             for menu in action.associatedObjects():
                 if isinstance(menu, QMenu):
-                    menu.aboutToShow.connect(
-                        lambda action=action, widget=widget: action.setChecked(widget.isVisible())
-                    )
+                    menu.aboutToShow.connect(lambda action=action, is_on=is_on: action.setChecked(is_on()))
 
     def _run(self, name: str) -> None:
         if not self._instead(name):

@@ -31,7 +31,7 @@ __all__ = ["AttachmentController"]
 
 _KINDS = N_("Text, code, documents and pictures (*)")
 _PICTURES = N_("Pictures (*.png *.jpg *.jpeg *.webp *.gif *.bmp);;All files (*)")
-PASTED, _LEFT_OUT = "pasted", "pictures"
+_PASTED, _LEFT_OUT = "pasted", "pictures"
 
 
 class AttachmentController(QObject):
@@ -53,7 +53,7 @@ class AttachmentController(QObject):
             offers,
             window,
         )
-        self._reading = 0
+        self._reading, self._pasted = 0, ""
         self._warned: set[tuple[int, str]] = set()
         listen(self, session.model_changed, lambda _model: offers.withdraw(_LEFT_OUT))
         self.chips = AttachmentChips()
@@ -62,6 +62,7 @@ class AttachmentController(QObject):
         chat.composer.box.files_pasted.connect(self.take)
         chat.composer.box.long_pasted.connect(self._offer_pasted)
         chat.composer.box.huge_pasted.connect(self._hold_huge)
+        chat.composer.box.textChanged.connect(self._check_pasted)
         chat.transcript.action.connect(self._show_sent)
         chat.composer.pictures_requested.connect(self.ask_pictures)
         chat.composer.box.picture_pasted.connect(self._paste)
@@ -69,7 +70,7 @@ class AttachmentController(QObject):
         self.chips.show_pictures_of(chat.transcript.pictures)
         for changed in (session.model_changed, session.conversation_changed):
             listen(self, changed, lambda _what: chat.composer.set_pictures(no_pictures(session)))
-        listen(self, service.changed, lambda _conversation: self.show())
+        listen(self, service.changed, lambda _conversation: self._show_changed())
         service.reading.connect(self._show_reading)
         listen(self, service.refused, lambda sentence: chat.show_notice(sentence, "warning"))
         listen(self, session.conversation_changed, lambda _conversation: self._changed())
@@ -122,6 +123,10 @@ class AttachmentController(QObject):
         held = self.held()
         self.chips.show_held(held, self._reading)
         self._chat.composer.set_laden(bool(held))
+
+    def _show_changed(self) -> None:
+        self._offers.withdraw(_LEFT_OUT)  # the pictures may be other ones
+        self.show()
 
     def _changed(self) -> None:
         self._offers.hide()
@@ -190,31 +195,32 @@ class AttachmentController(QObject):
                 AttachmentPreview(files[place][1], "", self._window).open()
 
     def _offer_pasted(self, text: str) -> None:
+        self._pasted = _plain(text)
         self._offers.offer(
-            PASTED,
+            _PASTED,
             _(
                 "The pasted text has {count:,} characters. You can attach it as a file instead.",
                 count=len(text),
             ),
             _("Attach as a file"),
-            lambda: self._attach_pasted(text),
+            self._attach_pasted,
         )
 
-    def _attach_pasted(self, text: str) -> None:
+    def _check_pasted(self) -> None:
+        """Withdraw the offer when the pasted text was deleted or edited."""
+        if self._pasted and _in_box(self._pasted) not in self._chat.composer.text():
+            self._pasted = ""
+            self._offers.withdraw(_PASTED)
+
+    def _attach_pasted(self) -> None:
         """Move the pasted text from the box into a file."""
-        composer = self._chat.composer
-        box_text, plain = composer.text(), _plain(text)
-        place = box_text.find(plain)
-        if place < 0:
-            self._chat.show_notice(
-                _("The pasted text has been edited since, so it stays in the message."), "info"
-            )
-            return
+        composer, text = self._chat.composer, self._pasted
+        place = _utf16(composer.text().partition(_in_box(text))[0])
         cursor = composer.box.textCursor()
-        cursor.setPosition(_utf16(box_text[:place]))
-        cursor.setPosition(_utf16(box_text[: place + len(plain)]), cursor.MoveMode.KeepAnchor)
+        cursor.setPosition(place)
+        cursor.setPosition(place + _utf16(text), cursor.MoveMode.KeepAnchor)
         cursor.removeSelectedText()
-        self._hold_text(plain)
+        self._hold_text(text)
 
     def _hold_huge(self, text: str) -> None:
         """Attach a pasted text that is too long for the box, if a file of its size may be attached."""
@@ -243,6 +249,11 @@ class AttachmentController(QObject):
 def _plain(text: str) -> str:
     """Pasted text with the ends of lines that the box gives them."""
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2029", "\n")
+
+
+def _in_box(plain: str) -> str:
+    """As the box tells such a text."""
+    return plain.replace("\xa0", " ").replace("\u2028", "\n")
 
 
 def _utf16(text: str) -> int:

@@ -18,7 +18,7 @@ from desktop.services.session.several import ColumnSettings
 from desktop.store.attachments.message_format import join, split
 from desktop.views.chat.announcer import REPLYING
 from desktop.views.chat.chat_pane import ChatPane
-from desktop.views.composer.attachment_controller import PASTED, AttachmentController
+from desktop.views.composer.attachment_controller import AttachmentController
 from desktop.views.composer.passage_offers import PassageOffers
 from desktop.views.composer.queue_list import QueueList
 from desktop.views.composer.spell_checker import SpellChecker
@@ -61,17 +61,18 @@ class ComposerController(QObject):
         composer.add_above(self.rows)
         composer.add_above(self.offers)
         self.files = AttachmentController(writing.attachments, session, chat, self.offers, window)
-        self.passages = PassageOffers(self.offers, writing.attachments, lambda by: self._trim(by_match=by))
+        self.passages = PassageOffers(self.offers, writing, lambda by: self._trim(by_match=by))
         self.checker = SpellChecker(composer.box, writing.spelling)
         composer.submitted.connect(self.send)
         composer.box.textChanged.connect(self._text_changed)
         writing.attachments.sized.connect(self._on_sized)
         writing.attachments.fitted.connect(self._on_fitted)
         writing.attachments.shortened.connect(self._on_shortened)
-        writing.follow_ups.ready.connect(self._send_found)
-        chat.transcript.inline_edit.waits = writing.follow_ups.begin_edit
-        listen(self, writing.follow_ups.edited, chat.transcript.inline_edit.end)
-        listen(self, writing.follow_ups.not_kept, lambda sentence: chat.show_notice(sentence, "warning"))
+        edit, follow_ups = chat.transcript.inline_edit, writing.follow_ups
+        follow_ups.ready.connect(self._send_found)
+        edit.waits, edit.left = follow_ups.begin_edit, follow_ups.leave_edit
+        listen(self, follow_ups.edited, edit.end)
+        listen(self, follow_ups.not_kept, lambda sentence: chat.show_notice(sentence, "warning"))
         listen(self, writing.attachments.changed, lambda _conversation: self.offers.withdraw(_TOO_LONG))
         listen(self, writing.attachments.refused, lambda _sentence: self._keep_unsent())
         listen(self, writing.attachments.reading, lambda _files: self._on_read())
@@ -356,8 +357,6 @@ class ComposerController(QObject):
         self._keep_unsent()
         self._writing.follow_ups.stop()
         self.offers.withdraw(_TOO_LONG)
-        if not self._chat.composer.text():
-            self.offers.withdraw(PASTED)
 
     # -- what waits
 

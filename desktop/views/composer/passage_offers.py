@@ -4,29 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from desktop.services.composer.attachments import AttachmentService, Held
+from desktop.services.composer.attachments import Held
+from desktop.services.composer.composer_services import ComposerServices
 from desktop.services.composer.meaning import WORDS_ONLY
+from desktop.services.system.debounce import debounce
 from desktop.views.composer.suggestion_bar import SuggestionBar
 from desktop.views.widgets.listening import listen
 from engine.words import _, paragraph
 
 __all__ = ["PassageOffers"]
 
-_ABOUT = "passages"
+_ABOUT, _WAITING = "passages", "waiting"
+_SOON_MS = 300
+"""A search that takes less is not worth a word."""
 
 
 class PassageOffers:
     """Serves `offers`. `trim(by_match)` shortens the files anew; `get_models` opens the list of embedding
-    models to download.
+    models to download. While a question waits for its passages, the bar says so.
     """
 
     def __init__(
-        self, offers: SuggestionBar, service: AttachmentService, trim: Callable[[bool], object]
+        self, offers: SuggestionBar, writing: ComposerServices, trim: Callable[[bool], object]
     ) -> None:
-        self._offers, self._service, self._trim = offers, service, trim
+        self._offers, self._trim = offers, trim
+        self._service, self._follow_ups = service, follow_ups = writing.attachments, writing.follow_ups
         self.get_models: Callable[[], object] | None = None
         listen(offers, service.ranking, self._show_progress)
         offers.dismiss.clicked.connect(service.stop_ranking)
+        self._wait = debounce(offers, self._show_waiting, _SOON_MS)
+        listen(offers, follow_ups.searching, self._on_searching)
 
     def tell(self, about: str, held: tuple[Held, ...], asks: bool) -> None:
         """Say what is left of the files, and offer the other way to shorten them; `asks` whether there are
@@ -65,3 +72,14 @@ class PassageOffers:
             return
         words = _("Reading the files to find passages by meaning… {percent} %", percent=percent)
         self._offers.offer(_ABOUT, words, _("Stop"), self._service.stop_ranking)
+
+    def _on_searching(self, searching: bool) -> None:
+        if searching:
+            self._wait.start()
+        else:
+            self._wait.stop()
+            self._offers.withdraw(_WAITING)
+
+    def _show_waiting(self) -> None:
+        words = _("Finding the passages of the chat's files that match your question…")
+        self._offers.offer(_WAITING, words, _("Skip"), self._follow_ups.skip)

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QPalette
+from PySide6.QtWidgets import QFileDialog, QToolButton, QWidget
 
 from desktop.views.layout.on_screen import first_size
+from desktop.views.widgets.icons import tinted
 
 __all__ = ["ask_folder", "ask_open", "ask_save"]
+
+_ICONS = {
+    "backButton": "chevron-left", "forwardButton": "chevron-right", "toParentButton": "chevron-up",
+    "newFolderButton": "new-folder", "listModeButton": "menu", "detailModeButton": "table",
+}  # fmt: skip
+"""Of the buttons in Qt's own dialog, by their object names: its style draws them dark on any ground."""
+_MIRRORED = {"chevron-left": "chevron-right", "chevron-right": "chevron-left"}
 
 
 def ask_open(
@@ -59,9 +69,21 @@ def ask_save(
 def _opened(dialog: QFileDialog, then: Callable[[list[Path]], object]) -> QFileDialog:
     dialog.filesSelected.connect(lambda chosen: then([Path(path) for path in chosen]))
     dialog.finished.connect(dialog.deleteLater)
+    _draw_icons(dialog)
     hint = dialog.sizeHint()
     size = first_size(dialog, hint.width(), hint.height())
     if size != hint:  # on a small screen: the buttons of Qt's own dialog would be below it
         dialog.resize(size)
     dialog.open()
     return dialog
+
+
+def _draw_icons(dialog: QFileDialog) -> None:
+    """Draw the buttons of Qt's own dialog in the colour of the text; a dialog of the system has none."""
+    group, role = QPalette.ColorGroup, QPalette.ColorRole.ButtonText
+    normal, disabled = (dialog.palette().color(of, role).name() for of in (group.Active, group.Disabled))
+    mirrored = dialog.layoutDirection() == Qt.LayoutDirection.RightToLeft
+    for name, icon in _ICONS.items():
+        button = dialog.findChild(QToolButton, name)
+        if button is not None:
+            button.setIcon(tinted(_MIRRORED.get(icon, icon) if mirrored else icon, normal, disabled))

@@ -157,11 +157,17 @@ class SidebarController(QObject):
             words = ngettext("The chat was deleted.", "{n} chats were deleted.", len(ids))
             self._chat.banner.show_notice(words, "info", undo=True)
 
-    def toggle_pin(self) -> None:
-        """Pin the selected chats, or the open one if none is; if all of them are pinned, unpin them."""
-        ids = self._sidebar.list.chosen() or [self._session.conversation]
+    def pinned(self) -> bool:
+        """Whether all of the selected chats are pinned, or the open one if none is selected."""
         pinned = {chat.id for chat in self._session.conversations.summaries() if chat.pinned}
-        self._chat_list.pin(ids, not pinned.issuperset(ids))
+        return pinned.issuperset(self._chosen())
+
+    def toggle_pin(self) -> None:
+        """Pin these chats; if all of them are pinned, unpin them."""
+        self._chat_list.pin(self._chosen(), not self.pinned())
+
+    def _chosen(self) -> list[int]:
+        return self._sidebar.list.chosen() or [self._session.conversation]
 
     def _move(self, ids: Sequence[int], folder: int) -> None:
         # A pinned chat stays at the top: in its folder it would be out of sight.

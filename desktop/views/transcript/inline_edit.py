@@ -26,6 +26,8 @@ class InlineEdit:
         """The text that waits to be saved."""
         self.waits: Callable[[int, str, bool], bool] = lambda message, text, answer: False
         """Whether an edited text is not saved yet, since `end` will be called, with it or a better one."""
+        self.left: Callable[[], object] = lambda: None
+        """Called when a text that waits is not to be saved any more."""
 
     def begin(self, message_id: int) -> None:
         """Raises KeyError when the message is not here."""
@@ -48,6 +50,9 @@ class InlineEdit:
         if message_id != self._message:
             return
         self._message = None
+        if self._waiting:
+            self._waiting = ""
+            self.left()
         if self._parts.messages.rows_of(message_id):
             self._parts.messages.message(message_id).editing = False
             self._parts.messages.sync_message(message_id)
@@ -69,6 +74,7 @@ class InlineEdit:
                 self._save(message_id, text, answer)
 
     def _save(self, message_id: int, text: str, answer: bool) -> None:
+        self._waiting = ""
         self.cancel(message_id)
         self._edited(message_id, text, answer)
 

@@ -6,7 +6,6 @@ argument blocks are filled in, and the operations are divided into stages (see `
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Generator
 from itertools import pairwise
 
@@ -102,9 +101,7 @@ class CpuProgram:
         if beside is not None and beside._pool.users and beside._pool.scratch_bytes >= scratch:
             beside._pool.users += 1
             return beside._pool
-        pool = ThreadPool(KERNELS.pool, threads, scratch)
-        weakref.finalize(self, pool.end).atexit = False  # of a model that nobody closes
-        return pool
+        return ThreadPool(KERNELS.pool, threads, scratch)
 
     def _value(self, argument: Argument) -> int:
         if isinstance(argument, Slice):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from PySide6.QtWidgets import QPlainTextEdit
 
 from desktop.app import EngineApi
 from desktop.items.chats.messages import MessageItem
+from desktop.services.composer import passage_search
 from desktop.services.composer.small_talk import SENTENCES
 from desktop.settings import Behaviour
 from desktop.store.attachments.message_format import passages_in, split
@@ -235,6 +237,49 @@ def test_an_edit_that_goes_on_while_passages_are_searched_is_not_saved(case: Cas
         transcript.begin_edit(first.id)
     assert (case.hand.items()[0], box().toPlainText()) == (first, "Was a boat painted?")
     assert CABIN in edited(case, first, "What did the cabin smell of?").text
+
+
+def test_while_a_question_waits_for_its_passages_the_window_says_so(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And lets the user skip them, whether it is a new or an edited one."""
+    case.trim()
+    go, read = threading.Event(), passage_search.files_of
+    monkeypatch.setattr(passage_search, "files_of", lambda *of: read(*of) if go.wait(30) else ())
+    hand, transcript = case.hand, case.hand.window.chat.transcript
+    offers = hand.window.composer_controller.offers
+    first = hand.items()[0]
+
+    def edit(question: str) -> None:
+        transcript.begin_edit(first.id)
+        [box] = [each.box for each in transcript.pool.widgets() if isinstance(each, EditorRow)]
+        box.setPlainText(question)
+        QTest.keyClick(box, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+        case.wait_for("Finding the passages")
+
+    edit("Xylophones?")
+    transcript.cancel_edit(first.id)
+    assert not offers.isVisible()
+    with case.qtbot.waitSignal(hand.desktop.services.composer.follow_ups.edited):
+        go.set()
+    go.clear()
+    edit("What did the cabin smell of?")
+    hand.click("Skip")
+    case.qtbot.waitUntil(lambda: hand.items()[0].id != first.id)
+    assert (BOAT in hand.items()[0].text, CABIN in hand.items()[0].text) == (True, False)
+    assert not offers.isVisible()
+    hand.wait_for("idle")
+    hand.box.setFocus()
+    hand.type("What did the cabin smell of?")
+    hand.press(Qt.Key.Key_Return)
+    case.wait_for("Finding the passages")
+    count = len(hand.items())
+    hand.click("Skip")
+    case.qtbot.waitUntil(lambda: len(hand.items()) > count)
+    assert CABIN not in hand.items()[count].text
+    assert not offers.isVisible()
+    go.set()
+    hand.wait_for("idle")
 
 
 def test_known_meanings_are_used_and_no_file_is_read_again(case: Case) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QPalette
+from PySide6.QtGui import QAction, QPalette
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton
+from PySide6.QtWidgets import QApplication, QMenu, QMessageBox, QPushButton
 
 from desktop.items.chats.chat_list import CHAT, FOLDER
 from desktop.items.chats.search_hits import HIT_ROLE
@@ -35,6 +35,13 @@ def chats(hand: Hand) -> list[str]:
     return [chat.title for chat in hand.session.conversations.summaries()]
 
 
+def ticked(action: QAction) -> bool:
+    """Whether the menu, when it opens, shows the command with a tick."""
+    for menu in (each for each in action.associatedObjects() if isinstance(each, QMenu)):
+        menu.aboutToShow.emit()
+    return action.isChecked()
+
+
 def test_folders_pins_and_trash(hand) -> None:
     window, rows = hand.window, hand.desktop.services.chat_list.rows
     hand.load()
@@ -54,8 +61,14 @@ def test_folders_pins_and_trash(hand) -> None:
     place = window.sidebar.list.viewport().mapTo(window, chosen.center())
     ground = window.grab().toImage().pixelColor(place.x() + chosen.width() // 2 - 12, place.y())
     assert contrast(window.palette().color(QPalette.ColorRole.WindowText).name(), ground.name()) >= 4.5
-    window.actions_by_name["pin"].trigger()
+    pin = window.actions_by_name["pin"]
+    assert (pin.text(), ticked(pin)) == ("Pin chat", False)
+    pin.trigger()
     assert rows.shown()[1].number == pears
+    window.sidebar.list.setCurrentIndex(rows.index(rows.row_of(CHAT, pears)))
+    assert ticked(pin)
+    window.sidebar.list.selectAll()
+    assert not ticked(pin), "one of the selected chats is not pinned"
     hand.restart()
     window, rows = hand.window, hand.desktop.services.chat_list.rows
     assert rows.shown()[1].number == pears

@@ -184,6 +184,27 @@ def test_files_are_pasted_dropped_chosen_removed_and_refused_in_a_sentence(hand)
     assert harness(hand).files.held()[0].attachment.name == "Pasted text.txt"
 
 
+def test_the_offer_to_attach_a_pasted_text_goes_with_the_text(hand) -> None:
+    offers, long = harness(hand).offers, QMimeData()
+    long.setText("word\xa0" * 600)
+    hand.type("See: ")
+    hand.box.insertFromMimeData(long)
+    hand.type("What is it about?")
+    assert "The pasted text has 3,000 characters" in offers.words.text()
+    assert offers.isVisible()
+    cursor = hand.box.textCursor()
+    cursor.setPosition(5)
+    cursor.setPosition(3005, cursor.MoveMode.KeepAnchor)
+    cursor.removeSelectedText()
+    assert hand.box.toPlainText() == "See: What is it about?"
+    assert not offers.isVisible()
+    hand.box.insertFromMimeData(long)
+    hand.click("Attach as a file")
+    assert "word" not in hand.box.toPlainText()
+    (held,) = harness(hand).files.held()
+    assert held.attachment.text == "word\xa0" * 600
+
+
 def test_a_pasted_text_that_is_too_long_for_the_box_becomes_a_file(hand) -> None:
     hand.type("See: ")
     pasted = QMimeData()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -354,3 +355,21 @@ def test_each_thread_loop_is_compiled_once() -> None:
 
     pool_functions(jit, lambda function, signature: function)
     assert sorted(made) == ["_read_ticks", "help", "replay"]
+
+
+def test_programs_that_nobody_closes_end_their_threads_with_the_last_of_them() -> None:
+    counts = np.zeros(9, np.int64)
+    with _pool(numba.cfunc(SIGNATURE)(_count), counts, 20, 9, KERNELS.pool, 3) as (pool, replay):
+        helpers = list(pool._threads)
+        first, second = [pool, replay], [pool, replay]  # two programs beside each other
+        del first
+        gc.collect()
+        second[1]()
+        assert all(helper.is_alive() for helper in helpers)
+        pool.users = 2  # neither closes it
+    del pool, replay, second
+    gc.collect()
+    for helper in helpers:
+        helper.join(20)
+    assert not any(helper.is_alive() for helper in helpers)
+    assert np.array_equal(counts, np.full(9, 20))
