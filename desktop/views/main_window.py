@@ -239,8 +239,7 @@ class MainWindow(QMainWindow):
         )  # fmt: skip
         offers = [controller.commands() for controller in controllers]
         shown = {"sidebar": self.sidebar, "inspector": self.inspector, "tokens": self.chat.legend}
-        ticks = {name: widget.isVisible for name, widget in shown.items()}
-        self.commands.check({**ticks, "pin": self.sidebar_controller.pinned})
+        self.commands.check(shown, pin=self.sidebar_controller.pinned)
         others = self.notebooks.run, self.comparisons.run
         self.commands.bind({"quit": self.close}, *offers, instead=lambda name: any(do(name) for do in others))
 

@@ -29,7 +29,7 @@ from desktop.store.database.database import FILE_NAME, Database
 from desktop.store.transfer.importers import import_conversations
 from desktop.store.transfer.records import Imported
 from desktop.views.notebook.page import NotebookPage
-from engine.core import Downloaded
+from engine.core import ChatRequest, Downloaded
 from tests.desktop.fakes import EchoApi, EchoChat
 
 __all__ = ["REPLY", "BusyUser", "checksum", "open_desktop"]
@@ -40,13 +40,20 @@ CAST = (Participant("Ada", "Ada counts."), Participant("Bo"))
 Tell = Callable[..., None]
 
 
+class Unkept(list[ChatRequest]):
+    """What a model was asked is not kept: in days that would be much."""
+
+    def append(self, request: ChatRequest) -> None:
+        pass
+
+
 def open_desktop(app: Any, folder: Path, delay_s: float = 0.002, model: Path | None = None) -> Desktop:
     """A window over the file `model`, or over a fake model that writes `REPLY`, a word every `delay_s`."""
     if model is not None:
         desktop = Desktop(app, folder)
         desktop.start(model=model)
         return desktop
-    api = EchoApi(EchoChat(reply=REPLY, delay_s=delay_s))
+    api = EchoApi(EchoChat(requests=Unkept(), reply=REPLY, delay_s=delay_s))
 
     def fetch(_folder: Path, _stop: object) -> Any:
         yield Downloaded("")

@@ -1,11 +1,13 @@
 """A user in a hurry for two hours: chat, switch, search, import, stop, restart the window; memory must not
 grow.
 
-    python -m tests.tools.soak [--minutes 120] [--model FILE | --fake]
+    python -m tests.tools.soak [--minutes 120] [--model FILE | --fake] [--one-window]
 
 One process over the starter model (or FILE, or a fast fake model). About every minute the window is closed
-and opened again over the same data, and a sample is taken while nothing runs: the private memory of the
-process (without mapped files such as the model), Qt objects, widgets, Python objects, threads, open files.
+and opened again over the same data (with --one-window it stays open, with an empty chat), and a sample is
+taken while nothing runs: the private memory of the process (without mapped files such as the model), Qt
+objects, widgets, Python objects, threads, open files. In one window with a real model, memory grows at first:
+the cache of the chats fills up to the memory that it may have.
 Older chats are deleted permanently, so that the store keeps its size. After a warm-up of a quarter of the
 time the slope of each figure must stay below its bar. The last line is one JSON object; the exit code is 1 if
 a bar is missed.
@@ -22,12 +24,11 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from PySide6.QtCore import QCoreApplication, QEvent, QEventLoop, QTimer
 from PySide6.QtWidgets import QApplication
 
-from desktop.app import make_application
+from desktop.app import Desktop, make_application
 from desktop.services.system.garbage_collection import GarbageCollector
 from desktop.store.conversations.trash import empty_trash
 from desktop.store.database.database import FILE_NAME, Database
@@ -57,25 +58,33 @@ def spin(milliseconds: int) -> None:
     loop.exec()
 
 
-def one_window(app: Any, folder: Path, seed: int, seconds: float, model: Path | None) -> int:
-    """Open the window, let the user act, and close it; returns the number of acts."""
-    desktop = open_desktop(app, folder, model=model)
+def act_for(desktop: Desktop, folder: Path, seed: int, seconds: float) -> int:
+    """Let the user act, and delete older chats for good; returns the number of acts."""
     user = BusyUser(desktop, seed, lambda *_, **__: None)
     spin(round(seconds * 1000))
     user.close()
-    for row in desktop.session.stores.kept.list()[KEPT_CHATS:]:
-        desktop.session.delete_conversation(row.id)
-    desktop.window.close()
-    desktop.window.deleteLater()
-    desktop.deleteLater()
     user.deleteLater()
-    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
-    spin(100)
+    session = desktop.session
+    if session.state != "loading":
+        session.stop()
+    desktop.window.navigation.new_chat()
+    spin(500)
+    for row in session.stores.kept.list()[KEPT_CHATS:]:
+        session.delete_conversation(row.id)
     database = Database(folder / FILE_NAME)
     for _ in empty_trash(database):
         pass
     database.close()
     return user.acts
+
+
+def close_window(desktop: Desktop) -> None:
+    """Close it, and let everything of it be deleted."""
+    desktop.window.close()
+    desktop.window.deleteLater()
+    desktop.deleteLater()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    spin(100)
 
 
 def slope(moments: list[float], values: list[float]) -> float:
@@ -98,6 +107,7 @@ def main() -> int:
         "--model", type=Path, help="a model file; without it the starter model, fetched when it is not there"
     )
     parser.add_argument("--fake", action="store_true", help="a fake model that says the same words fast")
+    parser.add_argument("--one-window", action="store_true", help="one window, open all the time")
     options = parser.parse_args()
     model = None if options.fake else options.model or starter_model()
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -110,8 +120,13 @@ def main() -> int:
         collector = GarbageCollector(lambda: False, lambda: False)
         began = time.monotonic()
         each = max(5.0, min(60.0, options.minutes * 60 / 20))
+        desktop: Desktop | None = None
         while time.monotonic() - began < options.minutes * 60:
-            acts += one_window(app, Path(name), len(samples) + 1, each, model)
+            desktop = desktop or open_desktop(app, Path(name), model=model)
+            acts += act_for(desktop, Path(name), len(samples) + 1, each)
+            if not options.one_window:
+                close_window(desktop)
+                desktop = None
             moments.append((time.monotonic() - began) / 60)
             samples.append(sample())
             print(
@@ -119,6 +134,8 @@ def main() -> int:
                 + "  ".join(f"{key} {value:.0f}" for key, value in samples[-1].items()),
                 flush=True,
             )
+        if desktop is not None:
+            close_window(desktop)
         collector.close()
     start = next(place for place, moment in enumerate(moments) if moment >= moments[-1] / 4)
     slopes = {key: slope(moments[start:], [taken[key] for taken in samples[start:]]) for key in BARS}
@@ -134,7 +151,7 @@ def main() -> int:
             {
                 "minutes": options.minutes,
                 "acts": acts,
-                "windows": len(samples),
+                "samples": len(samples),
                 "a_minute": found,
                 "passed": not missed,
             }

@@ -67,6 +67,7 @@ NOTEBOOK_ROLE = _ROLE + 38
 """Whether the row is a notebook."""
 MIME = "application/x-inglenook-chats"
 PINNED, _FOLDERS = N_("Pinned"), N_("Folders")
+_SPARE_ROWS = 100
 
 
 class ChatListRow(NamedTuple):
@@ -299,6 +300,8 @@ class ChatListModel(RowsModel[ChatListRow]):
         return rows
 
     def _dated(self, chats: Sequence[ConversationSummary]) -> list[ChatListRow]:
+        if len(self._made) > 2 * len(chats) + _SPARE_ROWS:  # most are of chats that are gone
+            self._made = {}
         made = self._made
         for chat in chats:
             if chat.id not in made:

@@ -126,8 +126,7 @@ class ComparisonService(QObject):
                 _("A reply is still being written. Wait for it, or press Esc to stop it."), "warning"
             )
             return False
-        self._open[comparison.conversation] = comparison
-        self.opened.emit(comparison.conversation)
+        self._show(comparison)
         self._go_on()
         return True
 
@@ -147,9 +146,14 @@ class ComparisonService(QObject):
             return False
         named = len({model_of(each) for each in replies}) > 1
         columns = [Column(ColumnSettings(label=version_label(each, named)), each.id) for each in replies]
-        self._open[session.conversation] = Comparison(session.conversation, answered, author, columns)
-        self.opened.emit(session.conversation)
+        self._show(Comparison(session.conversation, answered, author, columns))
         return True
+
+    def _show(self, comparison: Comparison) -> None:
+        for conversation in tuple(self._open):
+            self._is_there(conversation)  # else it is closed
+        self._open[comparison.conversation] = comparison
+        self.opened.emit(comparison.conversation)
 
     # -- while it is open
 

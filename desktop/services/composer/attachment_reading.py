@@ -9,24 +9,28 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, wait
+from contextlib import closing, suppress
 from pathlib import Path
 
 from desktop.services.composer.folder_files import MOST_FILES, files_of
 from desktop.services.composer.pictures import ReadPicture, encoded, is_picture, picture_bytes
 from desktop.store.attachments.files import Unreadable, read_attachment
 from desktop.store.attachments.message_format import Attachment
+from desktop.store.attachments.pictures import MOST_STORED, PictureStore
+from desktop.store.database.database import Database, StoreError
 from engine.printable import one_line
 from engine.words import _
 
-__all__ = ["Read", "read_files"]
+__all__ = ["Found", "Read", "read_files", "saved"]
 
 Read = Attachment | ReadPicture
+Found = Generator[Read | str | None, None, None]
 LONGEST_S = 60.0
 """For one file, longer than the slowest PDF file may take."""
 _LOOK_S = 0.05
 
 
-def read_files(paths: Sequence[Path], stop: threading.Event) -> Generator[Read | str | None, None, None]:
+def read_files(paths: Sequence[Path], stop: threading.Event) -> Found:
     """What is in each file, or a sentence why it cannot be attached; None while one is being read, so that
     other jobs of the thread have their turn. Of a folder, its files are read.
     """
@@ -104,3 +108,15 @@ def _decoded(path: Path, found: Attachment | bytes | str) -> Read | str:
         return ReadPicture(name, encoded(found, name))
     except Unreadable as error:
         return str(error)
+
+
+def saved(found: Found, library: Path | None) -> Found:
+    """What is read, with its pictures saved in the database `library` already: the window would wait 10 to 20
+    ms for each. Where that fails, or may not be, `AttachmentService.hold_picture` says so.
+    """
+    for each in found:
+        if library is not None and isinstance(each, ReadPicture):
+            with suppress(StoreError), closing(Database.second(library)) as database:
+                if (store := PictureStore(database)).total() <= MOST_STORED:
+                    store.put(each.picture)
+        yield each

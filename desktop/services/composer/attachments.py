@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QImage
 
-from desktop.services.composer.attachment_reading import read_files
+from desktop.services.composer.attachment_reading import Found, read_files, saved
 from desktop.services.composer.fit_to_context import fitted, shortened, size_of
 from desktop.services.composer.meaning import MeaningService
 from desktop.services.composer.pictures import ReadPicture, shrunk
@@ -22,7 +21,7 @@ from desktop.services.session.context import is_temporary
 from desktop.store.attachments.message_format import Attachment, message_text
 from desktop.store.attachments.picture_marks import PictureMark, mark_of
 from desktop.store.attachments.pictures import MOST_STORED, PictureStore, StoredPicture
-from desktop.store.database.database import Database, StoreError
+from desktop.store.database.database import StoreError
 from engine.core import ChatRequest, ChatSource, Message, Picture
 from engine.lazy_dataclass import dataclass
 from engine.remote.estimate import picture_tokens
@@ -30,7 +29,6 @@ from engine.words import _
 
 __all__ = ["AttachmentService", "Held", "estimated"]
 
-Found = Generator[Attachment | ReadPicture | str | None, None, None]
 MOST_PICTURES = 20
 """Of one message: more than most servers take."""
 _CHARACTERS_PER_TOKEN = 3.8
@@ -100,10 +98,18 @@ class AttachmentService(QObject):
         """The files for the next message there."""
         return self._held.get(conversation, [])
 
+    def holding(self) -> list[int]:
+        """The chats that have files."""
+        return list(self._held)
+
+    def forget(self, conversation: int) -> None:
+        """Release the files of a chat that is gone."""
+        self._keep(conversation, [])
+
     def read(self, paths: Sequence[Path], conversation: int) -> None:
         """Read files and hold them for a chat; emits `refused` for each that cannot be read."""
         library = self._library(conversation)
-        self._begin(lambda stop: _saved(read_files(tuple(paths), stop), library), conversation)
+        self._begin(lambda stop: saved(read_files(tuple(paths), stop), library), conversation)
 
     def _begin(self, read: Callable[[threading.Event], Found], conversation: int) -> None:
         job = self._background.start(
@@ -174,7 +180,7 @@ class AttachmentService(QObject):
     def paste(self, image: QImage, conversation: int) -> None:
         """Attach a picture that has no file."""
         name, library = _("Pasted picture.png"), self._library(conversation)
-        self._begin(lambda stop: _saved(_encode(image, name), library), conversation)
+        self._begin(lambda stop: saved(_encode(image, name), library), conversation)
 
     def _library(self, conversation: int) -> Path | None:
         """The database in which the pictures of a chat are saved off the GUI thread; None for a temporary
@@ -185,13 +191,20 @@ class AttachmentService(QObject):
         return None if blind or is_temporary(conversation) else self._session.stores.database.path
 
     def remove(self, key: int, conversation: int) -> None:
-        self._held[conversation] = [held for held in self.held(conversation) if held.key != key]
+        self._keep(conversation, [held for held in self.held(conversation) if held.key != key])
         self.changed.emit(conversation)
+
+    def _keep(self, conversation: int, held: list[Held]) -> None:
+        """Nothing is kept of a chat without files: there may be thousands of them."""
+        if held:
+            self._held[conversation] = held
+        else:
+            self._held.pop(conversation, None)
+            self._whole.pop(conversation, None)
 
     def put(self, attachments: Sequence[Attachment], conversation: int) -> None:
         """Replace the files of a chat."""
-        self._whole.pop(conversation, None)
-        self._held[conversation] = []
+        self._keep(conversation, [])
         for attachment in attachments:
             self.hold(attachment, conversation)
         self.changed.emit(conversation)
@@ -333,10 +346,11 @@ class AttachmentService(QObject):
     def _on_counted(self, conversation: int, key: int, tokens: int | None) -> None:
         self._counting.discard((conversation, key))
         if tokens is not None:
-            self._held[conversation] = [
+            counted = [
                 replace(held, tokens=tokens, exact=True) if held.key == key else held
                 for held in self.held(conversation)
             ]
+            self._keep(conversation, counted)
             self.changed.emit(conversation)
 
     def _count_again(self) -> None:
@@ -372,18 +386,6 @@ class AttachmentService(QObject):
 def _estimate(attachment: Attachment) -> int:
     mark = attachment.picture
     return estimated(attachment.text) if mark is None else picture_tokens(mark.width, mark.height)
-
-
-def _saved(found: Found, library: Path | None) -> Found:
-    """What is read, with its pictures saved already: the window would wait 10 to 20 ms for each. Where that
-    fails, or may not be, `hold_picture` says so.
-    """
-    for each in found:
-        if library is not None and isinstance(each, ReadPicture):
-            with suppress(StoreError), closing(Database.second(library)) as database:
-                if (store := PictureStore(database)).total() <= MOST_STORED:
-                    store.put(each.picture)
-        yield each
 
 
 def _encode(image: QImage, name: str) -> Found:

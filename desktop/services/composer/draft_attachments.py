@@ -43,6 +43,8 @@ class DraftAttachments(QObject):
         self._retry = debounce(self, self.save, RETRY_MS)
         attachments.changed.connect(self._on_changed)
         session.conversation_changed.connect(self._restore)
+        for signal in (session.conversation_changed, session.conversations.rowsRemoved):
+            signal.connect(self._forget_gone)
 
     def begin(self) -> None:
         """Read which chats have files, when the program starts. Raises `StoreError`."""
@@ -72,7 +74,10 @@ class DraftAttachments(QObject):
                 self._failed = False
                 self._session.report_saved_again()
             self._dirty.discard(conversation)
-            self._saved[conversation] = now
+            if now:
+                self._saved[conversation] = now
+            else:
+                self._saved.pop(conversation, None)
             if left_out:
                 names = ", ".join(f"“{name}”" for name in left_out)
                 self._session.notice.emit(
@@ -103,6 +108,24 @@ class DraftAttachments(QObject):
             return
         self._saved[conversation] = found
         self._attachments.put((*found, *self._now(conversation)), conversation)
+
+    @Slot()
+    def _forget_gone(self) -> None:
+        """Keep the files of chats that were deleted in the store only; when one is restored, `_restore` has
+        them.
+        """
+        there = {chat.id for chat in self._session.conversations.summaries()}
+        there |= {self._session.conversation, *self._dirty}
+        for conversation in [each for each in self._attachments.holding() if each not in there]:
+            if is_temporary(conversation) or self._is_stored(conversation):
+                self._attachments.forget(conversation)
+                self._saved.pop(conversation, None)
+
+    def _is_stored(self, conversation: int) -> bool:
+        try:
+            return self._store.files(conversation) == self._now(conversation)
+        except StoreError:
+            return False
 
     @Slot(int)
     def _on_changed(self, conversation: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from PySide6.QtCore import QObject
-from PySide6.QtWidgets import QMainWindow, QMenu
+from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.commands.action_states import CommandStates
@@ -49,9 +49,12 @@ class CommandController(QObject):
         self._handlers = {name: handler for offer in offers for name, handler in offer.items()}
         self._instead = instead
 
-    def check(self, ticks: Mapping[str, Callable[[], bool]]) -> None:
-        """Give the entries of commands that switch something on and off a tick while it is on."""
-        for name, is_on in ticks.items():
+    def check(self, shown: Mapping[str, QWidget], **others: Callable[[], bool]) -> None:
+        """Give the entries of commands a tick: of those that show or hide a widget while it is there, of
+        others while their function says so.
+        """
+        widgets = {name: widget.isVisible for name, widget in shown.items()}
+        for name, is_on in (widgets | others).items():
             action = self.by_name[name]
             action.setCheckable(True)
             for menu in action.associatedObjects():

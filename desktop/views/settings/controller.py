@@ -178,9 +178,8 @@ class SettingsController(QObject):
         before, self._conversation = self._conversation, self._session.conversation
         if before != self._conversation:
             forms = self._inspector.forms
-            self._unfinished[before] = {
-                cls: taken for cls, form in forms.items() if (taken := form.take_proposals())
-            }
+            if taken := {cls: open_ for cls, form in forms.items() if (open_ := form.take_proposals())}:
+                self._unfinished[before] = taken
             for cls, proposals in self._unfinished.pop(self._conversation, {}).items():
                 self._show_values(cls)
                 forms[cls].put_proposals(proposals)

@@ -11,8 +11,11 @@ from engine.lazy_dataclass import dataclass
 
 __all__ = ["FlowLayout"]
 
+_SPACE = QSpacerItem(0, 0)
+"""Of all layouts, none of which shows it to Qt: then it would be Qt's, and nobody would delete it."""
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class _Part:
     """An item in a line, with its share of the free space; `space` is nothing else."""
 
@@ -31,6 +34,7 @@ class FlowLayout(QLayout):
     def __init__(self, parent: QWidget | None = None, gap: int = -1) -> None:
         super().__init__(parent)
         self._parts: list[_Part] = []
+        self._items: list[_Part] = []  # those that are more than space
         # those around it ask again and again
         self._heights: dict[int, int] = {}  # by width
         self._hints: dict[str, QSize] = {}
@@ -39,7 +43,8 @@ class FlowLayout(QLayout):
         self.setContentsMargins(QMargins(0, 0, 0, 0))
 
     def addItem(self, item: QLayoutItem) -> None:
-        self._parts.append(_Part(item, 0, isinstance(item, QSpacerItem)))
+        self._items.append(_Part(item, 0, space=False))
+        self._parts.append(self._items[-1])
         self.invalidate()
 
     def addWidget(self, widget: QWidget, stretch: int = 0) -> None:
@@ -55,18 +60,22 @@ class FlowLayout(QLayout):
 
     def addStretch(self, stretch: int = 0) -> None:
         """Add free space with its share of that of its line."""
-        self.addItem(QSpacerItem(0, 0))
-        self._parts[-1].stretch = max(1, stretch)
+        self._parts.append(_Part(_SPACE, max(1, stretch), space=True))
+        self.invalidate()
 
     def count(self) -> int:
-        return len(self._parts)
+        return len(self._items)
 
     def itemAt(self, index: int) -> QLayoutItem | None:
-        return self._parts[index].item if 0 <= index < len(self._parts) else None
+        return self._items[index].item if 0 <= index < len(self._items) else None
 
     def takeAt(self, index: int) -> QLayoutItem | None:
         self.invalidate()
-        return self._parts.pop(index).item if 0 <= index < len(self._parts) else None
+        if not 0 <= index < len(self._items):
+            return None
+        part = self._items.pop(index)
+        self._parts.remove(part)
+        return part.item
 
     def invalidate(self) -> None:
         self._heights, self._hints, self._placed = {}, {}, None

@@ -512,6 +512,21 @@ def test_a_deleted_chat_loads_no_model(compared: Compared) -> None:
     assert len(harness.echo.opened) == 1
 
 
+def test_the_comparison_of_a_deleted_chat_ends_with_the_next_one(compared: Compared) -> None:
+    harness, session = compared.harness, compared.session
+    first = session.conversation
+    assert compared.service.write_several(harness.ids()[0], 2)
+    compared.until_written()
+    assert session.delete_conversation(first)
+    assert compared.service.of(first) is not None, "deleting it can be undone"
+    assert session.submit("Another chat")
+    compared.wait(lambda: not session.busy and not session.replying_in)
+    assert compared.service.write_several(harness.ids()[0], 2)
+    compared.until_written()
+    assert compared.service.of(first) is None
+    assert compared.service.of(session.conversation) is not None
+
+
 def test_closing_lets_replies_go_on_and_begins_no_others(compared: Compared) -> None:
     harness, session = compared.harness, compared.session
     gate = harness.chat.hold = threading.Event()

@@ -11,6 +11,7 @@ import pytest
 from PySide6.QtCore import QObject, Signal
 from pytestqt.qtbot import QtBot
 
+from desktop.items.chats.conversations import ConversationsModel
 from desktop.services.composer import draft_attachments
 from desktop.services.composer.draft_attachments import DraftAttachments
 from desktop.store.attachments.message_format import Attachment
@@ -32,6 +33,8 @@ class Session(QObject):
     def __init__(self, database: Database) -> None:
         super().__init__()
         self.stores = SimpleNamespace(database=database)
+        self.conversation, self.conversations = 0, ConversationsModel()
+        self.conversations.reset(ConversationStore(database).list())
         self.saved_again = 0
 
     def report_saved_again(self) -> None:
@@ -49,6 +52,12 @@ class Files(QObject):
 
     def held(self, conversation: int) -> list[Any]:
         return [SimpleNamespace(attachment=each) for each in self.of.get(conversation, ())]
+
+    def holding(self) -> list[int]:
+        return list(self.of)
+
+    def forget(self, conversation: int) -> None:
+        del self.of[conversation]
 
     def put(self, files: Sequence[Attachment], conversation: int) -> None:
         self.of[conversation] = tuple(files)
@@ -193,6 +202,34 @@ def test_what_is_too_large_is_named(desk: Desk, monkeypatch: pytest.MonkeyPatch)
         ("Too large to be saved with the draft, so attached only until you quit: “two.txt”.", "info")
     ]
     assert desk.store.files(1) == (ONE,)
+    desk.session.conversations.remove_all([1])
+    assert desk.files.of == {1: (ONE, TWO)}, "deleting the chat can be undone"
+
+
+def test_files_of_a_deleted_chat_are_in_the_store_alone(
+    desk: Desk, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chats = desk.session.conversations
+    for chat in (1, 2, FIRST_TEMPORARY):
+        desk.files.put([ONE, TWO], chat)
+    chats.remove_all([1])
+    assert list(desk.files.of) == [1, 2], (
+        "those of the temporary chat are gone with it, others are not saved yet"
+    )
+    desk.saver.save()
+    desk.session.conversation = 1
+    desk.session.conversation_changed.emit(1)
+    assert list(desk.files.of) == [1, 2], "those of the open chat are shown"
+    desk.session.conversation = 2
+    with monkeypatch.context() as patch:
+        patch.setattr(DraftStore, "files", lambda *_asked: ())
+        desk.session.conversation_changed.emit(2)
+    assert list(desk.files.of) == [1, 2], "what is not as it was saved stays"
+    desk.session.conversation_changed.emit(2)
+    assert list(desk.files.of) == [2]
+    chats.put(ConversationStore(database).get(1))
+    desk.session.conversation_changed.emit(1)
+    assert desk.files.of[1] == (ONE, TWO), "the deletion was undone"
 
 
 def test_what_cannot_be_read_is_told(desk: Desk, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
