@@ -55,7 +55,7 @@ OMNI = replace(
     SPEC, family="qwen2_5_omni", placeholder="<|IMAGE|>", token="<|IMAGE|>",
     around=("<|vision_bos|>", "<|vision_eos|>"),
 )  # fmt: skip
-EXAONE = replace(SPEC, family="exaone4_5", around=("", ""))
+EXAONE = replace(SPEC, family="exaone4_5", around=("<vision>", "</vision>"))
 _LEAST, _MOST = 56 * 56, 28 * 28 * 1280
 """Pixels, where the image processor's settings do not say."""
 _BASE = 10000.0
@@ -338,6 +338,15 @@ def _with_windows(shape: _Shape, keys: Keys) -> _Shape:
     return replace(shape, tower=tower, window=window, whole=whole)
 
 
+def _with_groups(shape: _Shape, keys: Keys) -> _Shape:
+    """The shape of EXAONE 4.5's tower."""
+    heads = shape.tower.heads
+    groups = keys.integer("attention.head_count_kv", 1, heads)
+    divisible(heads, groups, "attention.head_count_kv")
+    shape = _with_windows(shape, keys)
+    return replace(shape, tower=replace(shape.tower, kv_heads=groups))
+
+
 def _with_positions(shape: _Shape, keys: Keys) -> _Shape:
     """The shape of Qwen3-VL's tower."""
     side = keys.integer("image_size", 1, MOST_SIDE) // shape.patch
@@ -363,8 +372,9 @@ QWEN2_5_OMNI = Family(
     ("qwen2.5o",), partial(_from_hf_2_5, OMNI), partial(_from_gguf, _with_windows, spec=OMNI),
 )  # fmt: skip
 EXAONE4_5 = Family(
-    "exaone4_5", ("Exaone4_5_ForConditionalGeneration",), (), partial(_from_hf_2_5, EXAONE, groups=8), None
-)
+    "exaone4_5", ("Exaone4_5_ForConditionalGeneration",), ("exaone4_5",),
+    partial(_from_hf_2_5, EXAONE, groups=8), partial(_from_gguf, _with_groups, spec=EXAONE),
+)  # fmt: skip
 QWEN3_VL = Family(
     "qwen3_vl",
     (

@@ -10,8 +10,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 from transformers import Exaone4_5_Config, Exaone4_5_ForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -21,8 +24,11 @@ from engine.vision.families import FAMILIES
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.chats import Reply, add_text, asked, by_transformers, opened, vocabulary
-from tests.engine.vision.encoding import Encoded, assert_close, picture, randomise, save
+from tests.engine.vision.encoding import Encoded, Floats, assert_close, picture, randomise, save
+from tests.engine.vision.mmproj import write_mmproj
+from tests.engine.vision.test_by_llama_cpp import by_llama_cpp
 from tests.engine.vision.whole_models import END, TEXT
+from tests.tiny import TINY, write_gguf
 
 TOKENS = ["<|image_pad|>", "<|video_pad|>"]
 SIZE, IDS = vocabulary([*TOKENS, END])
@@ -71,6 +77,54 @@ def test_rows_and_layout_are_those_of_transformers(
     assert_close(encoded.states(picture(width, height)), rows)
     assert encoded.text(width, height) == "<|image_pad|>" * len(rows)
     assert encoded.spec.positions is None
+
+
+def write(folder: Path, target: Path) -> Path:
+    """An mmproj file of the folder's encoder, beside a model in `target`, whose path is returned."""
+    names, found = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, 4), dict[str, Floats]()
+    for name, values in load_file(folder / "model.safetensors").items():
+        if "patch_embed" in name:
+            found["v.patch_embd.weight"], found["v.patch_embd.weight.1"] = values[:, :, 0], values[:, :, 1]
+        elif "visual." in name:
+            found[names.get_name(name[name.index("visual.") :], (".weight", ".bias")) or name] = values
+    keys = {
+        "clip.projector_type": "exaone4_5", "clip.use_silu": True, "embedding_length": 64, "block_count": 3,
+        "attention.head_count": 4, "attention.head_count_kv": 2, "attention.layer_norm_epsilon": 1e-6,
+        "feed_forward_length": 72, "patch_size": 14, "image_size": 560, "n_wa_pattern": 2,
+        "projection_dim": TINY.width, "image_min_pixels": 4 * 28**2, "image_max_pixels": 30 * 28**2,
+    }  # fmt: skip
+    return write_mmproj(target, "exaone4", TINY.width, keys, found)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder whose language model is as wide as that of tests with llama.cpp, and an mmproj file of it."""
+    text = {**TEXT, "model_type": "exaone4", "hidden_size": TINY.width, "num_key_value_heads": 1}
+    config = Exaone4_5_Config(
+        vision_config={**VISION, "out_hidden_size": TINY.width}, text_config={**text, "vocab_size": SIZE}
+    )
+    model = randomise(Exaone4_5_ForConditionalGeneration(config))
+    limits = {"shortest_edge": 4 * 28**2, "longest_edge": 30 * 28**2}
+    processor = Qwen2VLImageProcessorPil(patch_size=14, size=limits)
+    folder = save(model, processor, tmp_path_factory.mktemp("wide"))
+    return folder, write(folder, tmp_path_factory.mktemp("gguf"))
+
+
+def test_an_mmproj_file_says_the_same(files: tuple[Path, Path]) -> None:
+    with closing(Encoded(files[0])) as folder, closing(Encoded(files[1])) as file:
+        assert file.spec == folder.spec
+        for width, height in ((300, 200), (140, 84)):
+            assert_close(file.states(picture(width, height)), folder.states(picture(width, height)))
+
+
+@pytest.mark.slow
+def test_rows_are_those_of_llama_cpp(files: tuple[Path, Path], tmp_path: Path) -> None:
+    image, text = picture(140, 84), write_gguf(tmp_path / "text.gguf", TINY)
+    (theirs,) = by_llama_cpp(text, files[1].parent / "mmproj-model-f32.gguf", image)
+    with closing(Encoded(files[1])) as file:
+        mine = file.states(image)
+    cosines = (mine * theirs).sum(1) / np.linalg.norm(mine, axis=1) / np.linalg.norm(theirs, axis=1)
+    assert cosines.min() > 0.999
 
 
 def test_a_reply_about_a_picture_is_that_of_transformers(made: Any) -> None:
