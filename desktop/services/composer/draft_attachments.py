@@ -43,8 +43,9 @@ class DraftAttachments(QObject):
         self._retry = debounce(self, self.save, RETRY_MS)
         attachments.changed.connect(self._on_changed)
         session.conversation_changed.connect(self._restore)
+        self._look = debounce(self, self._forget_gone)  # when what is kept of a temporary chat was moved
         for signal in (session.conversation_changed, session.conversations.rowsRemoved):
-            signal.connect(self._forget_gone)
+            signal.connect(self._look_later)
 
     def begin(self) -> None:
         """Read which chats have files, when the program starts. Raises `StoreError`."""
@@ -110,6 +111,9 @@ class DraftAttachments(QObject):
         self._attachments.put((*found, *self._now(conversation)), conversation)
 
     @Slot()
+    def _look_later(self) -> None:
+        self._look.start()
+
     def _forget_gone(self) -> None:
         """Keep the files of chats that were deleted in the store only; when one is restored, `_restore` has
         them.

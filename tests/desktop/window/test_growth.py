@@ -120,6 +120,7 @@ def test_nothing_is_kept_of_chats_that_are_gone(
         else:
             hand.desktop.services.composer.draft_files.save()
         session.delete_conversation(session.conversation)
+        settle()
         database = Database(hand.desktop.services.folder / FILE_NAME)
         for _ in empty_trash(database):
             pass

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QCoreApplication, QObject, Signal
 from pytestqt.qtbot import QtBot
 
 from desktop.items.chats.conversations import ConversationsModel
@@ -203,6 +203,7 @@ def test_what_is_too_large_is_named(desk: Desk, monkeypatch: pytest.MonkeyPatch)
     ]
     assert desk.store.files(1) == (ONE,)
     desk.session.conversations.remove_all([1])
+    QCoreApplication.processEvents()
     assert desk.files.of == {1: (ONE, TWO)}, "deleting the chat can be undone"
 
 
@@ -213,19 +214,23 @@ def test_files_of_a_deleted_chat_are_in_the_store_alone(
     for chat in (1, 2, FIRST_TEMPORARY):
         desk.files.put([ONE, TWO], chat)
     chats.remove_all([1])
+    QCoreApplication.processEvents()
     assert list(desk.files.of) == [1, 2], (
         "those of the temporary chat are gone with it, others are not saved yet"
     )
     desk.saver.save()
     desk.session.conversation = 1
     desk.session.conversation_changed.emit(1)
+    QCoreApplication.processEvents()
     assert list(desk.files.of) == [1, 2], "those of the open chat are shown"
     desk.session.conversation = 2
     with monkeypatch.context() as patch:
         patch.setattr(DraftStore, "files", lambda *_asked: ())
         desk.session.conversation_changed.emit(2)
+        QCoreApplication.processEvents()
     assert list(desk.files.of) == [1, 2], "what is not as it was saved stays"
     desk.session.conversation_changed.emit(2)
+    QCoreApplication.processEvents()
     assert list(desk.files.of) == [2]
     chats.put(ConversationStore(database).get(1))
     desk.session.conversation_changed.emit(1)
