@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QItemSelectionModel, QPoint, Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
@@ -12,7 +12,7 @@ from desktop.store.conversations.records import ConversationSummary
 from desktop.views.sidebar.trash_page import TrashPage
 
 pytestmark = pytest.mark.gui
-Key, SHIFT = Qt.Key, Qt.KeyboardModifier.ShiftModifier
+Key = Qt.Key
 ROWS = [ConversationSummary(number, f"Chat {number}", 5.0, deleted_at=9.0) for number in (4, 7, 2)]
 
 
@@ -26,9 +26,16 @@ def page(qtbot: QtBot) -> TrashPage:
     return found
 
 
+def click(
+    qtbot: QtBot, page: TrashPage, row: int, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier
+) -> None:
+    place = page.list.visualRect(page.model.index(row)).center()
+    qtbot.mouseClick(page.list.viewport(), Qt.MouseButton.LeftButton, modifier, place)
+
+
 def test_the_chosen_chats_are_restored_or_deleted_in_their_order(page: TrashPage, qtbot: QtBot) -> None:
-    page.list.setCurrentIndex(page.model.index(2))
-    qtbot.keyClick(page.list, Key.Key_Up, SHIFT)
+    click(qtbot, page, 2)
+    click(qtbot, page, 1, Qt.KeyboardModifier.ShiftModifier)
     assert page.chosen() == [7, 2]
     with qtbot.waitSignal(page.restore_requested) as restored:
         qtbot.keyClick(page.list, Key.Key_Return)
@@ -47,6 +54,7 @@ def test_nothing_is_offered_without_a_chosen_chat(page: TrashPage, qtbot: QtBot)
     asked: list[object] = []
     page.restore_requested.connect(asked.append)
     page.delete_requested.connect(asked.append)
+    click(qtbot, page, 0)
     assert page.chosen() == [4]
     assert page.restore_button.isEnabled()
     assert page.delete_button.isEnabled()
@@ -78,8 +86,8 @@ def test_an_empty_trash_says_so(page: TrashPage) -> None:
 def test_the_menu_is_for_all_chosen_chats_and_comes_where_it_is_asked_for(
     page: TrashPage, qtbot: QtBot, reason: QContextMenuEvent.Reason
 ) -> None:
-    select = QItemSelectionModel.SelectionFlag.Select
-    page.list.selectionModel().select(page.model.index(1), select)
+    click(qtbot, page, 0)
+    click(qtbot, page, 1, Qt.KeyboardModifier.ControlModifier)
     asked = page.list.viewport().mapToGlobal(QPoint(40, 300))
     QApplication.sendEvent(page.list.viewport(), QContextMenuEvent(reason, QPoint(40, 300), asked))
     (menu,) = page.list.findChildren(QMenu)
