@@ -9,14 +9,7 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import (
-    MAX_CONTEXT,
-    gguf_shape,
-    gguf_windows,
-    hf_shape,
-    layer_kinds,
-    refuse_other,
-)
+from engine.models.headers.decoder import MAX_CONTEXT, gguf_shape, gguf_windows, hf_shape, layer_kinds
 from engine.models.headers.experts import gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf, rope_from_hf
@@ -46,8 +39,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     keys = keys.over(_DEFAULTS | {used: 4})
     if keys.raw("rope_parameters") is None and keys.raw("rope_scaling") is None:
         keys = Keys({**keys.source, "rope_scaling": _ROPE}, "config.json")
-    refuse_other(keys, "swiglu_limit", 7.0)
-    refuse_other(keys, "swiglu_alpha", 1.702)
+    limits = keys.number("swiglu_limit", 1e-3, 1e6, 7.0), keys.number("swiglu_alpha", 1e-3, 1e3, 1.702)
     shape = hf_shape(keys)
     layers, window = shape["layers"], keys.integer("sliding_window", 0, MAX_CONTEXT, 0)
     kinds = layer_kinds(keys, layers) or [
@@ -57,6 +49,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     return ModelConfig(
         **shape,
         activation="clamped_swiglu",
+        expert_limits=() if limits == (7.0, 1.702) else (limits,) * layers,
         rope=rope_from_hf(keys, shape["head_dim"], base=150000.0),
         attention_bias=bias,
         output_bias=bias,

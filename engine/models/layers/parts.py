@@ -158,10 +158,25 @@ class Mixer(Protocol):
     def __call__(self, ops: Ops, x: Array, tables: RopeTables, residual: Array | None = None) -> Array: ...
 
 
+_LARGE = 1e30
+"""Beyond any number of a model."""
+
+
 def limited(ops: Ops, gate: Array, up: Array, activation: str, limits: Limits | None) -> Array:
-    """activation(gate) * up within the limits."""
+    """activation(gate) * up within the limits.
+
+    Those of "clamped_swiglu" are instead what stands for 7 and for 1.702 in it.
+    """
     if limits is None:
         return ops.gated(gate, up, activation)
+    if activation == "clamped_swiglu":
+        limit, slope = limits
+        gate, up = (
+            ops.activate_with(gate, "between", (-_LARGE, limit)),
+            ops.activate_with(up, "clamp", (limit,)),
+        )
+        part = ops.gated(ops.soft_cap(gate, slope, 0.0), gate, "sigmoid")
+        return ops.add(ops.gated(part, up, "identity"), part)
     factors = ops.activate(gate, activation), up
     gate, up = (
         ops.activate_with(each, "clamp", (limit,)) for each, limit in zip(factors, limits, strict=True)

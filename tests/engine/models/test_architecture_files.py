@@ -203,11 +203,11 @@ def test_mixtral_gguf_with_tensors_for_each_expert(tmp_path: Path) -> None:
 
 
 def test_unsupported_models_are_refused(tmp_path: Path) -> None:
-    """An unknown architecture, an unknown activation."""
+    """An unknown architecture, an activation with an impossible limit."""
     folder = write_checkpoint(BY_NAME["GPT-OSS"], tmp_path)
     config = json.loads((folder / "config.json").read_text())
-    write_config(folder, config | {"swiglu_limit": 5.0})
-    with pytest.raises(UnsupportedModel, match=r"sets swiglu_limit to 5\.0, which is not supported"):
+    write_config(folder, config | {"swiglu_limit": -1.0})
+    with pytest.raises(BadCheckpoint, match=r"swiglu_limit is -1"):
         load(folder)
     write_config(folder, config | {"architectures": ["Rwkv5ForCausalLM"]})
     with pytest.raises(UnsupportedModel, match=r"Rwkv5ForCausalLM.*A later version may"):

@@ -149,4 +149,8 @@ QWEN_GEMMA_CASES = (
     Case("GPT-OSS", "experts with biases, sinks, a window in every second layer", "gpt_oss", GPT_OSS,
          GgufForm("gpt-oss", keys=gpt_oss_keys, change=gpt_oss_tensors), length=80,
          older={"layer_types": ABSENT}),
+    Case(
+        "GPT-OSS", "", "gpt_oss", {**GPT_OSS, "swiglu_limit": 0.4, "swiglu_alpha": 1.3},
+        variant="another limit and slope", length=80,
+    ),
 )  # fmt: skip
