@@ -5,7 +5,7 @@ bits alone move.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from engine.backends.cuda.layouts.codes import CodeLayout, CodeParts
 from engine.backends.cuda.layouts.layout import ROWS, Bytes, WeightLayout
 from engine.backends.cuda.layouts.table import WEIGHT_LAYOUTS, weight_layout_for
 from engine.backends.cuda.weight import CudaWeight
+from engine.lazy_dataclass import dataclass
 from tests.engine.backends.kernel_oracles import Matrix
 from tests.simt.fake import FakeDevice
 

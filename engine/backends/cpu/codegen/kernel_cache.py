@@ -296,6 +296,8 @@ def _source(name: str, jit: Jit) -> Any:
         return attention.attention_kernel(CacheType(kind[1], kind[1]), jit, latent=True)
     if operation == "attention" and kind[0] == "relative":
         return attention.attention_kernel(CacheType(*kind[1:]), jit, relative=True)
+    if operation == "attention" and kind[0] == "pairs":
+        return attention.attention_kernel(CacheType(*kind[1:]), jit, pairs=True)
     if operation == "attention":
         return attention.attention_kernel(CacheType(*kind), jit)
     if operation == "indexer":

@@ -8,6 +8,7 @@ import numpy as np
 
 from engine.backends.cpu.kernels.attention import attention, indexer
 from engine.backends.cpu.kernels.attention.combine import SPLITS
+from engine.backends.cpu.kernels.attention.pairs import in_pairs
 from engine.backends.cpu.lowering.call import Argument, Calls, Slice, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.graph.attention import Attention, KvWrite, TopKeys
@@ -77,7 +78,7 @@ def _attention(calls: Calls, node: Attention) -> None:
     window = attention.NO_WINDOW if node.beside is not None else window
     also = [] if node.beside is None else [("keys", node.beside)]
     calls.add(
-        _kernel(node, kind),
+        _kernel(node, kind, calls.prompt_bits),
         arguments,
         [*node.reads, ("keys", layer), ("values", layer), *also],
         [y, "partial"],
@@ -99,11 +100,15 @@ def _lists(node: Attention) -> list[Argument]:
     return [node.chosen, node.chosen.stride, width, node.shape.heads // node.lists]
 
 
-def _kernel(node: Attention, kind: CacheType) -> str:
-    """The name of the kernel for a cache type; what adds a `RelativeBias` is compiled apart."""
+def _kernel(node: Attention, kind: CacheType, prompt_bits: int) -> str:
+    """The kernel's name for a cache type. What adds a `RelativeBias` or multiplies pairs is compiled apart;
+    pairs make a prompt's logits differ from those of decoding, as activations of 8 bits do.
+    """
     if node.shape.latent:
         return f"attention_latent_{kind.keys}"
-    return f"attention_{'' if node.relative is None else 'relative_'}{kind.keys}_{kind.values}"
+    if node.relative is not None:
+        return f"attention_relative_{kind.keys}_{kind.values}"
+    return f"attention_{'pairs_' if prompt_bits == 8 and in_pairs(kind) else ''}{kind.keys}_{kind.values}"
 
 
 def _relative(calls: Calls, node: Attention) -> list[Argument]:

@@ -16,7 +16,7 @@ Codes become float32 in registers. Softmax runs page by page with a running maxi
 partial results `combine` joins (flash-decoding), and each row is summed in the same order whatever the other
 rows and runs are; a large batch, which is one run, takes `SMALL_BATCH` rows a tile. Pages before the first
 row's window are skipped, and each row masks what lies before its own window. Sinks are added to the sums at
-the end.
+the end. One kernel multiplies pairs of int16 in large batches (`pairs.py`).
 
 Latent attention has one key head and no values: a page's keys are unpacked to float32 values (`latent.py`).
 The query heads are divided among tiles as if there were several key heads. Keys `beside` those of the window
@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
-from engine.backends.cpu.codegen.memory_ops import ld_f32, ld_f64, ld_i32, ld_i64, st_f32, st_i64
+from engine.backends.cpu.codegen.memory_ops import ld_i32, ld_i64, st_i64
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.attention.arguments import (
     A_AHEAD,
@@ -42,30 +42,18 @@ from engine.backends.cpu.kernels.attention.arguments import (
     A_KV_HEADS,
     A_OUT_WIDTH,
     A_PARTIAL,
-    A_Q,
-    A_Q_STRIDE,
     A_Q_WIDTH,
-    A_SCALE,
-    A_SINK_STRIDE,
-    A_SINKS,
     A_V,
     A_VALUE_DIM,
     A_VALUE_PAGE,
     A_WINDOW,
-    A_Y,
-    A_Y_STRIDE,
     EDGE,
 )
 from engine.backends.cpu.kernels.attention.combine import SCRATCH, SPLITS, keep_partial_template
+from engine.backends.cpu.kernels.attention.ends import begin_template, write_out_template
 from engine.backends.cpu.kernels.attention.latent import unpack_kernel
+from engine.backends.cpu.kernels.attention.pairs import pair_functions, room_bytes
 from engine.backends.cpu.kernels.attention.products import attention_products
-from engine.backends.cpu.kernels.attention.softmax import (
-    MINUS_INFINITY,
-    exp_scalar,
-    row_clear,
-    row_scale,
-    row_times,
-)
 from engine.backends.cpu.kernels.attention.tiles import FP8_FACTOR, LINE, ask_for_all
 from engine.backends.cpu.kernels.attention.weigh import weigh_functions
 from engine.backends.cpu.kernels.kv_write.tiles import hadamard
@@ -115,10 +103,10 @@ def widths(kind: CacheType, dim: int, value_dim: int) -> tuple[int, int]:
 
 def scratch_bytes(heads: int, kv_heads: int, dim: int, latent: int = 0) -> int:
     """Scratch bytes of a thread: queries, a page's scores and scaled weights, outputs, maxima and sums; for
-    latent attention also a page's values.
+    latent attention also a page's values, for pairs what `room_bytes` says.
     """
     queries = SMALL_BATCH * (heads // kv_heads)
-    values = 4 * PAGE_TOKENS * padded(latent, GROUP)
+    values = max(4 * PAGE_TOKENS * padded(latent, GROUP), room_bytes(queries, padded(dim), padded(dim)))
     return SCRATCH + 4 * queries * (2 * padded(dim, GROUP) + 2 * PAGE_TOKENS + 2) + 256 + values
 
 
@@ -165,7 +153,10 @@ first_page: Any = None
 keys_of: Any = None
 upcoming: Any = None
 weigh_all: Any = None
-HADAMARD_KEYS = HADAMARD_VALUES = LATENT = False
+pack_queries: Any = None
+pair_scores: Any = None
+pair_mix: Any = None
+HADAMARD_KEYS = HADAMARD_VALUES = LATENT = PAIRS = False
 KEY_FACTOR = VALUE_FACTOR = ONE = np.float32(1)
 
 
@@ -246,12 +237,16 @@ def _attend_template(args: int, step: int, tile: int, r: int, scratch: int) -> N
     out = q + 4 * SMALL_BATCH * ratio * (q_width + 2 * PAGE_TOKENS)
     state = out + 4 * SMALL_BATCH * ratio * width
     begin(args, g, first_row, queries, q, out, state)
+    packed = 0
+    if PAIRS and not short and ld_i64(args + 8 * A_DIM) % 16 == 0:
+        packed = (state + 8 * SMALL_BATCH * ratio + LINE - 1) // LINE * LINE
+        pack_queries(q, q_width, queries, ld_i64(args + 8 * A_DIM), packed)
     if HADAMARD_KEYS:
         hadamard(q, queries * (q_width // GROUP))
     jump = SPLITS if short else 1
-    over_pages(args, run, g, first_row, here, first, last, jump, positions, 0, after, scratch)
+    over_pages(args, run, g, first_row, here, first, last, jump, positions, 0, after, packed, scratch)
     if beside:
-        over_pages(args, run, g, first_row, here, following, last, jump, positions, 1, after, scratch)
+        over_pages(args, run, g, first_row, here, following, last, jump, positions, 1, after, packed, scratch)
     if HADAMARD_VALUES:
         hadamard(out, queries * (width // GROUP))
     if short:
@@ -265,10 +260,11 @@ def _attend_template(args: int, step: int, tile: int, r: int, scratch: int) -> N
 
 def _over_pages_template(
     args: int, run: int, g: int, first_row: int, here: int, first: int, last: int, jump: int, positions: int,
-    beside: int, after: int, scratch: int,
+    beside: int, after: int, packed: int, scratch: int,
 ) -> None:  # fmt: skip
     """Add every `jump`-th page from `first` on to the outputs and sums of `attend`: of the layer's own keys,
     or of those `beside`. Each page prefetches the next one, the last one the keys at `after` (0: none).
+    Queries may be `packed` in pairs (0: not).
     """
     groups, dim, pages = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_i64(run + 8 * RUN_PAGES)
     ratio = ld_i64(args + 8 * A_HEADS) // groups
@@ -279,6 +275,7 @@ def _over_pages_template(
     out = spare + 4 * SMALL_BATCH * ratio * PAGE_TOKENS
     state = out + 4 * SMALL_BATCH * ratio * width
     panel = state + 8 * SMALL_BATCH * ratio
+    room = packed + SMALL_BATCH * ratio * (2 * dim + LINE) + LINE
     keys = ld_i64(args + 8 * (A_BESIDE if beside else A_K))
     for j in range(first, last // PAGE_TOKENS + 1, jump):
         place = ld_i32(pages + 4 * j) if LATENT else ld_i32(pages + 4 * j) * groups + g
@@ -291,9 +288,14 @@ def _over_pages_template(
         values = page if LATENT else ld_i64(args + 8 * A_V) + place * ld_i64(args + 8 * A_VALUE_PAGE)
         if not LATENT and page != ld_i64(scratch + PREFETCHED):
             ask_for_all(page, ld_i64(args + 8 * A_KEY_PAGE) * vectors // (16 * LINE))
-        scores_of(page, j, vectors, q, q_width, queries, dim, scores, values)
+        if PAIRS and packed:
+            pair_scores(page, vectors, packed, queries, dim, scores, room)
+        else:
+            scores_of(page, j, vectors, q, q_width, queries, dim, scores, values)
         weigh_all(args, g, first_row, queries, positions, last, start, beside, scores, out, state)
-        if LATENT:
+        if PAIRS and packed:
+            pair_mix(values, filled, scores, queries, width, spare, out, room)
+        elif LATENT:
             unpack(page, j, vectors, dim, q_width, width, panel)
             mix(panel, j, filled, scores, queries, width, spare, out, panel)
         else:
@@ -312,71 +314,29 @@ def _last_seen(step: int, run: int, row: int, beyond: int) -> int:
     return last
 
 
-def _begin(args: int, g: int, first_row: int, queries: int, q: int, out: int, state: int) -> None:
-    """Copy the head group's scaled queries to scratch; set outputs and sums to 0, maxima to -infinity."""
-    groups, dim, scale = ld_i64(args + 8 * A_KV_HEADS), ld_i64(args + 8 * A_DIM), ld_f64(args + 8 * A_SCALE)
-    ratio, q_width, width = (
-        ld_i64(args + 8 * A_HEADS) // groups,
-        ld_i64(args + 8 * A_Q_WIDTH),
-        ld_i64(args + 8 * A_OUT_WIDTH),
-    )
-    for i in range(queries):
-        source = (
-            ld_i64(args + 8 * A_Q)
-            + (first_row + i // ratio) * ld_i64(args + 8 * A_Q_STRIDE)
-            + 4 * dim * (g * ratio + i % ratio)
-        )
-        row_times(source, dim, scale * KEY_FACTOR, q + 4 * i * q_width)
-        for d in range(dim, q_width):
-            st_f32(q + 4 * (i * q_width + d), 0.0)
-        row_clear(out + 4 * i * width, width // 16)
-        st_f32(state + 8 * i, MINUS_INFINITY)
-        st_f32(state + 8 * i + 4, 0.0)
-
-
-def _write_out(args: int, g: int, first_row: int, queries: int, state: int, out: int) -> None:
-    """Write normalised outputs to y; a sink adds e^sink to the sum."""
-    groups, dim, width = (
-        ld_i64(args + 8 * A_KV_HEADS),
-        ld_i64(args + 8 * A_VALUE_DIM),
-        ld_i64(args + 8 * A_OUT_WIDTH),
-    )
-    ratio, sinks = ld_i64(args + 8 * A_HEADS) // groups, ld_i64(args + 8 * A_SINKS)
-    for i in range(queries):
-        target = (
-            ld_i64(args + 8 * A_Y)
-            + (first_row + i // ratio) * ld_i64(args + 8 * A_Y_STRIDE)
-            + 4 * dim * (g * ratio + i % ratio)
-        )
-        total = ld_f32(state + 8 * i + 4)
-        if sinks:
-            own = sinks + (first_row + i // ratio) * ld_i64(args + 8 * A_SINK_STRIDE)
-            before, sink = ld_f32(state + 8 * i), ld_f32(own + 4 * (g * ratio + i % ratio))
-            top = max(before, sink)
-            factor = exp_scalar(before - top)
-            total = total * factor + exp_scalar(sink - top)
-            row_scale(out + 4 * i * width, width // 16, factor)
-        row_times(out + 4 * i * width, dim, VALUE_FACTOR / total, target)
-
-
-def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False, relative: bool = False) -> Any:
+def attention_kernel(
+    kind: CacheType, jit: Jit, latent: bool = False, relative: bool = False, pairs: bool = False
+) -> Any:
     """The attention kernel for a cache type, of which `latent` attention has keys alone; if `relative`, the
-    one that adds a `RelativeBias`. `jit(function, signature)` compiles its parts.
+    one that adds a `RelativeBias`; if `pairs`, the one that multiplies pairs of int16 in large batches.
+    `jit(function, signature)` compiles its parts.
     """
     factors = [np.float32(FP8_FACTOR if name == "fp8" else 1) for name in (kind.keys, kind.values)]
     parts = {
         "last_seen": jit(_last_seen, types.int64(*(types.int64,) * 4)),
         **attention_products(CacheType(kind.keys, "fp32") if latent else kind, jit),
-        "begin": jit(specialise(_begin, f"begin_{kind.keys}", KEY_FACTOR=factors[0]), words(7)),
+        "begin": jit(specialise(begin_template, f"begin_{kind.keys}", KEY_FACTOR=factors[0]), words(7)),
         **weigh_functions(jit, relative),
         "keep_partial": jit(
             specialise(keep_partial_template, f"keep_partial_{kind.values}", VALUE_FACTOR=factors[1]),
             words(6),
         ),
         "write_out": jit(
-            specialise(_write_out, f"write_out_{kind.values}", VALUE_FACTOR=factors[1]), words(6)
+            specialise(write_out_template, f"write_out_{kind.values}", VALUE_FACTOR=factors[1]), words(6)
         ),
     }
+    if pairs:
+        parts |= pair_functions(jit)
     if latent:
         parts["unpack"] = jit(unpack_kernel(kind.keys), words(7))
     parts["compiled_split_of"] = jit(split_of, types.int64(types.int64, types.int64))
@@ -385,12 +345,12 @@ def attention_kernel(kind: CacheType, jit: Jit, latent: bool = False, relative: 
         parts[name] = jit(specialise(template, name, **parts), types.int64(*(types.int64,) * 4))
     constants = {
         "HADAMARD_KEYS": kind.keys in QUANTISED, "HADAMARD_VALUES": kind.values in QUANTISED,
-        "LATENT": latent,
+        "LATENT": latent, "PAIRS": pairs,
     }  # fmt: skip
     label = f"latent_{kind.keys}" if latent else f"{kind.keys}_{kind.values}"
-    label = f"relative_{label}" if relative else label
+    label = f"relative_{label}" if relative else f"pairs_{label}" if pairs else label
     pages = specialise(_over_pages_template, f"over_pages_{label}", **parts, **constants)
-    parts["over_pages"] = jit(pages, words(12))
+    parts["over_pages"] = jit(pages, words(13))
     attend = specialise(_attend_template, f"attend_{label}", **parts, **constants)
     parts["attend"] = jit(attend, words(5))
     return specialise(_attention_template, f"attention_{label}", **parts)

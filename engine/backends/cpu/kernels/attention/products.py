@@ -229,7 +229,7 @@ def attention_products(kind: CacheType, jit: Jit) -> dict[str, Any]:
             **at_once,
         )
     else:
-        made = _plain_products(keys, True, jit, at_once)
+        made = _plain_products(keys, True, jit)
         scores = specialise(_plain_scores_template, f"scores_{keys}", products=made, SIZE=READERS[keys][0])
     if values in QUANTISED:
         tiles = _tiles(lambda n: value_tile(values, n))
@@ -242,12 +242,28 @@ def attention_products(kind: CacheType, jit: Jit) -> dict[str, Any]:
             **at_once,
         )
     else:
-        made = _plain_products(values, False, jit, at_once)
+        made = _plain_products(values, False, jit)
         mix = specialise(_plain_mix_template, f"mix_{values}", products=made, SIZE=READERS[values][0])
     return {"scores_of": jit(scores, words(9)), "mix": jit(mix, words(9))}
 
 
-def _plain_products(name: str, fresh: bool, jit: Jit, at_once: dict[str, Any]) -> Any:
-    tiles = _tiles(lambda n: plain_tile(VECTORS, n, name, fresh), lambda n: plain_tile(1, n, name, fresh))
+def _plain_products(name: str, fresh: bool, jit: Jit) -> Any:
     label = f"products_{name}_{'scores' if fresh else 'mix'}"
-    return jit(specialise(_products_template, label, SIZE=READERS[name][0], **tiles, **at_once), words(11))
+    return products_of_tiles(
+        lambda vectors, n: plain_tile(vectors, n, name, fresh), label, READERS[name][0], jit
+    )
+
+
+def products_of_tiles(
+    tile: Callable[[int, int], Any],
+    label: str,
+    size: int,
+    jit: Jit,
+    taken: Callable[[int], int] = rows_at_once,
+) -> Any:
+    """`_products_template` named `label`, of tiles by vectors and queries, which takes so many of those that
+    are left at once; one number is of `size` bytes.
+    """
+    tiles = _tiles(lambda n: tile(VECTORS, n), lambda n: tile(1, n))
+    at_once = jit(taken, types.int64(types.int64))
+    return jit(specialise(_products_template, label, SIZE=size, **tiles, at_once=at_once), words(11))
