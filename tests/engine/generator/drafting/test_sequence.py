@@ -319,7 +319,7 @@ def test_statistics_of_a_draft_model_step_by_step():
     caches = [PagedCache(model, CacheSettings(context_length=1024)) for model in (target, draft)]
     generator = StreamingGenerator(target, caches[0], tokenizer())
     generator.drafters.set_model(draft, caches[1])
-    speculation = SpeculationSettings(method="model", draft_tokens=4)
+    speculation = SpeculationSettings(method="model", draft_tokens=4, adaptive=False)
     steps = stepping(generator, PROMPT, GREEDY, speculation=speculation, max_new_tokens=40)
     results = all_steps(steps)
     ids = [token for result in results for token in result["chunk_token_ids"][0].tolist()]
