@@ -99,6 +99,7 @@ def test_what_is_opened_is_gone_when_it_is_closed(hand: Hand, name: str) -> None
     assert grown(open_and_close) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [True, False])
 def test_nothing_is_kept_of_chats_that_are_gone(
     hand: Hand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bool

@@ -184,7 +184,7 @@ BESIDE = {
 }
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", BESIDE)
 def test_a_window_beside_blocks(name: str) -> None:
     """Each half's splits, then all together against the softmax over both."""

@@ -126,7 +126,8 @@ def test_a_sequences_pages_go_to_all_threads_evenly(run: int) -> None:
             assert max(shares) - min(shares) <= 1
 
 
-@pytest.mark.parametrize("window", [NO_WINDOW, 600, -512])
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("window", [600, NO_WINDOW, -512])
 def test_each_run_prefetches_the_keys_that_are_read_next(window: int) -> None:
     """Three runs of 1, 2 and 1 rows with two heads: `upcoming` names the next run's or tile's first page."""
     kept: dict[str, Any] = {}

@@ -54,8 +54,9 @@ def _folders(tmp_path: Path, wide: bool, settings: dict[str, Any]) -> tuple[Path
     return plain, packed
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("linear", ["autobitlinear", "bitlinear"])
-@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("wide", [False, True])
 def test_packed_matrices_are_the_plain_ones(tmp_path: Path, wide: bool, linear: str) -> None:
     plain, packed = _folders(tmp_path, wide, SETTINGS | {"linear_class": linear})
     expected, found = open_checkpoint(plain).tensors, open_checkpoint(packed).tensors
