@@ -77,6 +77,7 @@ SCORED = {
     "two pieces": (IndexerShape(3, 100, 5), True, "fp16", 40),
     "lists": (IndexerShape(2, 40, 5, block=7, each=True, local=1), False, "q4", 300),
     "DeepSeek": (IndexerShape(57, 128, 5), True, "fp16", 9),
+    "DeepSeek V4": (IndexerShape(57, 128, 5, block=4, pooled=True), True, "fp16", 30),
     "MiniMax-M3": (IndexerShape(4, 128, 5, block=128, each=True, local=1), False, "fp16", 9),
     "two turns of heads": (IndexerShape(66, 20, 5), True, "fp8", 9),
 }
@@ -96,7 +97,7 @@ def test_scores(name: str) -> None:
     found, expected = (each[scores] for each in played(call, arrays, 2, twice=name == "one piece"))
     written = expected != -77
     assert ((found != -77) == written).all()
-    step = 6 if shape.pooled else 1
+    step = shape.block if shape.pooled else 1
     assert written.sum() == shape.lists * ((own + 1) // step + 6 // step)
     assert np.abs(found - expected)[written].max() <= 2e-6 * np.abs(expected[written]).max()
 
@@ -181,7 +182,10 @@ BESIDE = {
     "all blocks": (AttentionShape(5, 1, 40, 0.3, window=70, latent=40), 3, 0, CacheType("q8", "q8")),
     "long blocks": (AttentionShape(3, 1, 288, 0.1, window=5, latent=288), 128, 0, CacheType("fp32", "fp32")),
     "DeepSeek V4": (AttentionShape(4, 1, 512, 0.04, window=8, latent=512), 4, 9, CacheType("fp16", "fp16")),
-}
+    "DeepSeek V4, all blocks": (
+        AttentionShape(4, 1, 512, 0.04, window=8, latent=512), 128, 0, CacheType("fp16", "fp16")
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.slow_after(1)
