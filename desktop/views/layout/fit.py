@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QDialog, QFormLayout, QWidget
+from PySide6.QtWidgets import QDialog, QWidget
 
 from desktop.views.widgets.scroll_area import DialogBody
 
-__all__ = ["fit_dialog", "fit_labels", "grow_dialog"]
+__all__ = ["fit_dialog", "grow_dialog"]
 
 _NARROWEST = 320
 _BESIDE, _AROUND = 40, 24
-_NARROW_FORM = 32
-"""In fewer average characters than this, labels are above their fields."""
 
 
 def fit_dialog(dialog: QDialog, width: int) -> None:
@@ -42,15 +40,6 @@ def grow_dialog(dialog: QDialog) -> None:
     needed = min(layout.totalMinimumHeightForWidth(dialog.width()), parent.window().height())
     if dialog.height() < needed:
         dialog.resize(dialog.width(), needed)
-
-
-def fit_labels(form: QFormLayout, dialog: QDialog) -> None:
-    """Place the labels of `form` beside their fields, or above all of them in a narrow `dialog`; Qt by itself
-    would place only those above that need it, and leave fields without a label as narrow as before.
-    """
-    narrow = dialog.width() < _NARROW_FORM * dialog.fontMetrics().averageCharWidth()
-    policy = QFormLayout.RowWrapPolicy
-    form.setRowWrapPolicy(policy.WrapAllRows if narrow else policy.WrapLongRows)
 
 
 def _activate(dialog: QDialog) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
@@ -20,7 +19,6 @@ from PySide6.QtWidgets import (
 
 from desktop.views.layout.breakable import breakable
 from desktop.views.layout.fill import fill
-from desktop.views.layout.fit import fit_labels
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.combo_box import ComboBox
@@ -127,24 +125,26 @@ class ProviderDialog(QDialog):
         self.headers.setFixedHeight(4 * self.fontMetrics().lineSpacing())
 
     def _arrange(self) -> None:
-        self._form = form = QFormLayout()
+        body = QWidget()
+        form = QFormLayout(body)
+        form.setContentsMargins(0, 0, 0, 0)
+        form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         form.addRow(_("Kind"), self.kind)
         form.addRow(_("Name"), self.name)
         form.addRow(_("Address"), self.address)
-        form.addRow("", self.unencrypted)
+        form.addRow(self.unencrypted)  # over the whole width: words of twice the size need it
         form.addRow(_("Key"), self.key)
-        form.addRow("", self.in_keyring)
-        form.addRow("", self.forget_key)
+        form.addRow(self.in_keyring)
+        form.addRow(self.forget_key)
         form.addRow(_("Model"), self.model)
         form.addRow(_("Context"), self.context)
         form.addRow(_("Longest wait"), self.wait)
-        form.addRow("", self.counts)
+        form.addRow(self.counts)
         form.addRow(_("Headers"), self.headers)
         form.setRowVisible(self.kind, self._provider is None)
         form.setRowVisible(self.forget_key, bool(self._key_place))
-        body = QWidget()
-        fill(QVBoxLayout(body), self.trouble, (form, 1), margins=(0, 0, 0, 0))
+        form.insertRow(0, self.trouble)
         self._area = VerticalScrollArea(body)
         about = text_label(translate(_ABOUT), tone="muted", wraps=True, plain=True)
         layout = fill(QVBoxLayout(self), about, (self._area, 1), self.buttons)
@@ -152,10 +152,6 @@ class ProviderDialog(QDialog):
         parent = self.parentWidget()
         wide, high = (parent.width(), parent.height()) if parent is not None else (600, 600)
         self.resize(min(560, max(340, wide - 40)), min(560, max(320, high - 40)))
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        fit_labels(self._form, self)
 
     def _show(self, provider: Provider | None) -> None:
         for preset in PRESETS:

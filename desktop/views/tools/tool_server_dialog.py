@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QDialog,
     QDialogButtonBox,
@@ -21,7 +20,6 @@ from desktop.services.tools.servers import ServerConfig
 from desktop.store.database.database import StoreError
 from desktop.views.layout.breakable import breakable
 from desktop.views.layout.fill import fill
-from desktop.views.layout.fit import fit_labels
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.combo_box import ComboBox
@@ -131,6 +129,7 @@ class ToolServerDialog(_Dialog):
         body = QWidget()
         self._form = form = QFormLayout(body)
         form.setContentsMargins(0, 0, 0, 0)
+        form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         for words, field in (
             (_("Name"), self.name), (_("Kind"), self.kind), (_("Program"), self.command),
@@ -139,12 +138,8 @@ class ToolServerDialog(_Dialog):
         ):  # fmt: skip
             field.setAccessibleName(words)
             form.addRow(words, field)
-        form.addRow("", self.values)
+        form.addRow(self.values)
         self._put_together(translate(_TRUST), body)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        fit_labels(self._form, self)
 
     def _show(self, config: ServerConfig) -> None:
         self.name.setText(config.name)

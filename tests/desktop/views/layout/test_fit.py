@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QDialog, QFormLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QLabel, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from desktop.views.layout.fit import fit_dialog, fit_labels, grow_dialog
+from desktop.views.layout.fit import fit_dialog, grow_dialog
 from desktop.views.widgets.scroll_area import DialogBody
-from desktop.views.widgets.wrapping_text import WrappingCheckBox
 
 
 def test_a_dialog_grows_at_once_with_a_text_in_a_widget_inside_it(qtbot: QtBot) -> None:
@@ -55,21 +54,3 @@ def test_a_dialog_is_at_once_as_high_as_what_scrolls_in_it(qtbot: QtBot) -> None
     fit_dialog(dialog, 400)
     assert late.height() >= late.sizeHint().height()
     assert body.verticalScrollBar().maximum() == 0
-
-
-def test_labels_are_above_all_fields_of_a_narrow_dialog(qtbot: QtBot) -> None:
-    dialog, form = QDialog(), QFormLayout()
-    qtbot.addWidget(dialog)
-    name, box = QLineEdit(), WrappingCheckBox("Save it on this computer")
-    form.addRow("A name", name)
-    form.addRow("", box)
-    QVBoxLayout(dialog).addLayout(form)
-    em = dialog.fontMetrics().averageCharWidth()
-    dialog.show()
-    beside = {}
-    for width in (60, 20):
-        dialog.resize(width * em, 200)
-        fit_labels(form, dialog)
-        form.activate()
-        beside[width] = (form.labelForField(name).y() == name.y(), box.x() > form.labelForField(name).x())
-    assert (beside[60][1], beside[20]) == (True, (False, False))
