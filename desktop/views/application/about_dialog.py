@@ -119,7 +119,7 @@ class AboutDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         mark = QLabel()
         mark.setPixmap(application_icon().pixmap(QSize(56, 56), self.devicePixelRatioF()))
-        title = QLabel(_("Inglenook {version}", version=version()))
+        title = text_label(_("Inglenook {version}", version=version()), wraps=True)
         font = QFont(title.font())
         font.setPointSizeF(font.pointSizeF() * 1.4)
         font.setWeight(QFont.Weight.DemiBold)
