@@ -66,7 +66,7 @@ class LoadSettings(Settings):
         "Tokens per picture",
         "The most tokens that a picture takes, with models that keep a picture's proportions. With more, "
         "they see finer detail, such as the small print of a scanned page, but reading takes more memory and "
-        "much more time. With 0 it is 1,280, or 4,096 with models for reading pages.",
+        "much more time. With 0 it is 1,280 (Gemma 4: 280), or 4,096 with models for reading pages.",
         **within(0, 16384, step=64, slider_high=4096),
         words=((0, "auto"),),
         advanced=True,

@@ -273,9 +273,9 @@ def pair_tile(vectors: int, rows: int, fresh: bool) -> Any:
 
 
 def _pack_queries(q: int, q_width: int, queries: int, dim: int, out: int) -> None:
-    """Pack `queries` (queries, q_width) of `dim` dimensions, whose rest is 0, into rows of `row_bytes`."""
+    """Pack `queries` (queries, q_width) of `dim` dimensions, a multiple of 16, into rows of `row_bytes`."""
     for i in range(queries):
-        pack_query(q + 4 * q_width * i, (dim + 15) // 16, out + LINE + (2 * dim + LINE) * i)
+        pack_query(q + 4 * q_width * i, dim // 16, out + LINE + (2 * dim + LINE) * i)
 
 
 def _pair_scores_template(
@@ -299,19 +299,10 @@ def _pair_mix_template(
     pack_values(values, filled, width // 16, factors, room)
     for i in range(queries):
         pack_weights(weights + 4 * PAGE_TOKENS * i, factors, (filled + 15) // 16, spare + LINE + stride * i)
+    count = (filled + 1) // 2
     pair_tiles(
-        room,
-        4 * width,
-        LINE,
-        width // 16,
-        spare + LINE,
-        stride,
-        queries,
-        (filled + 1) // 2,
-        out,
-        4 * width,
-        0,
-    )
+        room, 4 * width, LINE, width // 16, spare + LINE, stride, queries, count, out, 4 * width, 0
+    )  # fmt: skip
 
 
 def _taken(left: int) -> int:
