@@ -20,6 +20,7 @@ from engine.backends.cpu.lowering.call import Argument, Operation, Slice
 from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.cpu.lowering.stages import stages_of
 from engine.backends.cpu.runtime.memory import aligned
+from engine.backends.cpu.runtime.read_ahead import choose_read_ahead
 from engine.backends.cpu.runtime.step_block import (
     KEPT,
     LOGIT_ROWS,
@@ -93,6 +94,7 @@ class CpuProgram:
         # a recurrent model's surplus steps would do harm
         self._sampling = None if cache.states.shapes else lowered.sampling
         self._pool = self._threads_of(beside, threads, lowered.scratch)
+        choose_read_ahead(self._operations, self._calls.reshape(-1, OPERATION), self._blocks, self._time)
         self.stamps: Words | None = None
         """For a profile: `run` writes the times of the stages here; see `ThreadPool.replay`."""
 
@@ -102,6 +104,13 @@ class CpuProgram:
             beside._pool.users += 1
             return beside._pool
         return ThreadPool(KERNELS.pool, threads, scratch)
+
+    def _time(self, operations: Words, stages: Words, stamps: Words) -> None:
+        """Replay these operations in a step of one row, and write the stages' times."""
+        self._set_rows(1, 1, 0)
+        program = CapturedProgram(operations, stages, self._step, self._threads)
+        self._constants.append(program)  # see `ThreadPool.replay`
+        self._pool.replay(program, stamps)
 
     def _value(self, argument: Argument) -> int:
         if isinstance(argument, Slice):
@@ -113,7 +122,7 @@ class CpuProgram:
     def _assemble(self) -> Words:
         words = aligned(8 * OPERATION * len(self._operations)).view(np.int64).reshape(-1, OPERATION)
         blocks = aligned(8 * ARGUMENTS * len(self._operations)).view(np.int64).reshape(-1, ARGUMENTS)
-        self._constants.append(blocks)
+        self._blocks: Words = blocks
         for i, operation in enumerate(self._operations):
             blocks[i, : len(operation.arguments)] = [self._value(a) for a in operation.arguments]
             words[i, :7] = [

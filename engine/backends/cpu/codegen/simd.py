@@ -45,6 +45,8 @@ ARM64 = platform.machine().lower() in ("arm64", "aarch64")
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 WIDE = "avx512f" in FEATURES
 """Whether there are 32 registers of 16 lanes, so that larger register tiles are faster."""
+AMD = "sse4a" in FEATURES
+"""Whether the processor is AMD's: no other has SSE4a."""
 HALF_IN_HARDWARE = ARM64 or "f16c" in FEATURES
 
 

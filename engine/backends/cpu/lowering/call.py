@@ -11,7 +11,6 @@ from typing import Any
 
 from engine.backends.cpu.kernels.linear import linear
 from engine.backends.cpu.lowering.constants import Constants
-from engine.backends.cpu.runtime.read_ahead import read_ahead_of_one_row
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.moe import Routes
@@ -53,6 +52,8 @@ class Operation:
     position_bytes: int = 0
     window: int = 0
     shape: tuple[int, ...] = ()
+    prefetches: bool = False
+    """Whether its word `linear.A_AHEAD` says how far ahead weights are prefetched."""
 
 
 class Calls:
@@ -64,7 +65,7 @@ class Calls:
 
     def __init__(self, cache: StateAddresses, prompt_bits: int, constants: Constants, threads: int) -> None:
         self.cache, self.prompt_bits, self.constants = cache, prompt_bits, constants
-        self.threads, self.read_ahead = threads, read_ahead_of_one_row()
+        self.threads = threads
         self.operations: list[Operation] = []
         self.scratch = linear.scratch_bytes(0)
         self.inputs = 0

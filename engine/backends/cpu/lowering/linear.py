@@ -10,6 +10,7 @@ import numpy as np
 from engine.backends.base import Weight
 from engine.backends.cpu.kernels import moe, packed_activations
 from engine.backends.cpu.kernels.linear import linear, panel_format, panels
+from engine.backends.cpu.layouts.layout import READ_AHEAD
 from engine.backends.cpu.lowering.call import TAG_BITS, Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
 from engine.backends.cpu.weight_spec import WeightSpec
@@ -77,7 +78,7 @@ def _linear(calls: Calls, node: Linear) -> None:
         weight.address, weight.tile_bytes, weight.tiles, weight.blocks, x, x.stride, y, y.stride,
         0 if node.bias is None else calls.constants.vector(node.bias), 0 if residual is None else residual,
         group, int(x.on_logit_rows), weight.shape[1], calls.inputs, *_packed(node), weight.interleaved,
-        calls.read_ahead,
+        READ_AHEAD,
     ]  # fmt: skip
     small, large = -(-weight.tiles // group), -(-weight.tiles // linear.LARGE_TILES)
     calls.add(
@@ -89,6 +90,7 @@ def _linear(calls: Calls, node: Linear) -> None:
         on_logit_rows=x.on_logit_rows,
         bytes=weight.nbytes,
         shape=weight.shape,
+        prefetches=True,
     )
 
 
@@ -111,7 +113,7 @@ def _experts(calls: Calls, node: ExpertLinear) -> None:
     arguments: list[Argument] = [
         calls.constants.integers(np.array(addresses, np.int64)), first.tile_bytes, first.tiles, first.blocks,
         x, x.stride, y, y.stride, bias, 0, group, 0, first.shape[1], 0, *_packed(node),
-        first.interleaved, calls.read_ahead, table, routing.experts, y.stride, calls.expert_tags,
+        first.interleaved, READ_AHEAD, table, routing.experts, y.stride, calls.expert_tags,
         tiles,
     ]  # fmt: skip
     calls.expert_tags += routing.experts
@@ -127,6 +129,7 @@ def _experts(calls: Calls, node: ExpertLinear) -> None:
         bytes=sum(each.nbytes for each in weights if each.weight_layout is layout),
         row_bytes=routing.used * first.nbytes,
         shape=first.shape,
+        prefetches=True,
     )
 
 

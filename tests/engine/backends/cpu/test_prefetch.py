@@ -4,23 +4,26 @@ all lines prefetched where that does not keep up: one that is left out costs mem
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import njit, types
 
-from engine.backends.base import AttentionShape
+from engine.backends.base import Array, AttentionShape, Ops, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.codegen.simd import I8, I64, store
 from engine.backends.cpu.kernels.linear.dots import _dot
-from engine.backends.cpu.kernels.linear.linear import A_AHEAD
+from engine.backends.cpu.kernels.linear.linear import A_AHEAD, A_GROUP, A_TILE_BYTES, A_TILES, A_WEIGHT
 from engine.backends.cpu.layouts import layout
 from engine.backends.cpu.layouts.layout import READ_AHEAD, WeightLayout
 from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS
-from engine.backends.cpu.runtime import read_ahead
+from engine.backends.cpu.lowering.call import Operation
+from engine.backends.cpu.runtime.read_ahead import choose_read_ahead
+from engine.backends.cpu.runtime.work_stealing import ARGUMENTS, OPERATION, SMALL_TILES, Words
 from engine.weights.tensor import FileTensor
 
 ROOM = 1 << 16
@@ -111,19 +114,106 @@ def test_every_line_of_a_tile_is_prefetched(
     assert marks.all(), f"lines {np.flatnonzero(marks == 0)} of {marks.size}"
 
 
+TILE_BYTES, GROUP, PARTS = 4096, 2, 5
+
+
+def _product(kernel: str, place: int, parts: int = PARTS) -> tuple[Operation, Words]:
+    """A product, and its argument block."""
+    block = np.zeros(24, np.int64)
+    block[[A_WEIGHT, A_TILE_BYTES, A_GROUP, A_TILES]] = place << 32, TILE_BYTES, GROUP, GROUP * parts
+    block[A_AHEAD] = READ_AHEAD
+    return Operation(kernel, block.tolist(), [], [], prefetches=kernel != "rms_norm"), block
+
+
+class _Timed:
+    """Instead of a replay: each operation takes as many ticks as its bytes ahead say."""
+
+    def __init__(self, with_: int, without: int) -> None:
+        self._ticks = {READ_AHEAD: with_, 0: without}
+        self.blocks: list[Words] = []
+
+    def __call__(self, operations: Words, stages: Words, stamps: Words) -> None:
+        calls = operations.reshape(-1, OPERATION)
+        assert (np.diff(stages) == 1).all()
+        assert (calls[:, SMALL_TILES] == 1).all()  # a stage of one tile runs on the calling thread
+        for i, address in enumerate(calls[:, ARGUMENTS]):
+            block = np.ctypeslib.as_array((ctypes.c_int64 * 24).from_address(int(address))).copy()
+            self.blocks.append(block)
+            stamps[i + 1] = stamps[i] + self._ticks[int(block[A_AHEAD])] * int(block[A_WEIGHT] >> 32)
+
+
+def _chosen(timed: _Timed, kernels: Sequence[str], parts: int = PARTS) -> tuple[list[int], Words]:
+    """The bytes ahead of these operations after the choice, and their blocks."""
+    made = [_product(kernel, 1 + i, parts) for i, kernel in enumerate(kernels)]
+    blocks: Words = np.stack([block for _, block in made])
+    words = np.arange(OPERATION * len(made), dtype=np.int64).reshape(-1, OPERATION)
+    choose_read_ahead([operation for operation, _ in made], words, blocks, timed)
+    return blocks[:, A_AHEAD].tolist(), blocks
+
+
 @pytest.mark.parametrize(
-    ("processor", "wide", "ahead"),
-    [("znver5", True, READ_AHEAD), ("znver4", True, 0), ("znver3", False, READ_AHEAD)],
+    ("with_", "without", "ahead"),
+    [
+        (100, 150, READ_AHEAD), (100, 90, 0), (100, 99, READ_AHEAD), (1, 1, READ_AHEAD),
+        (0, 0, READ_AHEAD),  # the processor has no counter
+    ],
+)  # fmt: skip
+def test_a_single_row_prefetches_where_that_is_faster(with_: int, without: int, ahead: int) -> None:
+    kernels = ["linear_q4k"] * 9 + ["experts_q4k", "heads_q4k", "rms_norm"]
+    found, _ = _chosen(_Timed(with_, without), kernels)
+    assert found == [ahead] * 11 + [READ_AHEAD]  # the last word is another one's
+
+
+@pytest.mark.parametrize(
+    ("kernels", "parts"),
+    [(["linear_q4k"] * 7, PARTS), (["experts_q4k"] * 20, PARTS), (["linear_q4k"] * 20, 2)],
+    ids=["too few", "of experts", "too small"],
 )
-def test_a_single_row_prefetches_where_the_processor_does_not_keep_up_by_itself(
-    processor: str, wide: bool, ahead: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: processor)
-    monkeypatch.setattr(read_ahead, "WIDE", wide)
-    backend = CpuBackend(1)
-    weight = backend.load_weight(FileTensor("w", "F32", (16, 32), np.zeros(16 * 32 * 4, np.uint8)))
+def test_without_enough_products_to_time_they_prefetch(kernels: list[str], parts: int) -> None:
+    timed = _Timed(100, 50)
+    assert set(_chosen(timed, kernels, parts)[0]) == {READ_AHEAD}
+    assert not timed.blocks
+
+
+@pytest.mark.parametrize("products", [8, 48, 49, 500])
+def test_what_is_timed_is_bounded_and_reads_each_part_of_a_weight_once(products: int) -> None:
+    timed = _Timed(100, 150)
+    _, blocks = _chosen(timed, ["linear_q4k"] * products)
+    assert 3 * min(products, 24) <= len(timed.blocks) <= 3 * 48
+    places = [int(block[A_WEIGHT]) for block in timed.blocks]
+    assert len(set(places)) == len(places)
+    for block in timed.blocks:
+        weight = blocks[int(block[A_WEIGHT] >> 32) - 1]
+        assert weight[A_WEIGHT] <= block[A_WEIGHT]
+        assert block[A_WEIGHT] + block[A_TILES] * TILE_BYTES <= weight[A_WEIGHT] + PARTS * GROUP * TILE_BYTES
+    aheads = [int(block[A_AHEAD]) for i, block in enumerate(timed.blocks) if i % 3]
+    assert aheads.count(0) == aheads.count(READ_AHEAD)
+    assert {tuple(pair) for pair in zip(aheads[::2], aheads[1::2], strict=True)} == {
+        (0, READ_AHEAD),
+        (READ_AHEAD, 0),
+    }
+
+
+def test_a_program_times_its_own_products_and_computes_what_it_did() -> None:
+    values = np.random.default_rng(0).normal(0, 1 / 16, (256, 256)).astype(np.float32)
+    backend = CpuBackend(2)
+    weights = [
+        backend.load_weight(FileTensor(f"w{i}", "F32", values.shape, values.view(np.uint8).reshape(-1)))
+        for i in range(9)
+    ]
     cache = backend.new_cache([AttentionShape(1, 1, 16, 1.0)], 1, "fp16")
-    program = backend.record(lambda ops: ops.linear(ops.last_rows(ops.embed(weight)), weight), cache, 1)
-    linear = [each for stage in program.stages for each in stage if each.kernel == "linear_f32"]
-    assert [each.arguments[A_AHEAD] for each in linear] == [ahead]
+
+    def forward(ops: Ops) -> Array:
+        x = ops.last_rows(ops.embed(weights[0]))
+        for weight in weights[1:]:
+            x = ops.linear(x, weight)
+        return x
+
+    program = backend.record(forward, cache, 1)
+    token = np.zeros(1, np.int32)
+    found = program.run(Step(token + 7, token, token, 1)).copy()
     program.close()
+    expected = values[7]
+    for _ in weights[1:]:
+        expected = values @ expected
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)

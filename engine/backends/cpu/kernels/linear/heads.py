@@ -28,7 +28,7 @@ from engine.backends.cpu.kernels.linear.linear import (
 from engine.backends.cpu.kernels.packed_activations import FEATURES as PACKED_FEATURES
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.kernels.rows import add_zeros, leave_out
-from engine.backends.cpu.layouts.layout import WeightLayout
+from engine.backends.cpu.layouts.layout import READ_AHEAD, WeightLayout
 from engine.backends.cpu.lowering.call import TAG_BITS, Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import ROWS, SERIAL, SMALL_BATCH
 from engine.backends.cpu.weight_spec import WeightSpec
@@ -102,7 +102,7 @@ def _heads(calls: Calls, node: HeadLinear) -> None:
     arguments: list[Argument] = [
         calls.constants.integers(np.array([each.address for each in weights], np.int64)), first.tile_bytes,
         first.tiles, first.blocks, x, x.stride, y, y.stride, 0, 0, group, 0, columns, 0, 0, 0,
-        first.interleaved, calls.read_ahead, heads, chunks, 4 * wide, 4 * high, calls.expert_tags,
+        first.interleaved, READ_AHEAD, heads, chunks, 4 * wide, 4 * high, calls.expert_tags,
     ]  # fmt: skip
     calls.expert_tags += heads
     assert calls.expert_tags < 1 << TAG_BITS
@@ -114,6 +114,7 @@ def _heads(calls: Calls, node: HeadLinear) -> None:
         tiles=(heads * chunks, SMALL_BATCH, heads * -(-first.tiles // LARGE_TILES), LARGE_ROWS),
         bytes=sum(each.nbytes for each in weights),
         shape=first.shape,
+        prefetches=True,
     )
     if y is not node.y:
         leave_out(calls, y, node.y, heads)

@@ -21,8 +21,8 @@ from typing import Protocol
 
 from llvmlite import ir
 
-from engine.backends.cpu.codegen import simd
 from engine.backends.cpu.codegen.simd import (
+    AMD,
     I16,
     I32,
     LANES,
@@ -51,9 +51,9 @@ PAIRS = KIND == "vnni" or (KIND == "avx2" and not WIDE)
 """Whether products of int16 pairs take less time than those of float32. With VNNI they are half as many
 instructions; with AVX2 as many, but half of them are additions, which more ports take.
 """
-FAST_INNER_PRODUCT = WIDE and KIND == "vnni" and "sse4a" in simd.FEATURES
-"""Whether half of the products of pairs are replaced by additions. AMD's processors, the only ones with
-SSE4a, multiply in two of four units that add; Intel's add in no more units than they multiply in.
+FAST_INNER_PRODUCT = WIDE and KIND == "vnni" and AMD
+"""Whether half of the products of pairs are replaced by additions. AMD's processors multiply in two of four
+units that add; Intel's add in no more units than they multiply in.
 """
 V32I16 = ir.VectorType(I16, 2 * LANES)
 
