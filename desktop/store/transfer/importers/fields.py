@@ -13,12 +13,16 @@ __all__ = ["clean", "compact", "content_key", "first_text", "items", "mapping", 
 _LATEST = 32_503_680_000.0  # the year 3000: later ones are damaged, and calendars refuse them
 _MILLISECONDS_FROM = 1e11
 _LOOSE = re.compile(
-    r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T@]+(\d{1,2})(?:h"
+    r"\s*(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:,?[ T@]+(\d{1,2})(?:h"
     r"|:)\s*(\d{1,2})m?(?:[:\s]*(\d{1,2})s?)?(?:\s*(\d{1,3})ms)?)?\s*"
 )
 _WORDS = re.compile(
     r"\s*([A-Za-z]{3,9}) (\d{1,2}), (\d{4}) (\d{1,2}):(\d{2})(?: ?([ap]m))?\s*", re.IGNORECASE
 )
+_AMERICAN = re.compile(
+    r"\s*(\d{1,2})/(\d{1,2})/(\d{4}),? (\d{1,2}):(\d{2})(?::(\d{2}))?\s([ap]m)\s*", re.IGNORECASE
+)
+"""A date as a browser writes it in American English; without AM or PM, day and month may be exchanged."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -61,8 +65,8 @@ def _is_empty(value: Any) -> bool:
 
 
 def seconds(value: Any) -> float | None:
-    """A time as seconds since 1970, from a number of s, ms, µs or ns, an ISO 8601 date, or SillyTavern's
-    and TextGen's formats.
+    """A time as seconds since 1970, from a number of s, ms, µs or ns, an ISO 8601 date, or the formats
+    of SillyTavern, TextGen and NextChat.
 
     Dates without a zone are in local time. None for anything else.
     """
@@ -100,6 +104,10 @@ def _loose(value: str) -> float | None:
         if found := _LOOSE.fullmatch(value):
             year, month, day, hour, minute, second, milli = (int(part or 0) for part in found.groups())
             return _checked(datetime(year, month, day, hour, minute, second, milli * 1000))
+        if found := _AMERICAN.fullmatch(value):
+            month, day, year, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+            hour = hour % 12 + (12 if found[7].lower() == "pm" else 0)
+            return _checked(datetime(year, month, day, hour, minute, second))
         if found := _WORDS.fullmatch(value):
             month = _MONTHS.index(found[1][:3].lower()) + 1
             half = (found[6] or "").lower()

@@ -6,10 +6,13 @@ from typing import Any
 
 from desktop.store.transfer.importers.chatgpt import ChatGpt
 from desktop.store.transfer.importers.claude import Claude
+from desktop.store.transfer.importers.fields import first_text, items, mapping, text
 from desktop.store.transfer.importers.gpt4all import LABEL
 from desktop.store.transfer.importers.jan import Jan
 from desktop.store.transfer.importers.llama_cpp import LlamaCpp
 from desktop.store.transfer.importers.lm_studio import LmStudio
+from desktop.store.transfer.importers.message_lists.joined import LABELS, joined_chats
+from desktop.store.transfer.importers.message_lists.programs import JOINED, PROGRAMS, LeChat
 from desktop.store.transfer.importers.open_webui.export import OpenWebUi
 from desktop.store.transfer.importers.own import Own
 from desktop.store.transfer.importers.protocol import Format, LineFormat
@@ -17,13 +20,16 @@ from desktop.store.transfer.importers.sharegpt import BareMessages, ShareGpt
 from desktop.store.transfer.importers.silly_tavern import SillyTavern
 from desktop.store.transfer.importers.textgen import TextGen
 
-__all__ = ["FORMATS", "LINE_FORMATS", "format_of", "labels", "line_format_of"]
+__all__ = ["FORMATS", "LINE_FORMATS", "chats_in", "format_of", "labels", "line_format_of"]
 
 FORMATS: tuple[Format, ...] = (
-    Own(), ChatGpt(), Claude(), OpenWebUi(), LlamaCpp(), LmStudio(), TextGen(), ShareGpt(),
+    Own(), JOINED, PROGRAMS[0], ChatGpt(), Claude(), OpenWebUi(), LlamaCpp(), LmStudio(), TextGen(),
+    *PROGRAMS[1:], ShareGpt(),
 )  # fmt: skip
-"""ShareGPT comes last because it accepts the most."""
-LINE_FORMATS: tuple[LineFormat, ...] = (Jan(), LlamaCpp(), SillyTavern(), BareMessages())
+"""DeepSeek's chats look like ChatGPT's at first sight; ShareGPT comes last because it accepts the most."""
+LINE_FORMATS: tuple[LineFormat, ...] = (Jan(), LlamaCpp(), SillyTavern(), LeChat(), BareMessages())
+_DEEPEST = 3
+"""Objects around a list of chats."""
 
 
 def format_of(value: Any) -> Format | None:
@@ -37,6 +43,43 @@ def line_format_of(value: Any) -> LineFormat | None:
 
 
 def labels() -> tuple[str, ...]:
-    """The names of the programs whose files can be read, in the order of the table."""
-    names = [found.label for found in FORMATS] + [LABEL] + [found.label for found in LINE_FORMATS]
-    return tuple(dict.fromkeys(name for name in names if name != "messages"))
+    """The names of the programs whose files can be read: this one, then the others by name."""
+    names = {*(one.label for one in FORMATS), *(one.label for one in LINE_FORMATS), *LABELS, LABEL}
+    others = names - {FORMATS[0].label, "", "messages"}
+    return FORMATS[0].label, *sorted(others, key=str.casefold)
+
+
+def chats_in(value: Any) -> list[Any]:
+    """The conversations in a value that is none itself, in a list or objects around one; else empty."""
+    return joined_chats(value) or _listed(value, _DEEPEST)
+
+
+def _listed(value: Any, deepest: int) -> list[Any]:
+    if isinstance(value, list):
+        if line_format_of(next(iter(value), None)) is not None:
+            return [{"messages": value}]  # a bare list of messages
+        return value if any(format_of(entry) is not None for entry in value) else []
+    about = mapping(value)
+    for below in about.values():
+        if isinstance(below, list) and any(format_of(entry) is not None for entry in below):
+            return _in_folders(below, about.get("folders"))
+    if any(format_of(below) is not None for below in about.values()):
+        return list(about.values())
+    inner = (_listed(below, deepest - 1) for below in about.values() if deepest and isinstance(below, dict))
+    return next((found for found in inner if found), [])
+
+
+def _in_folders(chats: list[Any], folders: Any) -> list[Any]:
+    """The chats with the names of their folders, which lie beside them in a list or by their ids."""
+    known = mapping(folders) or {text(mapping(one).get("id")): one for one in items(folders)}
+    names = {
+        key: first_text(mapping(one).get("name"), mapping(one).get("title")) for key, one in known.items()
+    }
+    return [_in_folder(chat, names) for chat in chats] if names else chats
+
+
+def _in_folder(chat: Any, names: dict[str, str]) -> Any:
+    about = mapping(chat)
+    ids = (about.get(name) for name in ("folder", "folderID", "folderId"))
+    name = next((names[key] for key in ids if isinstance(key, str) and key in names), "")
+    return about | {"folderName": name} if name else chat

@@ -10,7 +10,7 @@ import re
 from itertools import islice
 from pathlib import Path
 
-from desktop.store.transfer.importers.formats import format_of, line_format_of
+from desktop.store.transfer.importers.formats import chats_in, format_of, line_format_of
 from desktop.store.transfer.importers.gpt4all import MAGIC
 from desktop.store.transfer.importers.open_webui.database import MAGIC as DATABASE
 from desktop.store.transfer.importers.open_webui.database import has_chats
@@ -27,11 +27,16 @@ _MARKS = (
     ("chat_messages",), ("history", "currentId"), ("conv", "messages"), ("messages", "versions"),
     ("conversations", "from", "value"), ("messages", "role", "content"), ("chat_metadata",),
     ("user_name", "character_name"), ("type", "session"), ("object", "thread_id"), ("internal", "visible"),
+    ("messageId", "isCreatedByUser"), ("chat-next-web-store", "sessions"), ("chatID", "messages"),
+    ("conversation", "responses", "sender"), ("mapping", "inserted_at"), ("mapping", "fragments"),
+    ("localStorage", "persist:cherry-studio"), ("role", "contentParts"), ("systemPurposeId", "messages"),
+    ("chunkedPrompt", "chunks"), ("state", "messages", "sessionId"), ("chatId", "role", "content"),
+    ("_id", "from", "content"), ("title", "messages", "titleSet"), ("data", "messages", "topicId"),
 )  # fmt: skip
 """Quoted words that occur together where a conversation begins, for one that does not end in the part that is
 read.
 """
-_WORD = re.compile(r'"([\w-]{1,40})"')
+_WORD = re.compile(r'"([\w:-]{1,40})"')
 
 
 def _first_files(folder: Path) -> list[Path]:
@@ -77,7 +82,8 @@ def _first(text: str) -> bool | None:
         *inside[:50],
         *(entry for part in inside[:50] if isinstance(part, list) for entry in part[:5]),
     ]
-    return any(format_of(entry) is not None or line_format_of(entry) is not None for entry in near)
+    known = any(format_of(entry) is not None or line_format_of(entry) is not None for entry in near)
+    return known or bool(chats_in(value))
 
 
 def _has_marks(text: str) -> bool:

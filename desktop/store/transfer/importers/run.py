@@ -16,7 +16,7 @@ from typing import IO, Any
 from desktop.store.conversations.bulk_insert import RecordWriter
 from desktop.store.database.database import Database
 from desktop.store.transfer.importers.fields import mapping
-from desktop.store.transfer.importers.formats import format_of, labels, line_format_of
+from desktop.store.transfer.importers.formats import chats_in, format_of, labels, line_format_of
 from desktop.store.transfer.importers.gpt4all import MAGIC, read_chat
 from desktop.store.transfer.importers.json_entries import MOST_BYTES, Entry, Flaw, json_entries
 from desktop.store.transfer.importers.open_webui.database import MAGIC as DATABASE
@@ -225,7 +225,7 @@ class _Run:
             yield from self._save(lambda note: format.read(value, note), place)
         elif (begun := line_format_of(value)) is not None:
             self._group = _Group(begun, place, [value], size)
-        elif inner := _inside(value):
+        elif inner := chats_in(value):
             for number, found in enumerate(inner, start=1):
                 yield from self._entry(
                     Entry(entry.place, found, entry.end),
@@ -315,18 +315,6 @@ class _Run:
         if now - self._reported >= PROGRESS_S:
             self._reported = now
             yield Progress(min(self._done + done, self.total), self.total)
-
-
-def _inside(value: Any) -> list[Any]:
-    """The conversations in a list, or in an object that wraps a list of them; empty if there are none."""
-    lists = (
-        [value]
-        if isinstance(value, list)
-        else [below for below in mapping(value).values() if isinstance(below, list)]
-    )
-    if isinstance(value, list) and line_format_of(next(iter(value), None)) is not None:
-        return [{"messages": value}]  # a bare list of messages
-    return next((found for found in lists if any(format_of(entry) is not None for entry in found)), [])
 
 
 def _after(head: bytes, stream: IO[bytes]) -> Callable[[int], bytes]:
