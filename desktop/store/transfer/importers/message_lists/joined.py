@@ -97,10 +97,10 @@ def _cherry_studio(value: dict[str, Any]) -> list[Chat]:
 def _with_blocks(entry: dict[str, Any], blocks: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The message with its blocks as parts. Answers of several models to a question are its versions."""
     parts = [blocks[key] for key in items(entry.get("blocks")) if isinstance(key, str) and key in blocks]
-    told = {name: inner for name, inner in entry.items() if name not in ("blocks", "topicId", "assistantId")}
-    if asked := text(told.pop("askId", None)):
-        told["parentId"] = asked
-    return told | {"content": [_block(part) for part in parts]} if parts else told
+    given = {name: inner for name, inner in entry.items() if name not in ("blocks", "topicId", "assistantId")}
+    if asked := text(given.pop("askId", None)):
+        given["parentId"] = asked
+    return given | {"content": [_block(part) for part in parts]} if parts else given
 
 
 def _block(part: dict[str, Any]) -> dict[str, Any]:
