@@ -29,8 +29,8 @@ class Architecture:
     hf_names: TensorNames
     gguf_names: TensorNames | None
     prefixes: tuple[str, ...] = ("",)
-    """Tried before the names of a folder until the embedding is found, as when the text model is part of one
-    with vision; see `TensorNames.under`.
+    """Tried before the names of a folder until the embedding or the last norm is found, as when the text
+    model is part of one with vision; see `TensorNames.under`.
     """
     interleaved_rows: bool = False
     """Whether GGUF files have the rows of queries and keys in the order of interleaved rope, where folders
@@ -61,10 +61,12 @@ class Architecture:
         if format == "gguf":
             assert self.gguf_names is not None
             return self.adapt(self.gguf_names, tensors)
-        for prefix in (*self.prefixes, "-"):
-            names = self.hf_names.under(prefix)
-            if names.embed + ".weight" in tensors:
-                return self.adapt(names, tensors)
+        tried = [self.hf_names.under(prefix) for prefix in (*self.prefixes, "-")]
+        # A tied folder may have the head in place of the embedding.
+        for name in ("embed", "norm"):
+            for names in tried:
+                if getattr(names, name) + ".weight" in tensors:
+                    return self.adapt(names, tensors)
         return self.adapt(self.hf_names.under(self.prefixes[0]), tensors)
 
     def build(

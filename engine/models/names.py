@@ -174,6 +174,8 @@ class TensorNames:
     """The table of `ModelConfig.distance_buckets`."""
     attention_again: str = ""
     """The norm of `ModelConfig.normed_twice`."""
+    other_norms: tuple[tuple[str, str], ...] = ()
+    """The ends of the names of norms, each with the one that some layers may have in its place."""
     gate_last: bool = False
     """Whether the gate is the second half of `gate_up` instead of the first."""
     router: str = ""
@@ -260,9 +262,7 @@ class TensorNames:
     """The full names of the gates of `ModelConfig.residual_gates`."""
     mlp_residual_gate: str = ""
     hyper_attention: str = ""
-    """What comes before "fn", "scale" and "base", the tensors that weigh streams around attention, around the
-    feed-forward part, and behind all layers (a full name).
-    """
+    """What comes before "fn", "scale" and "base", which weigh streams; the third is a full name."""
     hyper_mlp: str = ""
     hyper_head: str = ""
     gated_streams: GatedStreamNames = GATED_STREAMS

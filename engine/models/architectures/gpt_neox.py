@@ -66,7 +66,7 @@ def from_hf_japanese(keys: Keys) -> ModelConfig:
     )
     width = keys.integer("hidden_size", 1, 1 << 20) * keys.integer("intermediate_multiple_size", 1, 64, 4)
     shape = hf_decoder(
-        keys.replaced("intermediate_size", width), bias=False, activation="gelu", share=1.0,
+        keys.replaced("intermediate_size", width), bias=False, activation="gelu", share=1.0, even=True,
         norm_eps="layer_norm_eps", layer_norm_eps=1e-5,
     )  # fmt: skip
     return ModelConfig(**shape, **_QUIRKS)
@@ -103,8 +103,8 @@ def from_hf_persimmon(keys: Keys) -> ModelConfig:
     """`PersimmonForCausalLM`."""
     keys = keys.over(_PERSIMMON).without("num_key_value_heads", "head_dim")
     shape = hf_decoder(
-        keys, bias=True, mlp_bias=True, activation="relu2", share=0.5, norm_eps="layer_norm_eps",
-        layer_norm_eps=1e-5, max_position_embeddings=16384,
+        keys, bias=True, mlp_bias=True, activation="relu2", share=0.5, even=True,
+        norm_eps="layer_norm_eps", layer_norm_eps=1e-5, max_position_embeddings=16384,
     )  # fmt: skip
     normed = keys.flag("qk_layernorm", True)
     return ModelConfig(**shape, **_QUIRKS, qk_norm="head" if normed else "none", qk_layer_norm=normed)

@@ -49,7 +49,8 @@ def from_hf(keys: Keys) -> ModelConfig:
     """`GraniteMoeHybridForCausalLM`."""
     keys = keys.over({"num_local_experts": 8, "shared_intermediate_size": 1024})
     bias, shared = keys.flag("attention_bias", False), keys.integer("shared_intermediate_size", 1, 1 << 22)
-    shape = hf_decoder(keys.replaced("intermediate_size", shared), bias=bias)
+    with_rope = keys.raw("position_embedding_type") == "rope"
+    shape = hf_decoder(keys.replaced("intermediate_size", shared), bias=bias, rotated=with_rope)
     layers = shape["layers"]
     kinds = hf_layer_types(keys, layers, ("mamba", "linear_attention", "attention", "full_attention"))
     recurrent = [kind in ("mamba", "linear_attention") for kind in kinds or ("mamba",) * layers]
@@ -59,7 +60,6 @@ def from_hf(keys: Keys) -> ModelConfig:
     inner = keys.integer("mamba_expand", 1, 64, 2) * shape["width"]
     groups = keys.integer("mamba_n_groups", 1, _MOST, 1)
     own = keys.raw("mamba_d_head") not in (None, "auto")
-    with_rope = keys.raw("position_embedding_type") == "rope"
     return ModelConfig(
         **shape,
         **hf_multipliers(keys),

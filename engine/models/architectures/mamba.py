@@ -78,7 +78,7 @@ def from_hf_jamba(keys: Keys) -> ModelConfig:
     """`JambaForCausalLM`."""
     refuse_other_than_silu(keys)
     keys = keys.over({"num_experts": 16, "num_experts_per_tok": 2, "num_key_value_heads": 8})
-    shape = hf_decoder(keys, bias=False, max_position_embeddings=262_144)
+    shape = hf_decoder(keys, bias=False, rotated=False, max_position_embeddings=262_144)
     layers = range(shape["layers"])
 
     def every(name: str, step: int, first: int) -> frozenset[int]:

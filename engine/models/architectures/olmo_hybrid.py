@@ -4,7 +4,6 @@ before each half.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.models.architecture import Architecture
@@ -13,12 +12,15 @@ from engine.models.config import ModelConfig
 from engine.models.config.recurrent import SeparateDelta
 from engine.models.headers.decoder import hf_decoder, hf_layer_types, refuse_other_than_silu
 from engine.models.headers.keys import Keys
-from engine.models.names import RecurrentNames, TensorNames
-from engine.tensors import RawTensor
+from engine.models.names import RecurrentNames
 
 _AT = "linear_attn."
 HF_NAMES = replace(
     OLMO_NAMES, attention_norm="attention_layer_norm", mlp_norm="feedforward_layer_norm",
+    other_norms=(
+        ("attention_layer_norm", "input_layernorm"), ("feedforward_layer_norm", "post_attention_layernorm"),
+        ("post_attention_layernorm", "feedforward_layer_norm"),
+    ),  # which folders of transformers 5 have in some layers
     recurrent=RecurrentNames(
         "", _AT + "o_proj", "", _AT + "g_proj", _AT + "a_proj", _AT + "b_proj",
         rate=_AT + "A_log", shift=_AT + "dt_bias", norm=_AT + "o_norm", query=_AT + "q_proj",
@@ -56,11 +58,4 @@ def from_hf(keys: Keys) -> ModelConfig:
     )  # fmt: skip
 
 
-def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """transformers 5 saves a norm of attention layers under the name of another one."""
-    if any("post_attention_layernorm" in name for name in tensors):
-        return names
-    return replace(names, attention_post="feedforward_layer_norm")
-
-
-OLMO_HYBRID = Architecture((), ("OlmoHybridForCausalLM",), from_hf, None, HF_NAMES, None, adapt=adapted)
+OLMO_HYBRID = Architecture((), ("OlmoHybridForCausalLM",), from_hf, None, HF_NAMES, None)

@@ -38,7 +38,7 @@ _DEFAULTS_MULTIMODAL = {
 def from_hf_2(keys: Keys) -> ModelConfig:
     """`PhiForCausalLM`."""
     shape = hf_decoder(
-        keys.over(_DEFAULTS_2), bias=True, mlp_bias=True, activation="gelu_new", share=0.5,
+        keys.over(_DEFAULTS_2), bias=True, mlp_bias=True, activation="gelu_new", share=0.5, even=True,
         norm_eps="layer_norm_eps", layer_norm_eps=1e-5,
     )  # fmt: skip
     normed = "head" if keys.flag("qk_layernorm", False) else "none"

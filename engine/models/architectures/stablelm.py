@@ -24,8 +24,8 @@ def from_hf(keys: Keys) -> ModelConfig:
     refuse_other(keys, "rotary_scaling_factor", 1.0)
     keys = keys.renamed(layer_norm_eps="norm_eps", partial_rotary_factor="rope_pct")
     shape = hf_decoder(
-        keys, bias=keys.flag("use_qkv_bias", False), share=0.25, norm_eps="layer_norm_eps",
-        layer_norm_eps=1e-5, max_position_embeddings=4096,
+        keys, bias=keys.flag("use_qkv_bias", False), share=0.25, even=True,
+        norm_eps="layer_norm_eps", layer_norm_eps=1e-5, max_position_embeddings=4096,
     )  # fmt: skip
     return ModelConfig(
         **shape | {"output_bias": False},

@@ -116,11 +116,14 @@ _HYBRID = (*range(6, 43, 6), 47, 51)
 
 
 def _shape(keys: Keys) -> dict[str, Any]:
-    """Heads are as wide as the layers' features and the embeddings together allow."""
+    """Heads are as wide as the layers' features and the embeddings together allow, unless config.json has
+    another width.
+    """
     width, heads = keys.integer("hidden_size", 1, 1 << 20), keys.integer("num_attention_heads", 1, _MOST)
-    if 2 * width % heads:
+    own = keys.integer("attention_head_dim", 0, _MOST, 0)
+    if 2 * width % heads and not own:
         raise uneven(2 * width, heads)
-    shape = hf_shape(keys.replaced("head_dim", 2 * width // heads))
+    shape = hf_shape(keys.replaced("head_dim", own or 2 * width // heads))
     scale = (shape["head_dim"] / 2) ** -0.5
     return shape | {"activation": hf_activation(keys, default="gelu"), "attention_scale": scale}
 

@@ -51,7 +51,10 @@ def build(
     rows, view = config.vocab_size, WHOLE
     if config.extra_embeddings:
         view = View(order=np.arange(rows), stored_rows=rows + config.extra_embeddings)
-    embed, changes = source.matrix(names.embed + ".weight", rows, narrow, view), Changes()
+    # Of tied tables, transformers takes the one that the file has.
+    alone = config.tied and not source.has(names.embed + ".weight") and source.has(names.head + ".weight")
+    table = names.head if alone else names.embed
+    embed, changes = source.matrix(table + ".weight", rows, narrow, view), Changes()
     if not config.extra_embeddings:
         source.linears[names.embed] = Linear(embed, None, changes)
     wide = narrow if config.narrow_positions else config.width
@@ -149,9 +152,16 @@ class Builder:
         if not (config.norm_weights and name):
             return Norm(np.ones(size, np.float32), eps, None, config.norm == "layer")
         return norm(
-            self.source, name, size, eps, layer_norm=config.norm == "layer", bias=config.norm_bias,
-            offset=config.norm_offset if config.offset_last or not last else 0.0,
+            self.source, self._norm_name(name), size, eps, layer_norm=config.norm == "layer",
+            bias=config.norm_bias, offset=config.norm_offset if config.offset_last or not last else 0.0,
         )  # fmt: skip
+
+    def _norm_name(self, name: str) -> str:
+        """The name that the file has for the norm `name`."""
+        others = (
+            name.removesuffix(own) + other for own, other in self.names.other_norms if name.endswith(own)
+        )
+        return next((each for each in (name, *others) if self.source.has(each + ".weight")), name)
 
     def of_terms(self, norm: Norm, terms: int) -> Norm:
         """A norm of a sum of this many terms."""

@@ -31,16 +31,19 @@ HF_ACTIVATIONS = {
 
 def hf_decoder(
     keys: Keys, *, bias: bool, mlp_bias: bool = False, activation: str = "silu", base: float = 10000.0,
-    share: float | None = None, interleaved: bool = False, norm_eps: str = "rms_norm_eps", **defaults: Any,
+    share: float | None = None, interleaved: bool = False, norm_eps: str = "rms_norm_eps",
+    rotated: bool = True, even: bool = False, **defaults: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The fields that most folders have: `hf_shape`, activation, rope and biases.
 
     `bias` is that of queries, keys, values and the output projection. `activation`, `base` and `share` are
-    the architecture's defaults, see `rope_from_hf`. Raises `BadCheckpoint` and `UnsupportedModel`.
+    the architecture's defaults, `even` is as in `rope_from_hf`; unless `rotated` there is no rope. Raises
+    `BadCheckpoint` and `UnsupportedModel`.
     """
     keys = keys.over({"max_position_embeddings": defaults.get("max_position_embeddings", _POSITIONS)})
     shape = hf_shape(keys, norm_eps, **defaults)
-    rope = rope_from_hf(keys, shape["head_dim"], base=base, share=share, interleaved=interleaved)
+    own: dict[str, Any] = {"base": base, "share": share, "interleaved": interleaved, "even": even}
+    rope = rope_from_hf(keys, shape["head_dim"], **own) if rotated else None
     return shape | {
         "activation": hf_activation(keys, default=activation), "rope": rope,
         "attention_bias": bias, "output_bias": bias, "mlp_bias": mlp_bias,

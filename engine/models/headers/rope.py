@@ -37,17 +37,19 @@ def rope_from_hf(
     share: float | None = None,
     interleaved: bool = False,
     layer_type: str = "",
+    even: bool = False,
 ) -> RopeConfig:
     """Read config.json: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (4).
 
     `base` and `share`, the part of each head that is rotated, are the architecture's defaults; None: whole
     heads are, whatever config.json says, as in transformers' classes that have no such key. `layer_type`
-    picks an entry of `rope_parameters` in models with several tables. Raises `UnsupportedModel` for an
-    unknown scaling, and `BadCheckpoint`.
+    picks an entry of `rope_parameters` in models with several tables. With `even` the part cannot be odd:
+    some classes of transformers cut it off first. Raises `UnsupportedModel` for an unknown scaling, and
+    `BadCheckpoint`.
     """
     if layer_type == "sliding_attention":  # never looks beyond its window
         keys = keys.without(STRETCH, ALPHA)
-    rope = _rope_from_hf(keys, head_dim, base, share, interleaved, layer_type)
+    rope = _rope_from_hf(keys, head_dim, base, share, interleaved, layer_type, even)
     scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
     if scaling is not None:
         in_turn = any(scaling.raw(name) is True for name in ("mrope_interleaved", "interleaved"))
@@ -56,15 +58,16 @@ def rope_from_hf(
 
 
 def _rope_from_hf(
-    keys: Keys, head_dim: int, base: float, share: float | None, interleaved: bool, layer_type: str
-) -> RopeConfig:
+    keys: Keys, head_dim: int, base: float, share: float | None, interleaved: bool, layer_type: str,
+    even: bool,
+) -> RopeConfig:  # fmt: skip
     whole = scaling = keys.table("rope_parameters") or keys.table("rope_scaling")
     if scaling is not None and layer_type and isinstance(scaling.raw(layer_type), Mapping):
         scaling = scaling.table(layer_type)
     base = keys.number("rope_theta", 1.0, 1e12, base)
     part = 1.0 if share is None else _share(keys, keys.number("rotary_pct", 0.0, 1.0, share))
     if scaling is None or whole is None:
-        base, dim = _rotated(base, head_dim, part, "default")
+        base, dim = _rotated(base, head_dim, part, "default", even)
         base = _raised(base, dim, keys)
         return RopeConfig(base, dim, interleaved, (1.0,) * (dim // 2))
     kind = scaling.text("rope_type", scaling.raw("type") or "default")
@@ -74,7 +77,7 @@ def _rope_from_hf(
         part = _share(scaling, _share(keys, 1.0))
         return _proportional(scaling, keys, head_dim, base, part, interleaved)
     part = part if share is None else _share(scaling, part)
-    base, dim = _rotated(base, head_dim, part, kind)
+    base, dim = _rotated(base, head_dim, part, kind, even)
     base = _raised(base, dim, keys)
     plain = RopeConfig(base, dim, interleaved, (1.0,) * (dim // 2))
     if kind == "default":
@@ -303,13 +306,13 @@ def _each(divisors: tuple[float, ...], factors: list[float]) -> tuple[float, ...
     return tuple(a * b for a, b in zip(divisors, factors, strict=False))
 
 
-def _rotated(base: float, head_dim: int, share: float, kind: str) -> tuple[float, int]:
+def _rotated(base: float, head_dim: int, share: float, kind: str, even: bool) -> tuple[float, int]:
     """The base of the frequencies and the dimensions they rotate. Of an odd part of a head, n dimensions,
     transformers makes the (n + 1) / 2 frequencies base^(-2i/n) and rotates n + 1 dimensions: the same as
     base^((n + 1) / n) in n + 1.
     """
     dim = int(head_dim * share)
-    if dim % 2 and dim < head_dim and kind in ("default", "linear", "llama3"):
+    if not even and dim % 2 and dim < head_dim and kind in ("default", "linear", "llama3"):
         return base ** ((dim + 1) / dim), dim + 1
     return base, _rotary_dim(dim, head_dim, "config.json: partial_rotary_factor")
 

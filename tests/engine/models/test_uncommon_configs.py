@@ -5,6 +5,7 @@ them.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from engine.errors import UnsupportedModel
-from engine.models.architectures import mamba2, phimoe, smollm3
+from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.models.architectures import gpt_neox, mamba2, phi, phimoe, smollm3, stablelm
 from engine.models.architectures.gemma4 import gguf_local_rope
 from engine.models.headers.keys import Keys
 from engine.models.layers.positions.rope import RopeConfig
@@ -90,6 +91,44 @@ def test_a_model_saved_without_its_head(name: str, own: str, tmp_path: Path) -> 
     save_file(plain, tmp_path / "model.safetensors")
     expected = cached_logits(case.name)
     assert np.abs(logits(load(tmp_path), ids(case.length)) - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_tied_folder_with_the_head_alone(tmp_path: Path) -> None:
+    """transformers takes it for the embedding; one that is not tied lacks its embedding."""
+    case = BY_NAME["Llama, biases, tied, own head dimension"]
+    tensors = load_file(write_checkpoint(case, tmp_path) / "model.safetensors")
+    tensors["lm_head.weight"] = tensors.pop("model.embed_tokens.weight")
+    save_file(tensors, tmp_path / "model.safetensors")
+    expected = cached_logits(case.name)
+    assert np.abs(logits(load(tmp_path), ids(case.length)) - expected).max() <= 1e-4 * np.abs(expected).max()
+    config = json.loads((tmp_path / "config.json").read_text("utf-8")) | {"tie_word_embeddings": False}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    with pytest.raises(BadCheckpoint, match=r"lacks tensors that its headers name: model.embed_tokens"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("read", [stablelm.from_hf, phi.from_hf_2, gpt_neox.from_hf_persimmon])
+def test_an_odd_part_of_heads_that_is_cut_off_first(read: Callable[[Keys], Any]) -> None:
+    """transformers rotates no such part: of one number it makes two, of three it stops."""
+    assert read(keys("-", partial_rotary_factor=0.25)).rope.dim == 4
+    with pytest.raises(BadCheckpoint, match="rotates 3 dimensions of a head, but an even number"):
+        read(keys("-", partial_rotary_factor=0.2))
+
+
+def test_heads_of_zamba_of_a_width_of_their_own(tmp_path: Path) -> None:
+    case = BY_NAME["Zamba"]
+    case = replace(case, settings={**case.settings, "attention_head_dim": 24})
+    expected = expected_logits(case)
+    found = logits(load(write_checkpoint(case, tmp_path)), ids(case.length))
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_odd_heads_without_rope(tmp_path: Path) -> None:
+    case = BY_NAME["Jamba"]
+    case = replace(case, settings={**case.settings, "num_attention_heads": 3, "num_key_value_heads": 3})
+    expected = expected_logits(case)
+    found = logits(load(write_checkpoint(case, tmp_path)), ids(case.length))
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
 def test_granite_4_with_attention_alone_has_any_activation(tmp_path: Path) -> None:

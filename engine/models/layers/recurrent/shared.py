@@ -112,13 +112,13 @@ class _Block:
         width, wide, inner = config.width, 2 * config.width, config.ffn_width
         self.norm = builder.norm(at + names.embed_norm, wide)
         self.mlp_norm = builder.norm(at + names.mlp_norm, width)
-        keys = wide * config.kv_heads // config.heads
+        queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
         query, key, value = (
             self.linear(name, rows, wide, config.attention_bias)
-            for name, rows in ((names.query, wide), (names.key, keys), (names.value, keys))
+            for name, rows in ((names.query, queries), (names.key, keys), (names.value, keys))
         )
         self.qkv = SeparateQkv(query, key, value)
-        self.output = self.linear(names.output, width, wide, config.output_bias)
+        self.output = self.linear(names.output, width, queries, config.output_bias)
         down = self.linear(names.down, width, inner, config.mlp_bias)
         if config.shared is not None and config.shared.rank:
             gate, up = None, self.linear(names.gate_up, 2 * inner, width, config.mlp_bias)

@@ -254,7 +254,8 @@ TRINITY_HUNYUAN_3_CASES = (
         {
             **OLMO_HYBRID, "linear_allow_neg_eigval": False, "linear_conv_kernel_dim": 3,
             "attention_bias": True, ROPE: {"rope_type": "default", "rope_theta": None},
-        }, variant="no rope, single strength", publish=published_olmo,
+            "layer_types": ["linear_attention", "full_attention"] * 2,
+        }, variant="no rope, single strength, norms of two names", publish=published_olmo,
     ),
     Case(
         "Trinity", "gated attention, windows in three of four layers, experts, four norms", "afmoe", TRINITY,
