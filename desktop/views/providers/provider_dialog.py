@@ -126,7 +126,8 @@ class ProviderDialog(QDialog):
 
     def _arrange(self) -> None:
         body = QWidget()
-        form = QFormLayout(body)
+        form = QFormLayout()
+        fill(QVBoxLayout(body), form, 1, margins=(0, 0, 0, 0))
         form.setContentsMargins(0, 0, 0, 0)
         form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)

@@ -127,7 +127,8 @@ class ToolServerDialog(_Dialog):
 
     def _arrange(self) -> None:
         body = QWidget()
-        self._form = form = QFormLayout(body)
+        self._form = form = QFormLayout()
+        fill(QVBoxLayout(body), form, 1, margins=(0, 0, 0, 0))
         form.setContentsMargins(0, 0, 0, 0)
         form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)

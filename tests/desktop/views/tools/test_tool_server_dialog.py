@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtWidgets import QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QApplication, QPlainTextEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from desktop.services.tools.servers import ServerConfig
@@ -51,6 +51,17 @@ def test_each_kind_shows_its_own_fields(qtbot: QtBot, parent: QWidget) -> None:
         dialog.kind.setCurrentIndex(kind)
         assert all(field.isVisibleTo(dialog) for field in seen)
         assert not any(field.isVisibleTo(dialog) for field in unseen)
+
+
+def test_free_space_is_below_the_fields(qtbot: QtBot, parent: QWidget) -> None:
+    dialog = ToolServerDialog(None, lambda _config: None, parent)
+    dialog.show()
+    gaps = []
+    for height in (700, 1200):
+        dialog.resize(560, height)
+        QApplication.processEvents()
+        gaps.append(dialog.kind.y() - dialog.name.geometry().bottom())
+    assert gaps[0] == gaps[1] <= 16
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QPalette
+from PySide6.QtWidgets import QListWidget, QTableWidget
 
 import resources
 from desktop.views.widgets.theme import LOOKS, SCHEMES, Theme, palette, style_sheet, tokens
@@ -153,3 +154,21 @@ def test_the_first_list_that_is_opened_shows_its_last_entry(count: int, scale: i
         [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", [QListWidget, QTableWidget])
+def test_rows_of_lists_stay_clear_of_the_frame(qtbot, kind: type[QListWidget | QTableWidget]) -> None:
+    view = kind()
+    qtbot.addWidget(view)
+    view.setStyleSheet(style_sheet(tokens("light")))
+    view.resize(120, 90)
+    view.show()
+    qtbot.waitExposed(view)
+    inside = view.viewport().geometry()
+    assert view.frameWidth() == 4, "2 pixels of the focus, 2 of its corners"
+    view.setFocus()
+    qtbot.waitUntil(view.hasFocus)
+    shown = view.grab().toImage()
+    accent = tokens("light")["accent"]
+    assert {shown.pixelColor(across, 45).name() for across in (0, 1, 118, 119)} == {accent}
+    assert view.viewport().geometry() == inside, "nothing moves"
