@@ -79,6 +79,8 @@ class VisionSpec:
             templates of such models write it themselves.
         nbytes: of its weights in memory.
         sign: a token that models of the family alone have, where `token` is one that others have, too.
+        unsectioned: a picture's tokens have positions as those of texts, whatever the language model's rope
+            has.
         windows_alone: of a `bidirectional` model, whether only layers with a window are so (Gemma 4).
     """
 
@@ -92,6 +94,7 @@ class VisionSpec:
     nbytes: int = 0
     windows_alone: bool = False
     sign: str = ""
+    unsectioned: bool = False
 
 
 class VisionEncoder(Protocol):

@@ -55,7 +55,9 @@ class _Found:
 
     @property
     def spec(self) -> VisionSpec:
-        return replace(self.design.spec, nbytes=self.survey.bytes, positions=self.positions)
+        own = self.design.spec
+        positions = None if own.unsectioned else self.positions
+        return replace(own, nbytes=self.survey.bytes, positions=positions)
 
 
 def vision_spec(checkpoint: Checkpoint) -> VisionSpec | None:

@@ -132,16 +132,16 @@ def patch_linear(
 
 
 def tower_layers(
-    source: WeightSource, shape: TowerShape, names: TowerNames, layers: int
+    source: WeightSource, shape: TowerShape, names: TowerNames, layers: int, first: int = 0
 ) -> Generator[int, None, Blocks]:
-    """Build the first so many layers; yields the number of finished ones after each.
+    """Build the first so many layers, without those before `first`; yields the number of the next after each.
 
     All use the cache's layer 0: what a pass writes there it reads before the next layer writes.
     """
     blocks, zeros = list[Block](), None
     if names.scales and source.has(names.layer.format(0) + names.scales[0]):
         zeros = source.constant(np.zeros((shape.width, 1), np.float32))
-    for number in range(layers):
+    for number in range(first, layers):
         at = names.layer.format(number)
         builder = _Layer(source, shape, names, at, zeros)
         blocks.append(

@@ -39,8 +39,8 @@ from engine.words import _
 
 SPEC = VisionSpec("minicpm_v", "(<image>./</image>)", "<unk>", sign="<slice>")
 _SIDE, _MOST = 448, 9
-_MOST_SLICES, _MOST_QUERIES = 1 << 8, 1 << 12
-_TOWER = {
+MOST_SLICES, _MOST_QUERIES = 1 << 8, 1 << 12
+LARGEST_TOWER = {
     "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16,
     "image_size": 980, "patch_size": 14,
 }  # fmt: skip
@@ -60,8 +60,9 @@ _FIRST = 2
 @dataclass(frozen=True, slots=True)
 class Slices:
     """The whole picture with about `side`^2 pixels, and if it has more, at most `most` slices of as many, in
-    the grid whose shape is nearest to the picture's. Each is `queries` tokens. In prompts, pictures may be
-    `numbered`; in those of the `first` version, all slices stand in one pair of marks.
+    the grid whose shape is nearest to the picture's. Each is `queries` tokens, or one for each `cell` pixels
+    square, of which its sides are multiples. In prompts, pictures may be `numbered`; in those of the `first`
+    version, all slices stand in one pair of marks.
     """
 
     side: int
@@ -70,46 +71,64 @@ class Slices:
     queries: int
     first: bool = False
     numbered: bool = True
+    cell: int = 0
 
     @property
     def most_patches(self) -> int:
         """Of one crop: of those whose shape is kept, some have more patches than a square."""
-        return (self.side // self.patch) ** 2 * 3 // 2
+        return self._most_cells * (self._cell // self.patch) ** 2
+
+    @property
+    def _cell(self) -> int:
+        return self.cell or self.patch
+
+    @property
+    def _most_cells(self) -> int:
+        return (self.side // self._cell) ** 2 * 3 // 2
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `Cutter.layout`."""
-        span, grid = Span(1, self.queries), self._grid(width, height)
+        grid, *spans = self._grid(width, height), *map(self._span, self._sizes(width, height))
         number = f"<image_id>{NUMBER}</image_id>" if self.numbered else ""
-        found: list[Piece] = [number + "<image>", span, "</image>"]
+        found: list[Piece] = [number + "<image>", spans[0], "</image>"]
         if grid is None:
             return tuple(found)
         before, after = ("<image>", "</image>") if self.first else ("<slice>", "</slice>")
         found.append("<slice>" if self.first else "")
         for at in range(grid[0] * grid[1]):
             line = "\n" if at and at % grid[0] == 0 else ""
-            found += [line + before, span, after]
+            found += [line + before, spans[1], after]
         return _joined([*found, "</slice>" if self.first else ""])
 
     def crops(self, picture: Bytes) -> tuple[Bytes, ...]:
         """As `Cutter.crops`."""
         height, width = picture.shape[:2]
+        grid, (size, *slices) = self._grid(width, height), self._sizes(width, height)
+        whole = resized(picture, *size, BICUBIC)
+        return (whole,) if grid is None else (whole, *tiles_of(picture, *grid, slices[0], BICUBIC))
+
+    def _span(self, size: tuple[int, int]) -> Span:
+        """The tokens of a crop of this width and height."""
+        return Span(1, self.queries) if not self.cell else Span(size[1] // self.cell, size[0] // self.cell)
+
+    def _sizes(self, width: int, height: int) -> list[tuple[int, int]]:
+        """The width and height of the whole picture's crop, and those of each slice, if there are any."""
         grid = self._grid(width, height)
-        whole = resized(picture, *self._size(width, height, grow=grid is None), BICUBIC)
+        found = [self._size(width, height, grow=grid is None)]
         if grid is None:
-            return (whole,)
+            return found
         each = (max(1, round(side / count)) for side, count in zip((width, height), grid, strict=True))
-        wide, high = self._size(*each, grow=True)
-        return (whole, *tiles_of(picture, *grid, (wide, high), BICUBIC))
+        return [*found, self._size(*each, grow=True)]
 
     def _size(self, width: int, height: int, *, grow: bool) -> tuple[int, int]:
-        """The width and height of a crop, in whole patches. A very long one loses its shape."""
+        """The width and height of a crop, in whole cells. A very long one loses its shape."""
         if grow or width * height > self.side**2:
             ratio = width / height
             height = int(self.side / math.sqrt(ratio))
             width = int(height * ratio)
-        wide, high = (max(1, round(each / self.patch)) for each in (width, height))
-        wide = min(wide, max(1, self.most_patches // high))
-        return wide * self.patch, min(high, self.most_patches // wide) * self.patch
+        wide, high = (max(1, round(each / self._cell)) for each in (width, height))
+        wide = min(wide, max(1, self._most_cells // high))
+        return wide * self._cell, min(high, self._most_cells // wide) * self._cell
 
     def _grid(self, width: int, height: int) -> tuple[int, int] | None:
         """How many slices are side by side, and one above another; None for the whole picture alone."""
@@ -135,7 +154,7 @@ def _joined(pieces: list[Piece]) -> tuple[Piece, ...]:
 
 def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     """`MiniCPMV` and `MiniCPMO`."""
-    vision = inner(config, "vision_config").over(_TOWER)
+    vision = inner(config, "vision_config").over(LARGEST_TOWER)
     shape = tower_from_hf(vision, "gelu_pytorch_tanh")
     shape = stored_layers(shape, tensors, "vpm.encoder.layers.{}.layer_norm1.weight")
     names = PatchNames(SIGLIP.under("vpm."), *folder_patches("vpm."), ProjectorNames(), "vpm.post_layernorm")
@@ -143,7 +162,7 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     side, most = (
         processor.integer(name, 1, limit, slices.integer(name, 1, limit, default))
         for name, limit, default in (
-            ("scale_resolution", MOST_SIDE, _SIDE), ("max_slice_nums", _MOST_SLICES, _MOST),
+            ("scale_resolution", MOST_SIDE, _SIDE), ("max_slice_nums", MOST_SLICES, _MOST),
         )
     )  # fmt: skip
     most = most if processor.flag("slice_mode", True) else 1

@@ -49,7 +49,7 @@ def encoder_tensors(
             continue
         for old, new in renames.items():
             name = name.replace(old, new)
-        known = name if name.startswith("mm.") else names.get_name(name, (".weight", ".bias"))
+        known = name if name.startswith(("mm.", "v.")) else names.get_name(name, (".weight", ".bias"))
         assert known is not None, f"llama.cpp has no name for {name}"
         found[known] = values
     return found

@@ -14,6 +14,7 @@ from PIL import Image
 from tests.engine.vision.chats import add_text, vocabulary
 from tests.engine.vision.encoding import randomise, save
 from tests.engine.vision.further_families import FURTHER
+from tests.engine.vision.latest_families import LATEST
 from tests.engine.vision.lfm2_crops import PATCH, SETTINGS, batched, crops
 from tests.engine.vision.whole_models import END, SECTIONS, TEXT, Case, grids, pixels
 
@@ -320,7 +321,7 @@ def _glm4v(folder: Path) -> Case:
 FAMILIES: Mapping[str, Callable[[Path], Case]] = {
     "glm4v": _glm4v,
     "idefics3": _idefics3, "qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "qwen3_vl": _qwen3_vl,
-    **FURTHER,
+    **FURTHER, **LATEST,
     "qwen3_5": _qwen3_5, "llava": _llava, "gemma3": _gemma3, "internvl": _internvl,
     "lfm2_vl": _lfm2_vl,
     "pixtral": partial(_pixtral, merged=1), "mistral3": partial(_pixtral, merged=2),
