@@ -56,15 +56,12 @@ class Preferences:
             self.notices += tuple(
                 _("A saved default was reset: {problem}", problem=problem) for problem in problems
             )
-        saved_keys = self._data.get("shortcuts")
-        entries = (
-            list(saved_keys.items())
+        saved_keys = self._data.get("shortcuts") or {}
+        broken = (
+            [name for name, its in saved_keys.items() if _keys(its) is None]
             if isinstance(saved_keys, dict)
-            else []
-            if saved_keys is None
-            else [("all", saved_keys)]
+            else ["all"]
         )
-        broken = [name for name, its in entries if _keys(its) is None]
         self.notices += tuple(
             _("The saved keys for “{name}” cannot be read. The default keys are used.", name=name)
             for name in broken

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from desktop.services.settings.presets import PresetService
+from desktop.store.database.database import StoreError
 from desktop.store.settings.presets import built_in_presets
 from engine.settings import SamplerSettings
 
@@ -198,3 +199,45 @@ def test_the_choice_survives_a_restart_and_a_deleted_preset(harness, service) ->
     harness.session.open_conversation(harness.session.conversation)
     assert sources(harness)["temperature"] == "conversation"
     assert harness.session.settings(SamplerSettings).temperature == 1.3
+
+
+def test_what_cannot_be_saved_changes_nothing_and_says_why(
+    harness, service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(harness, temperature=1.3)
+    assert service.save("mine")
+    put(harness, temperature=1.4)
+    before = (service.presets(), service.current(), harness.session.settings(SamplerSettings))
+
+    def full(*_what: object, **_more: object) -> None:
+        raise StoreError("The disk is full.")
+
+    preferences = harness.session.preferences
+    monkeypatch.setattr(preferences, "save_preset", full)
+    monkeypatch.setattr(preferences, "remove_preset", full)
+    service.said.clear()
+    assert not service.save("other")
+    assert not service.rename("mine", "yours")
+    assert not service.delete("mine")
+    assert service.said == [("The disk is full.", "error", False)] * 3
+    assert (service.presets(), service.current(), harness.session.settings(SamplerSettings)) == before
+
+
+def test_each_action_is_told_and_only_a_deletion_offers_to_undo(harness, service, tmp_path: Path) -> None:
+    put(harness, temperature=1.3)
+    for act in (
+        lambda: service.save("mine"),
+        lambda: service.export_file("mine", tmp_path / "a.json"),
+        lambda: service.rename("mine", "Mine"),  # another case of the same name
+        lambda: service.delete("Mine"),
+    ):
+        assert act()
+    assert service.said == [
+        ("Saved as the preset “mine”.", "info", False),
+        ("The preset “mine” was saved as a.json.", "info", False),
+        ("The preset “Mine” was deleted. This chat keeps its values.", "info", True),
+    ]
+    changed: list[None] = []
+    service.changed.connect(lambda: changed.append(None))
+    assert harness.session.undo()
+    assert (own(service), bool(changed)) == (["Mine"], True)

@@ -55,6 +55,77 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["preferences.json"]
 
 
+def test_recent_choices_come_latest_first_and_the_oldest_go(tmp_path: Path) -> None:
+    path = tmp_path / "preferences.json"
+    preferences = Preferences(path)
+    preferences.write_soon = lambda: None
+    for number in (*range(30), 20):
+        preferences.remember_emoji(f"emoji {number}")
+        preferences.remember_choice(f"choice {number}")
+    preferences.save()
+    expected = [20, *(number for number in range(29, 5, -1) if number != 20)]
+    again = Preferences(path)
+    assert again.recent_emoji == tuple(f"emoji {number}" for number in expected)
+    assert again.recent_choices == tuple(f"choice {number}" for number in expected[:20])
+
+
+def test_small_choices_are_read_back_and_written_only_when_they_change(tmp_path: Path) -> None:
+    preferences = Preferences(tmp_path / "preferences.json")
+    written: list[int] = []
+    preferences.write_soon = lambda: written.append(1)
+    for _ in range(2):
+        preferences.set_passage_model("words")
+        preferences.set_offline(True)
+        preferences.remember_conversation(7)
+        preferences.save_servers([{"id": "lab"}])
+        preferences.add_model_folder("/models")
+    assert len(written) == 5
+    preferences.forget_setting(SamplerSettings, "top_k")
+    preferences.show_hidden_models()
+    assert len(written) == 5
+    preferences.save_shortcuts({"quit": ("Ctrl+Q",), "stop": ()})
+    preferences.note_update_check(12.5)
+    preferences.keep("/m/a.gguf", SamplerSettings, {"top_k": 3})
+    preferences.save()
+    again = Preferences(preferences.path)
+    assert (again.passage_model, again.offline, again.last_conversation) == ("words", True, 7)
+    assert (again.servers, again.model_folders) == ([{"id": "lab"}], ("/models",))
+    assert (again.shortcuts, again.updates_checked_at) == ({"quit": ("Ctrl+Q",), "stop": ()}, 12.5)
+    assert again.models_with_settings == {"/m/a.gguf"}
+    assert again.notices == ()
+
+
+@pytest.mark.parametrize(("saved", "kept", "words"), [
+    ({"quit": "Ctrl+Q", "stop": ["Esc", 3], "open": ["Ctrl+O"]}, {"open": ("Ctrl+O",)}, ["quit", "stop"]),
+    (["Ctrl+Q"], {}, ["all"]), (None, {}, []),
+])  # fmt: skip
+def test_keys_that_cannot_be_read_are_named(
+    tmp_path: Path, saved: object, kept: dict[str, tuple[str, ...]], words: list[str]
+) -> None:
+    path = tmp_path / "preferences.json"
+    path.write_text(json.dumps({"shortcuts": saved}))
+    preferences = Preferences(path)
+    assert preferences.shortcuts == kept
+    assert [sentence.split("“")[1].split("”")[0] for sentence in preferences.notices] == words
+
+
+def test_a_model_that_was_forgotten_is_no_more_the_last(tmp_path: Path) -> None:
+    preferences = Preferences(tmp_path / "preferences.json")
+    for path in ("/a.gguf", "/b.gguf"):
+        preferences.remember_model(path)
+    preferences.forget_model("/a.gguf")
+    assert (preferences.last_model, preferences.recent_models) == ("/b.gguf", ("/b.gguf",))
+    preferences.forget_model("/b.gguf")
+    assert (preferences.last_model, preferences.recent_models) == ("", ())
+
+
+def test_preferences_that_cannot_be_read_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "preferences.json").mkdir()
+    with pytest.raises(StoreError, match=r"preferences\.json cannot be read \(Is a directory\)"):
+        Preferences(tmp_path / "preferences.json")
+    assert os.listdir(tmp_path) == ["preferences.json"]
+
+
 def test_half_a_surrogate_pair_is_saved_as_an_escape(tmp_path: Path) -> None:
     """A preset of another program may hold one, and it has no UTF-8."""
     path = tmp_path / "p.json"

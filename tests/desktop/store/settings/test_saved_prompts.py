@@ -9,6 +9,7 @@ import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database, StoreError
+from desktop.store.settings import saved_prompts
 from desktop.store.settings.saved_prompts import Prompt, PromptStore, read_prompts, write_prompts
 
 
@@ -44,3 +45,27 @@ def test_files_are_read_back_and_those_of_others_too(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(StoreError, match="is not a prompts file"):
         read_prompts(path)
+
+
+def test_files_that_cannot_be_read_or_written_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "prompts.json"
+    with pytest.raises(StoreError, match=r"^prompts\.json cannot be read: No such file"):
+        read_prompts(path)
+    with pytest.raises(StoreError, match=r"^The prompts cannot be written to prompts\.json: "):
+        write_prompts(tmp_path / "missing" / "prompts.json", [])
+    write_prompts(path, [Prompt(0, "n", "t")])
+    size = path.stat().st_size
+    monkeypatch.setattr(saved_prompts, "_MOST_FILE_BYTES", size)
+    assert read_prompts(path) == (Prompt(0, "n", "t"),)
+    monkeypatch.setattr(saved_prompts, "_MOST_FILE_BYTES", size - 1)
+    with pytest.raises(StoreError, match=r"^prompts\.json is too large"):
+        read_prompts(path)
+
+
+def test_long_names_and_texts_of_a_file_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_prompts, "LONGEST_PROMPT", 5)
+    path = tmp_path / "prompts.json"
+    path.write_text(json.dumps([{"name": 7, "title": "n" * 300, "content": "123456"}]), "utf-8-sig")
+    assert read_prompts(path) == (Prompt(0, "n" * 200, "12345"),)
