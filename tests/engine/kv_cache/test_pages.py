@@ -356,6 +356,16 @@ def test_a_page_that_two_leases_copy_from_is_not_cut_by_one_of_them() -> None:
     table.check()
 
 
+def test_a_page_that_another_lease_holds_is_not_cut_where_pages_are_short() -> None:
+    table = PageTable(4)
+    holder = write(table, ids(P + 100))
+    copier = table.open([*ids(P + 50), 9999])
+    with pytest.raises(ContextTooLong):
+        copier.reserve(5 * P)
+    table.check()
+    assert (holder.ids, copier.ids, len(copier.copies)) == (ids(P + 100), ids(P + 50), 1)
+
+
 def test_unconfirmed_copies_are_not_left_behind() -> None:
     table = PageTable(4)
     source = write(table, ids(100))
@@ -384,14 +394,14 @@ def test_truncate_at_a_border_leaves_what_follows_to_be_found() -> None:
 
 def test_truncate_inside_a_shared_page_copies_it() -> None:
     table = PageTable(4)
-    one, two = write(table, ids(P)), write(table, ids(P))
-    two.truncate(100)
-    assert two.copies == [(one.pages[0], two.pages[0])]
-    assert (two.pages != one.pages, one.ids, two.ids) == (True, ids(P), ids(100))
-    two.reserve(120)
+    one, two = write(table, ids(2 * P)), write(table, ids(2 * P))
+    two.truncate(P + 100)
+    assert two.copies == [(one.pages[1], two.pages[1])]
+    assert (two.pages != one.pages, one.ids, two.ids) == (True, ids(2 * P), ids(P + 100))
+    two.reserve(P + 120)
     two.extend(ids(20, 9000))
     table.check()
-    assert found(table, ids(P)) == P
+    assert found(table, ids(2 * P)) == 2 * P
 
 
 def test_truncate_inside_a_shared_page_without_room_changes_nothing() -> None:

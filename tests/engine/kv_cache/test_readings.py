@@ -47,13 +47,15 @@ def test_the_end_of_a_pass_that_is_under_way() -> None:
 
 @given(
     st.lists(st.integers(1, 5) | st.integers(6, 60), min_size=1, max_size=12), st.integers(0, 1 << 20),
-    st.integers(12, 40),
+    st.integers(1, 40),
 )  # fmt: skip
 def test_passes_run_again_are_as_large_or_as_small(rows: list[int], at: int, most: int) -> None:
-    """Of up to 5 rows where there were up to 5, and of more where there were more, from any position on."""
+    """Of up to 5 rows where there were up to 5, and of more where there were more, from any position on; none
+    ends early, or begins before the end of the one before it, without need.
+    """
     passes, small, length = recorded(rows), 5, sum(rows)
     of = [(first, count) for first, count in passes for _unused in range(count)]
-    at %= length
+    at = asked = at % length
     while at < length:
         begin, end = again(passes, at, length, most, small)
         assert begin <= at < end <= length
@@ -63,7 +65,9 @@ def test_passes_run_again_are_as_large_or_as_small(rows: list[int], at: int, mos
             assert held == {of[at]}
             assert first <= begin
             assert end <= first + count
-            assert small < end - begin <= most
+            assert small < end - begin <= max(most, small + 1)
+            assert end == first + count or first + count - begin > most
+            assert begin == at or at == asked or most < 2 * (small + 1)
         else:
             assert begin == at
             assert end - begin <= small
@@ -75,6 +79,7 @@ def test_small_passes_are_joined() -> None:
     """As many as fit, since a pass costs its weights."""
     passes = recorded([2, 1, 1, 3, 20])
     assert again(passes, 0, 27, 16, 5) == (0, 5)
+    assert again(passes, 2, 27, 16, 5) == (2, 7)
     assert again(passes, 5, 27, 16, 5) == (5, 7)
     assert again(passes, 0, 3, 16, 5) == (0, 3)
     assert again(passes, 7, 27, 16, 5) == (7, 21)
@@ -94,6 +99,9 @@ def test_passes_are_cut() -> None:
         passes = recorded([4, 2])
         cut(passes, length)
         assert passes == expected
+    unknown = [(0, 4), (4, 0)]
+    cut(unknown, 4)
+    assert unknown == [(0, 4)]
 
 
 def test_what_is_remembered() -> None:
