@@ -259,6 +259,17 @@ def test_restrictions_of_a_large_vocabulary(temperature: float, top_k: int) -> N
     assert drawer.sample(logits, [], only=np.asarray([3, 20_000])).id == 20_000
 
 
+@pytest.mark.parametrize(("tables", "scores"), [
+    (TokenTables(banned=frozenset({0})), {1: 0.0, 2: 0.0}),
+    (TokenTables(bias=((0, -math.inf), (0, 1.0))), {1: 0.0, 2: 0.0}),
+    (TokenTables(allowed=frozenset({0, 9})), {0: 0.0}),
+    (TokenTables(bias=((0, 1.0), (2, 0.25), (0, -0.5), (3, 9.0))), {0: 0.5, 1: 0.0, 2: 0.25}),
+], ids=str)  # fmt: skip
+def test_the_first_id_is_restricted_as_any(tables: TokenTables, scores: dict[int, float]) -> None:
+    final = Sampler(OFF, 0, tables).distribution(np.zeros(3, np.float32), []).final
+    assert dict(final.likeliest(9)) == pytest.approx(softmax(scores), rel=1e-5)
+
+
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(
