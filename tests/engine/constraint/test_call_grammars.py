@@ -250,7 +250,8 @@ QWEN = (
 def test_words_of_python_are_allowed_where_templates_write_them(
     form: str, call: str, arguments: dict[str, Any]
 ) -> None:
-    properties = {"on": {"type": "boolean"}, "off": {"anyOf": [{"const": False}, {"type": "null"}]}}
+    off = {"anyOf": [{"const": False}, {"type": ["integer", "null"]}]}
+    properties = {"on": {"type": "boolean"}, "off": off}
     schema = {"properties": {**properties, "more": {"type": "array"}}, "required": ["on"]}
     tools = (Tool("set", "", json.dumps(schema)),)
     grammar = CallGrammar(dict(KNOWN)[form], tools)

@@ -194,6 +194,8 @@ OBJECTS: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
      [[1, True], [1, True, False]], [[1], [True, True], [1, 2]]),
     ({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": {"type": "null"},
       "maxItems": 3}, [[], [1], [1, True], [1, True, None]], [[True], [1, True, None, None]]),
+    ({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": False,
+      "maxItems": 1}, [[], [1]], [[1, True]]),
     ({"type": "array", "allOf": [{"items": {"type": "integer"}}, {"items": {"minimum": 3}, "minItems": 1}]},
      [[3, 4]], [[], [2]]),
     ({"type": "object", "required": ["z"], "additionalProperties": {"type": "integer"}}, [{"z": 1}],

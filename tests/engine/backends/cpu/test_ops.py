@@ -273,6 +273,22 @@ def test_columns_and_positions(start: int, width: int) -> None:
         assert_near(*both(forward, [Rows(100, 1).matrix, down], rows))
 
 
+@pytest.mark.parametrize(("heads", "widths"), [(1, (100, 7)), (3, (11, 5)), (2, (16, 33))])
+def test_joined_parts(heads: int, widths: tuple[int, int]) -> None:
+    parts = [Rows(heads * width, seed).matrix for seed, width in enumerate(widths, 1)]
+    down = Matrix("F32", (5, heads * sum(widths)), 4)
+
+    def forward(ops: Any, w: list[Any]) -> Any:
+        x, y = (ops.last_rows(ops.embed(table)) for table in w[:2])
+        return ops.linear(ops.join(x, y, heads), w[2])
+
+    for rows in ROWS:
+        assert_near(*both(forward, [*parts, down], rows))
+    joined = np.concatenate([part.values[:4].reshape(4, heads, -1) for part in parts], 2).reshape(4, -1)
+    exact = joined.astype(np.float64) @ down.values.T.astype(np.float64)
+    assert_near(both(forward, [*parts, down], 4)[0], exact)
+
+
 def test_a_position_past_a_table_is_refused() -> None:
     with pytest.raises(AssertionError, match="past the end"):
         both(
