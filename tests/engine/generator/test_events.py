@@ -1,4 +1,4 @@
-"""When text and figures are handed on, by a clock that the test sets."""
+"""When text and figures are handed on, by a clock that the test sets; and prompts that are refused before."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from engine.core import Done, Prefill, Running, Stats, Text, TokenInfo
-from engine.generator.decode import EventWriter, events
+from engine.core import FIRST_PICTURE_ID, Done, Prefill, Running, Stats, Text, TokenInfo
+from engine.errors import BadSetting, ContextTooLong, EngineError
+from engine.generator.decode import EventWriter, check_prompt, events
 from engine.generator.sequence import StepOutput
 from engine.generator.token_buffer import WrittenToken
 
@@ -121,3 +122,23 @@ def test_closing_closes_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not played.closed
     stream.close()
     assert played.closed
+
+
+@pytest.mark.parametrize(
+    ("ids", "pictures", "error", "words"),
+    [
+        ([], False, BadSetting, "The prompt is empty"),
+        ([3, 10], False, BadSetting, "Token id 10 .* from 0 to 9"),
+        ([-1, 3], True, BadSetting, "Token id -1 "),
+        ([FIRST_PICTURE_ID, 3], False, BadSetting, f"Token id {FIRST_PICTURE_ID} "),
+        ([3, FIRST_PICTURE_ID], True, BadSetting, "ends with a picture"),
+        ([3] * 6, False, ContextTooLong, "has 6 tokens, but the context holds 4; shorten it by 2 tokens"),
+    ],
+)
+def test_a_prompt_that_cannot_be_continued_is_one_plain_sentence(
+    ids: list[int], pictures: bool, error: type[EngineError], words: str
+) -> None:
+    with pytest.raises(error, match=words) as caught:
+        check_prompt(ids, 10, 4, pictures=pictures)
+    assert str(caught.value).endswith(".")
+    check_prompt([FIRST_PICTURE_ID, 0, FIRST_PICTURE_ID, 9], 10, 4, pictures=True)

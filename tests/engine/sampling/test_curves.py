@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -86,3 +87,12 @@ def test_heads_of_large_vocabularies_equal_sorting_all(
     assert dict(found.likeliest(20)) == pytest.approx(
         {token: expected[token] for token in exact.ranked(expected)[:20]}, rel=1e-3
     )
+
+
+@pytest.mark.parametrize("name", ["top_p", "typical"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_share_just_below_1_keeps_nearly_all(name: str, seed: int) -> None:
+    """Sums of the same weights in two orders differ in their last bits, and neither may be out of reach."""
+    logits = np.random.default_rng(seed).standard_normal(5000).astype(np.float32)
+    settings = dataclasses.replace(OFF, **{name: math.nextafter(1.0, 0.0)})
+    assert len(distribution(logits, settings)) >= 4990
