@@ -19,7 +19,7 @@ from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.dialogs.file_dialogs import ask_open
 from desktop.views.widgets.flows import flow
-from engine.words import N_, _, ngettext, translate
+from engine.words import _, ngettext
 
 if TYPE_CHECKING:
     from desktop.services.transfer.transfer_report import Exported, ImportReport
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TransferController", "is_chats"]
 
-_KINDS = N_("Exported chats (*.json *.jsonl *.ndjson *.zip *.chat *.db);;All files (*)")
 REFRESH_S = 1.0
 """The list of chats follows an import at this interval: updating it takes some 20 ms for 10,000."""
 
@@ -161,9 +160,13 @@ class TransferController(QObject):
 
     def ask_for_files(self) -> None:
         """Let the user choose files with chats."""
-        ask_open(
-            self._window, _("Import chats"), self.import_files, translate(_KINDS), several=True
-        ).setObjectName("importFrom")
+        from desktop.store.transfer.importers.sources import ENDINGS  # only when needed
+
+        endings = " ".join(f"*{ending}" for ending in ENDINGS)
+        kinds = _("Exported chats ({endings});;All files (*)", endings=endings)
+        ask_open(self._window, _("Import chats"), self.import_files, kinds, several=True).setObjectName(
+            "importFrom"
+        )
 
     @flow
     async def import_files(self, paths: Sequence[Path]) -> None:

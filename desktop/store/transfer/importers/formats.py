@@ -6,9 +6,13 @@ from typing import Any
 
 from desktop.store.transfer.importers.chatgpt import ChatGpt
 from desktop.store.transfer.importers.claude import Claude
+from desktop.store.transfer.importers.coding_agents import ClaudeCode, Codex
+from desktop.store.transfer.importers.databases import DATABASES
 from desktop.store.transfer.importers.fields import first_text, items, mapping, text
+from desktop.store.transfer.importers.gemini import Gemini
 from desktop.store.transfer.importers.gpt4all import LABEL
 from desktop.store.transfer.importers.jan import Jan
+from desktop.store.transfer.importers.kobold_lite import KoboldLite
 from desktop.store.transfer.importers.llama_cpp import LlamaCpp
 from desktop.store.transfer.importers.lm_studio import LmStudio
 from desktop.store.transfer.importers.message_lists.joined import LABELS, joined_chats
@@ -16,6 +20,7 @@ from desktop.store.transfer.importers.message_lists.programs import JOINED, PROG
 from desktop.store.transfer.importers.open_webui.export import OpenWebUi
 from desktop.store.transfer.importers.own import Own
 from desktop.store.transfer.importers.protocol import Format, LineFormat
+from desktop.store.transfer.importers.rows import ROWS
 from desktop.store.transfer.importers.sharegpt import BareMessages, ShareGpt
 from desktop.store.transfer.importers.silly_tavern import SillyTavern
 from desktop.store.transfer.importers.textgen import TextGen
@@ -24,10 +29,19 @@ __all__ = ["FORMATS", "LINE_FORMATS", "chats_in", "format_of", "labels", "line_f
 
 FORMATS: tuple[Format, ...] = (
     Own(), JOINED, PROGRAMS[0], ChatGpt(), Claude(), OpenWebUi(), LlamaCpp(), LmStudio(), TextGen(),
-    *PROGRAMS[1:], ShareGpt(),
+    *PROGRAMS[1:], Gemini(), KoboldLite(), ShareGpt(),
 )  # fmt: skip
 """DeepSeek's chats look like ChatGPT's at first sight; ShareGPT comes last because it accepts the most."""
-LINE_FORMATS: tuple[LineFormat, ...] = (Jan(), LlamaCpp(), SillyTavern(), LeChat(), BareMessages())
+LINE_FORMATS: tuple[LineFormat, ...] = (
+    Jan(),
+    LlamaCpp(),
+    SillyTavern(),
+    ClaudeCode(),
+    Codex(),
+    *ROWS,
+    LeChat(),
+    BareMessages(),
+)
 _DEEPEST = 3
 """Objects around a list of chats."""
 
@@ -44,7 +58,13 @@ def line_format_of(value: Any) -> LineFormat | None:
 
 def labels() -> tuple[str, ...]:
     """The names of the programs whose files can be read: this one, then the others by name."""
-    names = {*(one.label for one in FORMATS), *(one.label for one in LINE_FORMATS), *LABELS, LABEL}
+    names = {
+        *(one.label for one in FORMATS),
+        *(one.label for one in LINE_FORMATS),
+        *LABELS,
+        LABEL,
+        *(one[0] for one in DATABASES),
+    }
     others = names - {FORMATS[0].label, "", "messages"}
     return FORMATS[0].label, *sorted(others, key=str.casefold)
 

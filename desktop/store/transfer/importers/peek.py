@@ -10,10 +10,11 @@ import re
 from itertools import islice
 from pathlib import Path
 
+from desktop.store.transfer.importers.databases import MAGIC as DATABASE
+from desktop.store.transfer.importers.databases import has_chats
 from desktop.store.transfer.importers.formats import chats_in, format_of, line_format_of
 from desktop.store.transfer.importers.gpt4all import MAGIC
-from desktop.store.transfer.importers.open_webui.database import MAGIC as DATABASE
-from desktop.store.transfer.importers.open_webui.database import has_chats
+from desktop.store.transfer.importers.rows import ROWS, table_columns
 from desktop.store.transfer.importers.sources import ENDINGS, UTF_16, chat_files
 from engine.platform.regular_file import regular_file
 
@@ -32,6 +33,8 @@ _MARKS = (
     ("localStorage", "persist:cherry-studio"), ("role", "contentParts"), ("systemPurposeId", "messages"),
     ("chunkedPrompt", "chunks"), ("state", "messages", "sessionId"), ("chatId", "role", "content"),
     ("_id", "from", "content"), ("title", "messages", "titleSet"), ("data", "messages", "topicId"),
+    ("sessionId", "parentUuid"), ("session_meta", "payload"), ("workspace", "prompt", "response"),
+    ("title", "safeHtmlItem"), ("gamestarted", "actions"),
 )  # fmt: skip
 """Quoted words that occur together where a conversation begins, for one that does not end in the part that is
 read.
@@ -59,11 +62,14 @@ def is_chats(path: Path) -> bool:
             data = file.read(HEAD)
     except OSError:
         return False
-    if ending == ".db":
+    if ending in (".db", ".sqlite", ".sqlite3"):
         return data.startswith(DATABASE) and has_chats(path)
     if ending in (".zip", ".chat"):
         return data.startswith(b"PK\x03\x04" if ending == ".zip" else MAGIC)
     text = data.decode("utf-16" if data.startswith(UTF_16) else "utf-8-sig", "replace").lstrip()
+    if ending == ".csv":
+        columns = table_columns(text)
+        return any(one.begins(columns) for one in ROWS)
     if not text.startswith(("{", "[")):
         return False
     found = _first(text)

@@ -5,6 +5,7 @@ broken.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import time
 from collections import Counter
@@ -15,14 +16,15 @@ from typing import IO, Any
 
 from desktop.store.conversations.bulk_insert import RecordWriter
 from desktop.store.database.database import Database
+from desktop.store.transfer.importers.databases import MAGIC as DATABASE
+from desktop.store.transfer.importers.databases import chat_rows
 from desktop.store.transfer.importers.fields import mapping
 from desktop.store.transfer.importers.formats import chats_in, format_of, labels, line_format_of
 from desktop.store.transfer.importers.gpt4all import MAGIC, read_chat
 from desktop.store.transfer.importers.json_entries import MOST_BYTES, Entry, Flaw, json_entries
-from desktop.store.transfer.importers.open_webui.database import MAGIC as DATABASE
-from desktop.store.transfer.importers.open_webui.database import chat_rows
 from desktop.store.transfer.importers.pictures import Encode, PictureImporter
 from desktop.store.transfer.importers.protocol import LineFormat, Note, Unreadable
+from desktop.store.transfer.importers.rows import Rows, table_rows
 from desktop.store.transfer.importers.sources import (
     TROUBLE,
     UTF_16,
@@ -44,6 +46,7 @@ PROGRESS_S = 0.1
 _MOST_NOTES = 100
 """Damaged messages reported for one conversation; the others are only counted."""
 _HEAD = 1024
+_PIECE = 1 << 18
 _LONGEST = 200
 _OTHER_FILES = N_("Files without chats (pictures, sounds, account data) were not imported")
 
@@ -141,6 +144,8 @@ class _Run:
                     yield from self._chat(head + stream.read(self.most_bytes + 1), name)
                 elif head.startswith(DATABASE):
                     yield from self._database(source, name)
+                elif source.ending == ".csv":
+                    yield from self._table(read, name)
                 elif self.alone or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
                     yield from self._entries(read, name)
         except TROUBLE as error:
@@ -214,6 +219,19 @@ class _Run:
                 yield from self._entry(found, f"{name}, {found.place}", found.end - last)
                 last = found.end
 
+    def _table(self, read: Callable[[int], bytes], name: str) -> Iterator[Event]:
+        """The chats in the rows of a CSV file."""
+        data = bytearray()
+        while len(data) <= self.most_bytes and (piece := read(_PIECE)):
+            data += piece
+        if len(data) > self.most_bytes:
+            large = _("It is larger than {size}.", size=size_text(self.most_bytes))
+            yield from self._flaw(Broken(name, large))
+            return
+        for number, row in enumerate(table_rows(bytes(data)), start=1):
+            place = _("row {number:,}", number=number)
+            yield from self._entry(Entry(place, row, number), f"{name}, {place}", 0)
+
     def _entry(self, entry: Entry, place: str, size: int) -> Iterator[Event]:
         value = entry.value
         format = format_of(value)
@@ -252,9 +270,10 @@ class _Run:
         group, self._group = self._group, None
         if group is not None and not group.too_large:
             about = self._beside(group.format.beside)
-            yield from self._save(
-                lambda note: group.format.read_lines(group.values, note, about), group.place
-            )
+            chats = group.format.chats(group.values) if isinstance(group.format, Rows) else [group.values]
+            for lines in chats:
+                read = functools.partial(group.format.read_lines, lines, about=about)
+                yield from self._save(read, group.place)
 
     def _beside(self, name: str) -> dict[str, Any]:
         """The object in the file of this name in the folder of the chats; empty without one."""

@@ -17,7 +17,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import unquote
 
@@ -33,7 +33,7 @@ __all__ = [
     "on_disk", "opened", "source_files",
 ]  # fmt: skip
 
-ENDINGS = (".json", ".jsonl", ".ndjson", ".zip", ".chat", ".db")
+ENDINGS = (".json", ".jsonl", ".ndjson", ".csv", ".zip", ".chat", ".db", ".sqlite", ".sqlite3")
 """Extensions of files that may have chats in them; every archive is taken for an export of chats."""
 
 TROUBLE = (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
@@ -82,6 +82,12 @@ class SourceFile:
         if self.member is not None:
             return one_line(f"{self.path.name}, {self.member.filename}")
         return one_line(str(self.path.relative_to(self.folder.parent)) if self.folder else self.path.name)
+
+    @property
+    def ending(self) -> str:
+        """The end of the file's name, with its dot, in small letters."""
+        name = self.member.filename if self.member is not None else self.path.name
+        return PurePosixPath(name).suffix.lower()
 
     def beside(self, ending: str) -> SourceFile | None:
         """The archive's member named like this one plus `ending`; None if there is none."""

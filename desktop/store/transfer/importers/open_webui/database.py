@@ -1,86 +1,40 @@
 """Open WebUI's database, `webui.db`: yields the rows of its table `chat` as the objects that its export has.
 
-The file is opened read-only, in a way that creates no file beside it. The size of a row is bounded; a row
-that cannot be read is reported and skipped. Columns: `backend/open_webui/models/chats.py` of
-open-webui/open-webui; old versions lack some.
+The size of a row is bounded; a row that cannot be read is reported and skipped. Columns:
+`backend/open_webui/models/chats.py` of open-webui/open-webui; old versions lack some.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from desktop.store.transfer.importers.json_entries import Entry, Flaw
 from engine.units import size_text
 from engine.words import _
 
-__all__ = ["MAGIC", "chat_rows", "has_chats"]
+__all__ = ["is_open_webui", "open_webui_chats"]
 
-MAGIC = b"SQLite format 3\x00"
 _COLUMNS = (
     "id", "title", "chat", "created_at", "updated_at", "archived", "pinned", "meta", "variables", "folder_id",
     "tasks", "summary", "share_id", "current_message_id",
 )  # fmt: skip
 _JSON = ("meta", "variables", "tasks")
 _MOST_FOLDERS, _DEEPEST = 100_000, 50
-_STEPS = 10_000
-"""SQLite instructions between two checks whether to stop."""
 
 
-def has_chats(path: Path) -> bool:
-    """Whether it is a database with Open WebUI's chats; False if it cannot be read."""
-    try:
-        with contextlib.closing(_opened(path)) as database:
-            return _columns(database) is not None
-    except (sqlite3.Error, OSError):
-        return False
+def is_open_webui(database: sqlite3.Connection) -> bool:
+    """Whether the database has Open WebUI's table of chats."""
+    return _columns(database) is not None
 
 
-def chat_rows(
-    path: Path, cancel: Callable[[], bool], most_bytes: int
+def open_webui_chats(
+    database: sqlite3.Connection, cancel: Callable[[], bool], most_bytes: int
 ) -> Iterator[Entry | Flaw | tuple[int, int]]:
-    """The chats of a database in the order of their rows, with flaws in between; pairs are (rows done, all
-    rows).
-
-    Ends early when `cancel()` returns true. A database of something else yields one flaw without a place.
-    """
-    try:
-        with contextlib.closing(_opened(path)) as database:
-            database.set_progress_handler(cancel, _STEPS)
-            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most_bytes)
-            columns = _columns(database)
-            if columns is None:
-                yield Flaw(
-                    "",
-                    _(
-                        "it is a SQLite database but not from Open WebUI: it has no table “chat” with "
-                        "the columns “id” and “chat”"
-                    ),
-                    0,
-                )
-                return
-            yield from _rows(database, columns, cancel, most_bytes)
-    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last: SQLite's words quote the file
-        if not cancel():
-            yield Flaw("", _("the database cannot be read ({error})", error=error), 0)
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    """Open the file read-only. With a journal beside it Open WebUI may be running, and SQLite reads both."""
-    journal = path.with_name(f"{path.name}-wal")
-    alone = not journal.exists() or not journal.stat().st_size
-    database = sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if alone else ''}", uri=True, timeout=2
-    )
-    database.text_factory = lambda data: data.decode("utf-8", "replace")
-    database.execute("PRAGMA trusted_schema = OFF")  # the schema in the file must not run anything
-    database.execute("PRAGMA query_only = ON")
-    return database
+    """The chats in the order of their rows, with flaws in between; pairs are (rows done, all rows)."""
+    return _rows(database, _columns(database) or (), cancel, most_bytes)
 
 
 def _columns(database: sqlite3.Connection) -> tuple[str, ...] | None:

@@ -31,9 +31,10 @@ def one(database: Database, path: Path) -> int:
 
 def test_the_names_of_the_programs() -> None:
     assert labels() == (
-        "Inglenook", "BetterChatGPT", "Big-AGI", "Chatbox", "ChatGPT", "Cherry Studio", "Claude", "DeepSeek",
-        "Google AI Studio", "GPT4All", "Grok", "HuggingChat", "Jan", "Le Chat", "LibreChat",
-        "llama.cpp web UI", "LM Studio", "LobeChat", "NextChat", "Open WebUI", "ShareGPT", "SillyTavern",
+        "Inglenook", "AnythingLLM", "BetterChatGPT", "Big-AGI", "Chatbox", "ChatGPT", "Cherry Studio",
+        "Claude", "Claude Code", "Codex", "DeepSeek", "Gemini", "Google AI Studio", "GPT4All", "Grok",
+        "HuggingChat", "Jan", "KoboldAI Lite", "Le Chat", "LibreChat", "llama.cpp web UI", "LM Studio",
+        "LobeChat", "Microsoft Copilot", "NextChat", "Ollama", "Open WebUI", "ShareGPT", "SillyTavern",
         "TextGen", "TypingMind",
     )  # fmt: skip
 

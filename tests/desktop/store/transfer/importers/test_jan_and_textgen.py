@@ -156,8 +156,9 @@ def test_a_folder_dragged_over_the_window_is_not_searched_whole(
 
 
 def test_an_empty_folder_says_what_can_be_imported(database: Database, tmp_path: Path) -> None:
-    [note] = broken(run(database, tmp_path))
-    assert note.reason.startswith("It contains no chats of a known program (Inglenook, BetterChatGPT, ")
+    (tmp_path / "empty").mkdir()  # the test's own database lies beside it
+    [note] = broken(run(database, tmp_path / "empty"))
+    assert note.reason.startswith("It contains no chats of a known program (Inglenook, AnythingLLM, ")
 
 
 def textgen() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
-from desktop.store.transfer.importers.open_webui.database import MAGIC
+from desktop.store.transfer.importers.databases import MAGIC
 from desktop.store.transfer.importers.peek import is_chats
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import broken, dump, imported, run, shown, written
@@ -133,7 +133,7 @@ def test_a_foreign_or_damaged_database_is_reported(database: Database, tmp_path:
         other.execute("CREATE VIEW chat AS SELECT id, chat FROM notes")
     first, *_ = broken(run(database, path))
     assert first.place == "other.db"
-    assert first.reason.startswith("It is a SQLite database but not from Open WebUI")
+    assert first.reason.startswith("It is a SQLite database, but without the tables of a known program")
     whole = made(tmp_path / "webui.db", *[chat()] * 40)
     data = bytearray(whole.read_bytes())
     data[8192:] = b"\xff" * (len(data) - 8192)
