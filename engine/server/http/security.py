@@ -28,6 +28,8 @@ ADMITTED = "inglenook.admitted"
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
 _SLASHES = re.compile(r"/+")
+_HOSTED = re.compile(r"^/openai/(?:v1|deployments/[^/]+)(?=/)")
+"""What Groq's clients and those of OpenAI on Azure put in the place of /v1."""
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9_\-, ]{0,1000}", re.ASCII)
 
 _FOREIGN_HOST = Failure(
@@ -56,10 +58,10 @@ class Security:
         self._origins = frozenset(origin.lower() for origin in options.origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request. Its path is the one that clients mean who put a slash too many into the address."""
+        """One request."""
         if scope["type"] not in ("http", "websocket"):
             return
-        scope = {**scope, "path": "/" + _SLASHES.sub("/", scope["path"]).strip("/")}
+        scope = {**scope, "path": _meant(scope["path"])}
         headers = Headers(scope=scope)
         if scope["type"] == "websocket":
             await self._connected(scope, headers, receive, send)
@@ -127,10 +129,15 @@ class Security:
         return is_token(self._token, given)
 
 
-_KEYS = ("x-api-key", "x-admin-key", "x-goog-api-key")
-"""Headers that hold the token alone: Anthropic's, TabbyAPI's and Google's."""
+_KEYS = ("x-api-key", "x-admin-key", "x-goog-api-key", "api-key")
+"""Headers that hold the token alone: Anthropic's, TabbyAPI's, Google's, and Azure's."""
 _MODELS, _MOST_KEYS = "/v1/models", 8
 _OWN_PAGES = ("none", "same-origin")
+
+
+def _meant(path: str) -> str:
+    """The path that clients mean who put a slash too many into the address, or the one of a hosted API."""
+    return _HOSTED.sub("/v1", "/" + _SLASHES.sub("/", path).strip("/"), count=1)
 
 
 def _keys_in(scope: Scope) -> Sequence[str]:

@@ -55,8 +55,9 @@ def _response_format(requested: Fields) -> Format:
     kind = requested.text("type")
     if kind == "text":
         return "none", ""
-    if kind == "json_object":  # llama.cpp's server and others take a schema there
-        return "json_schema", _schema(requested, "schema", _OBJECT)
+    if kind == "json_object":  # llama.cpp's server and others take a schema; huggingface_hub sends a value
+        name = "schema" if requested.get("value") is None else "value"
+        return "json_schema", _schema(requested, name, _OBJECT)
     if kind in _TGI and requested.get("value") is not None:
         return _structured(requested, "value", kind)
     if kind != "json_schema":

@@ -207,6 +207,15 @@ def test_slashes_too_many(served: Served, path: str) -> None:
     assert ask(served, path, headers={"Authorization": None}).status == 401
 
 
+@pytest.mark.parametrize("path", ["/openai/v1/models", "/openai/deployments/gpt-4o/models"])
+def test_paths_of_hosted_apis(served: Served, path: str) -> None:
+    """Groq's clients, and those of OpenAI on Azure, whose header is another one, too."""
+    key = {"Authorization": None, "api-key": TOKEN}
+    assert ask(served, path + "?api-version=2024-10-21", headers=key).body == ask(served, MODELS).body
+    assert ask(served, path, headers={**key, "api-key": "wrong"}).status == 401
+    assert ask(served, "/v1" + path).status == 404
+
+
 def test_what_is_not_there(served: Served) -> None:
     """It is said whatever is sent there, a file for instance."""
     sent = ask(served, "/v1/audio/transcriptions", b"x", headers={"Content-Type": "multipart/form-data"})

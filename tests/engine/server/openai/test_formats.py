@@ -31,6 +31,7 @@ def found(**body: Any) -> tuple[str, str]:
         ({"response_format": {"type": "text"}}, ("none", "")),
         ({"response_format": {"type": "json_object"}}, OBJECT),
         ({"response_format": {"type": "json_object", "schema": NUMBER}}, SCHEMA),
+        ({"response_format": {"type": "json_object", "value": NUMBER}}, SCHEMA),  # huggingface_hub
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": NUMBER}}}, SCHEMA),
         ({"response_format": {"type": "json_schema", "schema": NUMBER}}, SCHEMA),
         ({"structured_outputs": {"json": NUMBER}}, SCHEMA),
