@@ -23,9 +23,9 @@ from engine.server.replies import Begun, Delta, Ended, Score, Writer, chat_work,
 from engine.server.service import Service
 
 MISTRALS = "mistral-client-"
-"""How Mistral's own clients begin their name. They read each delta of a call as a whole call, as Mistral's
-servers send it; others join deltas, and repeated names would be joined, too.
-"""
+"""How Mistral's own clients begin their name."""
+_HOSTED = (MISTRALS, "ai-sdk/mistral/", "ai-sdk/xai/")
+"""How clients begin their names that read a stream as Mistral's and xAI's servers send it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +171,9 @@ def _reasoning(text: str) -> dict[str, str]:
 async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Mapping[str, Any]) -> None:
     """The answer as events."""
     writers = call.writers()
-    calls_whole = exchange.program.startswith(MISTRALS)
+    hosted = _reads_hosted_streams(exchange)
     pieces: list[list[CallPiece]] = [[] for _ in writers]
-    more = {"usage": None} if call.include_usage else {}
+    more: dict[str, Any] = {"usage": None} if call.include_usage else {}
     progress = Progress(call.progress)
 
     async def send(index: int, delta: Mapping[str, Any], **rest: Any) -> None:
@@ -194,7 +194,7 @@ async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Ma
             text = _reasoning(delta.reasoning) | ({"content": delta.text} if delta.text else {})
             if delta.call is None or text:
                 await send(number, text, **scores)
-            if calls_whole:
+            if hosted:
                 pieces[number] += [delta.call] if delta.call is not None else []
             else:
                 for piece in call_deltas(delta.call, custom=delta.custom, old_form=call.old_form):
@@ -202,10 +202,23 @@ async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Ma
         if isinstance(event, Ended):
             if pieces[number]:
                 await send(number, {"tool_calls": whole_calls(pieces[number], call.custom)})
+            if hosted and not call.include_usage and all(writer.ended for writer in writers):
+                more["usage"] = usage_of(writers)
             await send(number, {}, finish_reason=_finish(writer, call), stop_reason=writer.stop_reason)
     if call.include_usage:
         await exchange.send_event({**head, "choices": [], "usage": usage_of(writers)})
     await exchange.end_stream()
+
+
+def _reads_hosted_streams(exchange: Exchange) -> bool:
+    """Whether a client takes each delta of a call for a whole call, and has the usage in the last chunk.
+
+    Others join deltas, and repeated names would be joined, too. LangChain's client for Mistral has no name of
+    its own, only that of httpx, but asks for events, which OpenAI's clients do not.
+    """
+    accepted = dict(exchange.scope["headers"]).get(b"accept")
+    nameless = exchange.program.startswith("python-httpx/") and accepted == b"text/event-stream"
+    return nameless or exchange.program.startswith(_HOSTED)
 
 
 def usage_of(writers: Sequence[Writer]) -> dict[str, Any]:

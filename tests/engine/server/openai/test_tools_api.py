@@ -292,14 +292,18 @@ def test_mistrals_clients_get_whole_calls(served: Served) -> None:
         "temperature": 0, "stream": True, "max_tokens": 200, "parallel_tool_calls": False,
     }  # fmt: skip
 
-    def calls(program: str) -> tuple[list[Any], Any]:
-        answer = ask(served, "/v1/chat/completions", body, headers={"User-Agent": program})
+    def calls(**headers: str) -> tuple[list[Any], Any]:
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = ask(served, "/v1/chat/completions", body, headers=headers)
         choices = [event["choices"][0] for event in answer.events[:-1]]
+        assert ("usage" in answer.events[-2]) == ("OpenAI" not in headers["User-Agent"])
         found = [call for one in choices for call in one["delta"].get("tool_calls", ())]
-        return found, choices[-1]["finish_reason"]
+        return [{**call, "id": call.get("id") and "x"} for call in found], choices[-1]["finish_reason"]
 
-    pieces, end = calls("openai/3.57")
-    whole, same = calls("mistral-client-python/3.7.0")
+    pieces, end = calls(User_Agent="OpenAI/Python 3.57")
+    whole, same = calls(User_Agent="mistral-client-python/3.7.0")
+    assert (whole, same) == calls(User_Agent="ai-sdk/xai/3.0.138 runtime/node.js")
+    assert (whole, same) == calls(User_Agent="python-httpx/0.28.1", Accept="text/event-stream")  # LangChain
     assert end == same == "tool_calls"
     assert len(pieces) > len(whole) > 0
     assert all(call["function"]["name"] == "count" and call["id"] for call in whole)
