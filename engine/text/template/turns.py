@@ -15,7 +15,7 @@ __all__ = [
 ]  # fmt: skip
 
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
-REASONING = ("reasoning_content", "thinking", "reasoning")
+REASONING = ("reasoning_content", "thinking", "reasoning", "tool_plan")
 """Names under which a message may carry the reasoning of its reply; the first one present counts."""
 
 Turn = Message | Mapping[str, Any]
@@ -26,7 +26,7 @@ def as_turn(message: Turn) -> dict[str, Any]:
     """A message as templates see it, with its reasoning under each of the names.
 
     Most templates read `reasoning_content`, those of gpt-oss and LFM2.5 `thinking`, that of Solar Open
-    `reasoning`.
+    `reasoning`, those of Command R7B and Command A, before calls, `tool_plan`.
     """
     if isinstance(message, Message):
         turn: dict[str, Any] = {"role": message.role, "content": message.content}

@@ -17,6 +17,7 @@ END_OF_TURN_TOKENS = (
     "<|endofturn|>", "<|END_OF_TURN_TOKEN|>", "<|end_of_text|>", "<|endoftext|>", "<｜end▁of▁sentence｜>",
     "<|assistant_end|>", "<end_of_utterance>", "[|endofturn|]", "<turn|>", "<EOT>", "</s>", "<|return|>",
     "<|call|>", "<|role_end|>", "<|EOT|>", "<|eos|>", "<end_of_sentence>", "<seed:eos>",
+    "<|end_of_msg|>", "<|message_sep|>", "</assistant>",
 )  # fmt: skip
 """Well-known names of tokens that end a turn; one counts if the chat template writes it."""
 _NEXT_TURN = ("<|user|>", "<|observation|>")

@@ -352,7 +352,8 @@ class CallReader:
         if not self._sink.offers(name):
             name = name.removesuffix(".call")  # as Llama 3.1 calls its own tools
         text = yield from in_brackets(self._chars)
-        self._at_once(name, python_arguments(text, self._sink.parameters(name)))
+        schema = self._sink.parameters(name)
+        self._at_once(name, python_arguments(text, schema, unquoted=self._form.unquoted))
         yield from self._chars.literal(self._form.call[1])
 
 

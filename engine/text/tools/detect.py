@@ -56,7 +56,7 @@ class ToolStyle:
     the id has the name in it; whether it looks for the tools in the system message, under `tools`, and there
     for a "list" of them or a "text"; whether calls without a text need `null_content`, and calls with one are
     `calls_alone`: the template leaves them out; whether it leaves out, or refuses, the text beside a thought
-    and calls, so that `thoughts_hold_texts`.
+    and calls, so that `thoughts_hold_texts`, and `drops_texts` beside calls without a thought, too.
     """
 
     form: CallForm
@@ -70,6 +70,7 @@ class ToolStyle:
     null_content: bool = False
     calls_alone: bool = False
     thoughts_hold_texts: bool = False
+    drops_texts: bool = False
 
 
 def named_id(name: str, place: int) -> str:
@@ -129,10 +130,13 @@ def _style(template: ChatTemplate, control: Sequence[str]) -> ToolStyle:
             described = None if form.marker else known_form(template.source)  # in what it says of tools
             if _sorts(template, as_text):
                 form = replace(form, in_order=True)
+            before_call = said.rpartition(_PLAIN)[2].partition(_NAMES[0])
+            if before_call[1] and "\n" not in before_call[0] and not form.marker:
+                form = replace(form, within_line=True)
             return ToolStyle(
                 described or form, offers, True, results, as_text, count == 1, named,
                 null_content=null, calls_alone=_PLAIN in said and _VALUES[0] not in said,
-                thoughts_hold_texts=_holds_texts(template, turn),
+                thoughts_hold_texts=_holds_texts(template, turn), drops_texts=_PLAIN not in said,
             )  # fmt: skip
     form = known_form(template.source, control) if offers else None
     return ToolStyle(form or HERMES, offers, writes and offers, results and offers)
@@ -234,7 +238,7 @@ def _form(template: ChatTemplate, text: str, count: int, said: str) -> CallForm 
         quote = to_value[1:].strip()
         return _around(parts, CallForm("braces", quote=quote), quote + "}") if quote else None
     if to_key == "(" and re.fullmatch(r"=['\"]?", to_value):
-        return _around(parts, CallForm("python"), to_value[1:] + ")")
+        return _around(parts, CallForm("python", unquoted=to_value == "="), to_value[1:] + ")")
     return _elements(template, parts) or _tagged(template, parts)
 
 

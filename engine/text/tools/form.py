@@ -48,11 +48,13 @@ class CallForm:
       `parameter[1]`, the value, `parameter[2]`, the name, `parameter[1]`. A value may itself consist of such
       elements: an object of one for each member, a list of one for each item, all named `item`.
     - "braces": `name{key:value,...}` with bare keys; strings stand between two `quote`.
-    - "python": `name(key=value, ...)` with Python literals.
+    - "python": `name(key=value, ...)` with Python literals; with `unquoted`, the template writes strings
+      without quotes.
 
     Where `begun` is not empty, prompts end with it, and a call has the rest of `opening`, while a text begins
-    with `answer`. With `in_order`, arguments and members stand in the order of their names. `native` is
-    another form that counts, too: that of the vocabulary's control tokens, where prompts explain this one.
+    with `answer`. With `in_order`, arguments and members stand in the order of their names. With
+    `within_line`, a call without a marker may stand right after a text. `native` is another form that counts,
+    too: that of the vocabulary's control tokens, where prompts explain this one.
     """
 
     kind: Kind
@@ -69,11 +71,13 @@ class CallForm:
     wrapped: tuple[str, str] = ("", "")
     quoted: bool = False
     quote: str = ""
+    unquoted: bool = False
     notice: str = ""
     item: str = "item"
     begun: str = ""
     answer: str = ""
     in_order: bool = False
+    within_line: bool = False
     native: CallForm | None = None
 
     @property

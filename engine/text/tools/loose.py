@@ -219,7 +219,7 @@ class LooseReader(NamedTagReader):
     def _python_list(self) -> Reading:
         if self._form.kind != "python" and self._form.marker and not self._certain:
             raise Malformed
-        form = CallForm("python", ("", "]"), between=", ")
+        form = CallForm("python", ("", "]"), between=", ", unquoted=self._form.unquoted)
         yield from CallReader(form, self._chars, self._sink).calls()
 
     def _json_call(self) -> Reading:

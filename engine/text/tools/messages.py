@@ -145,8 +145,10 @@ def _turn(message: Message, style: ToolStyle, ids: _Ids, marks: Mapping[str, str
         return turn
     if message.reasoning:
         turn["reasoning_content"] = message.reasoning
-    if message.reasoning and message.content and message.tool_calls and style.thoughts_hold_texts:
-        turn |= {"content": "", "reasoning_content": f"{message.reasoning}\n\n{message.content}"}
+    held = style.thoughts_hold_texts and (message.reasoning or style.drops_texts)
+    if message.content and message.tool_calls and held:
+        thought = "\n\n".join(filter(None, (message.reasoning, message.content)))
+        turn |= {"content": "", "reasoning_content": thought}
     if not message.tool_calls:
         return turn
     if style.writes_calls:

@@ -27,7 +27,8 @@ class ToolParser:
     begun before the reply. But what ends a reply whose thought has no end is one.
     A call may lack the first tag of its opening (`CallForm.bare`). One that is written as JSON at the
     beginning of a line, in a tag, or after a marker instead of the form, or in ReAct's lines, counts too
-    (`LooseReader`), but not in channels.
+    (`LooseReader`), but not in channels. Within a line it counts if the form
+    says so.
 
     The arguments of a call that the end of the reply cuts off stay incomplete, so that nobody takes them for
     whole; of one that is cut off before its name is certain nothing comes out. Those that turn out not to be
@@ -60,6 +61,7 @@ class ToolParser:
             if one is form.native or (in_thoughts and one.has_control_marker)
         )  # fmt: skip
         self._loose = frozenset() if form in CHANNEL_FORMS.values() else FIRST_CHARACTERS
+        self._within = "{[" if form.within_line else ""  # with which calls may begin within a line
         self._sink = CallSink(tools, several=several)
         self._tags, self._closing, self._tail = tags, opened, ""
         self._lead: str | None = ""  # the beginning of the reply while it may be a tag
@@ -186,9 +188,11 @@ class ToolParser:
                 return
             if not core or any(marker.startswith(core) and marker != core for marker in self._starts):
                 return
-            tag = core[0] == "<" and not (self._last_char == "`" and not blanks)  # in no code
+            code = self._last_char == "`" and not blanks
+            tag = core[0] == "<" and not code
+            within = core[0] in self._within and not (code or self._in_code)
             in_code = core[0] in NOT_IN_CODE and self._in_code
-            if core[0] in self._loose and (fresh or tag) and not in_code:
+            if core[0] in self._loose and (fresh or tag or within) and not in_code:
                 self._begin(core)
                 return
             self._out(self._held[0])

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from engine.core import Tool
-from engine.text.tools.json_text import Malformed
+from engine.text.tools.json_text import QUOTES, Malformed
 
 __all__ = [
     "ANY_TYPE", "STRING", "argument_types", "bare_value", "empty_value", "keyword_of", "may_be_arguments",
@@ -155,12 +155,15 @@ def _literal_or_text(text: str) -> Any:
     return value
 
 
-def python_arguments(text: str, schema: Mapping[str, Any]) -> str:
+def python_arguments(text: str, schema: Mapping[str, Any], *, unquoted: bool = False) -> str:
     """The JSON text of the arguments of a Python call, `text` with its parentheses. Those without a name are
-    the first properties of the `schema`, in its order, if their values may be of these types.
+    the first properties of the `schema`, in its order, if their values may be of these types. With
+    `unquoted`, strings may stand there as they are.
 
     Raises `Malformed`.
     """
+    if unquoted and not QUOTES.intersection(text) and text[1:-1].strip():
+        return _unquoted_arguments(text[1:-1], schema)
     text = _SLASH.sub(r"\1/", text)  # JSON's escape of it, which Python does not know
     try:
         call = _parsed(f"f{text}").body
@@ -169,12 +172,32 @@ def python_arguments(text: str, schema: Mapping[str, Any]) -> str:
         given = _by_place([_literal(one) for one in call.args], schema)
         if any(one.arg in given for one in call.keywords):
             raise Malformed
-        given |= {str(one.arg): _literal(one.value) for one in call.keywords}
+        known = keyword_of(schema, schema, "properties")
+        for one in call.keywords:
+            name = str(one.arg)
+            types = argument_types(known[name], schema) if name in known else ANY_TYPE
+            given[name] = _typed(one.value, types, f"f{text}")
         written = json.dumps(given, ensure_ascii=False, allow_nan=False)
         # pairs of surrogates, which JSON's escapes have, become characters
         return written.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise Malformed from None
+
+
+def _unquoted_arguments(text: str, schema: Mapping[str, Any]) -> str:
+    """The JSON text of arguments whose strings have no quotes: each ends at a comma before the name of
+    another property of the `schema`. Raises `Malformed`.
+    """
+    known = keyword_of(schema, schema, "properties")
+    names = "|".join(re.escape(name) for name in sorted(known, key=len, reverse=True))
+    before, *parts = re.split(rf"(?:^|,)\s*({names})\s*=", text) if known else [text]
+    if before.strip():
+        raise Malformed
+    given = [
+        f"{json.dumps(name)}: {bare_value(value.strip(), argument_types(known[name], schema))}"
+        for name, value in zip(parts[::2], parts[1::2], strict=True)
+    ]
+    return "{" + ", ".join(given) + "}"
 
 
 def _by_place(values: list[Any], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,6 +229,18 @@ def _parsed(source: str) -> ast.Expression:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source, mode="eval")
+
+
+def _typed(node: ast.expr, types: frozenset[str], source: str) -> Any:
+    """The value of an argument of these types, of which a text in quotes may be any (Llama 4's template puts
+    quotes around all values), and a number may be a text.
+    """
+    value = _literal(node)
+    if isinstance(value, str) and "string" not in types:
+        return json.loads(bare_value(value, types))
+    if types == STRING and type(value) in (int, float):
+        return ast.get_source_segment(source, node) or value
+    return value
 
 
 def _literal(node: ast.expr) -> Any:

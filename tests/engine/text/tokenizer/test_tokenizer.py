@@ -424,7 +424,10 @@ def test_ends_of_turns_by_well_known_tokens() -> None:
     # <|end|> ends a message, not the turn
     assert end_of_turn_ids(harmony, "<|end|> <|return|> <|call|>") == [2, 3]
     assert end_of_turn_ids({1: "<|end|>"}, "<|end|>") == [1]
-    for name in ("<|role_end|>", "<|EOT|>", "<|eos|>", "<end_of_sentence>", "<seed:eos>"):
+    for name in (
+        "<|role_end|>", "<|EOT|>", "<|eos|>", "<end_of_sentence>", "<seed:eos>", "<|end_of_msg|>",
+        "<|message_sep|>", "</assistant>",
+    ):  # fmt: skip
         assert end_of_turn_ids({1: "<|endoftext|>", 2: name}, f"{{{{ x }}}}{name}") == [2]
     # GLM-4
     assert end_of_turn_ids({1: "<|user|>", 2: "<|observation|>"}, "<|user|><|observation|>") == [1, 2]

@@ -186,10 +186,19 @@ DROPS = (
     '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</call>{% endfor %}]'
     "{% endfor %}"
 )
+COMMAND = (
+    "{{ tools | tojson }}{% for m in messages %}[{{ m.role }}:{% if m.tool_calls %}<plan>{{ m.tool_plan }}"
+    "</plan>{% else %}{{ m.content }}{% endif %}{% for c in m.tool_calls or [] %}<call>"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</call>{% endfor %}]'
+    "{% endfor %}"
+)
+"""As Command A's."""
 GPT_OSS = (FOLDER / "openai-gpt-oss-120b.jinja").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("source", [DROPS, GPT_OSS], ids=["leaves it out", "refuses it"])
+@pytest.mark.parametrize(
+    "source", [DROPS, COMMAND, GPT_OSS], ids=["leaves it out", "knows plans only", "refuses it"]
+)
 def test_a_thought_holds_the_text_that_a_template_takes_no_other_way(source: str) -> None:
     template = ChatTemplate(source, "<s>", "</s>")
     style = tool_style(template)
@@ -198,4 +207,6 @@ def test_a_thought_holds_the_text_that_a_template_takes_no_other_way(source: str
     assert "Hm.\n\nLet me see." in template.render(turns, tools=tools)
     plain = dataclasses.replace(call, reasoning="")
     turns, tools = conversation((MESSAGES[0], plain, MESSAGES[2]), TOOLS, style)
-    assert "Let me see." in template.render(turns, tools=tools)
+    text = template.render(turns, tools=tools)
+    assert "Let me see." in text
+    assert ("<plan>Let me see.</plan>" in text) == (source is COMMAND)

@@ -5,12 +5,15 @@ the tool, names before the arguments, and answers that are nothing but calls of 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
 from engine.core import CallPiece, Tool
+from engine.text.template.template import ChatTemplate
+from engine.text.tools.detect import tool_style
 from engine.text.tools.form import CHANNEL_FORMS, HERMES, CallForm
 from engine.text.tools.parser import ToolParser
 from tests.engine.text.tools.test_loose_calls import (
@@ -306,6 +309,43 @@ def test_calls_in_braces_may_lack_their_tag(reply: str, text: str, calls: list[t
     assert read(GEMMA, reply) == (text, calls)
 
 
+ADJOINING = (
+    "{{ tools | tojson }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if m.tool_calls %}["
+    "{% for c in m.tool_calls %}{{ c.function.name }}({% for k, v in c.function.arguments.items() %}"
+    "{{ k }}={{ v }}{% if not loop.last %}, {% endif %}{% endfor %}){% if not loop.last %}, {% endif %}"
+    "{% endfor %}]{% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""Writes calls of Python without quotes, right after a text, as templates for Llama 3.2 and ToolACE do."""
+
+
+@pytest.mark.parametrize(
+    ("reply", "text", "calls"),
+    [
+        ("[weather(city=Oslo)]", "", [OSLO]),
+        ("Let me look.[weather(city=Oslo), clock()]", "Let me look.", [OSLO, NONE]),
+        ('Look: [weather(city="Oslo")]', "Look:", [OSLO]),
+        ("[weather(city=New York, NY (US))]", "", [("weather", {"city": "New York, NY (US)"})]),
+        ("[weather(city=75)]", "", [("weather", {"city": "75"})]),
+        ('Look: {"name": "clock", "arguments": {}}', "Look:", [NONE]),
+        ("Write `[clock()]` [1] or a[clock] {}.", "Write `[clock()]` [1] or a[clock] {}.", []),
+        ("```\nx = [clock()]\n```", "```\nx = [clock()]\n```", []),
+        ("[weather(place Oslo)]", "[weather(place Oslo)]", []),
+    ],
+)
+def test_calls_without_quotes_right_after_a_text(reply: str, text: str, calls: list[tuple[str, Any]]) -> None:
+    form = tool_style(ChatTemplate(ADJOINING, None, None)).form
+    assert (form.unquoted, form.within_line, form.marker) == (True, True, "")
+    assert read(form, reply) == (text, calls)
+
+
+def test_a_call_right_after_a_text_counts_where_the_template_writes_it_there() -> None:
+    below = ADJOINING.replace("{{ m.content }}", "{{ m.content }}\n")
+    form = tool_style(ChatTemplate(below, None, None)).form
+    assert not form.within_line
+    assert read(form, "Look: [weather(city=Oslo)]") == ("Look: [weather(city=Oslo)]", [])
+    assert read(form, "Look:\n[weather(city=Oslo)]") == ("Look:", [OSLO])
+
+
 _PARTS = (
     "<tool_call>", "</tool_call>", "<function=weather>", "</function>", "<parameter=city>", "</parameter>",
     "weather", "clock", "(", ")", "city", "=", '"Oslo"', "'", '"', "{", "}", "[", "]", ",", ";", "\n", " ",
@@ -315,7 +355,11 @@ _PARTS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", [HERMES, CODER, KIMI, BARE, PYTHON, GLM, GEMMA], ids=lambda form: form.kind)
+@pytest.mark.parametrize(
+    "form",
+    [HERMES, CODER, KIMI, BARE, PYTHON, GLM, GEMMA, replace(PYTHON, unquoted=True, within_line=True)],
+    ids=lambda form: form.kind,
+)
 def test_mixtures_of_parts_lose_nothing_and_are_read_alike_in_all_pieces(form: CallForm) -> None:
     random = Random(7)
     for _ in range(100):

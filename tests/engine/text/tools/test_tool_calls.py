@@ -214,6 +214,10 @@ def test_python_calls() -> None:
         ("''", ""),
         ("'a\\'b'", "a'b"),
         ("'a\\nb'", "a\nb"),
+        ("'it's \"so\" 'b' (c), d'", "it's \"so\" 'b' (c), d"),  # as LFM2.5's template writes it
+        ('"say "a" then""', 'say "a" then"'),
+        ("''tis'", "'tis"),
+        ("'one'\n    \"two\"", "onetwo"),
     ],
 )
 def test_strings_of_python_may_have_line_breaks_and_three_quotes(written: str, text: str) -> None:
@@ -221,6 +225,20 @@ def test_strings_of_python_may_have_line_breaks_and_three_quotes(written: str, t
     reply = f"<|tool_call_start|>[weather(city={written}, days=1), clock()]<|tool_call_end|>"
     said, calls = read(form, list(reply))
     assert (said, [json.loads(arguments) for _, arguments in calls]) == ("", [{"city": text, "days": 1}, {}])
+
+
+@pytest.mark.parametrize(
+    ("written", "city", "days"),
+    [
+        ("city='Oslo', days='2'", "Oslo", 2),
+        ("days='two', city=75", "75", "two"),
+        ("city=0.50, days=2.5", "0.50", 2.5),
+        ("city=None, days=True", None, True),
+    ],
+)
+def test_values_of_python_are_of_the_types_of_the_schema(written: str, city: object, days: object) -> None:
+    calls = read(dict(KNOWN)["<|tool_call_start|>"], [f"<|tool_call_start|>[weather({written})]"])[1]
+    assert json.loads(calls[0][1]) == {"city": city, "days": days}
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
