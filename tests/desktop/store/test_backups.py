@@ -12,6 +12,7 @@ from desktop.store import backups as module
 from desktop.store.backups import TIERS, Backup, Backups, prepare_restore, put_in_place
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Damaged, Database, DiskFull, StoreError
+from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.open import open_conversations
 
 HOUR, DAY = 3600, 86_400
@@ -196,3 +197,155 @@ def test_other_files_in_the_folder_are_left_alone(store: ConversationStore, data
     assert len(names(backups)) == 1
     assert (backups.folder / "notes.txt").exists()
     assert (backups.folder / "conversations-mine.sqlite3").exists()
+
+
+def emptied(backups: Backups, *ages: int, size: int = 1) -> list[Path]:
+    """Files named as copies of these ages in seconds, all zeros."""
+    backups.folder.mkdir(exist_ok=True)
+    made = []
+    for age in ages:
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(NOW - age))
+        made.append(backups.folder / f"conversations-{stamp}.sqlite3")
+        with made[-1].open("wb") as copy:
+            copy.truncate(size)
+    return made
+
+
+def test_the_latest_of_each_hour_day_and_week_is_kept(database: Database) -> None:
+    """`NOW` is 08:00 on a Friday, and the weeks begin on Thursdays, as 1970 did."""
+    backups = Backups(database.path)
+    hours = emptied(backups, *(60 + hour * HOUR for hour in range(8)))
+    days = emptied(backups, *(60 + day * DAY for day in range(1, 40)))
+    kept = backups.kept(NOW)
+    assert [path in kept for path in hours] == [True] * 6 + [False] * 2
+    assert [kept[path] for path in hours[1:6]] == ["hourly"] * 5
+    places = {name: [place for place, path in enumerate(days) if kept.get(path) == name] for name in
+              ("daily", "weekly")}  # fmt: skip
+    assert places == {"daily": [0, 2, 3, 4, 5], "weekly": [1, 8, 15]}  # each of a Wednesday
+    assert kept[hours[0]] == "weekly"  # the latest counts for all three
+    assert len(kept) == 6 + 5 + 3
+
+
+def test_a_copy_of_the_future_replaces_none_and_is_not_the_latest(database: Database) -> None:
+    backups = Backups(database.path)
+    earlier, later = emptied(backups, 60, -60)
+    assert backups.list()[0].path == later
+    found = backups.latest(NOW)
+    assert found is not None
+    assert found.path == earlier
+    assert backups.kept(NOW)[earlier] == "weekly"
+    assert backups.kept(NOW + 120)[later] == "weekly"
+
+
+def test_room_is_made_before_a_copy_and_not_by_the_longest_kept(
+    store: ConversationStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backups = Backups(database.path)
+    size = database.path.stat().st_size
+    week, day, hour = emptied(backups, 10 * DAY, 2 * DAY, 2 * HOUR, size=size)
+    latest = emptied(backups, HOUR, size=size)[0]
+    monkeypatch.setattr(module, "MOST_TIMES", 0)
+    monkeypatch.setattr(module.time, "time", lambda: float(NOW))
+    there: list[list[Path]] = []
+    for most, expected in ((5, [week, day, hour, latest]), (4, [week, day, latest]), (1, [latest])):
+        monkeypatch.setattr(module, "MOST_BYTES", most * size)
+        backups.make(NOW, cancelled=lambda: there.append(sorted(backups.folder.glob("*3"))) or True)
+        assert there[-1] == sorted(expected)
+
+
+def test_what_a_killed_copy_left_is_removed(database: Database) -> None:
+    backups = Backups(database.path)
+    backups.folder.mkdir()
+    for name in ("conversations-20200101-000000.sqlite3.part", "conversations-2.sqlite3.part-wal"):
+        (backups.folder / name).write_bytes(b"x")
+    made = backups.make()
+    assert made is not None
+    assert list(backups.folder.iterdir()) == [made.path]
+
+
+def test_a_copy_with_a_bad_page_is_not_kept(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "check_file", lambda _path, _cancelled: "a page is bad")
+    backups = Backups(database.path)
+    with pytest.raises(Damaged, match=r"is damaged \(a page is bad\)\. Restart .* Earlier backups are not"):
+        backups.make()
+    assert list(backups.folder.iterdir()) == []
+    assert database.path.with_name(database.path.name + ".check").exists()
+
+
+def test_a_folder_that_cannot_be_used_is_named(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match=r"^No backup can be saved in .*file \("):
+        Backups(database.path, tmp_path / "file").make()
+    gone = Backups(tmp_path / "gone" / "conversations.sqlite3")
+    with pytest.raises(StoreError, match="No such file or directory"):
+        gone.make()
+    assert not gone.folder.exists()
+    assert not gone.due()
+
+
+def test_a_reply_that_ran_is_a_stopped_one_in_the_restored_chats(
+    store: ConversationStore, database: Database
+) -> None:
+    chat = store.create("Talk").id
+    store.add_message(chat, None, "assistant", "Half of a", "running")
+    made = Backups(database.path).make()
+    assert made is not None
+    database.close()
+    part = prepare_restore(made.path, database.path)
+    assert put_in_place(part, database.path) is not None
+    assert not list(part.parent.glob(f"{part.name}*"))
+    again = open_conversations(database.path)
+    assert again.execute("SELECT text, state FROM messages").fetchall() == [("Half of a", "stopped")]
+    again.close()
+
+
+def test_a_copy_of_an_earlier_version_is_brought_up_to_date_without_a_trace(
+    database: Database, tmp_path: Path
+) -> None:
+    old = Database(tmp_path / "old.sqlite3", MIGRATIONS[:-1])
+    ConversationStore(old).create("Old talk")
+    old.close()
+    database.close()
+    before = {path.name for path in tmp_path.iterdir()}
+    part = prepare_restore(tmp_path / "old.sqlite3", database.path)
+    assert {path.name for path in tmp_path.iterdir()} - before == {part.name, f"{part.name}.whole"}
+    again = Database(part)
+    assert [row.title for row in ConversationStore(again).list()] == ["Old talk"]
+    again.close()
+
+
+def test_a_copy_that_cannot_be_put_in_place_leaves_the_chats(
+    store: ConversationStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create("kept")
+    database.close()
+    part = database.path.with_name("part")
+    part.write_bytes(b"x")
+
+    def refused(_source: Path, _target: Path) -> None:
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr(module.os, "replace", refused)
+    with pytest.raises(StoreError, match=r"^The backup cannot replace .* \(Permission denied\)\.$"):
+        put_in_place(part, database.path)
+    monkeypatch.undo()
+    assert not part.exists()
+    again = open_conversations(database.path)
+    assert [row.title for row in ConversationStore(again).list()] == ["kept"]
+    again.close()
+
+
+def test_where_no_file_was_none_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "part").write_bytes(b"x")
+    assert put_in_place(tmp_path / "part", tmp_path / "chats.sqlite3") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["chats.sqlite3"]
+
+
+def test_chats_in_the_trash_do_not_count(store: ConversationStore, database: Database) -> None:
+    for title in ("one", "two", "three"):
+        store.create(title)
+    store.delete(store.list()[0].id)
+    made = Backups(database.path).make()
+    assert made is not None
+    assert module.count_conversations(made.path) == 2
+    assert module.count_conversations(made.path.with_name("none.sqlite3")) == -1

@@ -6,8 +6,14 @@ from __future__ import annotations
 
 import json
 
+import threading
+from pathlib import Path
+
+import pytest
 from pypdf import PdfReader
 
+from desktop.services.transfer import export_job
+from desktop.services.transfer.export_job import Choice, export
 from desktop.services.transfer.transfer import PDF, TransferService
 from desktop.services.transfer.transfer_report import Exported, ImportReport
 from tests.desktop.store.database.test_full_disk import full
@@ -107,4 +113,92 @@ def test_one_pdf_file_has_all_the_chats(harness, tmp_path) -> None:
     assert ended == [Exported(tmp_path / "a.pdf", 2)]
     pages = [page.extract_text() for page in PdfReader(tmp_path / "a.pdf").pages]
     assert [title in page for title, page in zip(("Apples", "Pears"), pages, strict=True)] == [True, True]
+    assert service.close()
+
+
+def outcome(path: Path, ids: list[int], label: str, target: Path, **choice: bool) -> Exported:
+    """What an export comes to, without a thread."""
+    events = export(path, Choice(ids, **choice), label, target, threading.Event())
+    try:
+        while True:
+            next(events)
+    except StopIteration as end:
+        return end.value
+
+
+@pytest.fixture
+def thinking(harness) -> int:
+    chat = harness.store.create("Talk / one").id
+    harness.store.add_message(chat, None, "assistant", "<think>\nHm.\n</think>\nYes.")
+    return chat
+
+
+@pytest.mark.parametrize(("label", "ending", "kept"), [
+    ("Markdown", ".md", False), ("Web page", ".html", False), ("Lossless JSON", ".inglenook.json", True),
+])  # fmt: skip
+def test_files_in_a_folder_are_those_that_are_written_alone(
+    harness, tmp_path, thinking: int, label: str, ending: str, kept: bool
+) -> None:
+    path, folder, alone = harness.database.path, tmp_path / "out", tmp_path / "alone"
+    folder.mkdir()
+    assert outcome(path, [thinking], label, alone, thoughts=False) == Exported(alone, 1)
+    assert outcome(path, [thinking], label, folder, thoughts=False) == Exported(folder, 1)
+    assert [file.name for file in folder.iterdir()] == [f"Talk one{ending}"]
+    assert (folder / f"Talk one{ending}").read_text() == alone.read_text()
+    assert "Yes." in alone.read_text()
+    assert ("Hm." in alone.read_text()) == kept
+
+
+def test_an_export_of_what_is_gone_ends_with_a_sentence(harness, tmp_path, thinking: int) -> None:
+    target = tmp_path / "a.md"
+    for path, number in ((harness.database.path, thinking + 1), (tmp_path / "gone" / "chats", thinking)):
+        found = outcome(path, [thinking, number], "Markdown", target)
+        assert (found.count, found.cancelled, target.exists()) == (0, False, False)
+        assert found.trouble
+
+
+def test_a_stopped_export_leaves_no_file(harness, tmp_path, thinking: int, monkeypatch) -> None:
+    monkeypatch.setattr(export_job, "REPORT_S", 0.0)
+    for label, target in (("Markdown", tmp_path / "a.md"), (PDF, tmp_path / "a.pdf")):
+        stop = threading.Event()
+        events = export(harness.database.path, Choice([thinking] * 9), label, target, stop)
+        next(events)
+        stop.set()
+        with pytest.raises(StopIteration) as end:
+            next(events)
+        assert (end.value.value.target, end.value.value.cancelled) == (target, True)
+        assert not [path for path in tmp_path.iterdir() if path.suffix in (".md", ".pdf", ".part")]
+
+
+def test_what_waits_can_be_cancelled_and_the_service_is_busy_until_then(harness, tmp_path, thinking) -> None:
+    service = TransferService(harness.stores)
+    assert (service.busy, service.importing_now, service.exporting_now) == (False, False, False)
+    imported, exported = waiting(harness, service.imported), waiting(harness, service.exported)
+    file = written(tmp_path / "a.json", [chatgpt()])
+    service.import_files([file, file])
+    service.export([thinking], "Markdown", tmp_path / "a.md")
+    assert (service.busy, service.importing_now, service.exporting_now) == (True, True, True)
+    service.cancel_import()
+    service.cancel_export()
+    harness.qtbot.waitUntil(lambda: bool(imported and exported))
+    assert (service.busy, service.importing_now, service.exporting_now) == (False, False, False)
+    assert (imported[0].cancelled, imported[0].trouble) == (True, "")
+    assert (exported[0].cancelled, exported[0].trouble, exported[0].count) == (True, "", 0)
+    assert not (tmp_path / "a.md").exists()
+    service.import_files([file, file])
+    harness.qtbot.waitUntil(lambda: len(imported) == 2)
+    report = imported[1]
+    assert (report.files, report.new, report.known, report.share) == (2, 1, 1, 1.0)
+    assert (report.cancelled, report.trouble) == (False, "")
+    assert service.close()
+
+
+def test_an_import_into_a_file_that_is_gone_ends_with_a_sentence(harness, tmp_path, monkeypatch) -> None:
+    service = TransferService(harness.stores)
+    imported = waiting(harness, service.imported)
+    monkeypatch.setattr(harness.stores.database, "path", tmp_path / "gone" / "chats.sqlite3")
+    service.import_files([written(tmp_path / "a.json", [chatgpt()])])
+    harness.qtbot.waitUntil(lambda: bool(imported))
+    assert imported[0].trouble
+    assert (imported[0].new, imported[0].cancelled) == (0, False)
     assert service.close()
