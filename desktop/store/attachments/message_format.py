@@ -161,11 +161,8 @@ def split(message: str) -> tuple[tuple[tuple[int, Attachment], ...], int]:
 def auto_source(message: str) -> str:
     """What a title is derived from: the user's own words, else the names of the files."""
     files, place = split(message)
-    return (
-        message[place:]
-        if message[place:].strip() or not files
-        else ", ".join(attachment.name for _unused, attachment in files)
-    )
+    own = message[place:]
+    return own if own.strip() else ", ".join(attachment.name for _unused, attachment in files)
 
 
 def lines_of(text: str) -> int:

@@ -74,7 +74,7 @@ def mark_at(text: str, place: int) -> tuple[PictureMark, int] | None:
     """The mark at a place that is alone on its line, and where the text goes on after the empty lines below
     it; None if there is none.
     """
-    match = _LINE.match(text, place) if text.startswith("![", place) else None
+    match = _LINE.match(text, place)
     return (_found(match), match.end()) if match is not None else None
 
 

@@ -129,7 +129,7 @@ def query_terms(word: str) -> tuple[tuple[str, bool], ...]:
         else:
             found += [(piece[at : at + 2], False) for at in range(len(piece) - 1)]
     # A word that ends in punctuation is complete, so its last token is not just a beginning.
-    ends = bool(word) and _WORDS[ord(word[-1])] != " "
+    ends = _WORDS[ord(word[-1])] != " "
     return tuple(
         dict.fromkeys(
             (term, begins and (ends or bool(_compiled(_UNSPACED_START).match(term))))

@@ -75,7 +75,7 @@ def test_broken_parts_of_a_server_are_left_out():
         ("Lab", (), "lab"), ("My GPU, at home!", (), "my-gpu-at-home"), ("Été", (), "ete"),
         ("日本", (), "server"),
         ("Lab", ("lab",), "lab-2"), ("Lab", ("lab", "lab-2"), "lab-3"), ("--", ("server",), "server-2"),
-        ("x" * 60, (), "x" * 30), ("x" * 29 + " y", (), "x" * 29),
+        ("x" * 60, (), "x" * 30), ("(" + "x" * 60, (), "x" * 30), ("x" * 29 + " y", (), "x" * 29),
     ],
 )  # fmt: skip
 def test_ids_are_plain_and_new(name, taken, expected):

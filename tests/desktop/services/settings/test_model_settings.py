@@ -199,9 +199,11 @@ def test_a_reset_stops_at_the_recommendation(advised: Harness) -> None:
     harness.session.keep_for_model(ONE, SamplerSettings, {"temperature": 0.9})
     harness.load(ONE)
     sampler(harness, temperature=1.4)
-    seen = []
+    seen, after = [], [1.4]
     for _ in range(4):
         seen.append(source(harness, SamplerSettings, "temperature"))
+        assert seen[-1][0] == after[-1]
+        after.append(harness.session.layers.after_reset(SamplerSettings).temperature)
         harness.session.reset_setting(SamplerSettings, "temperature")
     assert seen == [(1.4, "conversation"), (0.9, "model"), (0.6, "makers"), (0.6, "makers")]
     assert harness.preferences().settings(SamplerSettings).temperature == 1.1

@@ -224,20 +224,26 @@ def test_what_cannot_be_saved_changes_nothing_and_says_why(
 
 
 def test_each_action_is_told_and_only_a_deletion_offers_to_undo(harness, service, tmp_path: Path) -> None:
+    listed: list[bool] = []
+    changed: list[None] = []
+    service.changed.connect(lambda: changed.append(None))
     put(harness, temperature=1.3)
+    assert changed  # other values may be those of another preset
     for act in (
         lambda: service.save("mine"),
         lambda: service.export_file("mine", tmp_path / "a.json"),
         lambda: service.rename("mine", "Mine"),  # another case of the same name
         lambda: service.delete("Mine"),
     ):
+        changed.clear()
         assert act()
+        listed.append(bool(changed))
+    assert listed == [True, False, True, True]
     assert service.said == [
         ("Saved as the preset “mine”.", "info", False),
         ("The preset “mine” was saved as a.json.", "info", False),
         ("The preset “Mine” was deleted. This chat keeps its values.", "info", True),
     ]
-    changed: list[None] = []
-    service.changed.connect(lambda: changed.append(None))
+    changed.clear()
     assert harness.session.undo()
     assert (own(service), bool(changed)) == (["Mine"], True)

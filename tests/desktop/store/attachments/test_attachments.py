@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +22,7 @@ from desktop.store.attachments.message_format import (
     kind_of,
     lines_of,
     note_text,
+    passages_in,
     split,
 )
 from desktop.store.conversations.records import auto_title
@@ -49,6 +51,10 @@ def test_a_title_is_made_of_the_users_words_or_the_file_names() -> None:
     assert auto_title(join(named, "What is this?")) == "What is this?"
     assert auto_title(join(named, "")) == auto_title(join(named, "") + "\n\n \n") == "a.py, b.csv"
     assert auto_source("Attached file: x\nno fence") == "Attached file: x\nno fence"
+    assert auto_title(" \n") == ""
+    assert join([replace(named[1], name="b\n.csv")], "Why?") == (
+        "Attached file: b .csv (first 1 of 9 lines)\n```csv\n1,2\n```\n\nWhy?"
+    )
     assert split(join(named, "w"))[0][1][1] == named[1]
     assert [kind_of(file.name) for file in named] == ["code", "table"]
     assert [lines_of(text) for text in ("", "a", "a\nb")] == [0, 1, 2]
@@ -174,6 +180,7 @@ def test_notes_are_said_in_the_language_of_the_user(note, monkeypatch) -> None:
     assert note_text(note) == note
     monkeypatch.setattr(message_format, "_", lambda text, /, **values: text.format(**values).upper())
     assert note_text(note) == (note.upper() if "own" not in note else note)
+    assert passages_in(note) == (1040 - 1037 if "passages" in note else 0)
 
 
 @pytest.mark.slow

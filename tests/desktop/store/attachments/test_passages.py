@@ -51,6 +51,7 @@ def test_a_passage_ends_where_a_paragraph_or_else_a_smaller_part_does(
         ("東京の天気", [4, 3]),
         ("here", [0, 1]),
         ("京", []),
+        ("それ", []),  # one character in common is no word
         ("", []),
         ('?! "*', []),
         ('AND OR "cats', [3, 1, 4, 2, 0]),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from desktop.store.attachments.message_format import Attachment, auto_source, join, split
+from desktop.store.attachments.picture_kinds import HEIC, has_metadata, picture_kind
 from desktop.store.attachments.picture_marks import in_words, mark_of, marks, searchable
 from desktop.store.attachments.pictures import PictureStore, StoredPicture
 from desktop.store.conversations.drafts import DraftStore
@@ -66,6 +67,15 @@ def test_pictures_and_files_are_read_back_from_a_message() -> None:
     assert split(f"{mark.text} inline")[0] == ()
     assert len(searchable(message)) == len(message)
     assert "picture" not in searchable(mark.text)
+
+
+def test_texts_and_broken_files_are_no_clean_pictures() -> None:
+    for text in (b"Save as avif", b"Not WEBPWEBP", b"BMW builds cars", b"GIF88a is none", b"", b"\xff\xd8"):
+        assert picture_kind(text) == ""
+    assert picture_kind(b"RIFF\0\0\0\0WEBP") == "webp"
+    assert picture_kind(b"\0\0\0\x18ftypavif") == HEIC
+    for kind, data in (("gif", b"GIF89a"), ("png", b"\x89PNG\r\n\x1a\n"), ("jpeg", b"\xff\xd8\xff\xd9")):
+        assert has_metadata(kind, data)  # nobody knows what it is
 
 
 def test_a_picture_is_kept_once_and_goes_with_the_last_message_that_has_it(stores) -> None:

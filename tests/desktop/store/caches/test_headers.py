@@ -98,6 +98,13 @@ def test_without_a_writable_place_there_is_no_cache(tmp_path: Path) -> None:
     store = HeaderStore(tmp_path / "file" / FILE_NAME, "1")
     store.put("/m/a.gguf", STAMP, INFO)
     assert store.get("/m/a.gguf", STAMP) is None
+    (tmp_path / "file").unlink()
+    store.put("/m/a.gguf", STAMP, INFO)  # it is not tried again for each of a thousand models
+    assert not store.path.exists()
+    store.close()
+    store.put("/m/a.gguf", STAMP, INFO)
+    assert store.get("/m/a.gguf", STAMP) == INFO
+    store.close()
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,10 @@ SCRIPTS = st.text(
         ("soft\u00adhy\u200bphen", "softhyphen"),
         ("شَمْس", "شمس"),
         ("Ёлка", "елка"),
+        ("Smørrebrød på Đerdap", "smorrebrod pa derdap"),  # as they are typed where there is no such letter
+        ("Ħal Æther œuvre", "hal aether oeuvre"),
+        ("Sığır, Þórður", "sigir, thordur"),
+        ("كتـاب", "كتاب"),
     ],
 )
 def test_what_counts_as_the_same(text: str, folded: str) -> None:
@@ -123,6 +127,8 @@ def test_the_first_place_far_in_a_long_text() -> None:
     text = "é" + "\u0301" * 700 + "ß" * 1000 + "Ünder"
     assert first_place(text, ("under",)) == 1701
     assert places("naïve Café\u0301 now", ("cafe",)) == ((6, 11),)
+    for count in (255, 256, 300):  # nothing is left of it
+        assert first_place("\u0301" * count, ("a",)) == 0
 
 
 def test_places_that_overlap_or_touch_are_one() -> None:

@@ -99,7 +99,7 @@ def test_the_index_is_merged_as_it_grows_and_then_left_to_sqlite(tmp_path: Path)
 
 def test_an_empty_file_needs_no_step(tmp_path: Path) -> None:
     database = Database(tmp_path / "a.sqlite3")
-    assert index_step(database).done
+    assert index_step(database) == (0, True)
     database.close()
 
 

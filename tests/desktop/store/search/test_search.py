@@ -104,6 +104,17 @@ def test_the_snippet_shows_the_word(store: ConversationStore) -> None:
     assert len(hit.snippet) < 110
 
 
+@pytest.mark.parametrize(("before", "after", "marks"), [(0, 90, ""), (0, 91, "…"), (26, 64, ""), (33, 57, "…")])
+def test_a_snippet_says_where_it_leaves_something_out(
+    store: ConversationStore, before: int, after: int, marks: str
+) -> None:
+    store.add_message(store.create().id, None, "user", "x" * before + "needle" + "y" * after)
+    snippet = store.search("needle")[0].snippet
+    assert (snippet[0] == "…", snippet[-1] == "…") == (before > 32, after > 90)
+    assert snippet.replace("…", "").strip("xy") == "needle"
+    assert snippet.count("…") == len(marks)
+
+
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     query=st.text(max_size=40), text=st.text(min_size=1, max_size=60).filter(lambda text: "\0" not in text)

@@ -211,6 +211,23 @@ def test_greedy_files_and_impossible_values(tmp_path: Path) -> None:
     assert found.temperature == 0.0
     assert (found.top_p, found.top_k, found.min_p) == (1.0, 0, 0.0)
     assert unknown == ("top_p", "top_k", "min_p")
+    for value in (float("inf"), float("-inf"), float("nan"), True, "7", None):
+        found, unknown = read(tmp_path, {"temperature": 0.5, "top_k": value, "dynatemp_range": value})
+        assert (found.temperature, found.top_k, found.max_temperature) == (0.5, 0, 0.0)
+        assert unknown == ("top_k",)
+
+
+@pytest.mark.parametrize("order", [3, None, {"top_k": 1}, [], [99, -1, "x"], ["no_such_step"]])
+def test_an_order_that_names_no_step_is_none(tmp_path: Path, order: Any) -> None:
+    for name in ("samplers", "sampler_order", "samplers_priorities"):
+        found, unknown = read(tmp_path, {"temperature": 0.5, name: order})
+        assert (found.order, unknown) == (SamplerSettings().order, ())
+
+
+def test_breakers_that_are_no_list_are_named(tmp_path: Path) -> None:
+    for value in ('"\\n", "', '{"a": 1}', 7):
+        found, unknown = read(tmp_path, {"temperature": 0.5, "dry_sequence_breakers": value})
+        assert (found.dry_breakers, unknown) == (SamplerSettings().dry_breakers, ("dry_sequence_breakers",))
 
 
 def test_what_another_program_does_not_mention_is_off(tmp_path: Path) -> None:
