@@ -27,7 +27,7 @@ def _constraint(form: str, pattern: str) -> str:
 def _expression(pattern: str) -> str:
     from engine.text.stops.regex import Expression
 
-    return _problem(lambda: Expression(pattern)) if pattern else ""
+    return _problem(lambda: Expression(pattern))
 
 
 def _bias(*lines: str) -> str:

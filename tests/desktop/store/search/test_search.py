@@ -104,7 +104,9 @@ def test_the_snippet_shows_the_word(store: ConversationStore) -> None:
     assert len(hit.snippet) < 110
 
 
-@pytest.mark.parametrize(("before", "after", "marks"), [(0, 90, ""), (0, 91, "…"), (26, 64, ""), (33, 57, "…")])
+@pytest.mark.parametrize(
+    ("before", "after", "marks"), [(0, 90, ""), (0, 91, "…"), (26, 64, ""), (33, 57, "…")]
+)
 def test_a_snippet_says_where_it_leaves_something_out(
     store: ConversationStore, before: int, after: int, marks: str
 ) -> None:
