@@ -5,7 +5,6 @@ middle.
 from __future__ import annotations
 
 import json
-
 import threading
 from pathlib import Path
 
