@@ -22,6 +22,7 @@ MIXTURE_NAMES = replace(
     with_shared(with_experts(HF_NAMES, "mlp.experts"), "mlp.shared_mlp"), router="mlp.gate.wg"
 )
 _MOST_ALPHA = 1e9
+_KINDS = "dynamic", "xdrope"
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -74,10 +75,12 @@ def _single(keys: Keys, name: str) -> Keys:
 
 
 def _raised(keys: Keys) -> Keys:
-    """The "dynamic" scaling with an `alpha` multiplies the base by alpha^(dim / (dim - 2)), and no more."""
+    """The "dynamic" scaling with an `alpha` multiplies the base by alpha^(dim / (dim - 2)), and no more; the
+    makers of Hunyuan VL call it "xdrope".
+    """
     for name in ("rope_parameters", "rope_scaling"):
         scaling = keys.table(name)
-        if scaling is None or "dynamic" not in (scaling.raw("rope_type"), scaling.raw("type")):
+        if scaling is None or (scaling.raw("rope_type") not in _KINDS and scaling.raw("type") not in _KINDS):
             continue
         alpha = scaling.optional("alpha", 0.0, _MOST_ALPHA)
         width, heads = (
@@ -87,14 +90,24 @@ def _raised(keys: Keys) -> Keys:
         dim = head_dimension(keys, "head_dim", width, heads)
         if alpha and dim > 2:
             base = scaling.number("rope_theta", 1.0, 1e12, keys.number("rope_theta", 1.0, 1e12, 10000.0))
-            base = min(base * alpha ** (dim / (dim - 2)), 1e12)
-            return keys.replaced(name, {"rope_type": "default", "rope_theta": base})
+            return keys.replaced(name, {"rope_type": "default", "rope_theta": _by_alpha(base, alpha, dim)})
     return keys
 
 
+def _by_alpha(base: float, alpha: float, dim: int) -> float:
+    """The base of NTK-aware scaling."""
+    return min(base * float(alpha ** (dim / (dim - 2))), 1e12)
+
+
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
-    """`hunyuan-dense`, and the text model of `hunyuan_vl`, whose base is raised in the file."""
+    """`hunyuan-dense`, whose base is raised in the file, and the text model of `hunyuan_vl`, whose file may
+    have the alpha.
+    """
+    alpha = keys.number("rope.scaling.alpha", 0.0, _MOST_ALPHA, 0.0)
     shape = gguf_decoder(keys, tensors, keys.source["general.architecture"])
+    if alpha and shape["head_dim"] > 2:
+        base = _by_alpha(keys.number("rope.freq_base", 1.0, 1e12, 10000.0), alpha, shape["head_dim"])
+        shape = gguf_decoder(keys.replaced("rope.freq_base", base), tensors, shape["architecture"])
     return ModelConfig(**shape, qk_norm="head", qk_norm_last=True)
 
 

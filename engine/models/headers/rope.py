@@ -71,7 +71,7 @@ def _rope_from_hf(
         base = _raised(base, dim, keys)
         return RopeConfig(base, dim, interleaved, (1.0,) * (dim // 2))
     kind = scaling.text("rope_type", scaling.raw("type") or "default")
-    kind = {"su": "longrope", "mrope": "default"}.get(kind, kind)
+    kind = {"su": "longrope", "mrope": "default", "xdrope": "dynamic"}.get(kind, kind)
     base = scaling.number("rope_theta", 1.0, 1e12, base)
     if kind == "proportional":
         part = _share(scaling, _share(keys, 1.0))

@@ -132,6 +132,16 @@ def written(name: str, path: Path) -> Path:
     return write_gguf(path, form, config_of(family), weights(family))
 
 
+def test_base_of_hunyuan_vl_by_its_alpha(tmp_path: Path) -> None:
+    """llama.cpp raises the base by alpha^(dim / (dim - 2))."""
+    family, base = FAMILIES["hunyuan_vl"], 10000.0 * 50.0 ** (DIM / (DIM - 2))
+    form = GgufForm("hunyuan_vl", keys=lambda config: {**family.keys, "rope.scaling.alpha": 50.0})
+    file = write_gguf(tmp_path / "m.gguf", form, config_of(family), weights(family))
+    rope = read_config(open_checkpoint(file)).rope
+    assert rope is not None
+    assert rope.base == pytest.approx(base)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_gguf_file_agrees_with_llama_cpp(name: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.architectures import gpt_neox, mamba2, phi, phimoe, smollm3, stablelm
+from engine.models.architectures import gpt_neox, hunyuan, mamba2, phi, phimoe, smollm3, stablelm
 from engine.models.architectures.gemma4 import gguf_local_rope
 from engine.models.headers.keys import Keys
 from engine.models.layers.positions.rope import RopeConfig
@@ -113,6 +113,18 @@ def test_an_odd_part_of_heads_that_is_cut_off_first(read: Callable[[Keys], Any])
     assert read(keys("-", partial_rotary_factor=0.25)).rope.dim == 4
     with pytest.raises(BadCheckpoint, match="rotates 3 dimensions of a head, but an even number"):
         read(keys("-", partial_rotary_factor=0.2))
+
+
+def test_the_rope_that_the_makers_of_hunyuan_vl_call_xdrope() -> None:
+    """It is transformers' "dynamic": with an alpha the base is raised, without one it grows with the text."""
+    for alpha in ({"alpha": 50.0}, {}):
+        makers, usual = (
+            hunyuan.from_hf(keys("-", rope_scaling={"type": kind, "factor": 1.5, **alpha})).rope
+            for kind in ("xdrope", "dynamic")
+        )
+        assert usual is not None
+        assert makers == usual
+        assert usual.base == (pytest.approx(1e4 * 50 ** (16 / 14)) if alpha else 1e4)
 
 
 def test_heads_of_zamba_of_a_width_of_their_own(tmp_path: Path) -> None:
