@@ -1,6 +1,6 @@
 """BERT (arXiv 1810.04805) and the encoders with its names: RoBERTa, XLM-RoBERTa, Jina BERT v2 (arXiv
 2310.19923), which has ALiBi to both sides instead of positions, and gates, and Jina v3 (arXiv 2409.10173),
-which has rope.
+which has rope. BERT and RoBERTa that were trained as decoders write text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_shape, hf_activation, hf_shape
+from engine.models.headers.decoder import gguf_shape, hf_activation, hf_architecture, hf_shape
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_gguf, rope_from_hf
 from engine.models.layers.positions.alibi import alibi_slopes
@@ -53,11 +53,23 @@ _JINA_3 = replace(
     embed_norm="emb_ln", positions="",
 )  # fmt: skip
 _JINA_3_BASE = 20_000.0
+_DEFAULTS = {
+    "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+    "vocab_size": 30522,
+}  # fmt: skip
 
 
-def from_hf(keys: Keys, offset: int = 0) -> ModelConfig:
-    """`BertModel` and `BertForMaskedLM`. `offset` rows of the table of positions are not used."""
-    shape = _hf_shape(keys, "absolute") | {"activation": hf_activation(keys, default="gelu")}
+def from_hf(keys: Keys, offset: int = 0, head: str = "") -> ModelConfig:
+    """`BertModel` and `BertForMaskedLM`, and `BertLMHeadModel`, which is a decoder if config.json says so.
+    `offset` rows of the table of positions are not used; `head` is the activation before a decoder's head,
+    "": that of the layers.
+    """
+    shape = _hf_shape(keys.over(_DEFAULTS), "absolute") | {"activation": hf_activation(keys, default="gelu")}
+    if keys.flag("is_decoder", False):
+        shape |= {
+            "bidirectional": False, "headless": False, "head_bias": True, "head_transform_bias": True,
+            "head_activation": head or shape["activation"],
+        }  # fmt: skip
     length = shape["context_length"] - offset
     keys.over({"positions": length}).integer("positions", 1, 1 << 24)
     return ModelConfig(
@@ -66,12 +78,14 @@ def from_hf(keys: Keys, offset: int = 0) -> ModelConfig:
 
 
 def from_hf_roberta(keys: Keys) -> ModelConfig:
-    """`RobertaModel` and `XLMRobertaModel`: the table of positions begins with rows that are not used. Jina
-    v3's makers call their class the same.
+    """`RobertaModel`, `RobertaForCausalLM` and others: the table of positions begins with rows that are not
+    used. Jina v3's makers call their class the same.
     """
     if keys.text("position_embedding_type", "absolute") == "rotary":
         return from_hf_jina_3(keys.renamed(rope_theta="rotary_emb_base"))
-    return from_hf(keys, offset=keys.integer("pad_token_id", 0, 1 << 24, 1) + 1)
+    if hf_architecture(keys.source).startswith("Roberta"):
+        keys = keys.over({"vocab_size": 50265})
+    return from_hf(keys, keys.integer("pad_token_id", 0, 1 << 24, 1) + 1, "gelu")
 
 
 def from_hf_jina_3(keys: Keys) -> ModelConfig:
@@ -89,7 +103,8 @@ def from_hf_jina_3(keys: Keys) -> ModelConfig:
 
 def _hf_shape(keys: Keys, positions: str) -> dict[str, Any]:
     found = keys.text("position_embedding_type", positions)
-    if found != positions or keys.flag("is_decoder", False):
+    written = hf_architecture(keys.source).endswith(("ForCausalLM", "LMHeadModel"))
+    if found != positions or (keys.flag("is_decoder", False) and not written):
         raise UnsupportedModel(
             _(
                 "The encoder has positions of the kind {found!r} or is used as a decoder; only encoders with "
@@ -170,20 +185,42 @@ def _adapt_jina(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorN
     return _JINA_LATER.under(prefix)
 
 
+def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """The head of a decoder has no prefix."""
+    if "cls.predictions.transform.dense.weight" not in tensors:
+        return names
+    at = "cls.predictions.transform."
+    return _with_head(names, tensors, "cls.predictions", at + "dense", at + "LayerNorm")
+
+
 def _adapt_roberta(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     """Jina v3's makers call their class as RoBERTa's is called."""
     found = _JINA_3.under(names.embed.removesuffix(BERT_NAMES.embed))
-    return found if found.layer.format(0) + found.query_key_value + ".weight" in tensors else names
+    if found.layer.format(0) + found.query_key_value + ".weight" in tensors:
+        return found
+    return _with_head(names, tensors, "lm_head", "lm_head.dense", "lm_head.layer_norm")
+
+
+def _with_head(
+    names: TensorNames, tensors: Mapping[str, RawTensor], at: str, dense: str, norm: str
+) -> TensorNames:
+    """A tied head's bias stands beside the matrix that is left out, or under its own name."""
+    head = at + ".decoder" if at + ".decoder.bias" in tensors else at
+    return replace(names, head=head, project_out=dense, head_norm=norm)
 
 
 _PREFIXES = ("", "bert.", "roberta.")
 BERT = Architecture(
-    ("bert",), ("BertModel", "BertForMaskedLM", "BertForPreTraining"), from_hf, from_gguf, BERT_NAMES,
-    AFTER_SUM, prefixes=_PREFIXES,
+    ("bert",), ("BertModel", "BertForMaskedLM", "BertForPreTraining", "BertLMHeadModel"), from_hf, from_gguf,
+    BERT_NAMES, AFTER_SUM, prefixes=_PREFIXES, adapt=_adapt,
 )  # fmt: skip
 ROBERTA = Architecture(
-    (), ("RobertaModel", "RobertaForMaskedLM", "XLMRobertaModel", "XLMRobertaForMaskedLM", "CamembertModel"),
-    from_hf_roberta, None, BERT_NAMES, None, prefixes=_PREFIXES, adapt=_adapt_roberta,
+    (),
+    (
+        "RobertaModel", "RobertaForMaskedLM", "RobertaForCausalLM", "XLMRobertaModel",
+        "XLMRobertaForMaskedLM", "XLMRobertaForCausalLM", "CamembertModel", "CamembertForCausalLM",
+        "Data2VecTextModel", "Data2VecTextForMaskedLM", "Data2VecTextForCausalLM",
+    ), from_hf_roberta, None, BERT_NAMES, None, prefixes=(*_PREFIXES, "data2vec_text."), adapt=_adapt_roberta,
 )  # fmt: skip
 JINA_BERT_2 = Architecture(
     ("jina-bert-v2",), ("JinaBertModel", "JinaBertForMaskedLM"), from_hf_jina, from_gguf_jina, _JINA,

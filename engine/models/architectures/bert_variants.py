@@ -5,6 +5,7 @@ attention adds a number by the distance of two tokens.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.models.architecture import Architecture
@@ -13,6 +14,8 @@ from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_VOCAB
 from engine.models.headers.keys import Keys
 from engine.models.layers.positions.distances import BUCKETS
+from engine.models.names import TensorNames
+from engine.tensors import RawTensor
 
 _MP_NET_OFFSET = 2
 """Rows of MPNet's table of positions that are not used; its code does not read the number of padding."""
@@ -31,6 +34,8 @@ _DISTIL_KEYS = {
     "intermediate_size": "hidden_dim", "hidden_act": "activation",
 }  # fmt: skip
 
+_ELECTRA = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+
 
 def from_hf_distil(keys: Keys) -> ModelConfig:
     """`DistilBertModel` and `DistilBertForMaskedLM`; GGUF files are of BERT's architecture."""
@@ -39,9 +44,9 @@ def from_hf_distil(keys: Keys) -> ModelConfig:
 
 
 def from_hf_electra(keys: Keys) -> ModelConfig:
-    """`ElectraModel` and its discriminator, `ElectraForPreTraining`."""
-    config = from_hf(keys)
-    narrow = keys.integer("embedding_size", 1, 1 << 20, config.width)
+    """`ElectraModel`, its discriminator, `ElectraForPreTraining`, and the decoder `ElectraForCausalLM`."""
+    config = from_hf(keys.over(_ELECTRA), head="gelu")
+    narrow = keys.integer("embedding_size", 1, 1 << 20, 128)
     return replace(config, embed_width=narrow, narrow_positions=True) if narrow != config.width else config
 
 
@@ -52,13 +57,20 @@ def from_hf_mp_net(keys: Keys) -> ModelConfig:
     return replace(config, distance_buckets=rows)
 
 
+def _adapt_electra(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """The head of a decoder has no prefix."""
+    at = "generator_predictions."
+    return replace(names, head="generator_lm_head", project_out=at + "dense", head_norm=at + "LayerNorm")
+
+
 DISTIL_BERT = Architecture(
     (), ("DistilBertModel", "DistilBertForMaskedLM"), from_hf_distil, None, _DISTIL_NAMES, None,
     prefixes=("", "distilbert."),
 )  # fmt: skip
 ELECTRA = Architecture(
-    (), ("ElectraModel", "ElectraForPreTraining", "ElectraForMaskedLM"), from_hf_electra, None,
-    replace(BERT_NAMES, project_in="embeddings_project"), None, prefixes=("", "electra."),
+    (), ("ElectraModel", "ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForCausalLM"),
+    from_hf_electra, None, replace(BERT_NAMES, project_in="embeddings_project"), None,
+    prefixes=("", "electra."), adapt=_adapt_electra,
 )  # fmt: skip
 MP_NET = Architecture(
     (), ("MPNetModel", "MPNetForMaskedLM"), from_hf_mp_net, None, _MP_NET_NAMES, None,

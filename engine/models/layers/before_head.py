@@ -16,7 +16,7 @@ from engine.models.names import TensorNames
 
 @dataclass(frozen=True, slots=True)
 class HeadTransform:
-    """norm(activation(dense(x))): x (T, E) -> (T, E), as the heads of BERT have it."""
+    """norm(activation(dense(x))): x (T, E) -> (T, N), as the heads of BERT have it."""
 
     dense: Linear
     activation: str
@@ -35,10 +35,10 @@ def before_head(
         return None
     if config.head_activation:
         return HeadTransform(
-            linear(source, names.project_out, width, width, config.head_transform_bias),
+            linear(source, names.project_out, narrow, width, config.head_transform_bias),
             config.head_activation,
             norm(
-                source, names.head_norm, width, config.norm_eps, layer_norm=config.norm == "layer",
+                source, names.head_norm, narrow, config.norm_eps, layer_norm=config.norm == "layer",
                 bias=config.norm_bias,
             ),
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.engine.models.architectures import Case
 from tests.engine.models.cases.aria_multimodal import ARIA_MULTIMODAL_CASES
 from tests.engine.models.cases.beam import BEAM_CASES
+from tests.engine.models.cases.bert_decoders import BERT_DECODER_CASES
 from tests.engine.models.cases.chameleon_rwkv_4 import CHAMELEON_RWKV_4_CASES
 from tests.engine.models.cases.deepseek_v4 import DEEPSEEK_V4_CASES
 from tests.engine.models.cases.dory import DORY_CASES
@@ -65,6 +66,7 @@ CASES: tuple[Case, ...] = (
     *DORY_CASES,
     *INKLING_CASES,
     *INKLING_2_CASES,
+    *BERT_DECODER_CASES,
 )
 BY_NAME = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)
