@@ -75,6 +75,24 @@ def test_the_best_level_becomes_numba_s_target(
     assert prebuilt("kernels-2") is None
 
 
+@pytest.mark.parametrize("feature", ["avx512vnni", "avxvnni"])
+def test_code_for_this_very_processor_multiplies_pairs_in_one_instruction(
+    feature: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for level in LEVELS:
+        (place / level.name).rename(place.parent / level.name)
+    host_with(monkeypatch, "sse", feature)
+    assert levels.chosen() is None
+    assert config.CPU_NAME is None
+    flags = (config.CPU_FEATURES or "").split(",")
+    assert {flag for flag in flags if flag.startswith("+")} == {"+sse", f"+{feature}", "+fast-dpwssd"}
+    assert "-avx2" in flags
+    monkeypatch.setattr(config, "CPU_FEATURES", None)
+    monkeypatch.setattr(config, "ENABLE_AVX", False)
+    assert levels.chosen() is None
+    assert config.CPU_FEATURES is None
+
+
 def test_settings_of_numba_come_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host_with(monkeypatch, *BY_NAME["x86-64-v3"].features)
     monkeypatch.setattr(config, "CPU_FEATURES", "+sse2")

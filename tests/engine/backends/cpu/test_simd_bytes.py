@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from llvmlite import binding as llvm
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 
 from engine.backends.cpu.codegen import simd_bytes
 from engine.backends.cpu.codegen.simd import FEATURES, I64, VI32, WIDE, X86, intrinsic_function, load, store
+from engine.backends.cpu.kernels.linear.panel_format import V32I16, pair_products
 from tests.engine.backends.cpu.test_weight_types import compiled
 
 NEEDS = {"vnni": {"avx512vnni"}, "avx2": {"avx2"}, "sse2": set[str](), "plain": set[str]()}
@@ -49,6 +50,23 @@ def test_sums_are_exact(kind: str, signed: bool, monkeypatch: pytest.MonkeyPatch
         out, w, v = total.astype(np.int32), given.astype(np.uint8), x.astype(np.int8)
         call(out.ctypes.data, w.ctypes.data, v.ctypes.data)
         assert np.array_equal(out, total + (given * x).sum(1))
+
+
+@pytest.mark.skipif("vnni" not in RUNNABLE, reason="the CPU has no such instruction")
+def test_a_product_of_pairs_is_one_instruction() -> None:
+    def to_memory(b: ir.IRBuilder, total: Any, weights: Any, x: Any) -> None:
+        w, v = (load(b, each, V32I16) for each in (weights, x))
+        store(b, pair_products(b, load(b, total, VI32), w, v), total)
+
+    product = intrinsic_function("product_of_pairs", types.void, (types.int64,) * 3, to_memory)
+
+    @njit(types.void(types.int64, types.int64, types.int64))
+    def call(total: int, weights: int, x: int) -> None:
+        product(total, weights, x)
+
+    (text,) = call.inspect_asm().values()
+    assert text.count("vpdpwssd") == (1 if WIDE else 2)
+    assert "vpmaddwd" not in text
 
 
 @pytest.mark.slow_after(5)
