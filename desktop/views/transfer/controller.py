@@ -162,7 +162,7 @@ class TransferController(QObject):
         """Let the user choose files with chats."""
         from desktop.store.transfer.importers.sources import ENDINGS  # only when needed
 
-        endings = " ".join(f"*{ending}" for ending in ENDINGS)
+        endings = " ".join(f"*{ending}" for ending in (*ENDINGS, ".png"))
         kinds = _("Exported chats ({endings});;All files (*)", endings=endings)
         ask_open(self._window, _("Import chats"), self.import_files, kinds, several=True).setObjectName(
             "importFrom"

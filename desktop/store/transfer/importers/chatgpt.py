@@ -40,6 +40,8 @@ __all__ = ["ChatGpt"]
 
 _MARKS = re.compile("\ue200[^\ue200\ue201]*\ue201|[\ue000-\uf8ff]")
 """Citations between private-use characters, which mean nothing outside ChatGPT."""
+_ENTITY = re.compile('\ue200entity\ue202\\["[^"\ue201]*","([^"\ue201]*)"[^\ue201]*\ue201')
+"""A person, place or thing, the name of which is a word of the sentence."""
 _ROLES = ("system", "user", "assistant", "tool")
 _CHAT = (
     "mapping",
@@ -63,6 +65,7 @@ _FILES = {
     "image_asset_pointer": "image",
     "audio_asset_pointer": "audio",
     "video_container_asset_pointer": "video",
+    "real_time_user_audio_video_asset_pointer": "audio",
 }
 
 
@@ -147,7 +150,7 @@ def _message(key: str, parent: str | None, message: Any, note: Note) -> MessageR
     elif about.get("is_visually_hidden_from_conversation") is True or kind == "model_editable_context":
         return None
     else:
-        words = _words(content, kind, _names(about))
+        words = _words(content, kind, _names(about), items(about.get("content_references")))
         words = join([*_unnamed(about, content), words])
     recipient = text(message.get("recipient")) or "all"
     part = kind in ("thoughts", "reasoning_recap") or role == "tool" or recipient != "all"
@@ -238,7 +241,18 @@ def _document(words: str) -> str:
     )
 
 
-def _words(content: dict[str, Any], kind: str, names: dict[str, str]) -> str:
+def _unmarked(words: str, references: list[Any]) -> str:
+    """The text with what marks stand for, links of sources and names, where the file says it."""
+    known = {text(mapping(one).get("matched_text")): text(mapping(one).get("alt")) for one in references}
+
+    def said(mark: re.Match[str]) -> str:
+        entity = _ENTITY.match(mark[0])
+        return known.get(mark[0]) or (entity[1] if entity else "")
+
+    return _MARKS.sub(said, words)
+
+
+def _words(content: dict[str, Any], kind: str, names: dict[str, str], references: list[Any]) -> str:
     if kind == "thoughts":
         thoughts = [mapping(piece) for piece in items(content.get("thoughts"))]
         return thought(
@@ -259,7 +273,7 @@ def _words(content: dict[str, Any], kind: str, names: dict[str, str]) -> str:
             first_text(content.get("text"), content.get("result"), content.get("content"))
             or placeholder(kind or "unknown")
         ]
-    return _MARKS.sub("", join(parts)) if len(parts) > 1 else _MARKS.sub("", parts[0])
+    return _unmarked(join(parts) if len(parts) > 1 else parts[0], references)
 
 
 def _part(part: Any, names: dict[str, str]) -> str:

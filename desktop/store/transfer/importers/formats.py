@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from desktop.store.transfer.importers.character_cards import CharacterCard
 from desktop.store.transfer.importers.chatgpt import ChatGpt
 from desktop.store.transfer.importers.claude import Claude
 from desktop.store.transfer.importers.coding_agents import ClaudeCode, Codex
@@ -29,7 +30,7 @@ __all__ = ["FORMATS", "LINE_FORMATS", "chats_in", "format_of", "labels", "line_f
 
 FORMATS: tuple[Format, ...] = (
     Own(), JOINED, PROGRAMS[0], ChatGpt(), Claude(), OpenWebUi(), LlamaCpp(), LmStudio(), TextGen(),
-    *PROGRAMS[1:], Gemini(), KoboldLite(), ShareGpt(),
+    *PROGRAMS[1:], Gemini(), KoboldLite(), CharacterCard(), ShareGpt(),
 )  # fmt: skip
 """DeepSeek's chats look like ChatGPT's at first sight; ShareGPT comes last because it accepts the most."""
 LINE_FORMATS: tuple[LineFormat, ...] = (

@@ -28,6 +28,7 @@ _SENTENCES = {
         "Sampling parameters that Inglenook does not have are kept with the chat and in its JSON export, "
         "but not shown"
     ),
+    "lorebook": N_("Lorebooks are kept with the chat and in its JSON export, but not used"),
     "hidden": N_(
         "Messages hidden by the other program are kept with the chat and in its JSON export, but not shown"
     ),

@@ -10,12 +10,13 @@ import re
 from itertools import islice
 from pathlib import Path
 
+from desktop.store.transfer.importers.character_cards import is_card
 from desktop.store.transfer.importers.databases import MAGIC as DATABASE
 from desktop.store.transfer.importers.databases import has_chats
 from desktop.store.transfer.importers.formats import chats_in, format_of, line_format_of
 from desktop.store.transfer.importers.gpt4all import MAGIC
 from desktop.store.transfer.importers.rows import ROWS, table_columns
-from desktop.store.transfer.importers.sources import ENDINGS, UTF_16, chat_files
+from desktop.store.transfer.importers.sources import ARCHIVES, ENDINGS, UTF_16, chat_files
 from engine.platform.regular_file import regular_file
 
 __all__ = ["is_chats"]
@@ -34,7 +35,7 @@ _MARKS = (
     ("chunkedPrompt", "chunks"), ("state", "messages", "sessionId"), ("chatId", "role", "content"),
     ("_id", "from", "content"), ("title", "messages", "titleSet"), ("data", "messages", "topicId"),
     ("sessionId", "parentUuid"), ("session_meta", "payload"), ("workspace", "prompt", "response"),
-    ("title", "safeHtmlItem"), ("gamestarted", "actions"),
+    ("title", "safeHtmlItem"), ("gamestarted", "actions"), ("first_mes", "description"),
 )  # fmt: skip
 """Quoted words that occur together where a conversation begins, for one that does not end in the part that is
 read.
@@ -54,7 +55,9 @@ def is_chats(path: Path) -> bool:
         model = os.path.exists(path / "config.json") or any(path.glob("*.safetensors"))
         return not model and any(map(is_chats, _first_files(path)))
     ending = path.suffix.lower()
-    if ending not in ENDINGS:
+    if ending == ".png":
+        return is_card(path)
+    if ending not in ENDINGS or ending == ".md":  # Markdown is rather meant to be attached to a message
         return False
     try:
         regular_file(path)
@@ -64,8 +67,8 @@ def is_chats(path: Path) -> bool:
         return False
     if ending in (".db", ".sqlite", ".sqlite3"):
         return data.startswith(DATABASE) and has_chats(path)
-    if ending in (".zip", ".chat"):
-        return data.startswith(b"PK\x03\x04" if ending == ".zip" else MAGIC)
+    if ending in (*ARCHIVES, ".chat"):
+        return data.startswith(MAGIC if ending == ".chat" else b"PK\x03\x04")
     text = data.decode("utf-16" if data.startswith(UTF_16) else "utf-8-sig", "replace").lstrip()
     if ending == ".csv":
         columns = table_columns(text)

@@ -35,7 +35,7 @@ class PictureImporter:
     """
 
     def __init__(self, encode: Encode | None, asset: Callable[[str], bytes | None]) -> None:
-        self._encode, self._asset = encode, asset
+        self.encode, self._asset = encode, asset
 
     def taken(self, record: ConversationRecord) -> ConversationRecord:
         """The record with pictures of the store in its messages, and these pictures."""
@@ -74,10 +74,10 @@ class PictureImporter:
 
     def _made(self, data: bytes | None, name: str, found: dict[str, StoredPicture]) -> str:
         """The mark of a picture, which is added to `found`; "" if it cannot be read."""
-        if data is None or self._encode is None:
+        if data is None or self.encode is None:
             return ""
         try:
-            picture = self._encode(data, name)
+            picture = self.encode(data, name)
         except Unreadable:
             return ""
         key = key_of(picture.data)

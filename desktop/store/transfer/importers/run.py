@@ -9,27 +9,32 @@ import functools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from desktop.store.conversations.bulk_insert import RecordWriter
 from desktop.store.database.database import Database
+from desktop.store.transfer.importers.character_cards import PNG, card_in_png
 from desktop.store.transfer.importers.databases import MAGIC as DATABASE
 from desktop.store.transfer.importers.databases import chat_rows
 from desktop.store.transfer.importers.fields import mapping
 from desktop.store.transfer.importers.formats import chats_in, format_of, labels, line_format_of
 from desktop.store.transfer.importers.gpt4all import MAGIC, read_chat
 from desktop.store.transfer.importers.json_entries import MOST_BYTES, Entry, Flaw, json_entries
+from desktop.store.transfer.importers.markdown_chats import ENDINGS as TEXTS
+from desktop.store.transfer.importers.markdown_chats import markdown_chats
 from desktop.store.transfer.importers.pictures import Encode, PictureImporter
 from desktop.store.transfer.importers.protocol import LineFormat, Note, Unreadable
 from desktop.store.transfer.importers.rows import Rows, table_rows
+from desktop.store.transfer.importers.sentences import line_of, reason_of, sentence
 from desktop.store.transfer.importers.sources import (
     TROUBLE,
     UTF_16,
     Assets,
     SourceFile,
+    after,
     as_utf_8,
     on_disk,
     opened,
@@ -37,6 +42,7 @@ from desktop.store.transfer.importers.sources import (
 )
 from desktop.store.transfer.records import Broken, ConversationRecord, Event, LeftOut, Progress
 from engine.lazy_dataclass import dataclass
+from engine.printable import one_line
 from engine.units import size_text
 from engine.words import N_, _, translate
 
@@ -47,7 +53,8 @@ _MOST_NOTES = 100
 """Damaged messages reported for one conversation; the others are only counted."""
 _HEAD = 1024
 _PIECE = 1 << 18
-_LONGEST = 200
+_DEEPEST = 2
+"""Archives within archives."""
 _OTHER_FILES = N_("Files without chats (pictures, sounds, account data) were not imported")
 
 
@@ -70,7 +77,7 @@ def import_conversations(
         try:
             files = stack.enter_context(source_files(path))
         except TROUBLE as error:
-            yield Broken(path.name, _("The file cannot be opened ({reason}).", reason=_short(error)))
+            yield Broken(path.name, _("The file cannot be opened ({reason}).", reason=reason_of(error)))
             return
         run = _Run(
             RecordWriter(database),
@@ -120,6 +127,7 @@ class _Run:
     _done: int = 0
     _reported: float = 0.0
     _foreign: int = 0
+    _depth: int = 0
     _group: _Group | None = None
     assets: Assets | None = None
     pictures: PictureImporter | None = None
@@ -130,6 +138,9 @@ class _Run:
         if self.cancel():
             self.stopped = True
             return
+        if source.member is not None and source.ending == ".zip" and self._depth < _DEEPEST:
+            yield from self._archive(source, name)
+            return
         self._found, self._foreign, self._group = False, 0, None
         if self.assets is not None:
             self.assets.chats = source
@@ -137,7 +148,7 @@ class _Run:
         try:
             with opened(source) as stream:
                 head = stream.read(_HEAD)
-                read = _after(head, stream)
+                read = after(head, stream)
                 if head.startswith(UTF_16):
                     head, read = head.decode("utf-16", "replace").encode("utf-8"), as_utf_8(read)
                 if head.startswith(MAGIC):
@@ -146,11 +157,15 @@ class _Run:
                     yield from self._database(source, name)
                 elif source.ending == ".csv":
                     yield from self._table(read, name)
+                elif head.startswith(PNG) and self.alone and source.member is None:
+                    yield from self._card(source, name)
+                elif source.ending in TEXTS and head.lstrip()[:1] not in (b"{", b"["):
+                    yield from self._text(read, name)
                 elif self.alone or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
                     yield from self._entries(read, name)
         except TROUBLE as error:
             yield from self._flaw(
-                Broken(name, _("The file cannot be read completely ({reason}).", reason=_short(error)))
+                Broken(name, _("The file cannot be read completely ({reason}).", reason=reason_of(error)))
             )
         if not self.stopped:
             yield from self._close()
@@ -194,14 +209,14 @@ class _Run:
                         yield from self._progress(source.size * found[0] // max(found[1], 1))
                     elif isinstance(found, Flaw):
                         yield from self._flaw(
-                            Broken(f"{name}, {found.place}" if found.place else name, _sentence(found.reason))
+                            Broken(f"{name}, {found.place}" if found.place else name, sentence(found.reason))
                         )
                     else:
                         yield from self._entry(found, f"{name}, {found.place}", 0)
                     if self.cancel():
                         break
         except Unreadable as error:
-            yield from self._flaw(Broken(name, _sentence(str(error))))
+            yield from self._flaw(Broken(name, sentence(str(error))))
         self.stopped = self.cancel()
 
     def _entries(self, read: Callable[[int], bytes], name: str) -> Iterator[Event]:
@@ -213,24 +228,70 @@ class _Run:
             if isinstance(found, int):
                 yield from self._progress(found)
             elif isinstance(found, Flaw):
-                yield from self._flaw(Broken(f"{name}, {found.place}", _sentence(found.reason)))
+                yield from self._flaw(Broken(f"{name}, {found.place}", sentence(found.reason)))
                 last = found.end
             else:
                 yield from self._entry(found, f"{name}, {found.place}", found.end - last)
                 last = found.end
 
+    def _card(self, source: SourceFile, name: str) -> Iterator[Event]:
+        """The character card in a picture, if it has one."""
+        with opened(source) as stream:
+            card = card_in_png(stream)
+        if card is not None:
+            yield from self._entry(Entry(name, card, source.size), name, 0)
+
     def _table(self, read: Callable[[int], bytes], name: str) -> Iterator[Event]:
         """The chats in the rows of a CSV file."""
+        if (data := (yield from self._whole(read, name))) is None:
+            return
+        for number, row in enumerate(table_rows(data), start=1):
+            place = _("row {number:,}", number=number)
+            yield from self._entry(Entry(place, row, number), f"{name}, {place}", 0)
+
+    def _text(self, read: Callable[[int], bytes], name: str) -> Iterator[Event]:
+        """The chats in a file of Markdown."""
+        if (data := (yield from self._whole(read, name))) is not None:
+            for chat in markdown_chats(data.decode("utf-8-sig", "replace"), name):
+                yield from self._entry(Entry(name, chat, len(data)), name, 0)
+
+    def _whole(self, read: Callable[[int], bytes], name: str) -> Generator[Event, None, bytes | None]:
+        """All of a file; None if it is too large, which is reported."""
         data = bytearray()
         while len(data) <= self.most_bytes and (piece := read(_PIECE)):
             data += piece
-        if len(data) > self.most_bytes:
-            large = _("It is larger than {size}.", size=size_text(self.most_bytes))
-            yield from self._flaw(Broken(name, large))
-            return
-        for number, row in enumerate(table_rows(bytes(data)), start=1):
-            place = _("row {number:,}", number=number)
-            yield from self._entry(Entry(place, row, number), f"{name}, {place}", 0)
+        if len(data) <= self.most_bytes:
+            return bytes(data)
+        yield from self._flaw(Broken(name, _("It is larger than {size}.", size=size_text(self.most_bytes))))
+        return None
+
+    def _archive(self, source: SourceFile, name: str) -> Iterator[Event]:
+        """Everything in an archive that lies in another; its chats refer to its own files."""
+        outer = self.assets, self.pictures
+        self._depth += 1
+        try:
+            with on_disk(source, self.cancel) as path:
+                for file in self._entered(path) if path is not None else ():
+                    yield from self.file(file, one_line(f"{name}, {file.name.partition(', ')[2]}"))
+                    if self.stopped:
+                        return
+        except Unreadable as error:
+            yield Broken(name, sentence(str(error)))
+        except TROUBLE as error:
+            reason = _("The file cannot be read completely ({reason}).", reason=reason_of(error))
+            yield Broken(name, reason)
+        finally:
+            self._depth -= 1
+            self.assets, self.pictures = outer
+        self.stopped = self.stopped or self.cancel()
+
+    def _entered(self, path: Path) -> Iterator[SourceFile]:
+        """The files of an unpacked archive, which are open while this generator lives."""
+        with source_files(path) as files:
+            encode = self.pictures.encode if self.pictures is not None else None
+            self.assets = Assets(files)
+            self.pictures = PictureImporter(encode, self.assets.read)
+            yield from files
 
     def _entry(self, entry: Entry, place: str, size: int) -> Iterator[Event]:
         value = entry.value
@@ -304,14 +365,14 @@ class _Run:
             nonlocal count
             count += 1
             if count <= _MOST_NOTES:
-                notes.append(Broken(f"{place}, {_one_line(where)}", _sentence(reason)))
+                notes.append(Broken(f"{place}, {line_of(where)}", sentence(reason)))
 
         try:
             record = read(note)
             if self.pictures is not None:
                 record = self.pictures.taken(record)
         except Unreadable as error:
-            yield Broken(place, _sentence(str(error)))
+            yield Broken(place, sentence(str(error)))
         else:
             saved = self.writer.save(record)
             if saved.messages:  # otherwise an earlier import has reported it
@@ -334,22 +395,3 @@ class _Run:
         if now - self._reported >= PROGRESS_S:
             self._reported = now
             yield Progress(min(self._done + done, self.total), self.total)
-
-
-def _after(head: bytes, stream: IO[bytes]) -> Callable[[int], bytes]:
-    """A function that reads `head` first, then the rest of the stream."""
-    waiting = [head]
-    return lambda count: waiting.pop() if waiting and head else stream.read(count)
-
-
-def _short(error: Exception) -> str:
-    return _one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
-
-
-def _sentence(reason: str) -> str:
-    return f"{reason[:1].upper()}{reason[1:]}."

@@ -29,12 +29,16 @@ from engine.units import size_text
 from engine.words import _
 
 __all__ = [
-    "ENDINGS", "TROUBLE", "UTF_16", "Assets", "SourceFile", "as_utf_8", "chat_files", "directory_size",
-    "on_disk", "opened", "source_files",
+    "ARCHIVES", "ENDINGS", "TROUBLE", "UTF_16", "Assets", "SourceFile", "after", "as_utf_8", "chat_files",
+    "directory_size", "on_disk", "opened", "source_files",
 ]  # fmt: skip
 
-ENDINGS = (".json", ".jsonl", ".ndjson", ".csv", ".zip", ".chat", ".db", ".sqlite", ".sqlite3")
+ENDINGS = (
+    ".json", ".jsonl", ".ndjson", ".csv", ".md", ".zip", ".charx", ".chat", ".db", ".sqlite", ".sqlite3",
+)  # fmt: skip
 """Extensions of files that may have chats in them; every archive is taken for an export of chats."""
+
+ARCHIVES = (".zip", ".charx")
 
 TROUBLE = (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
 """What reading a damaged, encrypted or unknown kind of archive raises: zipfile's errors have no common base.
@@ -129,7 +133,7 @@ def chat_files(folder: Path, most: int = _MOST_FILES) -> Iterator[SourceFile]:
         for name in sorted(names):
             left -= 1
             path = Path(place, name)
-            if left >= 0 and path.suffix.lower() in ENDINGS and path.suffix.lower() != ".zip":
+            if left >= 0 and path.suffix.lower() in ENDINGS and path.suffix.lower() not in ARCHIVES:
                 with contextlib.suppress(OSError):
                     yield SourceFile(path, None, None, path.stat().st_size, folder)
         if left <= 0:
@@ -241,6 +245,12 @@ def opened(source: SourceFile) -> Iterator[IO[bytes]]:
         return
     with source.archive.open(source.member) as file:
         yield file
+
+
+def after(head: bytes, stream: IO[bytes]) -> Callable[[int], bytes]:
+    """A function that reads `head` first, then the rest of the stream."""
+    waiting = [head]
+    return lambda count: waiting.pop() if waiting and head else stream.read(count)
 
 
 def as_utf_8(read: Callable[[int], bytes]) -> Callable[[int], bytes]:

@@ -58,6 +58,19 @@ def test_chatgpt(database: Database, store: ConversationStore, tmp_path: Path) -
     assert (head.title, head.created_at, head.updated_at) == ("Sky 1", 1700000000.5, 1700000600.25)
 
 
+def test_chatgpt_marks_become_what_they_stand_for(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
+    cited, place = "\ue200cite\ue202turn0search1\ue201", '\ue200entity\ue202["city","Paris","France"]\ue201'
+    references = [{"matched_text": cited, "alt": "([Site](https://a.b))"}, {"matched_text": None, "alt": "x"}]
+    words = f"{place} is big {cited}\ue200cite\ue202turn9\ue201."
+    reply = files.node("a", "u", [], "assistant", words, metadata={"content_references": references})
+    nodes = [files.node("u", None, ["a"], "user", "Big?"), reply]
+    chat = {"conversation_id": "m", "title": "T", "mapping": {each["id"]: each for each in nodes}}
+    number = one(database, written(tmp_path / "conversations.json", [chat]))
+    assert shown(store, number)[1] == ("assistant", "Paris is big ([Site](https://a.b)).")
+
+
 def test_chatgpt_tools_thoughts_pictures_and_instructions(
     database: Database, store: ConversationStore, tmp_path: Path
 ) -> None:
