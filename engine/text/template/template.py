@@ -247,7 +247,8 @@ class ChatTemplate:
         if "functions" in self.source:
             ways.append({**_further(tools or ()), **given})
         turns = [as_turn(message) for message in messages]
-        if any(turn.get("role") == "system" for turn in turns) and self._saves_system is not None:
+        said = any(turn.get("role") == "system" and turn.get("content") for turn in turns)
+        if said and self._saves_system is not None:
             turns = self._saves_system(turns) or turns
         if self._takes_parts:
             turns = [in_parts(turn) for turn in turns]
@@ -336,8 +337,8 @@ class ChatTemplate:
         first, later = {"role": "system", "content": "qfirst"}, {"role": "system", "content": _PROBE}
         asked, reply = {"role": "user", "content": "qasked"}, {"role": "assistant", "content": "Hello"}
         given = {"tools": None, "documents": None}
-        alone, between = [first, asked], [first, asked, reply, later, asked]
-        for turns in (alone, between, [first, later, asked], [first, asked, later]):
+        alone, together = [first, asked], [first, later, asked]
+        for turns in (alone, together, [first, asked, reply, later, asked], [first, asked, later]):
             try:
                 copied = [{**turn} for turn in turns]
                 text = self._timed(partial(self._render, copied, True, False, given))
@@ -349,7 +350,7 @@ class ChatTemplate:
             if "user" in lost:  # it shows no chats
                 return None
             if "system" in lost:
-                return fold_system if turns is alone else carry_system
+                return fold_system if turns is alone else partial(carry_system, join=turns is together)
         return None
 
     def placed(self, turns: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -177,10 +177,10 @@ def ask_with_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] 
     return [dict(turn) if at != asked else _joined(turn, [text], []) for at, turn in enumerate(turns)][1:]
 
 
-def carry_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """The turns with one system message at most, at the beginning: those after it are joined to it, and the
-    text of later ones to the message of the user that follows, or comes before, or is a message of the user.
-    None if there is nothing to move.
+def carry_system(turns: Sequence[Mapping[str, Any]], *, join: bool = True) -> list[dict[str, Any]] | None:
+    """The turns with system messages at the beginning only: the text of later ones is joined to the message
+    of the user that follows, or comes before, or is a message of the user. With `join`, those at the
+    beginning become one. None if there is nothing to move.
     """
     found: list[dict[str, Any]] = []
     held: list[str] = []  # texts of later system messages
@@ -191,7 +191,7 @@ def carry_system(turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | N
                 turn = _place(held, found, turn)
             found.append(dict(turn))
         elif last.get("role") == "system":
-            found[-1] = _joined(last, [], [text])
+            found[-1:] = [_joined(last, [], [text])] if join else [last, dict(turn)]
         else:
             held.append(text)
     if held:

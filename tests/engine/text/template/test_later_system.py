@@ -88,6 +88,23 @@ def test_a_template_without_system_messages_has_them_before_the_first_question()
     assert template.render([FIRST, ASK, TELL]) == "[user:First rule.\n\nAsk one.][assistant:Told you.]"
 
 
+def test_a_template_that_takes_several_at_the_beginning_has_these_as_they_are() -> None:
+    kept = "loop.first or messages[loop.index0 - 1].role == 'system'"
+    template = ChatTemplate(SILENT.replace("KEPT", kept), None, None)
+    begun = "[system:First rule.][system:Later rule.][user:Ask one."
+    assert template.render([FIRST, LATER, ASK]) == f"{begun}]"
+    assert template.render([FIRST, LATER, ASK, LATER]) == f"{begun}\n\nLater rule.]"
+
+
+def test_an_empty_one_is_lost_nowhere_and_stays_as_it_is() -> None:
+    source = "{% if messages[0].role != 'system' %}[system:Help.]{% endif %}" + SILENT.replace(
+        "KEPT", "false"
+    )
+    template = ChatTemplate(source, None, None)
+    assert template.render([S(""), ASK]) == "[user:Ask one.]"
+    assert template.render([FIRST, ASK]) == "[system:Help.][user:First rule.\n\nAsk one.]"
+
+
 def test_a_template_that_takes_later_ones_has_them_as_they_are() -> None:
     template = ChatTemplate(SILENT.replace("KEPT", "true"), None, None)
     assert template.render([FIRST, ASK, LATER]) == "[system:First rule.][user:Ask one.][system:Later rule.]"
