@@ -243,15 +243,18 @@ QWEN = (
          {"on": True, "more": [{"a": "x", "b": None}, {"c": None, "d": False}]}),
         ("<|tool_call_start|>", "<|tool_call_start|>[set(on=True, more=['a\n\tb', 'c'])]<|tool_call_end|>",
          {"on": True, "more": ["a\n\tb", "c"]}),
+        ("<|tool_call_start|>", "<|tool_call_start|>[set(on=True, mode='fast')]<|tool_call_end|>",
+         {"on": True, "mode": "fast"}),
         ("<start_function_call>", "<start_function_call>call:set{on:true,off:None}<end_function_call>",
          {"on": True, "off": None}),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("on", [{"type": "boolean"}, {"enum": [True, False]}])
 def test_words_of_python_are_allowed_where_templates_write_them(
-    form: str, call: str, arguments: dict[str, Any]
+    form: str, call: str, arguments: dict[str, Any], on: dict[str, Any]
 ) -> None:
     off = {"anyOf": [{"const": False}, {"type": ["integer", "null"]}]}
-    properties = {"on": {"type": "boolean"}, "off": off}
+    properties = {"on": on, "off": off, "mode": {"enum": ["fast", "slow"]}}
     schema = {"properties": {**properties, "more": {"type": "array"}}, "required": ["on"]}
     tools = (Tool("set", "", json.dumps(schema)),)
     grammar = CallGrammar(dict(KNOWN)[form], tools)

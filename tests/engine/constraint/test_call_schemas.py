@@ -208,6 +208,9 @@ OBJECTS: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
                 {"properties": {"x": {"maximum": 3}}, "required": ["x"]}]}, [{"x": 3}], [{"x": 4}, {}]),
     ({"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}},
       "anyOf": [{"required": ["x"]}, {"required": ["y"]}]}, [{"x": 1}, {"y": 1}], [{}]),
+    ({"anyOf": [{"type": "object", "properties": {"y": False}, "required": ["y"]},
+                {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}]},
+     [{"x": 1}], [{}]),
     ({"type": "integer", "allOf": [{"multipleOf": 2}, {"multipleOf": 3}]}, [6, 12], [2, 3]),
     ({"enum": [1, 2, "a", 30], "maximum": 9, "type": ["integer", "string"]}, [1, "a"], [30]),
     ({"type": ["integer", "boolean"], "allOf": [{"type": ["number", "null"]}]}, [1], [True, None]),
@@ -223,7 +226,8 @@ OBJECTS: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
     ({"properties": {"x": {"type": "integer"}}, "required": ["x"]}, [{"x": 1}], []),
     ({"type": "array", "items": [{"type": "integer"}], "additionalItems": {"type": "boolean"}},
      [[1], [1, True]], [[True], [1, 2]]),
-    ({"type": "object", "required": ["x1"], "patternProperties": {"^x": {"type": "integer"}}}, [{"x1": 1}],
+    ({"type": "object", "required": ["x1"],
+      "patternProperties": {"^y": {"type": "boolean"}, "^x": {"type": "integer"}}}, [{"x1": 1}],
      [{"x1": True}, {}]),
 ]  # fmt: skip
 

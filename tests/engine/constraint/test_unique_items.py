@@ -74,6 +74,7 @@ def test_where_it_says_nothing_it_is_no_hindrance(schema: dict[str, Any]) -> Non
         {}, {"items": {"type": "string"}}, {"items": {"enum": [*"abcdefghij"]}}, {"items": [ENUM]},
         {"items": ENUM, "contains": {}}, {"items": ENUM, "prefixItems": [{}]}, {"items": {}},
         {"items": {"type": "integer", "minimum": 1}}, {"items": {"$ref": "#/nowhere"}},
+        {"items": {"enum": ["a", "b"], "not": {"const": "a"}}},
         {"items": {"$ref": "#/$defs/T", "enum": ["a"]}, "$defs": {"T": ENUM}},
         {"items": {"$ref": "#/$defs/T"}, "$defs": {"T": {"$ref": "#/$defs/U", "type": "string"}, "U": ENUM}},
         {"type": "object", "properties": {

@@ -15,7 +15,7 @@ import pytest
 
 from engine.constraint.prefix import PrefixFilter
 from engine.core import PAGE_TOKENS, Done, Loading, Prefill, Priority, Text, Waiting
-from engine.errors import BadSetting, ContextTooLong
+from engine.errors import BadSetting, ContextTooLong, NothingAllowed
 from engine.generator.dynamic import DynamicGenerator, Failed, Job, Setup, Started
 from engine.generator.request import GenerationRequest, Guidance
 from engine.generator.runner import SequenceRunner
@@ -262,6 +262,13 @@ def test_a_reply_waits_for_one_chunk_at_most() -> None:
     assert all(later - at > 1 for at, later in pairwise(chunks)), "the reply waited for two chunks"
 
 
+@pytest.mark.parametrize(("asked", "most"), [(0, 512), (100, 100)])
+def test_no_pass_reads_more_of_a_prompt_than_was_asked_for(asked: int, most: int) -> None:
+    generator, model = dynamic(pages=60, rows=512, max_chunk_size=asked)
+    run(generator, [Job(request(2, 700, 2))])
+    assert max(model.program.ran) == most
+
+
 def test_a_short_prompt_overtakes_a_long_one_but_not_for_ever() -> None:
     generator, _ = dynamic(pages=100, rows=64)
     long = Job(request(1, 2000, 5))
@@ -442,6 +449,14 @@ def test_an_error_ends_its_job_alone() -> None:
     assert outcome(said[good]) == alone(good.request)
 
 
+def test_a_job_that_alone_needs_more_pages_than_there_are_ends_with_an_error() -> None:
+    generator, _ = dynamic(pages=2)
+    job = Job(request(1, 500, 50))
+    said = run(generator, [job], turns=200)
+    assert isinstance(said[job].error, ContextTooLong)
+    assert not any(page.refs for page in generator.cache.table.pool.pages)
+
+
 def test_a_broken_device_ends_the_jobs_of_the_pass() -> None:
     generator, model = dynamic(pages=60)
     jobs = [Job(request(seed, 20, 50)) for seed in range(3)]
@@ -519,6 +534,7 @@ def test_generate_answers_prompts_pairs_and_lists() -> None:
     assert guided.text.startswith("abc")
     assert guided.text != one.text
     abort = threading.Event()
+    assert generator.generate("abc", asked, abort_event=abort).text == one.text
     abort.set()
     assert generator.generate(["a", "b"], asked, abort_event=abort) is None
     assert not generator.num_remaining_jobs
@@ -528,6 +544,16 @@ def test_generate_answers_prompts_pairs_and_lists() -> None:
     assert generator.generate("a", filtered, completion_only=True).text.startswith("the")
     with pytest.raises(ValueError, match="one request for each prompt"):
         generator.generate(["a", "b"], filtered)
+
+
+def test_generate_raises_what_a_job_raises_and_cancels_the_others() -> None:
+    generator, _ = dynamic(pages=60)
+    good = GenerationRequest([], GREEDY, StopSettings(max_tokens=1000))
+    impossible = ConstraintSettings(allowed_tokens=(30,), banned_tokens=(30,))
+    with pytest.raises(NothingAllowed):
+        generator.generate(["abc", "abd"], [good, replace(good, constraint=impossible)])
+    assert not generator.num_remaining_jobs
+    assert not any(page.refs for page in generator.cache.table.pool.pages)
 
 
 @pytest.mark.slow

@@ -259,6 +259,10 @@ def test_large_bodies_are_refused(named: Served) -> None:
     assert ask(named, "/v1/chat/completions", fits).status == 200
     refused = ask(named, "/v1/chat/completions", over)
     assert (refused.status, refused.headers["connection"]) == (413, "close"), "the rest is not read"
+    for fields, status in ((fits, 200), (over, 413)):  # in two chunks, without a length of all
+        body = json.dumps(fields).encode()
+        sent = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:900], body[900:], b""))
+        assert ask(named, CHAT, sent, headers={"Transfer-Encoding": "chunked"}).status == status
 
 
 def test_more_replies_than_fit_are_told_to_come_again(named: Served) -> None:
@@ -271,7 +275,8 @@ def test_more_replies_than_fit_are_told_to_come_again(named: Served) -> None:
 
 def test_options() -> None:
     for wrong in ({"port": -1}, {"port": 65536}, {"token": "a b"}, {"token": "ü"}, {"origins": ("*",)},
-                  {"origins": ("page.example",)}, {"origins": ("https://page.example/x",)}):  # fmt: skip
+                  {"origins": ("page.example",)}, {"origins": ("https://page.example/x",)},
+                  {"origins": ("https://*.example",)}):  # fmt: skip
         with pytest.raises(BadSetting):
             ServerOptions(**wrong)
     assert len({new_token() for _ in range(100)}) == 100
