@@ -262,11 +262,17 @@ def test_a_reply_waits_for_one_chunk_at_most() -> None:
     assert all(later - at > 1 for at, later in pairwise(chunks)), "the reply waited for two chunks"
 
 
-@pytest.mark.parametrize(("asked", "most"), [(0, 512), (100, 100)])
-def test_no_pass_reads_more_of_a_prompt_than_was_asked_for(asked: int, most: int) -> None:
+@pytest.mark.parametrize(("asked", "alone", "beside"), [(0, 512, 64), (100, 100, 100)])
+def test_a_pass_reads_as_much_of_a_prompt_as_was_asked_for(asked: int, alone: int, beside: int) -> None:
     generator, model = dynamic(pages=60, rows=512, max_chunk_size=asked)
-    run(generator, [Job(request(2, 700, 2))])
-    assert max(model.program.ran) == most
+    generator.enqueue(Job(request(2, 700, 100)))
+    while not any(isinstance(event, Text) for _, event, _ in generator.iterate()):
+        pass
+    before = len(model.program.ran)
+    generator.enqueue(second := Job(request(3, 700, 1)))
+    while second in (*generator.pending, *generator.active):
+        generator.iterate()
+    assert (max(model.program.ran[:before]), max(model.program.ran[before:])) == (alone, beside)
 
 
 def test_a_short_prompt_overtakes_a_long_one_but_not_for_ever() -> None:
@@ -447,14 +453,6 @@ def test_an_error_ends_its_job_alone() -> None:
     assert said[bad].error is not None
     assert "nothing" in str(said[bad].error).lower() or str(said[bad].error)
     assert outcome(said[good]) == alone(good.request)
-
-
-def test_a_job_that_alone_needs_more_pages_than_there_are_ends_with_an_error() -> None:
-    generator, _ = dynamic(pages=2)
-    job = Job(request(1, 500, 50))
-    said = run(generator, [job], turns=200)
-    assert isinstance(said[job].error, ContextTooLong)
-    assert not any(page.refs for page in generator.cache.table.pool.pages)
 
 
 def test_a_broken_device_ends_the_jobs_of_the_pass() -> None:

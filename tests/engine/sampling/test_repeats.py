@@ -62,13 +62,15 @@ def test_runs_equal_looking_afresh(
 
 
 def test_nothing_is_left_of_a_text_that_was_taken_back() -> None:
-    repeats, text = Repeats(frozenset()), [1, 2, 3] * 4
-    repeats.update(text)
-    text = text[:4]
-    for token in (2, 2, 1, 2, 3, 3, 1, 2):
+    for seed in range(20):
+        tokens = np.random.default_rng(seed).integers(3, size=30).tolist()
+        repeats, text = Repeats(frozenset()), tokens[:20]
         repeats.update(text)
-        assert found(repeats, 1, 0) == expected(text, frozenset(), 1, 0)
-        text.append(token)
+        del text[5:]
+        for token in tokens[20:]:
+            repeats.update(text)
+            assert found(repeats, 1, 0) == expected(text, frozenset(), 1, 0)
+            text.append(token)
 
 
 def test_a_text_of_one_token_and_one_beyond_the_capacity() -> None:
