@@ -485,8 +485,9 @@ def test_requests_that_cannot_run_are_refused_at_once_and_leave_no_job() -> None
     assert not generator.num_remaining_jobs
     job = Job(request(1, 10, 1))
     assert generator.enqueue(job) > 0
-    with pytest.raises(ValueError, match="before"):
-        generator.enqueue(job)
+    for again in (generator.enqueue, generator.events):
+        with pytest.raises(ValueError, match="before"):
+            again(job)
 
 
 def test_streams_are_pulled_in_turns() -> None:

@@ -220,6 +220,16 @@ def test_a_bound_cuts_ordered_candidates_short_and_long() -> None:
         assert found.ids_at(np.arange(len(found))).tolist() == best[:kept].tolist()
 
 
+@pytest.mark.parametrize("size", [300, 70_000])
+@pytest.mark.parametrize("factor", [0.25, 1.0, 3.0])
+@pytest.mark.parametrize("bound", [-2.0, 1.5])
+def test_what_reaches_a_bound_after_a_temperature(size: int, factor: float, bound: float) -> None:
+    logits = np.random.default_rng(5).integers(-60, 60, size).astype(np.float32) / 8
+    found = Candidates(logits, Workspace(size))
+    found.scale(factor)
+    assert np.array_equal(found.reaching(bound), np.flatnonzero(logits * np.float64(factor) >= bound))
+
+
 @pytest.mark.parametrize("size", [10, 5000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_moments_leave_out_what_is_dropped(size: int, dtype: type) -> None:

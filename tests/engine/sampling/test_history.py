@@ -50,7 +50,9 @@ def test_many_unique_ids_arriving_one_by_one() -> None:
 @pytest.mark.parametrize("reach", [0, 1, 5, 20])
 def test_a_window_that_moves_on_token_by_token(reach: int) -> None:
     draw, history, text = random.Random(reach), History(reach, 12), list[int]()
-    for _ in range(200):
+    for step in range(200):
+        if step % 7 == 6:  # edited, near its end
+            text[-draw.randrange(1, 7)] = draw.randrange(12)
         text.append(draw.randrange(12))
         history.update(text)
         window = text[max(0, len(text) - reach) :]

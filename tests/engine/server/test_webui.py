@@ -37,6 +37,11 @@ def test_a_request_without_what_it_is_about(served: Served, path: str, param: st
     assert (answer.status, answer.error["param"]) == (400, param)
 
 
+@pytest.mark.parametrize("path", ["encode", "token-count"])
+def test_a_model_that_is_not_loaded_is_not_answered_for(served: Served, path: str) -> None:
+    assert ask(served, f"/v1/internal/{path}", {"text": "The quick", "model": "other"}).status == 503
+
+
 @pytest.mark.parametrize("prompt", ["The quick", "The quick brown fox jumps. " * 30])
 def test_the_likeliest_tokens(served: Served, prompt: str) -> None:
     found = ask(served, "/v1/internal/logits", {"prompt": prompt, "top_logits": 5}).json["logits"]

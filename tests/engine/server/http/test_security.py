@@ -246,6 +246,7 @@ def test_bodies_that_are_no_json_object(served: Served, body: bytes) -> None:
     )
     assert answer.status == 400
     assert answer.error["type"] == "invalid_request_error"
+    assert ("too many digits" in answer.error["message"]) == (b"9" * 5000 in body)
 
 
 def test_half_surrogate_pairs_are_replaced(served: Served) -> None:
