@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Generator
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ class Engine:
         self.host = SimpleNamespace(
             source=mock.create_autospec(LocalChat, instance=True), info=ECHO_INFO, failed=self.failures.append
         )
+        self.host.source.context_length = 64
         self.loads = self.closed = False
         self.lent: list[Generator[Any, None, None]] = []
 
@@ -99,6 +101,20 @@ def test_work_that_waited_while_the_model_was_changed_is_not_begun(
         engine.host.source, engine.loads = None, model == "loading"
     engine.run()
     assert (heard.events, heard.code, engine.failures) == ([], code, [])
+
+
+def test_only_a_loaded_model_of_this_computer_is_served(engine: Engine) -> None:
+    thread = EngineThread(engine)  # type: ignore[arg-type]
+    assert [(model.id, model.loaded) for model in thread.models()] == [(ECHO_INFO.name, True)]
+    engine.loads = True
+    assert (thread.models(), thread.absence().code) == ((), "model_loading")
+    engine.loads, engine.host.source = False, None
+    engine.host.info = dataclasses.replace(ECHO_INFO, host="lab.example.org")
+    absence = thread.absence()
+    assert (thread.models(), absence.code, absence.type) == ((), "model_not_local", "server_error")
+    assert "lab.example.org" in absence.message
+    engine.host.info = None
+    assert (thread.models(), thread.absence().code) == ((), "model_not_loaded")
 
 
 def test_the_window_hears_of_a_lost_device_and_not_of_a_refusal(engine: Engine) -> None:

@@ -11,6 +11,7 @@ from desktop.services.settings.layered_settings import LayeredSettings, ModelLay
 from desktop.store.conversations.folders import FolderStore
 from desktop.store.database.database import Database, StoreError
 from desktop.store.settings.preferences import Preferences
+from desktop.store.settings.presets import built_in_presets
 from engine.settings import SamplerSettings
 
 MODEL = "/models/one.gguf"
@@ -63,6 +64,16 @@ def test_another_place_leaves_the_chats_own_values(preferences: Preferences) -> 
     assert moved.settings(SamplerSettings).top_p == SamplerSettings().top_p
     assert moved.inherits_differently(layers) == (SamplerSettings,)
     assert moved.inherits_differently(moved) == ()
+
+
+def test_a_seed_that_no_preset_names_is_the_chats_own(preferences: Preferences) -> None:
+    layers = LayeredSettings(preferences, inherited=[folder("Work", seed=5)])
+    layers.put(SamplerSettings(seed=None))
+    (creative,) = [preset for preset in built_in_presets() if preset.name == "Creative"]
+    layers.choose_preset(creative)
+    assert layers.settings(SamplerSettings).seed is None
+    assert layers.source_of(SamplerSettings, "seed") == "conversation"
+    assert layers.source_of(SamplerSettings, "temperature") == "preset Creative"
 
 
 def test_a_folder_is_looked_up_in_the_same_chain(preferences: Preferences, tmp_path: Path) -> None:

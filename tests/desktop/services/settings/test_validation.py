@@ -78,7 +78,7 @@ def test_nothing_is_reported_after_closing(make_service, qtbot) -> None:
         ("constraint", ("choices", "a\nb"), ("choices", "\n"), "line"),
         ("expression", ("a+",), ("a(",), "stop expression"),
         ("expression", ("",), ("[",), "stop expression"),
-        ("bias", ("' sure' = -5", "12 = never", ""), ("12 = 3", "sure"), "token bias"),
+        ("bias", ("' sure' = -5", "12 = never", " "), ("12 = 3", "sure"), "token bias"),
     ],
 )
 def test_the_engines_checks(

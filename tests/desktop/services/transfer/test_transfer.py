@@ -15,6 +15,7 @@ from desktop.services.transfer import export_job
 from desktop.services.transfer.export_job import Choice, export
 from desktop.services.transfer.transfer import PDF, TransferService
 from desktop.services.transfer.transfer_report import Exported, ImportReport
+from desktop.store.database.database import Database
 from tests.desktop.store.database.test_full_disk import full
 from tests.desktop.store.transfer.importers.files import chatgpt, written
 
@@ -63,8 +64,6 @@ def test_the_open_chat_shows_imported_messages(harness, tmp_path) -> None:
 
 
 def test_an_import_without_room_ends_with_a_sentence(harness, tmp_path, monkeypatch) -> None:
-    from desktop.store.database.database import Database
-
     second = Database.second
 
     def no_room(path):
@@ -154,6 +153,23 @@ def test_an_export_of_what_is_gone_ends_with_a_sentence(harness, tmp_path, think
         found = outcome(path, [thinking, number], "Markdown", target)
         assert (found.count, found.cancelled, target.exists()) == (0, False, False)
         assert found.trouble
+
+
+def test_the_file_of_chats_is_closed_again(harness, tmp_path, thinking: int, monkeypatch) -> None:
+    """Elsewhere an open file can neither be moved nor replaced by a backup."""
+    opened: list[Database] = []
+    closed: list[Database] = []
+    second, close = Database.second, Database.close
+    monkeypatch.setattr(Database, "close", lambda found: closed.append(found) or close(found))
+    monkeypatch.setattr(Database, "second", lambda path: opened.append(second(path)) or opened[-1])
+    assert outcome(harness.database.path, [thinking], "Markdown", tmp_path / "a.md").count == 1
+    service = TransferService(harness.stores)
+    imported = waiting(harness, service.imported)
+    service.import_files([written(tmp_path / "a.json", [chatgpt()])])
+    harness.qtbot.waitUntil(lambda: bool(imported))
+    assert service.close()
+    assert len(opened) == 2
+    assert closed == opened
 
 
 def test_a_stopped_export_leaves_no_file(harness, tmp_path, thinking: int, monkeypatch) -> None:

@@ -170,6 +170,22 @@ def test_llama_cpp(tmp_path: Path) -> None:
     assert found.dry_multiplier == 0.0
 
 
+def test_the_usual_order_of_text_generation_webui(tmp_path: Path) -> None:
+    found, unknown = read(tmp_path, {
+        "temperature": 0.7, "adaptive_p_target": 0.5, "adaptive_p_decay": 0.8, "sampler_priority": [
+            "repetition_penalty", "presence_penalty", "frequency_penalty", "dry", "top_n_sigma",
+            "temperature", "dynamic_temperature", "quadratic_sampling", "top_k", "top_p", "typical_p",
+            "epsilon_cutoff", "eta_cutoff", "tfs", "top_a", "min_p", "adaptive_p", "mirostat", "xtc",
+            "encoder_repetition_penalty", "no_repeat_ngram",
+        ],
+    })  # fmt: skip
+    assert (found.adaptive_target, found.adaptive_decay, unknown) == (0.5, 0.8, ())
+    assert found.order == (
+        "repetition", "occurrence", "dry", "top_n_sigma", "temperature", "dynamic_temperature", "smoothing",
+        "top_k", "top_p", "typical", "tail_free", "top_a", "min_p", "adaptive_p", "mirostat", "xtc",
+    )  # fmt: skip
+
+
 def test_kobold_numbers_are_an_order(tmp_path: Path) -> None:
     found, unknown = read(tmp_path, {"temperature": 0.7, "sampler_order": [6, 0, 1, 3, 4, 2, 5]})
     assert found.order == ("repetition", "top_k", "top_a", "tail_free", "typical", "top_p", "temperature")
