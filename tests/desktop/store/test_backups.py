@@ -125,6 +125,8 @@ def test_made_while_the_program_writes(
     assert written > 20
     assert len(shares) > 50
     assert shares == sorted(shares)  # it never restarted
+    assert 0 <= shares[0] < 0.1
+    assert shares[-1] == 1
     assert made[0] is not None
     copy = open_conversations(made[0].path)
     titles = [row.title for row in ConversationStore(copy).list()]

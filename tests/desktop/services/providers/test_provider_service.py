@@ -160,6 +160,7 @@ def test_the_last_question_is_answered_and_its_trouble_is_told_once(told: Told, 
     told.quiet()
     assert service.trouble("lab")
     assert [tuple(each.capabilities) for each in told.again().servers] == [("echo",)]
+    assert {body["model"] for body in echo.server.bodies(CHAT)} == {"echo", "other"}
 
 
 def test_a_removed_server_takes_its_key_and_its_trouble_along(told: Told) -> None:

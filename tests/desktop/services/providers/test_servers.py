@@ -60,7 +60,8 @@ def test_a_broken_server_is_reported_and_the_others_are_read():
 
 def test_broken_parts_of_a_server_are_left_out():
     (saved,) = kept(WHOLE)  # type: ignore[misc]
-    saved["models"] = [["a", 7], ["", 1], ["x"], ["y", True], ["z", "1"], "text", [3, 3], ["b/c", 0]]
+    saved["models"] = [["a", 7], ["", 1], ["x"], ["y", True], ["z", "1"], "text", [3, 3], ["b/c", 0],
+                       {"c": 1, "d": 2}]  # fmt: skip
     saved["capabilities"] = {"a": KNOWN.to_json(), "b": 7}
     assert Server.from_json(saved) == WHOLE
     saved["models"], saved["capabilities"] = {}, []

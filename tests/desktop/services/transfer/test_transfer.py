@@ -173,6 +173,9 @@ def test_the_file_of_chats_is_closed_again(harness, tmp_path, thinking: int, mon
 
 
 def test_a_stopped_export_leaves_no_file(harness, tmp_path, thinking: int, monkeypatch) -> None:
+    monkeypatch.setattr(export_job, "REPORT_S", 1e12)  # a window that is told of each piece would stand still
+    whole = export(harness.database.path, Choice([thinking]), "Markdown", tmp_path / "a", threading.Event())
+    assert list(whole) == []
     monkeypatch.setattr(export_job, "REPORT_S", 0.0)
     for label, target in (("Markdown", tmp_path / "a.md"), (PDF, tmp_path / "a.pdf")):
         stop = threading.Event()

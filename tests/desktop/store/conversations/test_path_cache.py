@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -13,11 +15,28 @@ from desktop.store.conversations.path_cache import MOST, PathCache
 from desktop.store.conversations.trash import empty_trash
 from desktop.store.conversations.tree import Tree
 from desktop.store.database.database import Database, StoreError
+from desktop.store.database.row_changes import RowChanges
 from tests.desktop.store.conversations.test_messages import long_talk
 
 
 def anew(database: Database, conversation: int) -> tuple[object, ...]:
     return PathCache(database).path(conversation)
+
+
+def test_of_another_file_all_rows_may_have_changed() -> None:
+    changes = RowChanges("messages")
+    for _ in range(2):
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.execute("CREATE TABLE messages (id INTEGER PRIMARY KEY)")
+            changes.watch(connection)
+            assert changes.take(1) is None
+            connection.execute("INSERT INTO messages VALUES (7), (8)")
+            connection.execute("DELETE FROM messages WHERE id = 8")
+            assert changes.take(1) == {7, 8}
+            assert changes.take(1) == frozenset()
+            assert changes.take(2) is None  # another connection wrote
+            changes.undone()
+            assert changes.take(2) is None
 
 
 def undone(store: ConversationStore, database: Database, message: int) -> None:

@@ -145,6 +145,10 @@ def test_an_empty_log_beside_a_file_is_no_part_of_it(tmp_path: Path) -> None:
     assert known_intact(path)
     log.write_bytes(b"part")
     assert not known_intact(path)
+    path.with_name("a.sqlite3.whole").unlink()
+    note_intact(path)
+    log.unlink()
+    assert not known_intact(path)  # nothing is said of a file while a part of it is elsewhere
 
 
 def test_a_failing_migration_leaves_the_file_as_it_was(tmp_path: Path) -> None:
