@@ -28,12 +28,14 @@ class Engine:
         )
         self.host.source.context_length = 64
         self.loads = self.closed = False
+        self.stops: list[threading.Event] = []
         self.lent: list[Generator[Any, None, None]] = []
 
     def lend(self, make: Callable[[threading.Event], Generator[Any, None, None]]) -> threading.Event:
         if self.closed:
             raise RuntimeError("closed")
         stop = threading.Event()
+        self.stops.append(stop)
         self.lent.append(make(stop))
         return stop
 
@@ -117,6 +119,14 @@ def test_only_a_loaded_model_of_this_computer_is_served(engine: Engine) -> None:
     assert (thread.models(), thread.absence().code) == ((), "model_not_loaded")
 
 
+def test_only_the_user_chooses_the_model(engine: Engine) -> None:
+    thread, heard = EngineThread(engine), [Heard(), Heard()]  # type: ignore[arg-type]
+    thread.load("another", heard[0])
+    thread.unload(heard[1])
+    engine.run()
+    assert [(each.events, each.code) for each in heard] == [([], "not_allowed")] * 2
+
+
 def test_the_window_hears_of_a_lost_device_and_not_of_a_refusal(engine: Engine) -> None:
     lost, refused = DeviceLost("The GPU is gone."), ApiError(Failure(400, "No.", code="no"))
     heard = [submitted(engine, raising(error)) for error in (lost, refused)]
@@ -143,3 +153,11 @@ def test_a_client_that_goes_away_ends_its_work(engine: Engine) -> None:
     ticket.cancel()
     engine.run()
     assert (heard.events, heard.code) == (["one"], "none")
+
+
+def test_a_client_whose_reply_the_window_ends_is_told_so(engine: Engine) -> None:
+    heard = submitted(engine)
+    next(engine.lent[0])
+    engine.stops[0].set()
+    engine.run()
+    assert (heard.events, heard.code) == (["one"], "model_changed")

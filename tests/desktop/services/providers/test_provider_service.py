@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QCoreApplication
 
+from desktop.services.providers import provider_service
 from desktop.services.providers.provider_service import ProviderService
 from desktop.services.providers.servers import ListedModel
 from desktop.store.settings.preferences import Preferences
@@ -179,3 +181,31 @@ def test_a_removed_server_takes_its_key_and_its_trouble_along(told: Told) -> Non
     service.look_for_key("lab")
     told.qtbot.waitUntil(lambda: service.key_place("lab") == "")
     assert told.moved == ["lab", "lab"]
+
+
+def test_an_answer_about_the_key_of_a_removed_server_comes_to_nothing(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, deleted = threading.Event(), threading.Event()
+
+    class SlowKey:
+        def keep_for_run(self, _key: str) -> str:
+            assert goes_on.wait(60)
+            return ""
+
+        def place(self) -> str:
+            return "this run"
+
+        def delete(self) -> None:
+            deleted.set()
+
+    monkeypatch.setattr(provider_service, "key_of", lambda _provider: SlowKey())
+    told.service.save(LAB)
+    told.service.set_key("lab", "sk-1", in_keyring=False)
+    told.service.look_for_key("lab")
+    told.service.remove("lab")
+    before = list(told.changed)
+    goes_on.set()
+    told.qtbot.waitUntil(deleted.is_set)
+    QCoreApplication.processEvents()
+    assert (told.changed, told.moved, told.service.key_place("lab")) == (before, ["lab"], None)

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from pypdf import PdfReader
 
-from desktop.services.transfer import export_job
+from desktop.services.transfer import export_job, transfer
 from desktop.services.transfer.export_job import Choice, export
 from desktop.services.transfer.transfer import PDF, TransferService
 from desktop.services.transfer.transfer_report import Exported, ImportReport
 from desktop.store.database.database import Database
+from desktop.store.transfer.importers.run import import_conversations
+from desktop.store.transfer.records import Imported
 from tests.desktop.store.database.test_full_disk import full
 from tests.desktop.store.transfer.importers.files import chatgpt, written
 
@@ -219,4 +221,53 @@ def test_an_import_into_a_file_that_is_gone_ends_with_a_sentence(harness, tmp_pa
     harness.qtbot.waitUntil(lambda: bool(imported))
     assert imported[0].trouble
     assert (imported[0].new, imported[0].cancelled) == (0, False)
+    assert service.close()
+
+
+def test_a_cancelled_import_stops_after_the_chat_it_is_at(harness, tmp_path, monkeypatch) -> None:
+    service, goes_on = TransferService(harness.stores), threading.Event()
+    imported, reports = waiting(harness, service.imported), list[ImportReport]()
+    monkeypatch.setattr(transfer, "REPORT_S", 0.0)
+
+    def held(*what: object, **more: object):
+        for event in import_conversations(*what, **more):
+            yield event
+            if isinstance(event, Imported):
+                assert goes_on.wait(60)
+
+    def cancel(report: ImportReport) -> None:
+        reports.append(report)
+        if report.new:
+            service.cancel_import()
+            goes_on.set()
+
+    monkeypatch.setattr("desktop.store.transfer.importers.run.import_conversations", held)
+    service.importing.connect(cancel)
+    service.import_files([
+        written(tmp_path / f"{name}.json", [chatgpt(number), chatgpt(number + 1)])
+        for name, number in (("a", 1), ("b", 3))
+    ])  # fmt: skip
+    harness.qtbot.waitUntil(lambda: bool(imported))
+    (report,) = imported
+    assert (report.new, report.cancelled, report.trouble) == (1, True, "")
+    assert [row.title for row in harness.store.list() if row.title.startswith("Sky")] == ["Sky 1"]
+    assert sum(len(each.changed) for each in reports) == 1  # a chat is told of once
+    assert service.close()
+
+
+def test_what_goes_wrong_unexpectedly_is_a_sentence(harness, tmp_path, thinking, monkeypatch) -> None:
+    def broken(*_what: object, **_more: object) -> None:
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr("desktop.store.transfer.importers.run.import_conversations", broken)
+    monkeypatch.setattr(export_job, "export_conversations", broken)
+    service = TransferService(harness.stores)
+    imported, exported = waiting(harness, service.imported), waiting(harness, service.exported)
+    service.import_files([tmp_path / "a.json"])
+    service.export([thinking], "Markdown", tmp_path / "a.md")
+    harness.qtbot.waitUntil(lambda: bool(imported and exported))
+    for found in (imported[0], exported[0]):
+        assert "Something went wrong" in found.trouble
+        assert not found.cancelled
+    assert not service.busy
     assert service.close()

@@ -63,6 +63,9 @@ def test_migrations_run_once_and_in_order(tmp_path: Path) -> None:
     for _ in range(2):
         open_conversations(path).close()
     assert applied(path) == [step.__name__ for step in MIGRATIONS]
+    with contextlib.closing(sqlite3.connect(path)) as connection:  # as in the files of every version
+        numbers = [number for (number,) in connection.execute("SELECT number FROM migrations")]
+    assert sorted(numbers) == list(range(1, len(MIGRATIONS) + 1))
     # a fresh file needs no copy
     assert {file.name for file in tmp_path.iterdir()} == {"a.sqlite3", "a.sqlite3.whole"}
 

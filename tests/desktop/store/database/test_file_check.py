@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.conversations.trash import empty_trash
 from desktop.store.database import database as database_module
 from desktop.store.database import errors
 from desktop.store.database.database import (
@@ -88,6 +89,7 @@ def test_a_large_file_without_its_end_is_noticed_when_it_is_opened(
 ) -> None:
     monkeypatch.setattr(database_module, "CHECKED_ON_OPENING", 0)
     shutil.copy(path, path.with_name("whole.sqlite3"))
+    path.with_name("a.sqlite3-wal").touch()  # an empty log holds no part of it
     os.truncate(path, path.stat().st_size - 100)  # SQLite does not notice a part of a page
     with pytest.raises(Damaged, match="the end of the file is missing"):
         Database(path)
@@ -136,7 +138,10 @@ def test_nothing_is_written_to_a_file_that_is_no_longer_in_its_place(path: Path,
     (tmp_path / "moved.sqlite3").rename(path)
     store.create("kept")
     assert len(store.list()) == 21
+    path.rename(tmp_path / "moved.sqlite3")
+    shutil.copy(tmp_path / "moved.sqlite3", path)
     database.close()
+    assert not known_intact(path)  # nobody has checked the other one
 
 
 def test_a_move_to_where_nothing_can_be_written_changes_nothing(path: Path, tmp_path: Path) -> None:
@@ -216,3 +221,16 @@ def test_a_damaged_file_of_which_nothing_can_be_read_is_kept_and_said_so(
     ConversationStore(database).create("new")
     database.close()
     assert not check_requested(path)
+
+
+def test_what_was_deleted_for_good_is_overwritten(path: Path) -> None:
+    database = Database(path)
+    store = ConversationStore(database)
+    for text in ("a short one that stays", "a short one that goes"):
+        store.add_message(store.create().id, None, "user", text)
+    store.delete(store.list()[0].id)
+    assert list(empty_trash(database))
+    database.close()
+    data = path.read_bytes()
+    assert b"a short one that stays" in data
+    assert b"a short one that goes" not in data

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ import pytest
 from desktop.store.conversations.bulk_insert import RecordWriter, read_whole
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.chunked_writes import ChunkedWrites
-from desktop.store.database.database import Database, StoreError
-from desktop.store.database.write_lock import WriteLock
+from desktop.store.database.database import MEMORY, Database, StoreError
+from desktop.store.database.write_lock import WriteLock, write_lock_of
 from tests.desktop.store.conversations.test_bulk_insert import m, record
 
 WAIT_S = 60.0
@@ -47,6 +48,14 @@ def test_the_lock_knows_who_waits_and_lets_others_go_first() -> None:
     with lock:
         assert had == ["other"]
     other.join()
+
+
+def test_all_connections_to_a_file_share_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = write_lock_of(tmp_path / "a.sqlite3")
+    assert write_lock_of(Path("a.sqlite3")) is found
+    assert write_lock_of(tmp_path / "b.sqlite3") is not found
+    assert write_lock_of(MEMORY) is not write_lock_of(MEMORY)
 
 
 def test_no_pause_if_nobody_waits(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
