@@ -39,8 +39,8 @@ class ClaudeCode:
 
     def begins(self, value: Any) -> bool:
         about = mapping(value)
-        if about.get("type") == "summary":
-            return "leafUuid" in about
+        if about.get("type") in ("summary", "file-history-snapshot"):
+            return "leafUuid" in about or "messageId" in about
         return isinstance(about.get("sessionId"), str) and isinstance(about.get("type"), str)
 
     def continues(self, value: Any) -> bool:

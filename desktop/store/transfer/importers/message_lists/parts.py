@@ -47,7 +47,8 @@ def is_thought(part: Any) -> bool:
 
 def is_result(part: Any) -> bool:
     """Whether a part is what a tool returned."""
-    return mapping(part).get("type") in _RESULTS
+    about = mapping(part)
+    return about.get("type") in _RESULTS or "functionResponse" in about
 
 
 def part_words(part: Any) -> str:
@@ -64,7 +65,7 @@ def part_words(part: Any) -> str:
         return thought(_said(about))
     if url := _picture(about):
         return picture(text(url), first_text(about.get("name"), about.get("filename")), "image")
-    if kind in _RESULTS:
+    if kind in _RESULTS or is_result(about):
         return _result(about)
     if "tool" in lower or "function" in lower or "functionCall" in about:
         return call_words(about)
@@ -97,8 +98,9 @@ def call_words(call: Any) -> str:
 
 
 def _result(about: dict[str, Any]) -> str:
-    inner = mapping(about.get("response")) or about
-    came = next((inner[one] for one in ("content", "output", "result") if inner.get(one) is not None), None)
+    inner = mapping(about.get("functionResponse")) or mapping(about.get("response")) or about
+    names = ("content", "output", "result", "response")
+    came = next((inner[one] for one in names if inner.get(one) is not None), None)
     return tool_result(first_text(inner.get("name"), inner.get("toolName")), _returned(came))
 
 

@@ -145,13 +145,23 @@ def _is_deep_seek(value: dict[str, Any]) -> bool:
     return own and "author" not in first
 
 
+def _depth(key: str, parents: dict[str, str], known: dict[str, int]) -> int:
+    """How many nodes are above this one; `known` has that of others."""
+    above: dict[str, None] = {}
+    while key in parents and key not in known and key not in above:
+        above[key] = None
+        key = parents[key]
+    return known.get(key, -1) + len(above)
+
+
 def _deep_seek(source: str, value: dict[str, Any]) -> Chat:
     """A tree of nodes; who wrote a message is told by its fragments, in older files by its depth alone."""
-    nodes, found = mapping(value["mapping"]), []
+    found = []
+    parents = {key: text(mapping(node).get("parent")) for key, node in value["mapping"].items()}
     depths: dict[str, int] = {}
-    for key, node in nodes.items():
-        parent = text(mapping(node).get("parent"))
-        depths[key] = depths.get(parent, -1) + 1
+    for key, node in value["mapping"].items():
+        parent = parents[key]
+        depths[key] = _depth(key, parents, depths)
         message = mapping(mapping(node).get("message"))
         if not message:
             continue

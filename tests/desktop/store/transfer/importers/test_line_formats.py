@@ -29,8 +29,8 @@ def claude_code() -> list[dict[str, Any]]:
     use = [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}]
     result = [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "a.py"}]}]
     return [
-        {"type": "summary", "summary": "Listing files", "leafUuid": "5"},
         {"type": "file-history-snapshot", "messageId": "0", "snapshot": {}},
+        {"type": "summary", "summary": "Listing files", "leafUuid": "5"},
         line("0", None, "user", "<command-name>/clear</command-name>"),
         line("1", "0", "user", "List them"),
         line("2", "1", "assistant", [{"type": "thinking", "thinking": "Hm"}]),

@@ -351,6 +351,30 @@ def test_chatbox_has_threads_and_other_continuations() -> None:
     assert (thread.key, thread.title, told(thread)) == ("th", "Old", [("user", "Before")])
 
 
+def test_deep_seeks_older_messages_are_told_by_their_depth_in_any_order() -> None:
+    [chat] = deep_seek(old=True)
+    nodes = reversed(list(chat["mapping"].items()))
+    [record] = read([chat | {"mapping": dict(nodes)}])
+    assert told(record) == [("user", "Hi"), ("assistant", "<think>\nHm\n</think>\n\nYo")]
+
+
+def test_googles_parts_are_read() -> None:
+    contents = [
+        {"role": "user", "parts": [{"text": "Hi"}]},
+        {
+            "role": "model",
+            "parts": [{"text": "Hm", "thought": True}, {"functionCall": {"name": "f", "args": {}}}],
+        },
+        {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"r": 1}}}]},
+        {"role": "model", "parts": [{"text": "Yo"}]},
+    ]
+    [record] = read({"contents": contents})
+    [asked, answered] = told(record)
+    assert asked == ("user", "Hi")
+    assert answered[1].startswith("<think>\nHm\n</think>\n\n**Tool call: f**")
+    assert answered[1].endswith('**Tool result: f**\n\n```\n{"r": 1}\n```\n\nYo')
+
+
 FILES: dict[str, Any] = {
     "LibreChat": libre_chat(nested=True), "NextChat": next_chat(), "TypingMind": typing_mind(),
     "BetterChatGPT": better_chat_gpt(), "Big-AGI": big_agi(), "Grok": grok(), "HuggingChat": hugging_chat(),
