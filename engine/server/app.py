@@ -15,6 +15,8 @@ from engine.server.failure import OLLAMA_PATH, Failure
 from engine.server.gemini import content as gemini
 from engine.server.gemini import models as gemini_models
 from engine.server.http.security import Security
+from engine.server.hugging_face import embed as hugging_embed
+from engine.server.hugging_face import generate as hugging_generate
 from engine.server.llama_cpp import metrics, slots, tokens
 from engine.server.lm_studio import chat as studio_chat
 from engine.server.lm_studio import models as studio_models
@@ -36,7 +38,7 @@ GET: tuple[tuple[str, Handler], ...] = (
     ("/v1/models", gemini_models.models_v1), ("/v1/models/{id:path}", gemini_models.model_v1),
     ("/models", gemini_models.models_v1),
     ("/v1beta/models", gemini_models.models), ("/v1beta/models/{id:path}", gemini_models.model),
-    ("/tokenizer_info", tokens.tokenizer_info),
+    ("/tokenizer_info", tokens.tokenizer_info), ("/info", hugging_embed.info),
     ("/v1/responses/{id}", kept.retrieve), ("/v1/responses/{id}/input_items", kept.input_items),
     ("/props", completion.props), ("/api/tags", ollama_models.tags),
     ("/api/ps", ollama_models.running), ("/api/version", ollama_models.version),
@@ -91,6 +93,8 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/template/unload", tabby_fixed.change_template), ("/v1/lora/unload", tabby_fixed.change_adapters),
     ("/v1/sampling/override/switch", tabby_fixed.change_sampling),
     ("/v1/sampling/override/unload", tabby_fixed.change_sampling),
+    ("/", hugging_embed.root), ("/embed", hugging_embed.embed), ("/generate", hugging_generate.generate),
+    ("/generate_stream", hugging_generate.generate_stream),
     ("/v1/internal/encode", webui.encode), ("/v1/internal/decode", webui.decode),
     ("/v1/internal/token-count", webui.token_count), ("/v1/internal/logits", webui.logits),
     ("/v1/internal/chat-prompt", webui.chat_prompt),

@@ -46,6 +46,8 @@ class Failure:
         """The JSON of the answer in the form of the endpoint at `path`."""
         if is_googles(path):
             return {"error": {"code": self.status, "message": self.message, "status": self._google_status}}
+        if path in TGI_PATHS:
+            return {"error": self.message, "error_type": "validation" if self.status < 500 else "generation"}
         if path.startswith(OLLAMA_PATH) and not path.startswith(STUDIO_PATHS):
             return {"error": self.message}
         if path != MESSAGES_PATH and not path.startswith(MESSAGES_PATH + "/"):
@@ -72,6 +74,8 @@ _GOOGLE_KINDS = {
 }  # fmt: skip
 MESSAGES_PATH = "/v1/messages"
 """Anthropic's endpoint; what begins with it answers in Anthropic's form."""
+TGI_PATHS = frozenset({"/generate", "/generate_stream", "/embed", "/info"})
+"""Those of Hugging Face's servers, which answer in their form."""
 OLLAMA_PATH = "/api/"
 """What begins with it answers in Ollama's form."""
 STUDIO_PATHS = ("/api/v0/", "/api/v1/chat", "/api/v1/models")

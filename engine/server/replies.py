@@ -34,6 +34,8 @@ from engine.server.openai.custom import InputText
 from engine.server.thoughts import Tags, ThoughtSplitter
 from engine.text.tokenizer.aside import encoded_aside
 
+FINGERPRINT = "fp_inglenook"
+"""The `system_fingerprint` of all answers, which some clients need to be a text."""
 LEAST_LOGPROB = -9999.0
 """The log-probability of a token that cannot be, as OpenAI writes it."""
 

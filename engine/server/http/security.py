@@ -22,7 +22,7 @@ from engine.server.failure import Failure, is_googles
 from engine.server.options import ServerOptions
 
 OPEN_PATHS = frozenset({"/", "/health", "/v1/health", "/lmstudio-greeting"})
-"""What answers without a token: whether the server is there."""
+"""What may be read without a token: whether the server is there."""
 ADMITTED = "inglenook.admitted"
 """In the scope of a WebSocket: whether its client needs no token, or sent it with the headers."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -100,7 +100,8 @@ class Security:
         failure = self._foreign(scope, headers, named)
         if failure is not None:
             return failure
-        if scope["path"] not in OPEN_PATHS and not self._is_token(headers, _keys_in(scope)):
+        is_open = scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN_PATHS
+        if not is_open and not self._is_token(headers, _keys_in(scope)):
             return _NO_TOKEN
         # With a token any type will do: a page would have to ask first before it sends the token. Without
         # one, programs such as LiteLLM name no type; for pages it is the origin that tells.

@@ -19,7 +19,7 @@ from engine.server.openai import parameters
 from engine.server.openai.aliases import by_our_names
 from engine.server.openai.conversation import messages_of
 from engine.server.openai.tools import call_deltas, called, offer_of, whole_calls
-from engine.server.replies import Begun, Delta, Ended, Score, Writer, chat_work, usage
+from engine.server.replies import FINGERPRINT, Begun, Delta, Ended, Score, Writer, chat_work, usage
 from engine.server.service import Service
 
 MISTRALS = "mistral-client-"
@@ -112,7 +112,7 @@ async def chat_completions(service: Service, exchange: Exchange) -> Mapping[str,
         "object": "chat.completion.chunk" if call.stream else "chat.completion",
         "created": int(time.time()),
         "model": call.model.id,
-        "system_fingerprint": None,
+        "system_fingerprint": FINGERPRINT,
         "service_tier": "default",
     }
     if call.stream:

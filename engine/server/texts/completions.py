@@ -22,7 +22,7 @@ from engine.server.llama_cpp.progress import Progress
 from engine.server.openai import parameters
 from engine.server.openai.aliases import by_our_names
 from engine.server.options import Bounds
-from engine.server.replies import Begun, Ended, Prompted, ReplyEvent, Score, Written, usage
+from engine.server.replies import FINGERPRINT, Begun, Ended, Prompted, ReplyEvent, Score, Written, usage
 from engine.server.service import Service
 from engine.server.texts.infill import Infill
 from engine.server.texts.scoring import completion_work
@@ -160,7 +160,7 @@ async def completions(service: Service, exchange: Exchange) -> Mapping[str, Any]
         "object": "text_completion",
         "created": int(time.time()),
         "model": call.model.id,
-        "system_fingerprint": None,
+        "system_fingerprint": FINGERPRINT,
     }
     choices = [_Choice() for _ in call.works]
     if call.stream:
