@@ -126,7 +126,7 @@ def test_values_as_models_write_them(
         ("(^a|b$)", "((a)(?s:.*)|(?s:.*)(b))"), ("^(?:a|b$)", "((a)(?s:.*)|(b))"), ("^[]|$]$", "(([]|$]))"),
         ("(?i)^a$", "(((?i)a))"), ("^(?P<x>a)b$", "(((a)b))"), (r"^a\\\\$", r"((a\\\\))"),
         (r"^a\$", r"((a\$)(?s:.*))"),
-        ("^[^]a[b]]$", "(([^]a[b]]))"),
+        ("^[^]a[b]]$", "(([^]a[b]]))"), ("^a]b$", "((a]b))"), ("^(a]|b)$", "((a])|(b))"),
     ],
 )  # fmt: skip
 def test_patterns_of_whole_texts(pattern: str, expression: str) -> None:

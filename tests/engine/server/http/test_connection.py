@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.server.http.channel import Channel
+from engine.server.failure import TOO_SLOW, ApiError
+from engine.server.http.channel import Channel, weight_of
 from engine.server.http.exchange import ClientGone
 from engine.server.http.protocol import BoundedWriting
 from engine.server.options import Bounds
@@ -68,5 +69,26 @@ def test_events_are_not_handed_to_a_client_that_has_left() -> None:
         channel.leave()
         with pytest.raises(ClientGone):
             await channel.take()
+
+    asyncio.run(take())
+
+
+def test_a_client_that_leaves_too_much_unread_hears_so_and_nothing_more_is_kept_for_it() -> None:
+    async def take() -> None:
+        weight, cancelled = weight_of("one"), list[bool]()
+        channel = Channel(limit=2 * weight)
+        channel.hold(SimpleNamespace(cancel=lambda: cancelled.append(True)))  # type: ignore[arg-type]
+        outlet = channel.outlet()
+        for event in ("one", "two"):
+            outlet.put(event)
+        assert await channel.take() == [(0, "one"), (0, "two")]
+        for event in ("three", "four"):
+            outlet.put(event)
+        assert not cancelled
+        outlet.put("five")
+        assert cancelled
+        with pytest.raises(ApiError) as caught:
+            await channel.take()
+        assert caught.value.failure == TOO_SLOW
 
     asyncio.run(take())
