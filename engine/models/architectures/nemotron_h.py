@@ -149,7 +149,9 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     if chosen:
         experts = gguf_experts(
             keys, shape, normalise=False, scores="sigmoid", layers=frozenset(chosen),
-            narrow=keys.integer("moe_latent_size", 0, _WIDEST, 0),
+            narrow=keys.renamed(moe_latent_size="expert_latent_length").integer(
+                "moe_latent_size", 0, _WIDEST, 0
+            ),
         )  # fmt: skip
     return _config(shape | {"activation": "relu2"}, gguf_mamba(keys), kinds, mlp_bias=None, experts=experts)
 

@@ -292,7 +292,7 @@ class Builder:
     def _output_gate(self, at: str, shape: AttentionShape) -> Linear | None:
         kind, queries = self.config.output_gate, shape.heads * shape.head_dim
         if kind == "queries":
-            return self._half_of_queries(at, queries, 1)
+            return self._half_of_queries(at, queries, 2 * shape.kv_heads * shape.head_dim, 1)
         if not kind:
             return None
         if kind == "row":
@@ -308,14 +308,30 @@ class Builder:
         name = at + self.names.output_gate
         return linear(self.source, name, queries, self.config.width, False, view)
 
-    def _half_of_queries(self, at: str, queries: int, half: int) -> Linear:
-        """Of a matrix with the queries (0) and then the gate (1) of each head in turn."""
-        order = half_of_queries(self.config, half)
-        view = View(order=order, stored_rows=2 * queries)
-        name = at + self.names.query
-        made = linear(self.source, name, queries, self.config.width, self.config.attention_bias, view)
-        self.source.linears[name + QUERY_PARTS[half]] = self.source.linears.pop(name)
+    def _half_of_queries(self, at: str, queries: int, others: int, half: int) -> Linear:
+        """Of a matrix with the queries (0) and then the gate (1) of each head in turn. Where one matrix makes
+        keys and values, too, these `others` rows follow.
+        """
+        order, name = half_of_queries(self.config, half), at + self.names.query
+        fused = at + self.names.query_key_value
+        whole = bool(self.names.query_key_value) and self.source.has(fused + ".weight")
+        view = View(order=order, stored_rows=2 * queries + (others if whole else 0))
+        stored, bias = fused if whole else name, self.config.attention_bias
+        made = linear(self.source, stored, queries, self.config.width, bias, view)
+        self.source.linears[name + QUERY_PARTS[half]] = self.source.linears.pop(stored)
         return made
+
+    def _beside_gates(self, at: str, queries: int, keys: int, whole: bool) -> tuple[Linear, ...]:
+        """Keys and values, of matrices of their own or of the `whole` that begins with queries and gates."""
+        bias, names = self.config.attention_bias, (at + self.names.key, at + self.names.value)
+        if not whole:
+            return tuple(self.linear(name, keys, self.input_width, bias) for name in names)
+        fused, made = at + self.names.query_key_value, list[Linear]()
+        for name, start in zip(names, (2 * queries, 2 * queries + keys), strict=True):
+            view = View(order=np.arange(start, start + keys), stored_rows=2 * (queries + keys))
+            made.append(linear(self.source, fused, keys, self.input_width, bias, view))
+            self.source.linears[name] = self.source.linears.pop(fused)
+        return tuple(made)
 
     def _inputs(self, layer: int, at: str, queries: int, keys: int) -> Inputs:
         config, names, bias = self.config, self.names, self.config.attention_bias
@@ -335,6 +351,9 @@ class Builder:
                 self.linear(at + names.query, queries, self.input_width, bias),
                 self.linear(at + names.key, keys, self.input_width, bias),
             )
+        if config.output_gate == "queries":
+            both = self._beside_gates(at, queries, keys, whole)
+            return SeparateQkv(self._half_of_queries(at, queries, 2 * keys, 0), *both)
         if whole:
             order = fused_order(config, names)
             view = (
@@ -351,9 +370,7 @@ class Builder:
             made = linear_parts(self.source, at + names.key_value, (pair[0], pair[1]), self.input_width, bias)
             return SeparateQkv(query, *made)
         return SeparateQkv(
-            self._half_of_queries(at, queries, 0)
-            if config.output_gate == "queries"
-            else self.linear(at + names.query, queries, self.input_width, bias),
+            self.linear(at + names.query, queries, self.input_width, bias),
             self.linear(at + names.key, keys, self.input_width, bias),
             self.linear(at + names.value, values, self.input_width, bias),
         )

@@ -176,6 +176,26 @@ def test_fused_queries_of_gemma_4(name: str, tmp_path: Path) -> None:
     assert np.abs(logits(load(path), ids(case.length)) - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("name", ["Qwen 3.5", "Qwen3-Next"])
+def test_fused_queries_and_gates_of_qwen(name: str, tmp_path: Path) -> None:
+    """llama.cpp takes one matrix of queries with their gates, keys and values."""
+    case = BY_NAME[name]
+    form = case.gguf
+    assert form is not None
+
+    def fused(config: Config, tensors: Tensors) -> Tensors:
+        made = form.change(config, tensors)
+        for query in [each for each in made if each.endswith(".self_attn.q_proj.weight")]:
+            parts = [made.pop(query.replace(".q_proj.", f".{part}_proj.")) for part in "qkv"]
+            made[f"blk.{query.split('.')[2]}.attn_qkv.weight"] = np.concatenate(parts)
+        return made
+
+    changed = replace(case, gguf=replace(form, change=fused))
+    path = write_case_gguf(changed, write_checkpoint(case, tmp_path), tmp_path / "x.gguf")
+    expected = cached_logits(name)
+    assert np.abs(logits(load(path), ids(case.length)) - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
 @pytest.mark.parametrize("name", ["Ministral 3", "DeepSeek V3", "DeepSeek V4, the makers' names, yarn, tied"])
 def test_yarn_by_a_factor_of_0_in_gguf_scales_nothing(name: str, tmp_path: Path) -> None:
     case = BY_NAME[name]
