@@ -29,8 +29,12 @@ _PYTHON = CallForm("python")
 _GLM = dict(KNOWN)["<arg_key>"]
 _ACTION, _INPUT = "Action:", "Action Input:"
 """Of ReAct (Yao et al. 2022), as LangChain and Qwen-Agent ask for it."""
-_NAMES = ("name", "tool_name", "action")
-_ARGUMENTS = ("arguments", "parameters", "action_input")
+_NAMES = ("name", "tool_name", "action", "tool", "function_name", "recipient_name")
+_ARGUMENTS = ("arguments", "parameters", "action_input", "args", "input", "tool_input")
+_WRAPPERS = ("tool_calls", "tool_call", "function_call")
+"""Keys under which the messages of OpenAI's API have their calls."""
+_LANGUAGE = re.compile(r"tool|call", re.IGNORECASE)
+"""In the names of blocks of code for calls, as Gemma 3's `tool_code`."""
 _IDS = ("id", "tool_call_id", "call_id", "index")
 _TYPES = ("function", "tool_call", "tool_use")
 _TAG = re.compile(r"<[^<>]*>|\[[^\[\]]*\]|\S")
@@ -61,8 +65,8 @@ class LooseReader(NamedTagReader):
         """All calls, and what belongs to them."""
         char = yield from self._chars.after_blanks()
         if fenced := char == _FENCE[0]:
-            yield from self._language()
-            self._in_code = True
+            language = yield from self._language()
+            self._in_code, self._certain = True, self._certain or bool(_LANGUAGE.search(language))
             char = yield from self._chars.after_blanks()
         tags = 0
         while char == "<":
@@ -162,14 +166,17 @@ class LooseReader(NamedTagReader):
                 return
             char = begun
 
-    def _language(self) -> Reading:
-        """The rest of the line that begins a code block."""
+    def _language(self) -> Generator[None, str, str]:
+        """The rest of the line that begins a code block, which names the language."""
         for expected in _FENCE[1:]:
             if (yield from self._chars.next()) != expected:
                 raise Malformed
+        language = ""
         while (char := (yield from self._chars.next())) != "\n":
             if char not in _LETTERS and char not in BLANKS:
                 raise Malformed
+            language += char
+        return language
 
     def _tagged_calls(self, tag: str, char: str) -> Reading:
         """Calls in tags that name the tool, of which the first one has begun."""
@@ -245,6 +252,9 @@ class LooseReader(NamedTagReader):
             elif key == "function" and not (name or begun or held or inner):
                 begun = yield from self._nested()
                 name = name if begun else (yield from self._offered())
+            elif alone and not inner and key in _WRAPPERS:
+                yield from self._wrapped()
+                return
             elif alone and not inner and self._sink.offers(key):
                 yield from self._only_member(key)
                 return
@@ -254,6 +264,22 @@ class LooseReader(NamedTagReader):
             if not name or not (held or self._bare):
                 raise Malformed
             self._at_once(name, held)
+
+    def _wrapped(self) -> Reading:
+        """A call, or a list of these, that is an object's only member, and the object's end."""
+        char = yield from self._chars.after_blanks()
+        if several := char == "[":
+            char = yield from self._chars.after_blanks()
+        if char != "{":
+            raise Malformed
+        if several:
+            self._chars.back(char)
+            yield from self._list()
+        else:
+            yield from self._function(inner=True)
+            self._sink.end()
+        if (yield from self._chars.another("}", first=False)):
+            raise Malformed
 
     def _only_member(self, name: str) -> Reading:
         """The value of an object's only member, whose key is the name of a tool, and the object's end."""

@@ -201,9 +201,14 @@ def _unquoted_arguments(text: str, schema: Mapping[str, Any]) -> str:
 
 
 def _by_place(values: list[Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Values under the names of the first properties. Raises `Malformed`."""
+    """Values under the names of the first properties, or of one dictionary with such names those in it.
+
+    Raises `Malformed`.
+    """
     properties = schema.get("properties")
     known = properties if isinstance(properties, Mapping) else {}
+    if len(values) == 1 and isinstance(values[0], dict) and values[0].keys() <= known.keys():
+        return values[0]
     if len(values) > len(known):
         raise Malformed
     given = dict(zip(known, values, strict=False))

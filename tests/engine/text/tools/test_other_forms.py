@@ -309,6 +309,36 @@ def test_calls_in_braces_may_lack_their_tag(reply: str, text: str, calls: list[t
     assert read(GEMMA, reply) == (text, calls)
 
 
+ARGUED = '{"city": "Oslo"}'
+
+
+@pytest.mark.parametrize("form", [HERMES, CODER, BARE, PYTHON], ids=["json", "tagged", "bare", "python"])
+@pytest.mark.parametrize(
+    ("reply", "calls"),
+    [
+        (f'{{"tool_calls": [{JSON_OSLO}, {JSON_NONE}]}}', [OSLO, NONE]),
+        (f'{{"tool_calls": [{{"id": "1", "type": "function", "function": {JSON_OSLO}}}]}}', [OSLO]),
+        (f'{{"function_call": {JSON_OSLO}}}', [OSLO]),
+        (f'```json\n{{"tool_call": {JSON_OSLO}}}\n```', [OSLO]),
+        (f'{{"tool": "weather", "args": {ARGUED}}}', [OSLO]),
+        (f'{{"type": "tool_use", "id": "a", "name": "weather", "input": {ARGUED}}}', [OSLO]),
+        (f"```tool_code\n{PYTHON_OSLO}\nclock()\n```", [OSLO, NONE]),  # as Gemma 3's makers show it
+        (f"<tool_call>weather({ARGUED})</tool_call>", [OSLO]),
+        ('{"tool_calls": []}', []),
+        ('{"tool_calls": [1]}', []),
+        ('{"tool_calls": {"name": "Ann"}}', []),
+        ('{"tool": "hammer", "args": {}}', []),
+        ("```tool_code\nprint(1)\n```", []),
+        ("```tool_code\nclock\n```", []),
+    ],
+)
+def test_calls_as_messages_of_an_api_have_them_and_in_blocks_for_them(
+    form: CallForm, reply: str, calls: list[tuple[str, Any]]
+) -> None:
+    text = "Let me look.\n"
+    assert read(form, text + reply) == ((text.rstrip() if calls else text + reply), calls)
+
+
 ADJOINING = (
     "{{ tools | tojson }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if m.tool_calls %}["
     "{% for c in m.tool_calls %}{{ c.function.name }}({% for k, v in c.function.arguments.items() %}"
