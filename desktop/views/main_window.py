@@ -125,14 +125,7 @@ class MainWindow(QMainWindow):
         )
         self.transfer = TransferController(session, services.transfer, chat, self)
         self.sidebar_controller = SidebarController(
-            services.chat_list,
-            self.sidebar,
-            self.panes,
-            chat,
-            services.validation,
-            self.notebooks.open_hit,
-            self._geometry,
-            self,
+            services, self.sidebar, self.panes, chat, self.notebooks.open_hit, self._geometry, self
         )
         self.autosave = DraftAutosave(session, chat.composer, services.composer.draft_files, self)
         self.temporary = TemporaryStrip(session, chat, services.composer.move)

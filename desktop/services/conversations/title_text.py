@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from desktop.blocks import THINKING_TAGS
-from desktop.store.conversations.records import auto_title
+from desktop.store.attachments.message_format import split
+from desktop.store.conversations.records import StoredMessage, auto_title
 from engine.core import ChatRequest, Message
 from engine.settings import (
+    AdapterSettings,
     ConstraintSettings,
     GuidanceSettings,
     OutputSettings,
     SamplerSettings,
+    SpeculationSettings,
     StopSettings,
 )
 
-__all__ = ["title_of", "title_request"]
+__all__ = ["later_title_request", "title_of", "title_request"]
 
 _ASK = (
     "Write a title of three to six words for this conversation, in its language. Reply with the title only."
@@ -25,6 +28,10 @@ _ASK = (
 _BEGUN = 'Title: "'
 """The answer begins with this, so that a small model writes a title at once, one that thinks does not think,
 and the closing quotation mark ends it.
+"""
+_FIRST, _LAST, _EACH = 2, 4, 600
+"""Of a longer chat, its first and its last messages are read, and of each these characters: a chat of any
+length has a title soon, and fits in the context of any model.
 """
 _MOST_TOKENS = 24
 _MOST_CHARACTERS = 80
@@ -60,6 +67,23 @@ def title_request(request: ChatRequest, reply: str) -> ChatRequest:
         report_prompt=False,
         priority=-1,
     )
+
+
+def later_title_request(
+    path: Sequence[StoredMessage], adapters: AdapterSettings, speculation: SpeculationSettings
+) -> tuple[ChatRequest, str, str]:
+    """The request for a title of a chat with the messages `path` by now, and what of them is the user's and
+    what the model's, for `title_of`. The chat is one message, whoever takes part in it.
+    """
+    written = [each for each in path if each.role in ("user", "assistant")]
+    chosen = written if len(written) <= _FIRST + _LAST else [*written[:_FIRST], *written[-_LAST:]]
+    read = [(each.role, each.text[split(each.text)[1] :].strip()[:_EACH]) for each in chosen]
+    text = "\n\n".join(f"{role}: {words}" for role, words in read if words)
+    request = ChatRequest((Message("user", text),), adapters=adapters, speculation=speculation)
+    asked, said = ("\n".join(words for role, words in read if role == each) for each in ("user", "assistant"))
+    found = title_request(request, "")
+    messages = (Message("user", f"{text}\n\n{_ASK}"), found.messages[-1])
+    return dataclasses.replace(found, messages=messages), asked, said
 
 
 def title_of(

@@ -8,9 +8,9 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import NamedTuple
 
-from PySide6.QtCore import QObject, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
-from desktop.services.conversations.title_text import title_of, title_request
+from desktop.services.conversations.title_text import later_title_request, title_of, title_request
 from desktop.services.engine.stream_thread import Job
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context import is_temporary
@@ -19,6 +19,8 @@ from desktop.store.conversations.titles import is_untitled
 from desktop.store.database.database import StoreError
 from engine.core import ChatRequest, ChatSource, Done, Text, Waiting
 from engine.errors import EngineError
+from engine.settings import AdapterSettings, SpeculationSettings
+from engine.words import _
 
 __all__ = ["ChatTitles", "DueTitle", "ask_title"]
 
@@ -29,21 +31,30 @@ _ELSEWHERE = "remote"
 
 
 class DueTitle(NamedTuple):
-    """A chat whose title is to be written: what is asked of the model at `path`, and its first turn."""
+    """A chat whose title is to be written: what is asked of the model at `path`, and what it is about.
+    `instead_of` is the title that it has when the user asks for another; None if nobody asked.
+    """
 
     conversation: int
     path: str
     request: ChatRequest
     question: str
     reply: str
+    instead_of: str | None = None
 
 
 class ChatTitles(QObject):
     """After the first reply of a chat that is still named after its first words, asks the model that wrote it
     for a title. That waits while anything else is written, and ends when another model is loaded. A temporary
     chat is never named so, and a model on another machine is never asked. Without a usable answer the first
-    words stay.
+    words stay. The user can ask for a title at any time: `suggest`.
+
+    Signals:
+        suggested(int conversation, str title, str instead_of): what the user asked for; "" if nothing in the
+            answer can be a title.
     """
+
+    suggested = Signal(int, str, str)
 
     def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -64,6 +75,28 @@ class ChatTitles(QObject):
         """The chats whose titles are being written, or are to be."""
         now = (self._now,) if self._now is not None else ()
         return tuple(due.conversation for due in (*now, *self._due))
+
+    def suggest(self, conversation: int) -> str:
+        """Ask for a title of a chat as it is now, also if the user has named it; emits `suggested`. Returns
+        why that is not possible, or "". Raises `StoreError`.
+        """
+        session, model = self._session, self._session.model
+        if model is None:
+            return _("No model is loaded.")
+        if is_temporary(conversation):
+            return _("Temporary chats have no titles.")
+        if model.backend == _ELSEWHERE or session.base_model:
+            return _("Titles are written by chat models on this computer. Load one first.")
+        settings = session.settings(AdapterSettings), session.settings(SpeculationSettings)
+        path = session.stores.kept.path(conversation)
+        request, question, reply = later_title_request(path, *settings)
+        if not question and not reply:
+            return _("This chat has no messages yet.")
+        if conversation not in self.waiting:
+            title = session.stores.kept.get(conversation).title
+            self._due.append(DueTitle(conversation, model.path, request, question, reply, title))
+            self._go_on()
+        return ""
 
     def close(self) -> bool:
         """Write no more titles."""
@@ -129,12 +162,15 @@ class ChatTitles(QObject):
     def _on_answer(self, due: DueTitle, answer: tuple[str, str] | None) -> None:
         self._job = None
         model = self._session.replies.adapted.of(due.request.adapters.adapters)
-        if due is self._now and answer is not None and model is not None:
-            title = title_of(*answer, due.question, due.reply, model.thinking)
-            if title:
-                self._session.name_after_topic(due.conversation, title)
         if due is self._now:
             self._now = None
+            title = ""
+            if answer is not None and model is not None:
+                title = title_of(*answer, due.question, due.reply, model.thinking)
+            if due.instead_of is not None:
+                self.suggested.emit(due.conversation, title, due.instead_of)
+            elif title:
+                self._session.name_after_topic(due.conversation, title)
         self._go_on()
 
     @Slot()
@@ -184,5 +220,5 @@ class _Open:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_how: object) -> None:
         return None

@@ -68,6 +68,10 @@ def _no_chat(session: ChatSession) -> str:
     return "" if session.conversation else _("No chat is open.")
 
 
+def _cannot_name(session: ChatSession) -> str:
+    return _("Temporary chats have no titles.") if session.temporary else _no_message(session)
+
+
 def _saved(session: ChatSession) -> str:
     return "" if session.temporary else _("This chat is already saved.")
 
@@ -241,6 +245,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("keep", "Chat", N_("Keep the temporary chat"), why_not=_saved),
     Command("", "Chat"),
     Command("rename", "Chat", N_("Rename chat"), ("F2",), why_not=_no_chat, words="title"),
+    Command("suggest_title", "Chat", N_("Suggest a title"), why_not=_chats_only(_cannot_name),
+            words="name rename automatic generate"),
     Command("pin", "Chat", N_("Pin chat"), words="favourite star keep at the top unpin"),
     Command("local_only", "Chat", N_("This computer only"), why_not=_no_chat,
             words="private local offline never send server pin"),

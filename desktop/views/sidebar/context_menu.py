@@ -38,6 +38,7 @@ def _for_chats(menu: QMenu, ask: ChatListRequests, chats: list[int], pinned: boo
     if len(chats) == 1:
         menu.addAction(_("Open"), partial(ask.open.emit, chats[0]))
         menu.addAction(_("Rename\tF2"), partial(ask.begin_rename.emit, chats[0]))
+        menu.addAction(_("Suggest a title"), partial(ask.suggest_title.emit, chats[0]))
     count = len(chats)
     if count == 1:
         words = _("Unpin") if pinned else _("Pin")

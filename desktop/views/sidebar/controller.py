@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, QSettings, Qt, Signal
+from PySide6.QtCore import QObject, QSettings, Qt, Signal, Slot
 from PySide6.QtWidgets import QMessageBox, QPushButton
 
 from desktop.items.chats.chat_list import CHAT
-from desktop.services.conversations.chat_list import ChatList
+from desktop.services.services import Services
 from desktop.services.settings.folder_settings import FolderSettings
-from desktop.services.settings.validation import ValidationService
 from desktop.settings import Behaviour
 from desktop.store.conversations.folders import Folder
 from desktop.store.conversations.records import SearchHit
@@ -35,7 +34,7 @@ class SidebarController(QObject):
     """Serves `sidebar`; `places` remembers which folders are open.
 
     `show_in_notebook(hit, words_at)` shows a hit in the open notebook; it returns False if a chat is open.
-    `validation` checks what is typed into `folder_dialog`, which is None while no folder's window is open.
+    `folder_dialog` is None while no folder's window is open.
 
     Signals:
         hit_chosen(): a message that was found is shown, so a narrow window may leave the sidebar.
@@ -47,19 +46,20 @@ class SidebarController(QObject):
 
     def __init__(
         self,
-        chat_list: ChatList,
+        services: Services,
         sidebar: Sidebar,
         panes: Panes,
         chat: ChatPane,
-        validation: ValidationService,
         show_in_notebook: Callable[[SearchHit, Callable[[str, int], str]], bool],
         places: QSettings,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._chat_list, self._session, self._chat, self._places = chat_list, chat_list.session, chat, places
+        chat_list = self._chat_list = services.chat_list
+        self._titles = services.titles
+        self._session, self._chat, self._places = chat_list.session, chat, places
         self._sidebar, self._panes, self._show_in_notebook = sidebar, panes, show_in_notebook
-        self._validation = validation
+        self._validation = services.validation
         self.folder_dialog: FolderDialog | None = None
         opened = str(places.value(_OPEN_FOLDERS) or "")
         chat_list.rows.set_open_folders(int(number) for number in opened.split(",") if number.isdecimal())
@@ -70,6 +70,8 @@ class SidebarController(QObject):
     def _connect_list(self) -> None:
         rows, ask, chat_list = self._sidebar.list, self._sidebar.list.requests, self._chat_list
         rows.renamed.connect(self._session.rename_conversation)
+        ask.suggest_title.connect(self.suggest_title)
+        self._titles.suggested.connect(self._on_suggested)
         ask.delete.connect(self.delete)
         ask.export.connect(self.export_requested)
         ask.pin.connect(chat_list.pin)
@@ -114,6 +116,7 @@ class SidebarController(QObject):
             "trash": self._show_trash_page,
             "search": self._begin_search,
             "rename": self._rename,
+            "suggest_title": lambda: self.suggest_title(self._session.conversation),
             "pin": self.toggle_pin,
             "delete_chat": lambda: self.delete([self._session.conversation]),
             "sidebar": lambda: self._panes.toggle(LEFT),
@@ -140,6 +143,30 @@ class SidebarController(QObject):
 
     # -- chats
 
+    def suggest_title(self, conversation: int) -> None:
+        """Have the model write a title of a chat; says why it cannot."""
+        try:
+            why_not = self._titles.suggest(conversation)
+        except StoreError as error:
+            why_not = str(error)
+        if not why_not and self._session.busy:
+            why_not = _("The title is written when no reply is being written.")
+        if why_not:
+            self._chat.show_notice(why_not, "info")
+
+    @Slot(int, str, str)
+    def _on_suggested(self, conversation: int, title: str, before: str) -> None:
+        """Name the chat so, unless it was renamed in the meantime; this can be undone."""
+        session = self._session
+        now = next((row.title for row in session.conversations.summaries() if row.id == conversation), None)
+        if not title or title == now:
+            words = _("The model suggested no other title for “{title}”.", title=before)
+            self._chat.show_notice(words, "info")
+        elif now == before and session.rename_conversation(conversation, title):
+            session.push_undo(_("rename chat"), lambda: self._name_again(conversation, before))
+            words = _("“{before}” is now called “{title}”.", before=before, title=title)
+            self._chat.banner.show_notice(words, "info", undo=True)
+
     def _step(self, step: int) -> None:
         """Open the chat below (1) or above (-1) the open one in the list; the first if it is not there."""
         shown = [row.number for row in self._chat_list.rows.shown() if row.kind == CHAT]
@@ -147,6 +174,9 @@ class SidebarController(QObject):
         place = shown.index(here) + step if here in shown else 0
         if 0 <= place < len(shown):
             self._sidebar.opened.emit(shown[place])
+
+    def _name_again(self, conversation: int, title: str) -> None:
+        self._session.rename_conversation(conversation, title)
 
     def delete(self, ids: Sequence[int]) -> None:
         """Move chats to the trash; this can be undone."""

@@ -12,6 +12,7 @@ class ChatListRequests(QObject):
 
     open = Signal(int)
     begin_rename = Signal(int)
+    suggest_title = Signal(int)
     delete = Signal(list)
     export = Signal(list)
     pin = Signal(list, bool)

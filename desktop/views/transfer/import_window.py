@@ -185,8 +185,9 @@ class ImportWindow(QDialog):
             _("Open chat") if report.new + report.extended + report.known == 1 else _("Open the first chat")
         )
         self.close_button.setText(_("Close"))
-        self.close_button.setDefault(True)
-        self.close_button.setFocus()
+        ends_here = self.close_button if self.show_chats.isHidden() else self.show_chats
+        ends_here.setDefault(True)
+        ends_here.setFocus()
         fit_dialog(self, self.width())
 
     def _open(self) -> None:

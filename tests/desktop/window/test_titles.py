@@ -76,3 +76,61 @@ def test_a_thought_in_the_tags_of_an_adapter_is_no_title(hand) -> None:
     hand.say("what grows in my garden")
     settled(hand)
     assert listed(hand) == ["what grows in my garden"]
+
+
+def suggest(hand: Hand) -> None:
+    hand.window.actions_by_name["suggest_title"].trigger()
+    settled(hand)
+
+
+def notice(hand: Hand) -> str:
+    return hand.window.chat.banner.text.text()
+
+
+def test_a_title_is_suggested_on_request_and_can_be_undone(hand) -> None:
+    hand.say("what grows in my garden")
+    settled(hand)
+    hand.echo.chat.reply = "pears too"
+    hand.say("and beside the house")
+    assert hand.session.rename_conversation(hand.session.conversation, "Mine")
+    hand.echo.chat.reply = "well then Garden and house"
+    suggest(hand)
+    assert listed(hand) == ["Garden and house"], "of the user's own title, too"
+    asked = hand.echo.chat.requests[-1].messages
+    assert "and beside the house\n\nassistant: pears too" in asked[0].content
+    assert len(asked) == 2
+    assert "“Mine” is now called “Garden and house”." in notice(hand)
+    hand.click("Undo")
+    assert listed(hand) == ["Mine"]
+    hand.echo.chat.reply = "well then something else entirely"
+    suggest(hand)
+    assert listed(hand) == ["Mine"]
+    assert notice(hand) == "The model suggested no other title for “Mine”."
+
+
+def test_a_chat_that_is_renamed_meanwhile_keeps_that_name(hand) -> None:
+    hand.say("what grows in my garden")
+    settled(hand)
+    hand.echo.chat.hold = go_on = threading.Event()
+    hand.echo.chat.reply = "well then Garden at home"
+    hand.window.actions_by_name["suggest_title"].trigger()
+    hand.qtbot.waitUntil(lambda: len(hand.echo.chat.requests) == 3)
+    assert hand.session.rename_conversation(hand.session.conversation, "Mine")
+    go_on.set()
+    settled(hand)
+    assert listed(hand) == ["Mine"]
+
+
+def test_why_no_title_can_be_suggested(hand) -> None:
+    action = hand.window.actions_by_name["suggest_title"]
+    assert not action.isEnabled()
+    hand.say("what grows in my garden")
+    settled(hand)
+    assert action.isEnabled()
+    hand.session.unload_model()
+    hand.wait_for("no_model")
+    suggest(hand)
+    assert notice(hand) == "No model is loaded."
+    assert hand.session.new_temporary()
+    hand.window.sidebar_controller.suggest_title(hand.session.conversation)
+    assert len(hand.echo.chat.requests) == 2

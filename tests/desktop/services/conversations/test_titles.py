@@ -11,12 +11,14 @@ import pytest
 
 from desktop.services.comparison.comparison import ComparisonService
 from desktop.services.conversations import titles
-from desktop.services.conversations.title_text import title_of, title_request
+from desktop.services.conversations.title_text import later_title_request, title_of, title_request
 from desktop.services.conversations.titles import ChatTitles, DueTitle, ask_title
 from desktop.services.session import conversations
 from desktop.services.session.several import ColumnSettings
 from desktop.settings import Behaviour
+from desktop.store.attachments.message_format import Attachment, join
 from desktop.store.conversations import messages
+from desktop.store.conversations.records import StoredMessage
 from desktop.store.database.database import StoreError
 from engine.core import ChatRequest, Message
 from engine.drain import drain
@@ -135,6 +137,26 @@ def test_the_request_reads_on_and_ends() -> None:
     assert found.guidance.cfg_scale == 1.0
     assert found.constraint == ConstraintSettings(heal=False)
     assert not found.report_prompt
+
+
+def test_of_a_long_chat_the_ends_are_read() -> None:
+    texts = [f"{number} {'word ' * 400}" for number in range(40)]
+    path = [
+        StoredMessage(number, 1, None, ("user", "assistant")[number % 2], text, "complete", 0.0, {})
+        for number, text in enumerate(texts)
+    ]
+    attached = join([Attachment("long.txt", "of the file " * 100)], "What is in it?")
+    path[0] = dataclasses.replace(path[0], text=attached)
+    adapters = AdapterSettings(("/adapter=0.5",))
+    request, question, reply = later_title_request(path, adapters, SpeculationSettings(method="ngram"))
+    text = request.messages[0].content
+    assert text.startswith("user: What is in it?\n\nassistant: 1 word")
+    assert [f": {number} word" in text for number in (1, 2, 35, 36, 39)] == [True, False, False, True, True]
+    assert len(text) < 4000
+    assert question.startswith("What is in it?\n36 word")
+    assert reply.startswith("1 word")
+    assert (request.adapters, request.speculation.method) == (adapters, "ngram")
+    assert request.continue_last
 
 
 # -- the service

@@ -15,8 +15,9 @@ from desktop.views.sidebar.context_menu import fill_menu
 from desktop.views.sidebar.requests import ChatListRequests
 
 SIGNALS = (
-    "open", "begin_rename", "delete", "export", "pin", "move", "move_to_new_folder", "new_chat", "new_folder",
-    "begin_rename_folder", "open_folder", "step_folder", "remove_folder", "edit_folder",
+    "open", "begin_rename", "suggest_title", "delete", "export", "pin", "move", "move_to_new_folder",
+    "new_chat", "new_folder", "begin_rename_folder", "open_folder", "step_folder", "remove_folder",
+    "edit_folder",
 )  # fmt: skip
 
 
@@ -45,7 +46,8 @@ def asked(model: ChatListModel, row: tuple[str, int], chats: list[int], pinned: 
 
 def test_one_chat(model: ChatListModel) -> None:
     assert asked(model, (CHAT, 3), [3], True) == {
-        "Open": ("open", 3), "Rename": ("begin_rename", 3), "Unpin": ("pin", [3], False),
+        "Open": ("open", 3), "Rename": ("begin_rename", 3), "Suggest a title": ("suggest_title", 3),
+        "Unpin": ("pin", [3], False),
         "New folder": ("move_to_new_folder", [3]), "No folder": ("move", [3], 0),
         "R&&D": ("move", [3], 7), "    Inner": ("move", [3], 8),
         "Export…": ("export", [3]), "Delete": ("delete", [3]),
@@ -56,7 +58,7 @@ def test_several_chats(model: ChatListModel) -> None:
     found = asked(model, (CHAT, 3), [3, 4], False)
     assert found["Pin 2 chats"] == ("pin", [3, 4], True)
     assert found["Delete 2 chats"] == ("delete", [3, 4])
-    assert not {"Open", "Rename"} & set(found)
+    assert not {"Open", "Rename", "Suggest a title"} & set(found)
 
 
 def test_a_folder_and_the_empty_space(model: ChatListModel) -> None:
