@@ -67,13 +67,14 @@ class DraftAttachments(QObject):
                 self._retry.start()
                 if not self._failed:
                     self._failed = True
+                    self._session.saving.began("files")
                     self._session.notice.emit(
                         _("The attached files are not saved yet: {error}", error=error), "error"
                     )
                 return
             if self._failed:
                 self._failed = False
-                self._session.report_saved_again()
+                self._session.saving.ended("files")
             self._dirty.discard(conversation)
             if now:
                 self._saved[conversation] = now

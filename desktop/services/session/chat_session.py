@@ -24,6 +24,7 @@ from desktop.services.session.conversations import Conversations
 from desktop.services.session.draft_check import DraftCheck
 from desktop.services.session.model_loading import ModelLoading
 from desktop.services.session.notebook import Notebook
+from desktop.services.session.saving_trouble import SavingTrouble
 from desktop.services.session.scene import SceneParticipant
 from desktop.services.session.several import SeveralReplies
 from desktop.services.session.signals import SessionSignals
@@ -37,7 +38,6 @@ from desktop.store.conversations.stores import ConversationStores
 from desktop.store.settings.preferences import Preferences
 from engine.core import ModelInfo, Stats
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, Settings, SpeculationSettings
-from engine.words import _
 
 __all__ = ["ChatSession"]
 
@@ -64,6 +64,7 @@ class ChatSession(SessionSignals):
         self.stores, self.preferences = stores, preferences
         self.messages = MessagesModel(self)
         self.replies = runner = ReplyRunner(stores, self.messages, open_chat, describe, self)
+        self.saving = SavingTrouble(self.notice.emit)
         self._state = self._emitted_state = "no_model"
         self._emitting_state = False
         self._visible = visible = VisibleChat(self, stores, preferences, runner, self.messages)
@@ -96,7 +97,9 @@ class ChatSession(SessionSignals):
         runner.draft_failed.connect(self._on_draft_failed)
         runner.ended.connect(self._on_ended)
         runner.trouble.connect(self.report_error)
-        runner.saved_again.connect(self.report_saved_again)
+        runner.trouble.connect(lambda _sentence, _details: self.saving.began("replies"))
+        runner.saved_again.connect(lambda: self.saving.ended("replies"))
+        self.file_replaced.connect(self.saving.clear)
         runner.engine_failed.connect(self._on_engine_failed)
 
     def _offer_actions(self) -> None:
@@ -388,12 +391,6 @@ class ChatSession(SessionSignals):
             self.document_shown.emit()
         self._drafting.check()
         self.reply_ended.emit(conversation_id, message_id, stopped)
-
-    @Slot()
-    def report_saved_again(self) -> None:
-        """Say that what could not be saved is saved now, unless a reply is still not."""
-        if not self.replies.unsaved.in_trouble:
-            self.notice.emit(_("Saving works again, and everything is saved."), "info")
 
     @Slot(str, str)
     def _on_engine_failed(self, sentence: str, details: str) -> None:

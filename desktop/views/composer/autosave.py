@@ -108,15 +108,15 @@ class DraftAutosave(QObject):
                     self._retry.start()
                     if not self._failed:
                         self._failed = True
+                        self._session.saving.began("draft")
                         words = _("Your text is not saved yet: {error}", error=error)
                         self._session.notice.emit(words, "error")
                     return
                 wrote = True
             del self._waiting[conversation]
             self._note(conversation, holds)
-        failed, self._failed = self._failed, False
-        if failed and wrote:
-            self._session.report_saved_again()
+        self._failed = False
+        (self._session.saving.ended if wrote else self._session.saving.forget)("draft")
 
     def _note(self, conversation: int, holds: bool) -> None:
         known = self._known | {conversation} if holds else self._known - {conversation}

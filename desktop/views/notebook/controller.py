@@ -53,16 +53,18 @@ class NotebookController(QObject):
         self._details, self._personas = details, personas
         self.page: NotebookPage | None = None
         self.saver = DocumentSaver(session, self)
-        self.saver.trouble.connect(lambda sentence: chat.show_notice(sentence, "error"))
-        self.saver.saved_again.connect(
-            lambda: chat.show_notice(_("Saving works again, and everything is saved."), "info")
-        )
+        self.saver.trouble.connect(self._on_trouble)
+        self.saver.saved_again.connect(lambda: session.saving.ended("notebook"))
         self._counted = ""
         self._count = debounce(self, self._ask_count, _COUNT_MS)
         listen(self, session.conversation_changed, lambda _conversation: self.show())
         session.document_shown.connect(self._refresh)
         session.settings_changed.connect(self._on_settings)
         session.state_changed.connect(self._on_state)
+
+    def _on_trouble(self, sentence: str) -> None:
+        self._session.saving.began("notebook")
+        self._chat.show_notice(sentence, "error")
 
     # -- the page
 

@@ -222,6 +222,7 @@ def test_dropped_chats_are_imported_while_a_reply_runs(hand: Hand, tmp_path: Pat
     hand.qtbot.waitUntil(lambda: window.close_button.text() == "Close")
     assert window.heading.text() == "30 chats were imported"
     assert window.counts.isVisible()  # one is unreadable
+    assert window.show_chats.isDefault()
     assert "conversations.json, entry 11 (byte" in window.broken.toPlainText()
     hand.click("Copy list", window)
     assert QGuiApplication.clipboard().text() == window.broken.toPlainText()

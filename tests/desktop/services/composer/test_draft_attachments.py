@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 from desktop.items.chats.conversations import ConversationsModel
 from desktop.services.composer import draft_attachments
 from desktop.services.composer.draft_attachments import DraftAttachments
+from desktop.services.session.saving_trouble import SavingTrouble
 from desktop.store.attachments.message_format import Attachment
 from desktop.store.conversations import drafts
 from desktop.store.conversations.conversations import ConversationStore
@@ -36,8 +37,9 @@ class Session(QObject):
         self.conversation, self.conversations = 0, ConversationsModel()
         self.conversations.reset(ConversationStore(database).list())
         self.saved_again = 0
+        self.saving = SavingTrouble(self._count)
 
-    def report_saved_again(self) -> None:
+    def _count(self, *_said: str) -> None:
         self.saved_again += 1
 
 

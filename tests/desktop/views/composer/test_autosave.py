@@ -11,6 +11,7 @@ import pytest
 from PySide6.QtCore import QObject, Signal
 from pytestqt.qtbot import QtBot
 
+from desktop.services.session.saving_trouble import SavingTrouble
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.drafts import DraftStore
 from desktop.store.conversations.stores import FIRST_TEMPORARY
@@ -30,8 +31,9 @@ class Session(QObject):
         super().__init__()
         self.stores = SimpleNamespace(database=database)
         self.saved_again = 0
+        self.saving = SavingTrouble(self._count)
 
-    def report_saved_again(self) -> None:
+    def _count(self, *_said: str) -> None:
         self.saved_again += 1
 
 
