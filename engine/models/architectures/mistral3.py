@@ -1,6 +1,4 @@
-"""Mistral Small 3 and Ministral 3: Mistral with a part for pictures, which `engine.vision` runs; the latter's
-queries are scaled by their positions.
-"""
+"""Ministral 3: Mistral whose queries are scaled by their positions. GGUF calls Mistral Small 3 so, too."""
 
 from __future__ import annotations
 
@@ -9,9 +7,8 @@ from dataclasses import replace
 
 from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
-from engine.models.architectures.llama import mistral_from_hf
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, hf_architecture, hf_decoder, hf_windows
+from engine.models.headers.decoder import MAX_CONTEXT, gguf_decoder, hf_decoder, hf_windows
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import gguf_factor
 from engine.models.layers.positions.rope import RopeConfig, yarn_magnitude
@@ -21,12 +18,7 @@ from engine.words import _
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`Ministral3ForCausalLM`, and the text model of `Mistral3ForConditionalGeneration`."""
-    tied = keys.raw("tie_word_embeddings") is True
-    keys = keys.inner("text_config")
-    keys = keys.replaced("tie_word_embeddings", True) if tied else keys
-    if hf_architecture(keys.source) != "Ministral3ForCausalLM" and keys.raw("model_type") != "ministral3":
-        return mistral_from_hf(keys)
+    """`Ministral3ForCausalLM`."""
     if not keys.has("num_key_value_heads"):
         keys = keys.over({"num_key_value_heads": 8})
     shape = hf_decoder(
@@ -73,6 +65,5 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 MISTRAL_3 = Architecture(
-    ("mistral3",), ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"), from_hf, from_gguf, HF,
-    GGUF, prefixes=("", "language_model.", "-model.language_model.", "-"), interleaved_rows=True,
-)  # fmt: skip
+    ("mistral3",), ("Ministral3ForCausalLM",), from_hf, from_gguf, HF, GGUF, interleaved_rows=True
+)

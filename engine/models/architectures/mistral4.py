@@ -28,7 +28,7 @@ _ROPE = {
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`Mistral4ForCausalLM`, and the text model of `Mistral3ForConditionalGeneration`."""
+    """`Mistral4ForCausalLM`."""
     if keys.raw("rope_parameters") is None and keys.raw("rope_scaling") is None:
         keys = keys.replaced("rope_parameters", _ROPE)
     keys = keys.over(_DEFAULTS).renamed(n_routed_experts="num_local_experts")

@@ -49,4 +49,32 @@ def _minicpm_v4_6(folder: Path) -> Case:
     return Case(folder, model, image, ids[END], inputs)
 
 
-LATEST: Mapping[str, Callable[[Path], Case]] = {"minicpm_v4_6": _minicpm_v4_6}
+def _mistral4(folder: Path) -> Case:
+    """Mistral Small 4: the class of Mistral Small 3 with another text model."""
+    from transformers import Mistral3Config, Mistral3ForConditionalGeneration
+    from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+
+    tokens = ["[IMG]", "[IMG_BREAK]", "[IMG_END]"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "model_type": "pixtral", "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "head_dim": 16, "patch_size": 7, "image_size": 70,
+    }  # fmt: skip
+    text = {
+        **TEXT, "model_type": "mistral4", "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16, "num_key_value_heads": 2, "vocab_size": size,
+    }  # fmt: skip
+    config = Mistral3Config(vision_config=vision, text_config=text, image_token_index=ids["[IMG]"])
+    model = randomise(Mistral3ForConditionalGeneration(config))
+    processor = PixtralImageProcessorPil(size={"longest_edge": 70}, patch_size=14)
+    add_text(save(model, processor, folder), tokens, "[IMG]")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        found = processor(list(pictures), return_tensors="pt")
+        return {"pixel_values": found["pixel_values"], "image_sizes": found["image_sizes"]}
+
+    return Case(folder, model, ids["[IMG]"], ids[END], inputs)
+
+
+LATEST: Mapping[str, Callable[[Path], Case]] = {"minicpm_v4_6": _minicpm_v4_6, "mistral4": _mistral4}
