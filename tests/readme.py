@@ -32,8 +32,8 @@ _PICTURES = {
     "idefics2": "Idefics2", "idefics3": "SmolVLM", "internvl": "InternVL", "janus": "Janus",
     "kimi_vl": "Kimi-VL", "kimi_k2_5": "K2.5", "lfm2_vl": "LFM2-VL", "lightonocr": "LightOnOCR",
     "llama4": "Llama 4", "llava": "LLaVA, Moondream 2", "llava_next": "NeXT", "llava_onevision": "OneVision",
-    "minicpm_v": "MiniCPM-V", "minicpm_v4_6": "4.6", "ovis2": "Ovis2",
-    "paddle_ocr": "PaddleOCR-VL", "phi3_v": "Phi-3.5-vision", "pixtral": "Pixtral, Mistral 3",
+    "minicpm_v": "MiniCPM-V", "minicpm_v4_6": "4.6", "molmo2": "Molmo 2", "ovis2": "Ovis2",
+    "paddle_ocr": "PaddleOCR-VL", "phi3_v": "Phi-3.5", "pixtral": "Pixtral, Mistral 3, 4",
     "qianfan_ocr": "Qianfan-OCR", "qwen2_vl": "Qwen2-VL",
     "qwen2_5_vl": "2.5", "qwen2_5_omni": "2.5-Omni", "qwen3_vl": "3, 3.5, 3-Omni", "vip_llava": "ViP",
 }  # fmt: skip

@@ -14,8 +14,8 @@ PROJECTOR = "clip.projector_type"
 """The key of a GGUF file that names the family of its vision encoder."""
 
 
-VISION_PARTS = "vision_config", "img_processor"
-"""Where config.json has what it says of a vision encoder; the second is Phi-3-vision's."""
+VISION_PARTS = "vision_config", "img_processor", "vit_config"
+"""Where config.json has what it says of a vision encoder; the others are Phi-3-vision's and Molmo 2's."""
 
 
 def may_have_encoder(checkpoint: Checkpoint) -> bool:
