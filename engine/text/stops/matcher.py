@@ -179,9 +179,8 @@ class StopMatcher:
         )
         if first is not None and open_at > first.start:
             return self._fire(whole, state.shown, first)
-        cut = min(open_at, first.start) if first is not None else open_at
-        self._keep_state(whole, cut, starts, found)
-        return Released(whole[state.shown : cut], None)
+        self._keep_state(whole, open_at, starts, found)
+        return Released(whole[state.shown : open_at], None)
 
     def finish(self) -> str:
         """End the text: returns what was held, up to a stop that was waiting for a longer match."""

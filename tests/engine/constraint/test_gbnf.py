@@ -72,6 +72,19 @@ def test_texts(grammar: str, good: list[str], bad: list[str]) -> None:
         assert accepts(GrammarFilter(BYTES, source), text) == (text in good), text
 
 
+def test_bytes_that_were_followed_count_as_one_token() -> None:
+    grammar = GrammarFilter(BYTES, lark_source('root ::= "abc" [de]'))
+    first = ids(grammar.mask())
+    assert not grammar.follow(b"ax")
+    assert ids(grammar.mask()) == first == [ord("a") + 2]
+    assert grammar.follow(b"ab")
+    assert ids(grammar.mask()) == [ord("c") + 2]
+    grammar.accept(ord("c") + 2)
+    assert ids(grammar.mask()) == [ord("d") + 2, ord("e") + 2]
+    grammar.rollback(2)
+    assert ids(grammar.mask()) == first
+
+
 def random_rule(draw: random.Random, depth: int, inner: tuple[str, ...]) -> tuple[str, object]:
     """A part of a rule, and the same for `ends`."""
     kind = draw.choice(["class", "text", "rule"] if not depth else ["all", "any", "repeat", "class", "rule"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -213,7 +215,7 @@ def test_probabilities_and_alternatives():
         sequence.append(token.id)
 
 
-def test_limits_of_time_and_of_loops_and_the_kept_stop():
+def test_limits_of_time_and_of_loops_and_the_kept_stop(monkeypatch):
     generator, _ = make(
         lambda sequence: np.eye(tokenizer().vocab_size, dtype=np.float32)[60 + len(sequence) % 3] * 30
     )
@@ -222,8 +224,11 @@ def test_limits_of_time_and_of_loops_and_the_kept_stop():
     assert done.reason == "loop"
     assert done.stats.new_tokens == 24
     assert done.trigger
-    events = list(stream(generator, START, GREEDY, StopSettings(max_tokens=0, time_limit=0.05)))
-    assert events[-1].reason == "time_limit"
+    with monkeypatch.context() as patched:  # each token comes a second after the one before
+        clock = SimpleNamespace(perf_counter=map(float, itertools.count(1)).__next__)
+        patched.setattr("engine.generator.sequence.time", clock)
+        done = list(stream(generator, START, GREEDY, StopSettings(max_tokens=0, time_limit=5.0)))[-1]
+    assert (done.reason, done.stats.new_tokens) == ("time_limit", 6)
     piece = tokenizer().piece(60)
     events = list(
         stream(generator, START, GREEDY, StopSettings(stop_regex=f"{re.escape(piece)}", keep_stop=True))
