@@ -166,7 +166,7 @@ def _hint(path: str) -> str:
     """What to do about a path that does not exist, where a wrong address of a client explains it."""
     if "/v1" + path in _PATHS:
         return " Add /v1 to the address of the server."
-    if path.startswith("/v1/v1/"):
+    if path.startswith(("/v1/v1/", "/v1/openai/")):
         return " Remove /v1 from the address of the server: this client adds it."
     if path.endswith("/rerank"):
         return " Models that rank texts are not served; compare vectors of /v1/embeddings instead."
