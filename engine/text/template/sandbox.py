@@ -245,6 +245,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         kept = {name: filter for name, filter in self.filters.items() if name not in _LEFT_OUT} | {
             "tojson": _to_json,
             "fromjson": json.loads,
+            "from_json": json.loads,  # so OpenVINO Model Server calls it
         }
         self.filters = {name: self._bounded_filter(name, filter) for name, filter in kept.items()}
         self.filters["(loop)"] = jinja2.pass_context(lambda _unused, items: _Counted(items, self._budget))

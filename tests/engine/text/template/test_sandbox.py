@@ -68,6 +68,7 @@ HOSTILE = {
     "tojson": BIG + "{{ ([big] * 1000) | tojson }}",
     "tojson indent": "{{ ([[1]] * 100000) | tojson(indent=99999) }}",
     "fromjson": "{{ ('[' ~ '[],' * 300000 ~ '[]]') | fromjson | length }}",
+    "from_json": "{{ ('[' ~ '[],' * 300000 ~ '[]]') | from_json | length }}",
     "tojson separators": BIG + "{{ ([1] * 100000) | tojson(separators=(big, big)) }}",
     "expandtabs": "{{ ('\\t' * 900000).expandtabs(99999) }}",
     "translate": BIG + "{{ big.translate({120: big}) }}",

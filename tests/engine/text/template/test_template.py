@@ -121,14 +121,18 @@ def test_broken_templates_say_line_and_reason(source: str, words: str) -> None:
     assert str(caught.value).endswith(".")
 
 
-def test_arguments_that_are_a_text_are_read_as_llamacpp_does() -> None:
-    """`fromjson` is a filter of llama.cpp's templates (Step 3.7's, for one); transformers has none."""
+@pytest.mark.parametrize("filter", ["fromjson", "from_json"])
+def test_arguments_that_are_a_text_are_read_as_llamacpp_does(filter: str) -> None:
+    """`fromjson` is a filter of llama.cpp's templates (Step 3.7's, for one), `from_json` of OpenVINO Model
+    Server's; transformers has none.
+    """
     source = (
-        "{% set a = messages[0].content %}{% set a = a | fromjson if a is string else a %}"
+        "{% set a = messages[0].content %}{% set a = a | FILTER if a is string else a %}"
         "{% for name, value in a | items %}<{{ name }}>{{ value | tojson }}{% endfor %}"
     )
     message = Message("user", '{"of": [1, null, "é"], "to": {"a": true}}')
-    assert ChatTemplate(source, None, None).render([message]) == '<of>[1, null, "é"]<to>{"a": true}'
+    template = ChatTemplate(source.replace("FILTER", filter), None, None)
+    assert template.render([message]) == '<of>[1, null, "é"]<to>{"a": true}'
 
 
 @pytest.fixture(scope="module")
