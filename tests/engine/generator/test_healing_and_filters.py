@@ -125,10 +125,12 @@ def test_healing_with_a_filter():
         assert text in ("wn dog", "nze age")
 
 
-def test_a_reply_that_is_continued_goes_on_in_its_form():
-    state = tokenizer().encode("ab")
-    constraint = ConstraintSettings(format="regex", pattern="abc[0-9]{2}")
-    text, _, _ = write([*START, *state], WARM, 50, seed=2, constraint=constraint, given=len(state))
+@pytest.mark.parametrize("heal", [False, True])
+def test_a_reply_that_is_continued_goes_on_in_its_form(heal):
+    state = tokenizer().encode("the ab")
+    assert len(state) > 1
+    constraint = ConstraintSettings(format="regex", pattern="the abc[0-9]{2}")
+    text, _, _ = write([*START, *state], WARM, 50, seed=2, constraint=constraint, given=len(state), heal=heal)
     assert re.fullmatch("c[0-9]{2}", text)
     generator, _ = make()
     with pytest.raises(BadSetting, match="does not match the format"):
