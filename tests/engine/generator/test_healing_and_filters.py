@@ -146,6 +146,12 @@ def test_a_reply_that_is_continued_goes_on_in_its_form(heal):
     assert table.free + table.idle == table.page_count
 
 
+def test_a_form_without_a_limit_of_tokens_is_written_as_with_one_far_away():
+    constraint = ConstraintSettings(format="regex", pattern="[a-z ]{3,40}!")
+    texts = [write(START, WARM, count, seed=4, constraint=constraint)[0] for count in (0, 900)]
+    assert texts[0] == texts[1]
+
+
 @pytest.mark.slow_after(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_json_comes_to_its_end_before_the_limit_of_tokens(seed):
