@@ -53,7 +53,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     }  # fmt: skip
     keys = keys.over(own | _COMMON)
     refuse_other_than_silu(keys, "hidden_mamba_act")
-    shape = _shape(keys)
+    shape = _shape(keys, keys.integer("attention_head_dim", 0, _MOST, 0))
     layers, width = shape["layers"], shape["width"]
     step, first = (
         keys.integer(f"attn_layer_{name}", 0, _MOST, at) for name, at in (("period", 6), ("offset", 4))
@@ -115,12 +115,11 @@ def from_hf_2(keys: Keys) -> ModelConfig:
 _HYBRID = (*range(6, 43, 6), 47, 51)
 
 
-def _shape(keys: Keys) -> dict[str, Any]:
-    """Heads are as wide as the layers' features and the embeddings together allow, unless config.json has
-    another width.
+def _shape(keys: Keys, own: int = 0) -> dict[str, Any]:
+    """Heads are as wide as the layers' features and the embeddings together allow, or of a width of their
+    `own`, which Zamba 2 does not read.
     """
     width, heads = keys.integer("hidden_size", 1, 1 << 20), keys.integer("num_attention_heads", 1, _MOST)
-    own = keys.integer("attention_head_dim", 0, _MOST, 0)
     if 2 * width % heads and not own:
         raise uneven(2 * width, heads)
     shape = hf_shape(keys.replaced("head_dim", own or 2 * width // heads))
