@@ -129,11 +129,16 @@ def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int, rows: int, ahead
     the second-level cache, which can have many more reads in flight than the first.
 
     All bytes of a block must be prefetched: a line that is not costs memory's whole latency for each block.
-    A single row's product has them in the first level on AMD's processors with AVX-512, which on Zen 5 was as
-    fast or faster; on Intel's Emerald Rapids it was a twentieth slower.
+    With AVX-512 a single row's product has them in the first level, too: on AMD's Zen 5 at once, which was as
+    fast or faster, on others a quarter as far ahead, by which Intel's Emerald Rapids decode Q4_K_M a
+    tenth faster.
     """
+    single = WIDE and rows == 1
+    near = b.lshr(ahead, ir.Constant(ahead.type, 2))
     for line in range(0, size, 64):
-        prefetch(b, b.add(block, ahead), line, 1 if WIDE and AMD and rows == 1 else 2)
+        prefetch(b, b.add(block, ahead), line, 1 if single and AMD else 2)
+        if single and not AMD:
+            prefetch(b, b.add(block, near), line, 1)
 
 
 def add_to_chain(
