@@ -130,7 +130,7 @@ def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int, rows: int, ahead
 
     All bytes of a block must be prefetched: a line that is not costs memory's whole latency for each block.
     With AVX-512 a single row's product has them in the first level, too: on AMD's Zen 5 at once, which was as
-    fast or faster, on others a quarter as far ahead, by which Intel's Emerald Rapids decode Q4_K_M a
+    fast or faster; on others a quarter as far ahead, by which Intel's Emerald Rapids decodes Q4_K_M a
     tenth faster.
     """
     single = WIDE and rows == 1
