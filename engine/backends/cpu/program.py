@@ -123,6 +123,7 @@ class CpuProgram:
         words = aligned(8 * OPERATION * len(self._operations)).view(np.int64).reshape(-1, OPERATION)
         blocks = aligned(8 * ARGUMENTS * len(self._operations)).view(np.int64).reshape(-1, ARGUMENTS)
         self._blocks: Words = blocks
+        self._constants.append(blocks)
         for i, operation in enumerate(self._operations):
             blocks[i, : len(operation.arguments)] = [self._value(a) for a in operation.arguments]
             words[i, :7] = [

@@ -61,6 +61,7 @@ LARGE = Tiny(layers=6, width=1024, heads=8, kv_heads=2, head_dim=128, ffn_width=
 def dry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are not compiled; passes are recorded but never run."""
     monkeypatch.setattr(CpuBackend, "prepare", lambda *_: iter(()))
+    monkeypatch.setattr(cpu_program, "choose_read_ahead", lambda *_: None)
     pool = SimpleNamespace(close=lambda: None, end=lambda: None)
     monkeypatch.setattr(
         cpu_program, "KERNELS", SimpleNamespace(compile=lambda _: iter(()), address=lambda _: 0, pool={})

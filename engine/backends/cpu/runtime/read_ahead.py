@@ -28,6 +28,8 @@ _MOST = 48
 """Products that are measured, about 10 microseconds each."""
 _FEWEST = 8
 """With fewer there are too few figures to choose by."""
+_LEAST_BYTES = 16 << 20
+"""Of all products together. Those of a smaller model come from the caches, however they are read."""
 _GAIN = 0.98
 """Products prefetch unless they take less than this share of the time without."""
 
@@ -46,7 +48,7 @@ def choose_read_ahead(operations: Sequence[Operation], words: Words, blocks: Wor
     """
     products = [i for i, each in enumerate(operations) if each.prefetches]
     timed = [i for i in products if operations[i].kernel.startswith("linear") and _parts(blocks[i]) >= 3]
-    if len(timed) < _FEWEST:
+    if len(timed) < _FEWEST or sum(operations[i].bytes for i in products) < _LEAST_BYTES:
         return
     ahead, without = _times(timed[:: -(-len(timed) // _MOST)], words, blocks, replay)
     if ahead.all() and np.median(without / ahead) < _GAIN:

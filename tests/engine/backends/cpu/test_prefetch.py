@@ -22,6 +22,7 @@ from engine.backends.cpu.layouts import layout
 from engine.backends.cpu.layouts.layout import READ_AHEAD, WeightLayout
 from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS
 from engine.backends.cpu.lowering.call import Operation
+from engine.backends.cpu.runtime import read_ahead
 from engine.backends.cpu.runtime.read_ahead import choose_read_ahead
 from engine.backends.cpu.runtime.work_stealing import ARGUMENTS, OPERATION, SMALL_TILES, Words
 from engine.weights.tensor import FileTensor
@@ -124,12 +125,12 @@ def test_every_line_of_a_tile_is_prefetched(
 TILE_BYTES, GROUP, PARTS = 4096, 2, 5
 
 
-def _product(kernel: str, place: int, parts: int = PARTS) -> tuple[Operation, Words]:
+def _product(kernel: str, place: int, parts: int, size: int) -> tuple[Operation, Words]:
     """A product, and its argument block."""
     block = np.zeros(24, np.int64)
     block[[A_WEIGHT, A_TILE_BYTES, A_GROUP, A_TILES]] = place << 32, TILE_BYTES, GROUP, GROUP * parts
     block[A_AHEAD] = READ_AHEAD
-    return Operation(kernel, block.tolist(), [], [], prefetches=kernel != "rms_norm"), block
+    return Operation(kernel, block.tolist(), [], [], bytes=size, prefetches=kernel != "rms_norm"), block
 
 
 class _Timed:
@@ -149,9 +150,11 @@ class _Timed:
             stamps[i + 1] = stamps[i] + self._ticks[int(block[A_AHEAD])] * int(block[A_WEIGHT] >> 32)
 
 
-def _chosen(timed: _Timed, kernels: Sequence[str], parts: int = PARTS) -> tuple[list[int], Words]:
+def _chosen(
+    timed: _Timed, kernels: Sequence[str], parts: int = PARTS, size: int = 2 << 20
+) -> tuple[list[int], Words]:
     """The bytes ahead of these operations after the choice, and their blocks."""
-    made = [_product(kernel, 1 + i, parts) for i, kernel in enumerate(kernels)]
+    made = [_product(kernel, 1 + i, parts, size) for i, kernel in enumerate(kernels)]
     blocks: Words = np.stack([block for _, block in made])
     words = np.arange(OPERATION * len(made), dtype=np.int64).reshape(-1, OPERATION)
     choose_read_ahead([operation for operation, _ in made], words, blocks, timed)
@@ -172,13 +175,16 @@ def test_a_single_row_prefetches_where_that_is_faster(with_: int, without: int, 
 
 
 @pytest.mark.parametrize(
-    ("kernels", "parts"),
-    [(["linear_q4k"] * 7, PARTS), (["experts_q4k"] * 20, PARTS), (["linear_q4k"] * 20, 2)],
-    ids=["too few", "of experts", "too small"],
-)
-def test_without_enough_products_to_time_they_prefetch(kernels: list[str], parts: int) -> None:
+    ("kernels", "parts", "size"),
+    [
+        (["linear_q4k"] * 7, PARTS, 4 << 20), (["experts_q4k"] * 20, PARTS, 4 << 20),
+        (["linear_q4k"] * 20, 2, 4 << 20), (["linear_q4k"] * 16, PARTS, (1 << 20) - 1),
+    ],
+    ids=["too few", "of experts", "too small", "from the caches"],
+)  # fmt: skip
+def test_without_enough_products_to_time_they_prefetch(kernels: list[str], parts: int, size: int) -> None:
     timed = _Timed(100, 50)
-    assert set(_chosen(timed, kernels, parts)[0]) == {READ_AHEAD}
+    assert set(_chosen(timed, kernels, parts, size)[0]) == {READ_AHEAD}
     assert not timed.blocks
 
 
@@ -201,7 +207,15 @@ def test_what_is_timed_is_bounded_and_reads_each_part_of_a_weight_once(products:
     }
 
 
-def test_a_program_times_its_own_products_and_computes_what_it_did() -> None:
+def test_a_program_times_its_own_products_and_computes_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, counted = read_ahead._times, list[int]()
+
+    def noted(timed: Sequence[int], *given: Any) -> tuple[Words, Words]:
+        counted.append(len(timed))
+        return times(timed, *given)
+
+    monkeypatch.setattr(read_ahead, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(read_ahead, "_times", noted)
     values = np.random.default_rng(0).normal(0, 1 / 16, (256, 256)).astype(np.float32)
     backend = CpuBackend(2)
     weights = [
@@ -220,6 +234,7 @@ def test_a_program_times_its_own_products_and_computes_what_it_did() -> None:
     token = np.zeros(1, np.int32)
     found = program.run(Step(token + 7, token, token, 1)).copy()
     program.close()
+    assert counted == [8]
     expected = values[7]
     for _ in weights[1:]:
         expected = values @ expected
