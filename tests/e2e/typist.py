@@ -4,8 +4,8 @@ shown.
 Run as `python -m tests.e2e.typist DATA (MODEL | echo) [--signals] [--no-more-memory-at N]`. Each line of the
 output is "seconds chat messages characters", in seconds of the monotonic clock that all processes of a
 machine share. After a reply the same question is asked in a new chat. With `--signals` the process answers
-signals like the program. With `--no-more-memory-at`, memory runs out once a reply has N characters; three
-seconds later the process is killed.
+signals like the program. With `--no-more-memory-at`, memory runs out once a reply has N characters and the
+first text has been shown for a second; three seconds later the process is killed.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ def main(data: Path, model: str, signals: bool = False, memory_ends_at: int = 0)
 
     chat = 0
     full = False
+    begun = 0.0  # when the first text was shown
 
     def report() -> None:
-        nonlocal chat, full
+        nonlocal chat, full, begun
         if session.state == "idle" and not session.replying_in:
             chat += 1
             session.new_conversation()
@@ -60,7 +61,10 @@ def main(data: Path, model: str, signals: bool = False, memory_ends_at: int = 0)
         items = session.messages.items()
         if items:
             print(f"{time.monotonic():.4f} {chat} {len(items)} {len(items[-1].text)}", flush=True)
-            if memory_ends_at and not full and len(items[-1].text) >= memory_ends_at:
+            if not begun and len(items) == 2 and items[-1].text:
+                begun = time.monotonic()
+            long_shown = begun and time.monotonic() - begun >= 1.0
+            if memory_ends_at and not full and long_shown and len(items[-1].text) >= memory_ends_at:
                 full = True
                 signal.alarm(3)  # the kernel's timer: it also ends a process that hangs
                 take_all_memory()

@@ -75,9 +75,11 @@ def test_the_text_model_agrees_with_the_whole(tmp_path: Path, kind: str) -> None
         renamed = {name.replace(*whole.renamed): values for name, values in tensors.items()}
         save_file(renamed, tmp_path / "model.safetensors")
     tokens = ids(50)
+    model.set_experts_implementation("eager")  # the grouped ones have no float64
     with torch.inference_mode():
         run = model.language_model if whole.needs else model
-        expected = run(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].numpy()
+        # in float64, so that only our rounding counts: that of float32 differs among processors
+        expected = run.double()(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].numpy()
     found = logits(load(tmp_path), tokens, context=50)
     assert expected.std() > 0.4
     assert np.abs(found - expected).max() <= whole.tolerance * np.abs(expected).max()

@@ -100,7 +100,7 @@ LONGCAT_EMU_CASES = (
         "Zamba", "", "zamba",
         {
             **ZAMBA_1, "num_hidden_layers": 3,
-            "layers_block_type": ["hybrid", "linear_attention", "hybrid"], "n_mamba_heads": 4,
+            "layers_block_type": ["linear_attention", "hybrid", "hybrid"], "n_mamba_heads": 4,
             "mamba_proj_bias": True, "mamba_dt_rank": 5, "mamba_expand": 2, "num_key_value_heads": 2,
         },
         variant="four heads, biases",
