@@ -61,6 +61,7 @@ def test_keys_of_blocks(name: str, run: tuple[int, int, tuple[int, int]]) -> Non
     close(advanced(node, inputs, shape.floats, [run], states=states_of(shape)))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["alone", "overlapping", "long, overlapping"])
 @pytest.mark.parametrize("start", [0, 9])
 def test_thread_blocks_of_a_long_pass_know_what_came_before(name: str, start: int) -> None:

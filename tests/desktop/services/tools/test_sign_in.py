@@ -101,6 +101,7 @@ def test_the_user_signs_in_and_out(tools: Tools, caplog: pytest.LogCaptureFixtur
         tools.wait(lambda: not tokens.load("closed", f"http://127.0.0.1:{port}/mcp"))
 
 
+@pytest.mark.slow
 def test_tokens_are_renewed(tools: Tools) -> None:
     with serving("short") as port:
         add(tools, port)

@@ -160,6 +160,7 @@ def test_a_call_has_a_time_limit(tools: Tools, tmp_path: Path, monkeypatch: pyte
     tools.wait(lambda: place.read_text() == "cancelled")
 
 
+@pytest.mark.slow
 def test_a_call_that_tells_how_far_it_is_may_take_longer_than_the_limit(
     tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:

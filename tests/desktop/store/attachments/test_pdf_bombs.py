@@ -165,6 +165,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("killed", [False, True], ids=["quit", "killed"])
 def test_the_reader_ends_with_the_program(tmp_path: Path, killed: bool) -> None:
     """Nothing waits for the thread that would stop it."""

@@ -92,6 +92,7 @@ def test_the_menu_of_the_author_has_what_the_buttons_had(show: Show) -> None:
     menu.deleteLater()
 
 
+@pytest.mark.slow
 def test_after_any_change_it_is_shown_as_if_it_had_always_been_so(show: Show, qtbot: QtBot) -> None:
     view, _ = show(TALK)
     draw = random.Random(5)
