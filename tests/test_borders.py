@@ -25,7 +25,6 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_LINES, MAX_FUNCTION_LINES, MAX_ARGUMENTS = 400, 60, 8
 LONG_FUNCTIONS = {"_attend_plain", "_product", "_route_scored", "_scan"}
 """Kernels of one loop: what its parts share lies in registers, which a call would spill."""
-"""A kernel's loop nest stays in one function: splitting it would pass a dozen addresses on for each call."""
 
 
 Nodes = Mapping[Path, list[ast.AST]]
@@ -62,7 +61,7 @@ def test_floors() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "5 kept, 0 broken" in run.stdout
+    assert "6 kept, 0 broken" in run.stdout
 
 
 def imports_of(nodes: Iterable[ast.AST], modules: Set[str]) -> set[str]:

@@ -10,7 +10,7 @@ import numpy as np
 from engine.backends.routing import MOST_GPU_EXPERTS
 from engine.backends.states import MOST_KEY_DIM, LinearAttentionShape, States
 from engine.core import ModelInfo, WorkSpace
-from engine.models.architectures.drafters import is_assistant, is_eagle3
+from engine.models.architectures.drafters.names import is_assistant, is_eagle3
 from engine.models.base import read_bytes
 from engine.models.building.source import Survey
 from engine.models.config import ModelConfig

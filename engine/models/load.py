@@ -17,7 +17,7 @@ from engine.drain import drain, mapped
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures import architecture_of
-from engine.models.architectures.drafters import is_assistant, is_eagle3
+from engine.models.architectures.drafters.names import is_assistant, is_eagle3
 from engine.models.architectures.with_pictures import PARTS, WITH_PICTURES, text_architecture
 from engine.models.base import Model, Weights, rope_tables
 from engine.models.building.source import Loader, Survey, View

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.backends.base import MemoryEstimator
 from engine.models.architecture import Architecture
-from engine.models.architectures.drafters import is_assistant, is_eagle3, names_of
+from engine.models.architectures.drafters.names import is_assistant, is_eagle3, names_of
 from engine.models.load import Prepare, find_architecture
 from engine.settings import LoadSettings
 from engine.tensors import RawTensor
@@ -27,7 +27,7 @@ def head_tensor(checkpoint: Checkpoint) -> str:
 
 def _architecture(checkpoint: Checkpoint) -> Architecture:
     if is_assistant(checkpoint):
-        from engine.models.architectures.gemma4_assistant import ASSISTANT
+        from engine.models.architectures.drafters.gemma4_assistant import ASSISTANT
 
         return ASSISTANT
     return find_architecture(checkpoint)

@@ -156,8 +156,8 @@ def _problem_between(target: tuple[Path, tuple[Stamp, ...]], draft: tuple[Path, 
 
 def _bound_problem(target: Path, draft: Path) -> str | None:
     """Why an assistant or an EAGLE-3 drafter cannot draft for a model; None if the second path is neither."""
-    from engine.models.architectures.drafters import is_assistant, is_eagle3
-    from engine.models.architectures.gemma4_assistant import read_assistant_config
+    from engine.models.architectures.drafters.gemma4_assistant import read_assistant_config
+    from engine.models.architectures.drafters.names import is_assistant, is_eagle3
     from engine.models.building.decoder import is_layered
     from engine.models.drafting.assistant import assistant_problem
     from engine.models.drafting.eagle3 import eagle3_problem

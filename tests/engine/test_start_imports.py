@@ -30,7 +30,8 @@ UNUSED = (
     "engine.weights.safetensors.folder", "engine.weights.pytorch.file", "engine.weights.packed.table",
     "engine.vision.opening", "engine.vision.families", "engine.vision.encoder_cache",
     "engine.backends.cuda.lowering.estimate", "engine.models.proof.first_use",
-    "engine.models.architectures.eagle3", "engine.models.drafting.eagle3", "engine.models.architectures.qwen",
+    "engine.models.architectures.drafters.eagle3", "engine.models.drafting.eagle3",
+    "engine.models.architectures.llama.qwen",
     "engine.constraint.calls.filter", "engine.text.tools.parser", "regex",
 )  # fmt: skip
 COMPILER = ("numba.cpython.listobj", "numba.np.arrayobj")

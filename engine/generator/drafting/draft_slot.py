@@ -94,7 +94,7 @@ class DraftSlot:
         # Imported here, so that importing this module does not import Numba and torch.
         from engine.backends import make_backend
         from engine.models import preparation, read_model
-        from engine.models.architectures.drafters import is_assistant, is_eagle3
+        from engine.models.architectures.drafters.names import is_assistant, is_eagle3
         from engine.models.drafting.assistant import read_assistant
         from engine.models.drafting.eagle3 import read_eagle3
         from engine.models.open_text import open_tokenizer

@@ -1,4 +1,4 @@
-"""An assistant (`engine.models.architectures.gemma4_assistant`) beside the model that it drafts for.
+"""An assistant (`engine.models.architectures.drafters.gemma4_assistant`) beside the model that it drafts for.
 
 After n tokens, of which the main model has run all but the last, it guesses the next ones from x = M_in
 [embedding of the last token; h], both the main model's, where h is the hidden state after the final norm of
@@ -19,7 +19,11 @@ from engine.backends.base import Array, KVCache, MemoryEstimator, Ops, Program, 
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting
 from engine.lazy_dataclass import dataclass
-from engine.models.architectures.gemma4_assistant import ASSISTANT, AssistantConfig, read_assistant_config
+from engine.models.architectures.drafters.gemma4_assistant import (
+    ASSISTANT,
+    AssistantConfig,
+    read_assistant_config,
+)
 from engine.models.base import Model, Weights, rope_tables
 from engine.models.building.decoder import layers_of, norm_of
 from engine.models.building.source import Loader, Survey, WeightSource, linear

@@ -1,4 +1,4 @@
-"""An EAGLE-3 drafter (`engine.models.architectures.eagle3`) beside the model that it drafts for.
+"""An EAGLE-3 drafter (`engine.models.architectures.drafters.eagle3`) beside the model that it drafts for.
 
 The state of position i is g = M_f [a; b; c] of three hidden states from within the main model. From it and
 the token of position i + 1 the drafter predicts the token of position i + 2: the queries, keys and values of
@@ -17,8 +17,8 @@ from engine.backends.base import Array, MemoryEstimator, Ops, Weight
 from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting
 from engine.lazy_dataclass import dataclass
-from engine.models.architectures.drafters import Eagle3Names, names_of
-from engine.models.architectures.eagle3 import Eagle3Config, read_eagle3_config
+from engine.models.architectures.drafters.eagle3 import Eagle3Config, read_eagle3_config
+from engine.models.architectures.drafters.names import Eagle3Names, names_of
 from engine.models.base import Model, Weights
 from engine.models.building.decoder import block_of, norm_of
 from engine.models.building.source import Loader, Survey, WeightSource, linear, norm

@@ -17,7 +17,7 @@ from engine.hub.catalogue import search
 from engine.hub.catalogue.models import HubModel
 from engine.hub.catalogue.search import model_id_of
 from engine.hub.client import api
-from engine.models.architectures.drafters import CLASSES as DRAFTERS
+from engine.models.architectures.drafters.names import CLASSES as DRAFTERS
 from tests.engine.hub.hub_server import Hub, Repo, git_sha1
 
 pytestmark = pytest.mark.loopback

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.models.architectures.chatglm import from_hf
+from engine.models.architectures.dense.chatglm import from_hf
 from engine.models.headers.keys import Keys
 
 CONFIG: dict[str, Any] = {

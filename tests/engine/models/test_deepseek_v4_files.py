@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.errors import BadCheckpoint, EngineError, UnsupportedModel
-from engine.models.architectures.deepseek_v4 import from_gguf
+from engine.models.architectures.latent.deepseek_v4 import from_gguf
 from engine.models.headers.keys import Keys
 from engine.weights.tensor import FileTensor
 from tests.engine.models.architectures import write_checkpoint

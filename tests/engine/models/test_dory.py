@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.architectures.dory import from_hf
+from engine.models.architectures.dense.dory import from_hf
 from engine.models.config import ModelConfig
 from engine.models.headers.keys import Keys
 from tests.engine.models.architectures import write_checkpoint

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.errors import BadCheckpoint
-from engine.models.architectures.mistral_large4 import from_hf
+from engine.models.architectures.latent.mistral_large4 import from_hf
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import learned_rope
 from engine.models.layers.positions.rope import RopeConfig, rotary_table

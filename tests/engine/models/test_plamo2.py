@@ -17,7 +17,7 @@ from engine.backends.base import Backend
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.reference.backend import ReferenceBackend
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.architectures.plamo2 import from_hf
+from engine.models.architectures.recurrent.plamo2 import from_hf
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import SelectiveScan
 from engine.models.headers.keys import Keys

@@ -15,8 +15,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.architectures import gpt_neox, hunyuan, mamba2, phi, phimoe, smollm3, stablelm
-from engine.models.architectures.gemma4 import gguf_local_rope
+from engine.models.architectures.dense.gemma4 import gguf_local_rope
+from engine.models.architectures.gpt import gpt_neox
+from engine.models.architectures.llama import hunyuan, phi, smollm3, stablelm
+from engine.models.architectures.mixtures import phimoe
+from engine.models.architectures.recurrent import mamba2
 from engine.models.headers.keys import Keys
 from engine.models.layers.positions.rope import RopeConfig
 from engine.models.load import read_config

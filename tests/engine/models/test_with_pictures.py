@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.architectures.gemma4_assistant import read_assistant_config
+from engine.models.architectures.drafters.gemma4_assistant import read_assistant_config
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ROPE, SMALL, ids

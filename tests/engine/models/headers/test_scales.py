@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.architectures import cohere, minicpm, mpt
+from engine.models.architectures.dense import cohere
+from engine.models.architectures.gpt import mpt
+from engine.models.architectures.llama import minicpm
 from engine.models.headers.decoder import gguf_shape
 from engine.models.headers.keys import Keys
 from tests.engine.backends.kernel_oracles import Matrix

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from engine.errors import BadCheckpoint
-from engine.models.architectures import hrm_text, laguna, muse_glimmer, qwen
+from engine.models.architectures.dense import hrm_text, muse_glimmer
+from engine.models.architectures.llama import qwen
+from engine.models.architectures.mixtures import laguna
 from engine.models.config import ModelConfig
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import STRETCH

@@ -1,0 +1,1 @@
+"""Drafters: small models that can do nothing without the main model they draft for."""

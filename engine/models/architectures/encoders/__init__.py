@@ -1,0 +1,1 @@
+"""Encoders, whose attention goes both ways: they make embeddings."""

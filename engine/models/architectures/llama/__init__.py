@@ -1,0 +1,1 @@
+"""Llama, and what differs from it in names, biases, factors or a single part."""

@@ -1,0 +1,1 @@
+"""Models that are mixtures of experts in every size."""
