@@ -18,10 +18,11 @@ from unicodedata import category
 from markdown_it import MarkdownIt
 from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_core import StateCore, text_join
-from markdown_it.rules_inline.state_inline import Scanned, StateInline
+from markdown_it.rules_inline.state_inline import Delimiter, Scanned, StateInline
 from markdown_it.token import Token
 
 from desktop.blocks.addresses import with_addresses
+from desktop.blocks.unfinished import settled
 from engine.lazy_dataclass import dataclass
 
 __all__ = [
@@ -59,11 +60,14 @@ _CJK = re.compile(
 )
 
 
-def parse(source: str, references: References | None = None) -> list[Token]:
-    """The tokens of `source`; links may name one of the `references` that `definitions` found."""
+def parse(source: str, references: References | None = None, growing: bool = False) -> list[Token]:
+    """The tokens of `source`; links may name one of the `references` that `definitions` found.
+
+    While it is `growing`, marks that are open at its end are closed there, as in `unfinished`.
+    """
     if _TOO_DEEP.search(source):
         return _as_text(source)
-    return _parser().parse(source, _environment(references))
+    return _parser().parse(source, _environment(references) | {"growing": growing})
 
 
 def definitions(source: str) -> tuple[dict[str, Any], bool]:
@@ -81,8 +85,11 @@ class Cell:
     side: str = ""
 
 
-def parse_table(source: str, references: References | None = None) -> list[list[Cell]]:
-    """The cells of a table block, without the row of dashes: as many in each row as in the head."""
+def parse_table(source: str, references: References | None = None, growing: bool = False) -> list[list[Cell]]:
+    """The cells of a table block, without the row of dashes: as many in each row as in the head.
+
+    While it is `growing`, marks that are open in the last cell are closed there, as in `unfinished`.
+    """
     lines = [_CELL_END.split(line.strip()[1:-1]) for line in source.rstrip("\n").split("\n")]
     dashes = [cell.strip() for cell in (lines[1] if len(lines) > 1 else ["-"] * len(lines[0]))]
     sides = [(cell[:1] == ":", cell[-1:] == ":") for cell in dashes]
@@ -92,8 +99,11 @@ def parse_table(source: str, references: References | None = None) -> list[list[
     ]
     env = _environment(references)
     rows = []
-    for line in (lines[0], *lines[2:]):
+    for number, line in enumerate(shown := (lines[0], *lines[2:])):
         texts = [text.strip().replace("\\|", "|") for text in (line + [""] * len(names))[: len(names)]]
+        if growing and number == len(shown) - 1:
+            last = max((place for place, text in enumerate(texts) if text), default=0)
+            texts[last] = env["open"] = settled(texts[last])
         rows.append([Cell(_words(text, env), side) for text, side in zip(texts, names, strict=True)])
     return rows
 
@@ -171,6 +181,11 @@ class _Inline(ParserInline):
 
 
 class _State(StateInline):
+    def __init__(self, src: str, md: MarkdownIt, env: Any, tokens: list[Token]) -> None:
+        super().__init__(src, md, env, tokens)
+        self.hopeful: set[int] = set()
+        """The delimiters outside links that look like the beginning of emphasis, whatever follows."""
+
     def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:
         end, marker = start, self.src[start]
         while end < self.posMax and self.src[end] == marker:
@@ -179,6 +194,9 @@ class _State(StateInline):
         left, right = _flanking(before, after)
         opens = left and (canSplitWord or not right or _is_mark(before))
         closes = right and (canSplitWord or not left or _is_mark(after))
+        if not self._prev_delimiters and _begins(before, marker * (end - start), after):
+            made = len(self.delimiters)
+            self.hopeful.update(range(made, made + (1 if marker == "~" else end - start)))
         return Scanned(opens, closes, end - start)
 
 
@@ -192,7 +210,9 @@ def _parser() -> MarkdownIt:
         _NESTING,
         True,
     )
+    made.core.ruler.before("inline", "unfinished", _settle)
     made.core.ruler.push("addresses", _finish)
+    made.inline.ruler2.after("balance_pairs", "unfinished", _close_marks)
     return made
 
 
@@ -212,17 +232,53 @@ def _is_mark(letter: str) -> bool:
     return category(letter)[0] in "PS"
 
 
+def _begins(before: str, marks: str, after: str) -> bool:
+    """Whether delimiters between two characters look like the beginning of emphasis: not a product, a
+    power or a footnote mark.
+    """
+    if before.isalnum() and _CJK.match(before) is None:
+        return False
+    if marks[0] == "~":
+        return len(marks) == 2
+    return len(marks) in (2, 3) or (len(marks) == 1 and (after.isalpha() or after in "\"'“‘«「`"))
+
+
+def _settle(state: StateCore) -> None:
+    """Close code and links at the end of a text that is growing."""
+    last = next((token for token in reversed(state.tokens) if not token.type.endswith("_close")), None)
+    if state.env.get("growing") and last is not None and last.type == "inline":
+        last.content = state.env["open"] = settled(last.content)
+
+
+def _close_marks(state: StateInline) -> None:
+    """Close the emphasis that is open at the end of a text that is growing."""
+    if not isinstance(state, _State) or state.src is not state.env.get("open"):
+        return
+    around, opened = -1, []
+    for place, one in enumerate(state.delimiters):
+        if one.open and one.end < 0 and place > around and place in state.hopeful:
+            opened.append(one)
+        around = max(around, one.end)
+    for one in reversed(opened):
+        token = state.push("text", "", 0)
+        token.content = state.tokens[one.token].content
+        one.end = len(state.delimiters)
+        state.delimiters.append(Delimiter(one.marker, 0, len(state.tokens) - 1, -1, False, False))
+
+
 def _finish(state: StateCore) -> None:
     for token in state.tokens:
         if token.type == "inline" and token.children:
             if any(child.type == "html_inline" for child in token.children):
-                token.children = with_html(token.children)
+                token.children = with_html(token.children, token.content is state.env.get("open"))
             if _may_link(token.content):
                 token.children = list(with_addresses(_parser(), token.children))
 
 
-def with_html(children: Sequence[Token]) -> list[Token]:
-    """Known and closed HTML elements as tokens of their own kinds, all other HTML as text."""
+def with_html(children: Sequence[Token], growing: bool = False) -> list[Token]:
+    """Known and closed HTML elements as tokens of their own kinds, all other HTML as text. While the text is
+    `growing`, elements that are open at its end are closed there.
+    """
     last, opened = len(children) - 1, []
     for place, token in enumerate(children):
         found = _TAG.match(token.content) if token.type == "html_inline" else None
@@ -243,8 +299,12 @@ def with_html(children: Sequence[Token]) -> list[Token]:
                 _mark(opened[start][1], "html_open", tag)
                 _mark(token, "html_close", tag)
                 del opened[start:]
-    kept = []
-    for child in children:
+    ends = []
+    for tag, token in reversed(opened) if growing else ():
+        _mark(token, "html_open", tag)
+        ends.append(Token("html_close", tag, 0))
+    kept: list[Token] = []
+    for child in (*children, *ends):
         if child.type != "text" or child.content:
             kept.append(child)
         if child.type == "html_close" and child.tag == "summary":

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from desktop.blocks import THINKING_TAGS, Block, Kind, Tag, split_plain
+from desktop.blocks import THINKING_TAGS, Block, Kind, Tag, may_be_open, split_plain
 from desktop.items.chats.messages import MessageItem, author_label
 from desktop.store.attachments.message_format import note_text, split
 from desktop.store.conversations.call_words import call_brief, call_label
@@ -300,8 +300,10 @@ class MessageRows:
             and not self._intake.waits(self.item.text)
             and not self._intake.hidden(self.item.text)
         )
-        for block in splitter.tail(ended):
-            self._add(rows, block, reusable, offset)
+        tail = splitter.tail(ended)
+        last = next((block for block in reversed(tail) if block.kind is not Kind.MARKUP), None)
+        for block in tail:
+            self._add(rows, block, reusable, offset, growing=block is last and self.item.running)
             offset += len(block.source)
         self._tail = rows[len(self._settled) :]
         self._refer(splitter.references)
@@ -322,7 +324,9 @@ class MessageRows:
                 row.revision += 1
                 self._changed.add(row)
 
-    def _add(self, rows: list[Row], block: Block, reusable: list[Row], start: int) -> None:
+    def _add(
+        self, rows: list[Row], block: Block, reusable: list[Row], start: int, growing: bool = False
+    ) -> None:
         if block.kind is Kind.MARKUP:
             thought = self._head_before(rows)
             if thought is not None and block.thought and block.closed and block.source.strip():
@@ -340,6 +344,7 @@ class MessageRows:
         made = Row(
             kind, self.item, text, block.source, block, gap, open=kind is RowKind.THOUGHT, ordinal=ordinal,
             start=start, wrapped=self.item.call is not None or bool(self.item.language),
+            growing=growing and kind in (RowKind.TEXT, RowKind.TABLE) and may_be_open(text),
         )  # fmt: skip
         if kind is RowKind.CODE and block.joined and rows:
             made.first = False

@@ -16,7 +16,7 @@ __all__ = ["AFTER_HEADER", "Row", "RowKind", "space_above"]
 AFTER_HEADER, _BETWEEN = 0.4, 0.75
 _SHOWN = (
     "item", "text", "source", "block", "gap", "first", "last", "open", "ordinal", "start", "trace", "covered",
-    "until",
+    "until", "growing",
 )  # fmt: skip
 """The fields of a row that say what it shows."""
 
@@ -57,7 +57,7 @@ class Row:
     and in calls of tools, so that nothing of what is to be allowed is out of sight, and where a whole reply
     is code. `peek` is the line of a
     file that was searched for. A header without a text is not seen. Links may name one of the `references`
-    of the message.
+    of the message. The last row of a reply that is still written is `growing`, if marks may be open in it.
     """
 
     kind: RowKind
@@ -79,6 +79,7 @@ class Row:
     covered: int = 0
     until: int = 0
     wrapped: bool = False
+    growing: bool = False
     peek: str = ""
     references: Mapping[str, Any] | None = None
 
@@ -92,6 +93,7 @@ class Row:
         same = (
             self.text == other.text and self.source == other.source and self.gap == other.gap
             and (self.first, self.last, self.open) == (other.first, other.last, other.open)
+            and self.growing == other.growing
             and (self.block is other.block or self.block == other.block)
             and self.trace is other.trace and (self.covered == other.covered or other.trace is None)
             and (self.start == other.start or other.trace is None)

@@ -10,10 +10,10 @@ from desktop.blocks import Kind, mark_spans, split
 from desktop.blocks.parser import HTML_TAGS, definitions, parse, parse_table
 
 
-def words(source: str) -> str:
+def words(source: str, growing: bool = False) -> str:
     """The words of a paragraph with their elements, such as `a <em>b</em>`."""
     made = []
-    for token in parse(source):
+    for token in parse(source, growing=growing):
         for child in token.children or ():
             if child.type == "link_open":
                 made.append(f"<a {child.attrs['href']}>")

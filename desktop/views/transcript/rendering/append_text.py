@@ -8,6 +8,8 @@ import re
 
 from PySide6.QtGui import QTextCursor, QTextDocument
 
+from desktop.blocks import withholds
+
 __all__ = ["grow", "growth"]
 
 _MEANT = "[^\\W_]|[ ,.;'\"!?\u2026\u2013\u2014\u2018\u2019\u201c\u201d\u3001\u3002\uff0c\uff01\uff1f-]"
@@ -24,9 +26,9 @@ def growth(before: str, after: str) -> str | None:
     """The text to append to the shown text of `before` to show `after`: two Markdown sources of one block
     each.
 
-    None when the text has not grown, or when earlier text may look different: emphasis that ends, a link,
-    another line. Spaces at the end of a source are not shown (CommonMark 0.31, sections 4.8 and 6.2 to 6.9,
-    and GitHub's links).
+    None when the text has not grown, when a part of it is withheld, or when earlier text may look different:
+    emphasis that ends, a link, another line. Spaces at the end of a source are not shown (CommonMark 0.31,
+    sections 4.8 and 6.2 to 6.9, and GitHub's links).
     """
     added = after[len(before) :]
     shown = before.rstrip(" ")
@@ -35,6 +37,7 @@ def growth(before: str, after: str) -> str | None:
         or not after.startswith(before)
         or not _WORDS.fullmatch(added)
         or not _SIGN.fullmatch(shown[-1])
+        or withholds(before)
     ):
         return None
     word = last_word(shown)

@@ -25,7 +25,7 @@ from PySide6.QtGui import (
     QTextTableFormat,
 )
 
-from desktop.blocks import Kind
+from desktop.blocks import UNFINISHED_ADDRESS, Kind
 from desktop.views.transcript.style import Style
 
 if TYPE_CHECKING:
@@ -322,9 +322,9 @@ class DocumentWriter:
             made.setFontPointSize(size * 0.93)
             made.setBackground(QBrush(style.colours.code))
         if address:
-            made.setAnchor(True)
-            made.setAnchorHref(address)
             made.setForeground(QBrush(style.colours.link))
+            made.setAnchor(address != UNFINISHED_ADDRESS)
+            made.setAnchorHref(address if address != UNFINISHED_ADDRESS else "")
         return made
 
     def write_table(self, rows: Sequence[Sequence[Cell]]) -> None:

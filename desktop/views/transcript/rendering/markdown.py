@@ -76,14 +76,15 @@ class SafeDocument(QTextDocument):
 def set_markdown(
     document: SafeDocument, source: str, style: Style, kind: Kind = Kind.PROSE,
     inlay: InlineObject | None = None, references: Mapping[str, Any] | None = None, alert: str = "",
-    spoken: Callable[[str], str] | None = None,
+    spoken: Callable[[str], str] | None = None, growing: bool = False,
 ) -> set[ImageKey]:  # fmt: skip
     """Show `source`, the body of one block of this `kind`, in `document`.
 
     Formulas and local pictures come from `inlay`; returns those that are still being made. Without it,
     formulas are shown as LaTeX, or in the words of `spoken`, and all pictures as links. Links may name one of
-    the `references` of the message. An `alert` begins with its title. The layout of a table is off until its
-    width is known, because each pass over the cells takes a part of a frame.
+    the `references` of the message. An `alert` begins with its title. While a text is `growing`, marks that
+    are open at its end are closed there. The layout of a table is off until its width is known, because each
+    pass over the cells takes a part of a frame.
     """
     from desktop.blocks.parser import parse, parse_table  # slow to import
 
@@ -101,10 +102,10 @@ def set_markdown(
     if alert:
         writer.write_title(alert)
     if table:
-        writer.write_table(parse_table(source, references))
+        writer.write_table(parse_table(source, references, growing))
         writer.finish()
     else:
-        writer.write(parse(source, references))
+        writer.write(parse(source, references, growing))
     if kind in (Kind.LIST, Kind.QUOTE):
         _order_numbers(document)
     if kind is Kind.LIST:

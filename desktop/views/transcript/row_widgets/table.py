@@ -45,6 +45,7 @@ class TableRow(SidewaysRow):
         self._shown = ""
         self._references: Mapping[str, Any] | None = None
         self._place = (0, 0, False)
+        self._open = False
         self._columns, self._room = 1, -1
         self._rightward, self._beside = False, 0
         self._widest: list[float] = []
@@ -64,7 +65,8 @@ class TableRow(SidewaysRow):
                 if still:
                     self.grown_at = self.document.characterCount() - 1  # nothing looks different
                 return
-        if fresh or row.references != self._references or not self._append(text, style):
+        was, self._open = self._open, row.growing and text is row.text
+        if fresh or was or self._open or row.references != self._references or not self._append(text, style):
             self._set(text, style)
         if not still:
             self.grown_at = -1
@@ -73,7 +75,9 @@ class TableRow(SidewaysRow):
     def _set(self, text: str, style: Style) -> None:
         row = self.row
         inlay, references = (self.inlay(row), row.references) if row is not None else (None, None)
-        self.pending = set_markdown(self.document, text, style, Kind.TABLE, inlay, references)
+        self.pending = set_markdown(
+            self.document, text, style, Kind.TABLE, inlay, references, growing=self._open
+        )
         cursor = QTextCursor(self.document)
         cursor.movePosition(QTextCursor.MoveOperation.End)
         if not cursor.block().text() and cursor.currentTable() is None:

@@ -111,7 +111,7 @@ class TextRow(PictureRow):
         kind = row.block.kind if row.block is not None else Kind.PROSE
         note = row.block.label if row.block is not None else ""
         self._alert = row.block.alert if row.block is not None else ""
-        place = (kind, self._left(), self.gap, self.muted())
+        place = (kind, self._left(), self.gap, self.muted(), row.growing)
         (before, there), self._shown = self._shown, (row.text, place)
         if (
             not fresh
@@ -126,7 +126,7 @@ class TextRow(PictureRow):
         title = self._alert if row.block is not None and not row.block.joined else ""
         shown = note_style(style) if note else style
         self.pending = set_markdown(
-            self.document, row.text, shown, kind, self.inlay(row), row.references, title
+            self.document, row.text, shown, kind, self.inlay(row), row.references, title, growing=row.growing
         )
         if note:
             number_note(self.document, note, style)

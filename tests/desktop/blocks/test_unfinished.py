@@ -1,0 +1,78 @@
+"""A reply that is still written: open marks are closed where it ends, and what has been shown stays."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from desktop.blocks import mark_spans
+from desktop.blocks.parser import parse_table
+from desktop.blocks.unfinished import settled, withholds
+from tests.desktop.blocks.test_parser import words
+
+_TAG = re.compile(r"</?[a-z#][^<>]*>")
+REPLY = (
+    '**Rivers:** a *short* list of `facts` from [the `atlas` of *1998*](https://example.org/a_b(c) "At")'
+    ", with ~~no~~ few errors.[^1] ***All*** of it costs $5 or $6, H<sub>2</sub>O is __water__, $a_1*b$ is a "
+    "product \\(x*y\\) of 2 * 3, 2*3, 2**3, snake_case_word \\*stars\\* ![a picture](f.png) ``a ` b`` [end]."
+)
+
+
+def shown(source: str, growing: bool = True) -> str:
+    return words(mark_spans(source)[0], growing)
+
+
+@pytest.mark.parametrize(
+    ("source", "result"),
+    [
+        ("a **bo", "a <strong>bo</strong>"),
+        ("a **bold*", "a <strong>bold</strong>"),
+        ("a **bold *it", "a <strong>bold <em>it</em></strong>"),
+        ("***all", "<em><strong>all</strong></em>"),
+        ("**「重要", "<strong>「重要</strong>"),
+        ("**a _b** c", "<strong>a _b</strong> c"),  # not open at the end
+        ("~~gone", "<s>gone</s>"),
+        ("H<sub>2", "H<sub>2</sub>"),
+        ("a **", "a"),
+        ("a `", "a"),
+        ("a <su", "a"),
+        ("`x = [1](2", "x = [1](2"),
+        ("**see [the `docs`](http://exa", "<strong>see <a #>the docs</a></strong>"),
+        ("a ![pic](fil", "a"),
+        ("so[^1", "so"),
+        ("so $x_1 + y", "so"),
+        ("so \\(x + ", "so"),
+        ("- **one**\n- **two", "<strong>one</strong><strong>two</strong>"),
+        ("2 *3, 2**3, ~5 km, 5 < 6", "2 *3, 2**3, ~5 km, 5 < 6"),
+        ("it costs $5 and", "it costs $5 and"),
+        ("set $PATH to your folder", "set $PATH to your folder"),
+        ("array[3", "array[3"),
+        ("Dear [Your", "Dear"),
+        ("Dear [Your name],", "Dear [Your name],"),
+    ],
+)
+def test_open_marks_are_closed_where_the_text_ends(source: str, result: str) -> None:
+    assert shown(source) == result
+
+
+def test_what_has_been_shown_stays() -> None:
+    whole = shown(REPLY, growing=False)
+    result = _TAG.sub("", whole)
+    for end in range(1, len(REPLY) + 1):
+        assert result.startswith(_TAG.sub("", shown(REPLY[:end]))), REPLY[:end]
+    assert shown(REPLY) == whole
+
+
+def test_the_last_cell_of_a_table_is_closed() -> None:
+    rows = parse_table("| a | b |\n| --- | --- |\n| **x | y |\n| **bold | |\n", growing=True)
+    assert "strong_open" in [child.type for child in rows[-1][0].children]
+    assert "".join(child.content for child in rows[-1][0].children) == "bold"
+    assert "".join(child.content for child in rows[1][0].children) == "**x"
+
+
+def test_long_text_after_a_backtick_is_no_code() -> None:
+    text = "a ` and " + "words " * 60
+    assert settled(text) == text.rstrip(" ") or settled(text) == text
+    assert not withholds(text)
+    assert withholds("see [a](http")
