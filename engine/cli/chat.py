@@ -21,7 +21,7 @@ from engine.core import ChatRequest, Message, ModelInfo, Picture
 from engine.core.reasons import reason_words
 from engine.errors import BadPicture, BadSetting, BadTemplate, ContextTooLong, NotEnoughMemory, NothingAllowed
 from engine.printable import printable
-from engine.vision.picture_files import read_picture
+from engine.vision.pictures.picture_files import read_picture
 from engine.words import N_, _
 
 if TYPE_CHECKING:

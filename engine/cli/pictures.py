@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine.core import Message, ModelInfo, Picture
 from engine.errors import BadSetting
-from engine.vision.picture_files import read_picture
+from engine.vision.pictures.picture_files import read_picture
 from engine.words import _
 
 LINE = "/image"

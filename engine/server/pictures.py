@@ -11,7 +11,7 @@ from engine.core import Message, Picture, picture_words
 from engine.errors import BadPicture
 from engine.server.failure import ApiError, bad_request
 from engine.server.fields import Fields
-from engine.vision.picture_files import picture_from
+from engine.vision.pictures.picture_files import picture_from
 
 MOST = 32
 """The pictures of one request."""

@@ -9,8 +9,8 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
 from engine.vision.design import Tensors
-from engine.vision.images import BICUBIC, Normalisation
-from engine.vision.tower import ACTIVATIONS, GGUF, QUICK, TowerNames, TowerShape
+from engine.vision.layers.tower import ACTIVATIONS, GGUF, QUICK, TowerNames, TowerShape
+from engine.vision.pictures.images import BICUBIC, Normalisation
 from engine.words import _
 
 HALF = (0.5, 0.5, 0.5)

@@ -22,9 +22,9 @@ from engine.models.load import check_memory, read_config
 from engine.units import size_text
 from engine.vision.base import Piece, Positions, VisionEncoder, VisionSpec
 from engine.vision.design import Design
+from engine.vision.encoders.grid_encoder import GridDesign, GridEncoder
 from engine.vision.families import FAMILIES
 from engine.vision.files import PROJECTOR, folder_config, is_mmproj, vision_part
-from engine.vision.grid_encoder import GridDesign, GridEncoder
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.gguf.file import GgufFile
 from engine.weights.gguf.ollama import known_name, projectors_of

@@ -25,7 +25,7 @@ from engine.drain import drain
 from engine.vision import VisionEncoder, tokens_in
 from engine.vision.opening import open_vision
 from engine.weights import open_checkpoint
-from tests.engine.vision.encoding import picture, png
+from tests.engine.vision.tiny.encoding import picture, png
 
 TEXT = {
     "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,

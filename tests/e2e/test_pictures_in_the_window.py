@@ -12,7 +12,7 @@ from desktop.app import EngineApi
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from tests.desktop.hand import Hand
 from tests.desktop.picture_files import drawn, saved
-from tests.engine.vision.families import FAMILIES
+from tests.engine.vision.tiny.families import FAMILIES
 from tests.tiny import TINY, write_folder
 
 LOAD_MS = 240_000  # the first start compiles the kernels

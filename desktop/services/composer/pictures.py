@@ -126,7 +126,7 @@ def encoded(data: bytes, name: str) -> StoredPicture:
 
 def _upright(image: QImage, data: bytes) -> QImage:
     """The picture as it is shown: of these kinds of files, Qt does not read the orientation."""
-    from engine.vision.images import orientation  # imports Pillow
+    from engine.vision.pictures.images import orientation  # imports Pillow
 
     try:
         matrix = _ORIENTATIONS.get(orientation(data))

@@ -16,6 +16,7 @@ from engine.models.layers.parts import GatedMlp
 from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.families import internvl
 from engine.vision.families.llava import PREFIXES
 from engine.vision.headers import (
@@ -32,11 +33,10 @@ from engine.vision.headers import (
     tower_from_hf,
     whole_patches,
 )
-from engine.vision.images import resized
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.projector import ProjectorNames, ProjectorShape
-from engine.vision.tiling import covering_grid, tiles_of
-from engine.vision.tower import SIGLIP, TowerShape
+from engine.vision.layers.projector import ProjectorNames, ProjectorShape
+from engine.vision.layers.tower import SIGLIP, TowerShape
+from engine.vision.pictures.images import resized
+from engine.vision.pictures.tiling import covering_grid, tiles_of
 from engine.words import _
 
 _PATCH, _START, _END, _LINE = "<|IMG_PATCH|>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_LINE_BREAK|>"

@@ -20,6 +20,7 @@ from engine.models.layers.whole import Blocks
 from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.sam_encoder import SamDesign
 from engine.vision.headers import (
     HALF,
     MOST_HEADS,
@@ -34,13 +35,12 @@ from engine.vision.headers import (
     square_number,
     whole_patches,
 )
-from engine.vision.images import BICUBIC, Normalisation, resized
-from engine.vision.interpolation import resampled, smooth_cubic
+from engine.vision.layers.sam import SamNames, SamShape
+from engine.vision.layers.tower import GGUF, NO_ROPE, QUICK, TowerNames, TowerShape, tower_layers
 from engine.vision.passes import Pass
-from engine.vision.sam import SamNames, SamShape
-from engine.vision.sam_encoder import SamDesign
-from engine.vision.tiling import best_grid, tiles_of
-from engine.vision.tower import GGUF, NO_ROPE, QUICK, TowerNames, TowerShape, tower_layers
+from engine.vision.pictures.images import BICUBIC, Normalisation, resized
+from engine.vision.pictures.interpolation import resampled, smooth_cubic
+from engine.vision.pictures.tiling import best_grid, tiles_of
 
 SPEC = VisionSpec("deepseek_ocr", "<image>", "<image>")
 _TILE = 640

@@ -21,8 +21,8 @@ from engine.models.layers.whole import Blocks
 from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.sam_encoder import SamDesign
 from engine.vision.families.deepseek_ocr import GGUF_SAM, SPEC, Tiles, gguf_sam, hf_sam, sam_shape
-from engine.vision.grid import frequencies
 from engine.vision.headers import (
     HALF,
     MOST_HEADS,
@@ -35,11 +35,11 @@ from engine.vision.headers import (
     rows_of,
     whole_patches,
 )
-from engine.vision.images import Normalisation
+from engine.vision.layers.grid import frequencies
+from engine.vision.layers.sam import SamNames, SamShape
+from engine.vision.layers.tower import GGUF, TowerNames, TowerShape, tower_layers
 from engine.vision.passes import Pass
-from engine.vision.sam import SamNames, SamShape
-from engine.vision.sam_encoder import SamDesign
-from engine.vision.tower import GGUF, TowerNames, TowerShape, tower_layers
+from engine.vision.pictures.images import Normalisation
 
 _SPEC = replace(SPEC, family="deepseek_ocr2")
 _TILE, _LEAST, _MOST = 768, 2, 6

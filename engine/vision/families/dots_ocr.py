@@ -15,9 +15,8 @@ from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Norm
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
-from engine.vision.grid import Axial, frequencies
-from engine.vision.grid_encoder import GridDesign, GridParts
-from engine.vision.grid_passes import Head
+from engine.vision.encoders.grid_encoder import GridDesign, GridParts
+from engine.vision.encoders.joined import together
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,
@@ -35,11 +34,12 @@ from engine.vision.headers import (
     square,
     tower_from_gguf,
 )
-from engine.vision.images import BICUBIC, Normalisation
-from engine.vision.joined import together
-from engine.vision.projector import ProjectorNames, ProjectorShape, projector
-from engine.vision.sizes import PAGE_TOKENS, dynamic_size
-from engine.vision.tower import GGUF, TowerNames, TowerShape, patch_linear, tower_layers
+from engine.vision.layers.grid import Axial, frequencies
+from engine.vision.layers.grid_passes import Head
+from engine.vision.layers.projector import ProjectorNames, ProjectorShape, projector
+from engine.vision.layers.tower import GGUF, TowerNames, TowerShape, patch_linear, tower_layers
+from engine.vision.pictures.images import BICUBIC, Normalisation
+from engine.vision.pictures.sizes import PAGE_TOKENS, dynamic_size
 
 SPEC = VisionSpec("dots_ocr", "<|imgpad|>", "<|imgpad|>", around=("<|img|>", "<|endofimg|>"))
 _LEAST, _MOST = 3136, 11289600

@@ -9,6 +9,7 @@ import math
 from engine.models.headers.keys import Keys
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.families.llava import PREFIXES, OneCrop
 from engine.vision.headers import (
     HALF,
@@ -26,11 +27,10 @@ from engine.vision.headers import (
     tower_from_hf,
     whole_patches,
 )
-from engine.vision.images import BILINEAR, Normalisation
-from engine.vision.merging import averaged
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.projector import ProjectorNames, ProjectorShape
-from engine.vision.tower import SIGLIP, TowerShape
+from engine.vision.layers.merging import averaged
+from engine.vision.layers.projector import ProjectorNames, ProjectorShape
+from engine.vision.layers.tower import SIGLIP, TowerShape
+from engine.vision.pictures.images import BILINEAR, Normalisation
 
 SPEC = VisionSpec("gemma3", "<start_of_image>", "<image_soft_token>", bidirectional=True)
 _TOWER = {

@@ -19,7 +19,6 @@ from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Linear, Norm, bare_norm
 from engine.tensors import Floats
 from engine.vision.base import PictureRows, Piece, Span, VisionSpec
-from engine.vision.convolution import convolution
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.families.llava import OneCrop
 from engine.vision.headers import (
@@ -33,10 +32,11 @@ from engine.vision.headers import (
     rows_of,
     whole_patches,
 )
-from engine.vision.images import BILINEAR, Normalisation, read_picture
-from engine.vision.merging import averaged
-from engine.vision.mobilenet import EDGE, EPS, BlockParts, BlockShape, build_block, convolved
+from engine.vision.layers.convolution import convolution
+from engine.vision.layers.merging import averaged
+from engine.vision.layers.mobilenet import EDGE, EPS, BlockParts, BlockShape, build_block, convolved
 from engine.vision.passes import Pass, Pieces
+from engine.vision.pictures.images import BILINEAR, Normalisation, read_picture
 
 SPEC = VisionSpec("gemma3n", "<image_soft_token>", "<image_soft_token>")
 _BEFORE, _AFTER = "\n\n<start_of_image>", "\n\n"

@@ -25,9 +25,7 @@ from engine.models.layers.parts import Block, GatedMlp, Linear, Norm, Order, bar
 from engine.tensors import Floats
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
-from engine.vision.grid import Axial, frequencies
-from engine.vision.grid_encoder import GridDesign, GridParts
-from engine.vision.grid_passes import Head
+from engine.vision.encoders.grid_encoder import GridDesign, GridParts
 from engine.vision.headers import (
     HALF,
     MOST_HEADS,
@@ -41,10 +39,12 @@ from engine.vision.headers import (
     square,
     tower_from_gguf,
 )
-from engine.vision.images import BICUBIC, Normalisation
-from engine.vision.projector import Projector
-from engine.vision.sizes import size_of_tokens
-from engine.vision.tower import GGUF, TowerShape, patch_linear
+from engine.vision.layers.grid import Axial, frequencies
+from engine.vision.layers.grid_passes import Head
+from engine.vision.layers.projector import Projector
+from engine.vision.layers.tower import GGUF, TowerShape, patch_linear
+from engine.vision.pictures.images import BICUBIC, Normalisation
+from engine.vision.pictures.sizes import size_of_tokens
 from engine.words import _
 
 SPEC = VisionSpec("gemma4", "<|image|>", "<|image|>")

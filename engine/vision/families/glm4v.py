@@ -18,11 +18,9 @@ from engine.models.headers.keys import Keys
 from engine.models.layers.parts import GatedMlp, Linear, Norm
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.grid_encoder import GridDesign, GridParts
 from engine.vision.families.pixtral import by_channel
 from engine.vision.families.qwen_vl import frame_linears
-from engine.vision.grid import Axial, frequencies
-from engine.vision.grid_encoder import GridDesign, GridParts
-from engine.vision.grid_passes import Head
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,
@@ -43,10 +41,12 @@ from engine.vision.headers import (
     tower_from_gguf,
     whole_patches,
 )
-from engine.vision.images import BICUBIC, Normalisation
-from engine.vision.interpolation import cubic, resampled
-from engine.vision.sizes import MOST_TOKENS, PAGE_TOKENS, dynamic_size
-from engine.vision.tower import GGUF, TowerNames, TowerShape, tower_layers
+from engine.vision.layers.grid import Axial, frequencies
+from engine.vision.layers.grid_passes import Head
+from engine.vision.layers.tower import GGUF, TowerNames, TowerShape, tower_layers
+from engine.vision.pictures.images import BICUBIC, Normalisation
+from engine.vision.pictures.interpolation import cubic, resampled
+from engine.vision.pictures.sizes import MOST_TOKENS, PAGE_TOKENS, dynamic_size
 
 SPEC = VisionSpec("glm4v", "<|image|>", "<|image|>", around=("<|begin_of_image|>", "<|end_of_image|>"))
 _LEAST, _MOST = 112 * 112, 28 * 28 * 15000

@@ -10,6 +10,7 @@ from engine.models.headers.keys import Keys
 from engine.tensors import Floats
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.sam_encoder import SamDesign
 from engine.vision.families.internvl import Tiles
 from engine.vision.headers import (
     CLIP_DEVIATION,
@@ -23,8 +24,7 @@ from engine.vision.headers import (
     tower_from_hf,
     whole_patches,
 )
-from engine.vision.sam import SamNames, SamShape
-from engine.vision.sam_encoder import SamDesign
+from engine.vision.layers.sam import SamNames, SamShape
 
 SPEC = VisionSpec("got_ocr2", "<imgpad>", "<imgpad>")
 _PREFIXES = ("model.vision_tower.", "vision_tower.")

@@ -11,6 +11,7 @@ from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.families.idefics3 import placed
 from engine.vision.headers import (
     HALF,
@@ -29,11 +30,10 @@ from engine.vision.headers import (
     square,
     tower_from_hf,
 )
-from engine.vision.images import BILINEAR, resized
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.perceiver import PerceiverShape
-from engine.vision.projector import ProjectorNames
-from engine.vision.tower import SIGLIP
+from engine.vision.layers.perceiver import PerceiverShape
+from engine.vision.layers.projector import ProjectorNames
+from engine.vision.layers.tower import SIGLIP
+from engine.vision.pictures.images import BILINEAR, resized
 
 SPEC = VisionSpec("idefics2", "<image>", "<image>")
 _AROUND = "<fake_token_around_image>"

@@ -16,6 +16,7 @@ from engine.models.headers.keys import Keys
 from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.headers import (
     HALF,
     MOST_SIDE,
@@ -30,10 +31,9 @@ from engine.vision.headers import (
     tower_from_gguf,
     tower_from_hf,
 )
-from engine.vision.images import LANCZOS, Normalisation, resized
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.projector import ProjectorNames, ProjectorShape
-from engine.vision.tower import SIGLIP, TowerShape
+from engine.vision.layers.projector import ProjectorNames, ProjectorShape
+from engine.vision.layers.tower import SIGLIP, TowerShape
+from engine.vision.pictures.images import LANCZOS, Normalisation, resized
 from engine.words import _
 
 SPEC = VisionSpec("idefics3", "<image>", "<image>")

@@ -13,6 +13,7 @@ from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.headers import (
     IMAGENET_DEVIATION,
     IMAGENET_MEAN,
@@ -32,11 +33,10 @@ from engine.vision.headers import (
     tower_from_hf,
     whole_patches,
 )
-from engine.vision.images import BICUBIC, Normalisation, resized
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.projector import ProjectorNames, ProjectorShape
-from engine.vision.tiling import best_grid, tiles_of
-from engine.vision.tower import TowerNames, TowerShape
+from engine.vision.layers.projector import ProjectorNames, ProjectorShape
+from engine.vision.layers.tower import TowerNames, TowerShape
+from engine.vision.pictures.images import BICUBIC, Normalisation, resized
+from engine.vision.pictures.tiling import best_grid, tiles_of
 from engine.words import _
 
 SPEC = VisionSpec("internvl", "<IMG_CONTEXT>", "<IMG_CONTEXT>")

@@ -12,6 +12,7 @@ from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,
@@ -31,10 +32,9 @@ from engine.vision.headers import (
     tower_from_hf,
     whole_patches,
 )
-from engine.vision.images import BICUBIC, Normalisation, padded_to_square, resized
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.projector import ProjectorNames, ProjectorShape
-from engine.vision.tower import SIGLIP, TowerShape
+from engine.vision.layers.projector import ProjectorNames, ProjectorShape
+from engine.vision.layers.tower import SIGLIP, TowerShape
+from engine.vision.pictures.images import BICUBIC, Normalisation, padded_to_square, resized
 from engine.words import _
 
 SPEC = VisionSpec("janus", "<image_placeholder>", "<image_placeholder>")

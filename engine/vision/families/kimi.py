@@ -15,8 +15,8 @@ from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
-from engine.vision.grid import Axial, Order, frequencies
-from engine.vision.grid_encoder import GridDesign
+from engine.vision.encoders.grid_encoder import GridDesign
+from engine.vision.encoders.joined import JoinedNames, JoinedShape, joined_parts
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,
@@ -37,12 +37,12 @@ from engine.vision.headers import (
     square,
     tower_from_gguf,
 )
-from engine.vision.images import BICUBIC, Normalisation, resized
-from engine.vision.interpolation import cubic, resampled
-from engine.vision.joined import JoinedNames, JoinedShape, joined_parts
-from engine.vision.projector import ProjectorNames
-from engine.vision.sizes import MOST_TOKENS
-from engine.vision.tower import TowerNames, TowerShape
+from engine.vision.layers.grid import Axial, Order, frequencies
+from engine.vision.layers.projector import ProjectorNames
+from engine.vision.layers.tower import TowerNames, TowerShape
+from engine.vision.pictures.images import BICUBIC, Normalisation, resized
+from engine.vision.pictures.interpolation import cubic, resampled
+from engine.vision.pictures.sizes import MOST_TOKENS
 
 _PAD = "<|media_pad|>"
 _CONTENT = "image<|media_content|>"

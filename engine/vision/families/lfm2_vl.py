@@ -12,6 +12,7 @@ from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.families.llava import PREFIXES
 from engine.vision.headers import (
     HALF,
@@ -30,12 +31,11 @@ from engine.vision.headers import (
     tower_from_hf,
     whole_patches,
 )
-from engine.vision.images import BILINEAR, Normalisation, resized
-from engine.vision.interpolation import resampled, smooth_linear
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.projector import ProjectorNames, ProjectorShape
-from engine.vision.tiling import best_grid, tiles_of
-from engine.vision.tower import SIGLIP, TowerShape
+from engine.vision.layers.projector import ProjectorNames, ProjectorShape
+from engine.vision.layers.tower import SIGLIP, TowerShape
+from engine.vision.pictures.images import BILINEAR, Normalisation, resized
+from engine.vision.pictures.interpolation import resampled, smooth_linear
+from engine.vision.pictures.tiling import best_grid, tiles_of
 
 SPEC = VisionSpec("lfm2_vl", "<image>", "<image>")
 _START, _END, _THUMBNAIL = "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>"

@@ -17,7 +17,7 @@ from engine.models.layers.parts import Linear
 from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
-from engine.vision.grid import frequencies
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.headers import (
     HALF,
     MOST_SIDE,
@@ -35,11 +35,11 @@ from engine.vision.headers import (
     tower_from_hf,
     whole_patches,
 )
-from engine.vision.images import BILINEAR, Normalisation, resized
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.projector import ProjectorNames, ProjectorShape
-from engine.vision.tiling import covering_grid
-from engine.vision.tower import SIGLIP, TowerShape
+from engine.vision.layers.grid import frequencies
+from engine.vision.layers.projector import ProjectorNames, ProjectorShape
+from engine.vision.layers.tower import SIGLIP, TowerShape
+from engine.vision.pictures.images import BILINEAR, Normalisation, resized
+from engine.vision.pictures.tiling import covering_grid
 
 SPEC = VisionSpec("llama4", "<|image|>", "<|patch|>")
 _TOWER = {

@@ -12,6 +12,7 @@ from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,
@@ -32,10 +33,9 @@ from engine.vision.headers import (
     tower_from_gguf,
     tower_from_hf,
 )
-from engine.vision.images import BICUBIC, padded_to_square, resized
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.projector import ProjectorNames, ProjectorShape
-from engine.vision.tower import SIGLIP, TowerShape
+from engine.vision.layers.projector import ProjectorNames, ProjectorShape
+from engine.vision.layers.tower import SIGLIP, TowerShape
+from engine.vision.pictures.images import BICUBIC, padded_to_square, resized
 from engine.words import _
 
 SPEC = VisionSpec("llava", "<image>", "<image>")

@@ -18,11 +18,11 @@ from engine.models.headers.keys import Keys
 from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign
 from engine.vision.families import llava
 from engine.vision.headers import MOST_SIDE, prefix_of, resampling, whole_patches
-from engine.vision.images import BICUBIC, resized
-from engine.vision.interpolation import linear, resized_grid
-from engine.vision.patch_encoder import PatchDesign
+from engine.vision.pictures.images import BICUBIC, resized
+from engine.vision.pictures.interpolation import linear, resized_grid
 from engine.words import _
 
 SPEC = VisionSpec("llava_next", "<image>", "<image>")

@@ -12,6 +12,7 @@ from engine.models.headers.keys import Keys
 from engine.tensors import Bytes
 from engine.vision.base import NUMBER, Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.families.idefics3 import placed
 from engine.vision.families.llava import stored_layers
 from engine.vision.headers import (
@@ -29,12 +30,11 @@ from engine.vision.headers import (
     tower_from_hf,
     whole_patches,
 )
-from engine.vision.images import BICUBIC, Normalisation, resized
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.projector import ProjectorNames
-from engine.vision.resampler import HEAD_DIM, ResamplerNames, ResamplerShape
-from engine.vision.tiling import tiles_of
-from engine.vision.tower import SIGLIP, TowerShape
+from engine.vision.layers.projector import ProjectorNames
+from engine.vision.layers.resampler import HEAD_DIM, ResamplerNames, ResamplerShape
+from engine.vision.layers.tower import SIGLIP, TowerShape
+from engine.vision.pictures.images import BICUBIC, Normalisation, resized
+from engine.vision.pictures.tiling import tiles_of
 from engine.words import _
 
 SPEC = VisionSpec("minicpm_v", "(<image>./</image>)", "<unk>", sign="<slice>")

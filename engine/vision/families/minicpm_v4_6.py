@@ -8,6 +8,7 @@ from engine.errors import UnsupportedModel
 from engine.models.headers.keys import Keys
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.families.idefics3 import placed
 from engine.vision.families.minicpm_v import LARGEST_TOWER, MOST_SLICES, Slices
 from engine.vision.headers import (
@@ -26,11 +27,10 @@ from engine.vision.headers import (
     tower_from_hf,
     whole_patches,
 )
-from engine.vision.images import Normalisation
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.projector import ProjectorNames
-from engine.vision.tower import SIGLIP, TowerNames, TowerShape
-from engine.vision.window_merger import FACTOR, MergerNames, WindowMergerShape
+from engine.vision.layers.projector import ProjectorNames
+from engine.vision.layers.tower import SIGLIP, TowerNames, TowerShape
+from engine.vision.layers.window_merger import FACTOR, MergerNames, WindowMergerShape
+from engine.vision.pictures.images import Normalisation
 from engine.words import _
 
 SPEC = VisionSpec("minicpm_v4_6", "<|image_pad|>", "<|image_pad|>", sign="<slice>", unsectioned=True)

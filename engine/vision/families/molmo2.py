@@ -13,6 +13,7 @@ from engine.models.headers.decoder import MAX_VOCAB
 from engine.models.headers.keys import Keys
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.pooled_encoder import Marks, PooledDesign, PooledNames
 from engine.vision.headers import (
     HALF,
     MOST_HEADS,
@@ -23,9 +24,8 @@ from engine.vision.headers import (
     tower_from_hf,
     whole_patches,
 )
-from engine.vision.overlapping import Overlapping
-from engine.vision.pooled_encoder import Marks, PooledDesign, PooledNames
-from engine.vision.tower import SIGLIP, TowerNames
+from engine.vision.layers.tower import SIGLIP, TowerNames
+from engine.vision.pictures.overlapping import Overlapping
 from engine.words import _
 
 SPEC = VisionSpec("molmo2", "<|image|>", "<im_patch>", bidirectional=True)

@@ -20,6 +20,7 @@ from engine.models.layers.parts import Linear, Norm
 from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,
@@ -32,13 +33,12 @@ from engine.vision.headers import (
     tower_from_hf,
     whole_patches,
 )
-from engine.vision.images import resized
-from engine.vision.merging import joined
+from engine.vision.layers.merging import joined
+from engine.vision.layers.projector import ProjectorNames
+from engine.vision.layers.tower import TowerNames
 from engine.vision.passes import Pass
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.projector import ProjectorNames
-from engine.vision.tiling import best_grid, grids, tiles_of
-from engine.vision.tower import TowerNames
+from engine.vision.pictures.images import resized
+from engine.vision.pictures.tiling import best_grid, grids, tiles_of
 from engine.words import _
 
 SPEC = VisionSpec("ovis2", "<image>", "<IMG_ATOM>")

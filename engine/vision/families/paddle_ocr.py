@@ -10,8 +10,8 @@ from functools import partial
 from engine.models.headers.keys import Keys
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
-from engine.vision.grid import Axial, frequencies
-from engine.vision.grid_encoder import GridDesign
+from engine.vision.encoders.grid_encoder import GridDesign
+from engine.vision.encoders.joined import JoinedNames, JoinedShape, joined_parts
 from engine.vision.headers import (
     HALF,
     MOST_SIDE,
@@ -30,12 +30,12 @@ from engine.vision.headers import (
     tower_from_gguf,
     tower_from_hf,
 )
-from engine.vision.images import BICUBIC, Normalisation
-from engine.vision.interpolation import linear, resampled
-from engine.vision.joined import JoinedNames, JoinedShape, joined_parts
-from engine.vision.projector import ProjectorNames
-from engine.vision.sizes import PAGE_TOKENS, dynamic_size
-from engine.vision.tower import SIGLIP
+from engine.vision.layers.grid import Axial, frequencies
+from engine.vision.layers.projector import ProjectorNames
+from engine.vision.layers.tower import SIGLIP
+from engine.vision.pictures.images import BICUBIC, Normalisation
+from engine.vision.pictures.interpolation import linear, resampled
+from engine.vision.pictures.sizes import PAGE_TOKENS, dynamic_size
 
 SPEC = VisionSpec(
     "paddle_ocr", "<|IMAGE_PLACEHOLDER|>", "<|IMAGE_PLACEHOLDER|>",

@@ -19,6 +19,7 @@ from engine.models.headers.keys import Keys
 from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
+from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,
@@ -32,12 +33,11 @@ from engine.vision.headers import (
     square_number,
     whole_patches,
 )
-from engine.vision.images import BILINEAR, resized
-from engine.vision.interpolation import cubic, resized_grid
-from engine.vision.merging import joined
-from engine.vision.patch_encoder import PatchDesign, PatchNames
-from engine.vision.projector import Projector, ProjectorNames, ProjectorPass, ProjectorShape
-from engine.vision.tower import QUICK, SIGLIP, TowerNames, TowerShape
+from engine.vision.layers.merging import joined
+from engine.vision.layers.projector import Projector, ProjectorNames, ProjectorPass, ProjectorShape
+from engine.vision.layers.tower import QUICK, SIGLIP, TowerNames, TowerShape
+from engine.vision.pictures.images import BILINEAR, resized
+from engine.vision.pictures.interpolation import cubic, resized_grid
 
 SPEC = VisionSpec("phi3_v", "<|image_1|>", "<|image|>")
 _EPS = 1e-5

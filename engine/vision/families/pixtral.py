@@ -21,9 +21,7 @@ from engine.models.layers.parts import FeedForward, Linear
 from engine.tensors import Floats
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
-from engine.vision.grid import Axial, frequencies
-from engine.vision.grid_encoder import GridDesign, GridParts, Layout, one_span
-from engine.vision.grid_passes import Head
+from engine.vision.encoders.grid_encoder import GridDesign, GridParts, Layout, one_span
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,
@@ -42,9 +40,11 @@ from engine.vision.headers import (
     square,
     tower_from_gguf,
 )
-from engine.vision.images import BICUBIC, Normalisation
-from engine.vision.sizes import size_within
-from engine.vision.tower import GGUF, TowerNames, TowerShape, activated, patch_linear, tower_layers
+from engine.vision.layers.grid import Axial, frequencies
+from engine.vision.layers.grid_passes import Head
+from engine.vision.layers.tower import GGUF, TowerNames, TowerShape, activated, patch_linear, tower_layers
+from engine.vision.pictures.images import BICUBIC, Normalisation
+from engine.vision.pictures.sizes import size_within
 
 SPEC = VisionSpec("pixtral", "[IMG]", "[IMG]")
 _BREAK, _END = "[IMG_BREAK]", "[IMG_END]"

@@ -14,7 +14,7 @@ from PIL import Image
 
 from engine.__main__ import main
 from engine.core import FIRST_PICTURE_ID
-from tests.engine.vision.families import FAMILIES
+from tests.engine.vision.tiny.families import FAMILIES
 from tests.tiny import TINY, write_folder
 
 BRIEF = ("--max-tokens", 4, "--temperature", 0, "--context-length", 1024, "--threads", 2)

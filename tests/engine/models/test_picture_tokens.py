@@ -9,7 +9,7 @@ import pytest
 from engine.models.picture_tokens import MOST_BETWEEN, borders_in, shift_after, spans_in
 from engine.vision import Positions, VisionSpec
 from engine.vision.encoder_cache import EncoderCache
-from tests.engine.vision.fakes import FakeEncoder, picture
+from tests.engine.vision.tiny.fakes import FakeEncoder, picture
 
 SPEC = VisionSpec("fake", "<image>", "<image>")
 SECTIONS = replace(SPEC, positions=Positions((1, 1, 1)))

@@ -26,8 +26,8 @@ from engine.server.responses.create import response_call
 from engine.server.responses.stored import StoredResponses
 from tests.engine.server.lm_studio.wire import ANY, BRIEF, Wire, layers
 from tests.engine.server.served import Served, ask
-from tests.engine.vision.chats import Reply, asked
-from tests.engine.vision.families import FAMILIES
+from tests.engine.vision.tiny.chats import Reply, asked
+from tests.engine.vision.tiny.families import FAMILIES
 
 SEES = ServedModel("tiny", loaded=True, context_length=1024, reads_pictures=True)
 BLIND = ServedModel("tiny", loaded=True, context_length=1024)

@@ -17,9 +17,10 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from tests.engine.vision import minicpm_folders, test_minicpm_v
-from tests.engine.vision.converted import FLATTENED, encoder_tensors, flat_kernels, write_tower
-from tests.engine.vision.encoding import Encoded, Floats, picture, randomise
+from tests.engine.vision.families import test_minicpm_v
+from tests.engine.vision.tiny import minicpm_folders
+from tests.engine.vision.tiny.converted import FLATTENED, encoder_tensors, flat_kernels, write_tower
+from tests.engine.vision.tiny.encoding import Encoded, Floats, picture, randomise
 from tests.tiny import TINY, WIDE, Tiny, write_gguf
 
 pytestmark = pytest.mark.slow

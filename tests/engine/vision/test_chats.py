@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from engine.core import ChatRequest, Message
-from tests.engine.vision.chats import Reply, asked, by_transformers, opened
-from tests.engine.vision.encoding import picture
-from tests.engine.vision.families import FAMILIES, Case
+from tests.engine.vision.tiny.chats import Reply, asked, by_transformers, opened
+from tests.engine.vision.tiny.encoding import picture
+from tests.engine.vision.tiny.families import FAMILIES, Case
 
 TOKENS = 6
 

@@ -12,7 +12,7 @@ from engine.core import FIRST_PICTURE_ID, Loading, Picture, Waiting
 from engine.drain import drain
 from engine.errors import BadPicture
 from engine.vision.encoder_cache import EncoderCache
-from tests.engine.vision.fakes import FakeEncoder, picture
+from tests.engine.vision.tiny.fakes import FakeEncoder, picture
 
 
 def store_of(encoder: FakeEncoder, most_bytes: int = 1 << 20) -> EncoderCache:

@@ -20,10 +20,11 @@ from transformers import (
 )
 
 from engine.vision import Span
-from tests.engine.vision import kimi_folders, test_gemma4, test_glm4v, test_kimi, test_pixtral, test_qwen_vl
-from tests.engine.vision.encoding import Encoded, picture, randomise
-from tests.engine.vision.mmproj import write_mmproj
+from tests.engine.vision.families import test_gemma4, test_glm4v, test_kimi, test_pixtral, test_qwen_vl
 from tests.engine.vision.test_by_llama_cpp import by_llama_cpp
+from tests.engine.vision.tiny import kimi_folders
+from tests.engine.vision.tiny.encoding import Encoded, picture, randomise
+from tests.engine.vision.tiny.mmproj import write_mmproj
 from tests.tiny import TINY, write_gguf
 
 pytestmark = pytest.mark.slow

@@ -16,10 +16,10 @@ from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from engine.weights.gguf.metadata import GgufMetadata
 from tests.engine.models.oracle import load, logits
-from tests.engine.vision.encoding import Encoded, picture
-from tests.engine.vision.families import FAMILIES
-from tests.engine.vision.mmproj import write_model
-from tests.engine.vision.ollama_files import FORMS, written
+from tests.engine.vision.tiny.encoding import Encoded, picture
+from tests.engine.vision.tiny.families import FAMILIES
+from tests.engine.vision.tiny.mmproj import write_model
+from tests.engine.vision.tiny.ollama_files import FORMS, written
 
 TOKENS = [5, 80, 200, 7, 31, 31, 300, 12, 90, 4]
 

@@ -31,9 +31,9 @@ from engine.weights import open_checkpoint
 from engine.weights.gguf.ollama import known_name
 from tests.engine.models.architectures import write_case_gguf, write_checkpoint
 from tests.engine.models.cases.table import CASES
-from tests.engine.vision.converted import encoder_tensors, write_tower
-from tests.engine.vision.encoding import TEXT, randomise, save
-from tests.engine.vision.mmproj import write_file, write_model
+from tests.engine.vision.tiny.converted import encoder_tensors, write_tower
+from tests.engine.vision.tiny.encoding import TEXT, randomise, save
+from tests.engine.vision.tiny.mmproj import write_file, write_model
 from tests.tiny import TINY, write_gguf
 
 Change = Callable[[dict[str, Any]], None]

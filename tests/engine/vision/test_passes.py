@@ -12,7 +12,7 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 
 from engine.drain import drain
 from engine.vision import passes
-from tests.engine.vision.encoding import TEXT, Encoded, picture, randomise, save
+from tests.engine.vision.tiny.encoding import TEXT, Encoded, picture, randomise, save
 
 SIDE = 56
 

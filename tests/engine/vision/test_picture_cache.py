@@ -24,8 +24,8 @@ from engine.settings import (
     SpeculationSettings,
     StopSettings,
 )
-from tests.engine.vision.chats import GREEDY, Reply, asked, opened
-from tests.engine.vision.families import FAMILIES
+from tests.engine.vision.tiny.chats import GREEDY, Reply, asked, opened
+from tests.engine.vision.tiny.families import FAMILIES
 
 TOKENS = 24
 KINDS = ("qwen2_vl", "gemma3", "qwen3_5", "idefics3")

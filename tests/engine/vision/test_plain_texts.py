@@ -12,8 +12,8 @@ from engine.chat import LocalChat
 from engine.core import FIRST_PICTURE_ID, ChatRequest, Message
 from engine.errors import ContextTooLong
 from engine.settings import StopSettings
-from tests.engine.vision.chats import opened, shown
-from tests.engine.vision.families import FAMILIES
+from tests.engine.vision.tiny.chats import opened, shown
+from tests.engine.vision.tiny.families import FAMILIES
 
 
 @pytest.fixture(scope="module")

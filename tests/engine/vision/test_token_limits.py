@@ -18,11 +18,11 @@ from engine.drain import drain
 from engine.errors import NotEnoughMemory
 from engine.settings import CacheSettings, LoadSettings
 from engine.vision.base import tokens_in
-from engine.vision.grid_encoder import GridDesign
+from engine.vision.encoders.grid_encoder import GridDesign
 from engine.vision.opening import open_vision, vision_layouts, vision_spec
 from engine.weights import open_checkpoint
-from tests.engine.vision.encoding import Encoded, picture
-from tests.engine.vision.families import FAMILIES
+from tests.engine.vision.tiny.encoding import Encoded, picture
+from tests.engine.vision.tiny.families import FAMILIES
 
 SIDES = {"qwen2_5_vl": 28, "qwen3_vl": 32, "glm4v": 28, "glm_ocr": 28, "kimi_vl": 28, "paddle_ocr": 28}
 """Families whose pictures have a number of tokens by their size; pixels of a token's side."""

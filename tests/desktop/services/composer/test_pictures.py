@@ -20,7 +20,7 @@ from desktop.store.attachments.picture_kinds import has_metadata, picture_kind
 from desktop.store.attachments.picture_marks import mark_of
 from desktop.store.attachments.pictures import StoredPicture
 from engine.core import ChatRequest, Message
-from engine.vision.images import read_picture
+from engine.vision.pictures.images import read_picture
 from tests.desktop.picture_files import PLACE, bomb, chunk, drawn, jpeg_with_place, saved
 
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0" * 40

@@ -27,9 +27,9 @@ from engine.compat.exllamav2.generator import (
 from engine.core import FIRST_PICTURE_ID, Message
 from engine.errors import BadSetting, NotSupportedYet
 from engine.settings import CacheSettings, LoadSettings
-from tests.engine.vision.chats import Reply, shown
-from tests.engine.vision.encoding import picture
-from tests.engine.vision.families import FAMILIES
+from tests.engine.vision.tiny.chats import Reply, shown
+from tests.engine.vision.tiny.encoding import picture
+from tests.engine.vision.tiny.families import FAMILIES
 
 GREEDY = ExLlamaV2Sampler.Settings.greedy()
 

@@ -12,7 +12,7 @@ from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ids, write_case_gguf, write_checkpoint
 from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load, logits
-from tests.engine.vision.mmproj import write_file
+from tests.engine.vision.tiny.mmproj import write_file
 
 
 def as_ollama_wrote(path: Path, out: Path) -> Path:

@@ -42,7 +42,7 @@ from engine.compat.exllamav2.server import ExLlamaV2WebSocketServer
 from engine.errors import NotSupportedYet
 from engine.settings import LoadSettings
 from tests.engine.models.lora.test_lora import write_adapter
-from tests.engine.vision.families import FAMILIES
+from tests.engine.vision.tiny.families import FAMILIES
 
 pytestmark = pytest.mark.slow
 

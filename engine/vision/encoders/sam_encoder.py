@@ -1,0 +1,160 @@
+"""Encoders over square crops whose first part is Segment Anything's: perhaps a second tower over the rows
+that this makes, then a linear layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol
+
+from engine.backends.base import Backend
+from engine.core import Loading, Waiting
+from engine.drain import mapped
+from engine.lazy_dataclass import dataclass
+from engine.models.building.source import WeightSource, linear
+from engine.models.layers.parts import Linear
+from engine.tensors import Floats
+from engine.vision.base import PictureRows, Piece, VisionSpec
+from engine.vision.encoders.patch_encoder import Cutter, check_patches
+from engine.vision.layers.sam import SamEncoder, SamNames, SamParts, SamShape, build
+from engine.vision.passes import Pieces
+from engine.vision.pictures.images import Normalisation, read_picture
+
+Assemble = Callable[[Sequence[Floats], int, int, Sequence[Floats]], Sequence[Floats]]
+"""The rows (n, N) of each crop, the picture's width and height, and the marks -> the rows of each span."""
+
+
+class Second(Protocol):
+    """Runs a second tower, with its weights. Used by one thread."""
+
+    def prepare(self) -> Generator[Loading, None, None]:
+        """As `OpenedEncoder.prepare`."""
+        ...
+
+    def rows(self, grid: Floats) -> Generator[Waiting, None, Floats]:
+        """What it makes (n, `outputs`) of a crop's grid (R, R, C); yields between short steps."""
+        ...
+
+    def close(self) -> None:
+        """Release its memory."""
+        ...
+
+
+class SecondShape(Protocol):
+    """A second tower before its weights are loaded; `outputs` is the width of its rows."""
+
+    @property
+    def layers(self) -> int: ...
+    @property
+    def outputs(self) -> int: ...
+
+    def build(self, source: WeightSource) -> Generator[int, None, Any]:
+        """Its parts; yields the number of finished layers. Raises `BadCheckpoint`."""
+        ...
+
+    def second(self, backend: Backend, parts: Any) -> Second:
+        """What runs the parts that `build` made."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SamDesignParts:
+    """What `SamDesign.build` makes."""
+
+    sam: SamParts
+    second: Any
+    projector: Linear
+    marks: tuple[Floats, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SamDesign:
+    """A `Design`. `projector` is the name of the linear layer, whose rows are of `outputs` numbers; `marks`
+    are whole names of such rows. `assemble` makes the rows of the spans of those of the crops.
+    """
+
+    spec: VisionSpec
+    sam: SamShape
+    names: SamNames
+    pixels: Normalisation
+    cutter: Cutter
+    projector: str
+    outputs: int
+    assemble: Assemble
+    marks: tuple[str, ...] = ()
+    second: SecondShape | None = None
+
+    @property
+    def width(self) -> int:
+        """As `Design.width`."""
+        return self.outputs
+
+    @property
+    def layers(self) -> int:
+        """As `Design.layers`."""
+        return self.sam.layers + (self.second.layers if self.second else 0)
+
+    def layout(self, width: int, height: int) -> tuple[Piece, ...]:
+        """As `VisionEncoder.layout`."""
+        return self.cutter.layout(width, height)
+
+    def build(self, source: WeightSource) -> Generator[int, None, SamDesignParts]:
+        """As `Design.build`."""
+        check_patches(self.sam.cells**2)
+        sam = yield from build(self.sam, self.names, source)
+        inputs, second = self.sam.channels[-1], None
+        if self.second is not None:
+            inputs = self.second.outputs
+            second = yield from mapped(self.second.build(source), lambda done: self.sam.layers + done)
+        last = linear(source, self.projector, self.outputs, inputs, True)
+        return SamDesignParts(
+            sam, second, last, tuple(source.vector(name, self.outputs) for name in self.marks)
+        )
+
+    def encoder(self, spec: VisionSpec, parts: SamDesignParts, backend: Backend) -> SamDesignEncoder:
+        """As `Design.encoder`."""
+        return SamDesignEncoder(self, spec, parts, backend)
+
+
+class SamDesignEncoder:
+    """A `VisionEncoder` of one design, with its weights."""
+
+    def __init__(self, design: SamDesign, spec: VisionSpec, parts: SamDesignParts, backend: Backend) -> None:
+        self.spec = spec
+        self._design, self._marks = design, parts.marks
+        self._sam = SamEncoder(design.sam, parts.sam, design.pixels, backend)
+        inputs, self._second = design.sam.channels[-1], None
+        if design.second is not None:
+            inputs, self._second = design.second.outputs, design.second.second(backend, parts.second)
+        self._projector = Pieces(backend, parts.projector, (inputs,))
+
+    def prepare(self) -> Generator[Loading, None, None]:
+        """As `OpenedEncoder.prepare`."""
+        yield from self._sam.prepare()
+        if self._second is not None:
+            yield from self._second.prepare()
+        yield from self._projector.run.prepare()
+
+    def layout(self, width: int, height: int) -> tuple[Piece, ...]:
+        """As `VisionEncoder.layout`."""
+        return self._design.layout(width, height)
+
+    def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
+        """As `VisionEncoder.encode`."""
+        picture, found = read_picture(data), list[Floats]()
+        for crop in self._design.cutter.crops(picture):
+            grid = yield from self._sam.states(crop)
+            if self._second is None:
+                states = grid.reshape(-1, grid.shape[2])
+            else:
+                states = yield from self._second.rows(grid)
+            found.append((yield from self._projector.rows(states)))
+        height, width = picture.shape[:2]
+        return tuple(PictureRows(each) for each in self._design.assemble(found, width, height, self._marks))
+
+    def close(self) -> None:
+        """As `VisionEncoder.close`."""
+        self._sam.close()
+        self._projector.run.close()
+        if self._second is not None:
+            self._second.close()

@@ -1,0 +1,1 @@
+"""Pictures before any encoder: pixels of files, sizes, tiles and crops."""
