@@ -162,8 +162,34 @@ _POSTED = frozenset(path for path, _handler in POST)
 _PATHS = frozenset(path for _method, handlers in METHODS for path, _handler in handlers)
 
 
+_ABSENT = (
+    ("/v1/audio", "Sound is neither read nor made; only texts are written."),
+    ("/v1/realtime", "Realtime APIs are not supported; replies are streamed over HTTP."),
+    ("/v1/images", "Pictures are not made; only texts are written."),
+    ("/v1/videos", "Videos are not made; only texts are written."),
+    ("/v1/moderations", "Texts are not moderated."),
+    ("/v1/conversations", "Conversations are not kept on the server; send previous_response_id instead."),
+    ("/v1/assistants", "The Assistants API is not supported; use /v1/responses instead."),
+    ("/v1/threads", "The Assistants API is not supported; use /v1/responses instead."),
+    ("/v1/batches", "Batches are not supported; send each request by itself."),
+    ("/v1/messages/batches", "Batches are not supported; send each request by itself."),
+    ("/v1/files", "Files are not kept on the server; send their texts in the messages."),
+    ("/v1/uploads", "Files are not kept on the server; send their texts in the messages."),
+    ("/v1/vector_stores", "Files are not kept on the server; send their texts in the messages."),
+    ("/v1/containers", "Programs are not run on the server."),
+    ("/v1/fine_tuning", "Models are not trained."),
+    ("/v1/responses/compact", "Conversations are not compacted; send the whole one, or a summary of it."),
+)
+"""Parts of APIs that the server does not have: where they begin, and what to do instead."""
+_NOT_IDS = ("/v1/responses/compact",)
+"""Endpoints that the server does not have, though it has one whose path ends in an id there."""
+
+
 def _hint(path: str) -> str:
     """What to do about a path that does not exist, where a wrong address of a client explains it."""
+    for part, advice in _ABSENT:
+        if path == part or path.startswith(part + "/"):
+            return " " + advice
     if "/v1" + path in _PATHS:
         return " Add /v1 to the address of the server."
     if path.startswith(("/v1/v1/", "/v1/openai/")):
@@ -184,9 +210,13 @@ async def _http_error(request: Request, error: Exception) -> Response:
     """No such page, or not by this method."""
     assert isinstance(error, HTTPException)
     words = {404: "There is no such endpoint", 405: "This endpoint does not answer this method"}
-    message = f"{words.get(error.status_code, error.detail)}: {request.method} {request.url.path[:200]}."
-    if error.status_code == 404:
-        message += _hint(request.url.path)
-    failure = Failure(error.status_code, message, code="not_found" if error.status_code == 404 else None)
-    body, headers = failure.body_for(request.url.path), {**(error.headers or {}), "connection": "close"}
-    return JSONResponse(body, error.status_code, headers)
+    status, path = error.status_code, request.url.path
+    more = dict(error.headers or {})
+    if status == 405 and path in _NOT_IDS:
+        status, more = 404, {}
+    message = f"{words.get(status, error.detail)}: {request.method} {path[:200]}."
+    if status == 404:
+        message += _hint(path)
+    failure = Failure(status, message, code="not_found" if status == 404 else None)
+    body, headers = failure.body_for(path), {**more, "connection": "close"}
+    return JSONResponse(body, status, headers)

@@ -28,8 +28,8 @@ ADMITTED = "inglenook.admitted"
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
 _SLASHES = re.compile(r"/+")
-_HOSTED = re.compile(r"^/openai/(?:v1|deployments/[^/]+)(?=/)")
-"""What Groq's clients and those of OpenAI on Azure put in the place of /v1."""
+_HOSTED = re.compile(r"^(?:/openai(?:/v1|/deployments/[^/]+)?|/v1/openai(?!/v1/|/deployments/))(?=/)")
+"""What Groq's clients, those of OpenAI on Azure, and DeepInfra's put in the place of /v1."""
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9_\-, ]{0,1000}", re.ASCII)
 
 _FOREIGN_HOST = Failure(

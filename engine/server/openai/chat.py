@@ -24,8 +24,15 @@ from engine.server.service import Service
 
 MISTRALS = "mistral-client-"
 """How Mistral's own clients begin their name."""
-_HOSTED = (MISTRALS, "ai-sdk/mistral/", "ai-sdk/xai/")
-"""How clients begin their names that read a stream as Mistral's and xAI's servers send it."""
+_WHOLE_CALLS = (MISTRALS, "ai-sdk/mistral/", "ai-sdk/xai/")
+"""How clients begin their names that read the calls of a stream as Mistral's and xAI's servers send them."""
+_GROQS = ("Groq/", "AsyncGroq/", "ai-sdk/groq/")
+"""Those of Groq's API, who find the usage of a stream in a place of its own."""
+_USAGE = (
+    MISTRALS, *_GROQS, "ai-sdk/", "Cerebras/", "AsyncCerebras/", "Perplexity/", "AsyncPerplexity/",
+    "Together/", "AsyncTogether/",
+)  # fmt: skip
+"""Those of servers that send the usage of a stream unasked; the AI SDK has a client for each of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +178,9 @@ def _reasoning(text: str) -> dict[str, str]:
 async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Mapping[str, Any]) -> None:
     """The answer as events."""
     writers = call.writers()
-    hosted = _reads_hosted_streams(exchange)
+    nameless = _is_langchains_for_mistral(exchange)
+    whole = nameless or exchange.program.startswith(_WHOLE_CALLS)
+    unasked = not call.include_usage and (nameless or exchange.program.startswith(_USAGE))
     pieces: list[list[CallPiece]] = [[] for _ in writers]
     more: dict[str, Any] = {"usage": None} if call.include_usage else {}
     progress = Progress(call.progress)
@@ -194,7 +203,7 @@ async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Ma
             text = _reasoning(delta.reasoning) | ({"content": delta.text} if delta.text else {})
             if delta.call is None or text:
                 await send(number, text, **scores)
-            if hosted:
+            if whole:
                 pieces[number] += [delta.call] if delta.call is not None else []
             else:
                 for piece in call_deltas(delta.call, custom=delta.custom, old_form=call.old_form):
@@ -202,23 +211,25 @@ async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Ma
         if isinstance(event, Ended):
             if pieces[number]:
                 await send(number, {"tool_calls": whole_calls(pieces[number], call.custom)})
-            if hosted and not call.include_usage and all(writer.ended for writer in writers):
-                more["usage"] = usage_of(writers)
+            if all(writer.ended for writer in writers):
+                if unasked:
+                    more["usage"] = usage_of(writers)
+                if exchange.program.startswith(_GROQS):
+                    more["x_groq"] = {"id": head["id"], "usage": usage_of(writers)}
             await send(number, {}, finish_reason=_finish(writer, call), stop_reason=writer.stop_reason)
     if call.include_usage:
         await exchange.send_event({**head, "choices": [], "usage": usage_of(writers)})
     await exchange.end_stream()
 
 
-def _reads_hosted_streams(exchange: Exchange) -> bool:
-    """Whether a client takes each delta of a call for a whole call, and has the usage in the last chunk.
+def _is_langchains_for_mistral(exchange: Exchange) -> bool:
+    """Whether a client is LangChain's for Mistral. It has no name of its own, only that of httpx, but asks
+    for events, which OpenAI's clients do not.
 
-    Others join deltas, and repeated names would be joined, too. LangChain's client for Mistral has no name of
-    its own, only that of httpx, but asks for events, which OpenAI's clients do not.
+    It takes each delta of a call for a whole call. Others join deltas, and repeated names would be joined.
     """
     accepted = dict(exchange.scope["headers"]).get(b"accept")
-    nameless = exchange.program.startswith("python-httpx/") and accepted == b"text/event-stream"
-    return nameless or exchange.program.startswith(_HOSTED)
+    return exchange.program.startswith("python-httpx/") and accepted == b"text/event-stream"
 
 
 def usage_of(writers: Sequence[Writer]) -> dict[str, Any]:

@@ -115,6 +115,36 @@ def test_choices_have_seeds_in_order(served: Served, stream: bool) -> None:
     assert len(set(expected)) == 3
 
 
+@pytest.mark.parametrize(
+    ("program", "places"),
+    [
+        ("AsyncGroq/Python 1.6.0", {"usage", "x_groq"}),
+        ("ai-sdk/groq/3.0.71 runtime/node.js", {"usage", "x_groq"}),
+        ("ai-sdk/openrouter/2.10.0 runtime/node.js", {"usage"}),
+        ("AsyncOpenAI/Python 3.57.0", set()),
+    ],
+)
+def test_clients_of_hosted_apis_get_the_usage_of_streams_unasked(
+    served: Served, program: str, places: set[str]
+) -> None:
+    body = {"messages": HELLO, "max_tokens": 8, "ignore_eos": True, "stream": True}
+    path, named = "/v1/chat/completions", {"User-Agent": program}
+    *others, last, end = ask(served, path, body, headers=named).events
+    assert end == "[DONE]"
+    assert {"usage", "x_groq"} & set(last) == places
+    assert all(not {"usage", "x_groq"} & set(event) for event in others)
+    found = [last["x_groq"]["usage"]] if "x_groq" in places else []
+    found += [last["usage"]] if places else []
+    asked = {**body, "stream_options": {"include_usage": True}}
+    *others, finish, whole, end = ask(served, path, asked, headers=named).events
+    assert whole["choices"] == []
+    assert whole["usage"]["completion_tokens"] == 8
+    assert finish["choices"][0]["finish_reason"] == "length"
+    assert finish["usage"] is None
+    assert [one["completion_tokens"] for one in found] == [8] * len(places)
+    assert [one["prompt_tokens"] for one in found] == [whole["usage"]["prompt_tokens"]] * len(places)
+
+
 def test_usage_counts_the_prompt_once_and_all_choices(served: Served) -> None:
     one, three = (complete(served, n=n, ignore_eos=True).json["usage"] for n in (1, 3))
     assert three["prompt_tokens"] == one["prompt_tokens"]
@@ -289,8 +319,12 @@ def test_unknown_paths(served: Served) -> None:
     assert ask(served, "/v1/nothing", {}).error["code"] == "not_found"
     for path, words in (
         ("/messages", "Add /v1"), ("/fim/completions", "Add /v1"), ("/v1/v1/messages", "Remove /v1"),
+        ("/v1/audio/speech", "Sound is neither"), ("/v1/files", "Files are not kept"),
+        ("/v1/responses/compact", "not compacted"),
     ):  # fmt: skip
-        assert words in ask(served, path, {}).error["message"]
+        answer = ask(served, path, {})
+        assert words in answer.error["message"]
+        assert (answer.status, answer.error["code"]) == (404, "not_found")
 
 
 @pytest.mark.loopback
