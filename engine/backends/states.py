@@ -25,8 +25,10 @@ class ConvolutionShape:
 
     @property
     def floats(self) -> int:
-        """Numbers in a state: rows of whole vectors of 16."""
-        return (self.taps - 1) * ((self.channels + 15) // 16 * 16)
+        """Numbers in a state: rows of whole vectors of 16. One of one tap has a row that nothing reads, so
+        that the model has states as others of its kind do.
+        """
+        return max(1, self.taps - 1) * ((self.channels + 15) // 16 * 16)
 
 
 @dataclass(frozen=True, slots=True)

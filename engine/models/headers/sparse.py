@@ -73,10 +73,11 @@ def full_layers(keys: Keys, layers: int) -> list[int]:
 
 
 def gguf_indexer(
-    keys: Keys, config: ModelConfig, full: Iterable[int], *, interleaved: bool = True
-) -> Indexer:
-    """The indexer in GGUF metadata, of a model whose layers `full` have one of their own. Raises
-    `BadCheckpoint`.
+    keys: Keys, config: ModelConfig, full: Iterable[int], *, interleaved: bool = True,
+    choosing: Iterable[int] | None = None,
+) -> Indexer:  # fmt: skip
+    """The indexer in GGUF metadata, of a model whose layers `full` have one of their own, and whose layers
+    `choosing`, or all, attend to chosen positions. Raises `BadCheckpoint`.
     """
     assert config.latent is not None
     at, rope_dim = "attention.indexer.", config.latent.rope_dim
@@ -85,4 +86,5 @@ def gguf_indexer(
         keys.integer(at + "key_length", rope_dim, _WIDEST),
         keys.integer(at + "top_k", 1, MAX_CONTEXT),
     )
-    return indexers(shape, config.context_length, full, range(config.layers), interleaved)
+    choosing = range(config.layers) if choosing is None else choosing
+    return indexers(shape, config.context_length, full, choosing, interleaved)

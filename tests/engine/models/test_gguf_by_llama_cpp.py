@@ -47,6 +47,7 @@ def by_llama_cpp(path: Path, tokens: list[int]) -> Floats:
         "Ling 3",
         "MiniMax-01, one factor",
         "CogVLM",
+        "Dots 3 Note, sizes of GGUF files",
     ],
 )
 def test_logits(name: str, tmp_path: Path) -> None:
@@ -92,6 +93,17 @@ def test_ling_3_with_limits_and_sections(tmp_path: Path) -> None:
 
 def test_glm_5_next(tmp_path: Path) -> None:
     case = BY_NAME["GLM-5 next, sizes of GGUF files"]
+    file = write_case_gguf(case, write_checkpoint(case, tmp_path / "m"), tmp_path / "m.gguf")
+    expected = by_llama_cpp(file, ids(case.length))
+    assert expected.std() > 0.5
+    found = logits(load(file), ids(case.length), context=CONTEXT)
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_dots_3_chooses_positions(tmp_path: Path) -> None:
+    """The indexer's rope rotates halves, unlike in transformers."""
+    case = BY_NAME["Dots 3 Note, sizes of GGUF files"]
+    case = replace(case, settings={**case.settings, "index_topk": 16})
     file = write_case_gguf(case, write_checkpoint(case, tmp_path / "m"), tmp_path / "m.gguf")
     expected = by_llama_cpp(file, ids(case.length))
     assert expected.std() > 0.5

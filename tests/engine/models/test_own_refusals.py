@@ -56,6 +56,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
         "granularity_type to 'element_wise'",
     ),
     "keys without rope": (LING, {"use_mla_nope": True}, UnsupportedModel, "use_mla_nope to True"),
+    "a least sum of weights": (
+        "Ernie4_5_MoeForCausalLM", {"moe_norm_min": 0.5}, UnsupportedModel, "moe_norm_min to 0.5"
+    ),
     "several routers": (LING, {"multi_gate": True}, UnsupportedModel, "multi_gate to True"),
     "norms of the residual": (MINIMAX, {"postnorm": False}, UnsupportedModel, "postnorm to False"),
     "a shared expert": (

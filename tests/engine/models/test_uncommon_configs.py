@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from engine.backends.cpu.backend import CpuBackend
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architectures.dense.gemma4 import gguf_local_rope
 from engine.models.architectures.gpt import gpt_neox
@@ -76,6 +77,27 @@ def test_phi_mixtures_have_two_experts_a_token() -> None:
     assert phimoe.from_hf(keys("PhimoeForCausalLM")).experts is not None
     with pytest.raises(UnsupportedModel, match="num_experts_per_tok to 3, which is not supported"):
         phimoe.from_hf(keys("PhimoeForCausalLM", num_experts_per_tok=3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("Jamba", {"mamba_d_conv": 1, "num_experts": 0}), ("LFM2", {"conv_L_cache": 1}),
+        ("Mamba-2", {"conv_kernel": 1}), ("Qwen 3.5", {"linear_conv_kernel_dim": 1}),
+        ("Kimi Linear, as transformers 5 saves it", {"linear_conv_kernel_dim": 1}),
+        ("RecurrentGemma", {"conv1d_width": 1}),
+    ],
+)  # fmt: skip
+def test_convolutions_of_one_tap(name: str, more: dict[str, Any], tmp_path: Path) -> None:
+    """Their states hold nothing; and a Jamba may have no experts at all."""
+    case = replace(BY_NAME[name], settings={**BY_NAME[name].settings, **more})
+    folder, expected = write_checkpoint(case, tmp_path), expected_logits(case)
+    for backend in (None, CpuBackend(threads=2)):
+        model = load(folder, backend)
+        found = logits(model, ids(case.length), [1, 7, 8, 21], context=case.length)
+        model.close()
+        assert np.abs(found - expected).max() <= 2 * case.tolerance * np.abs(expected).max()
 
 
 @pytest.mark.parametrize(

@@ -11,23 +11,34 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.architectures.latent.deepseek import by_sigmoid, dense_first
-from engine.models.architectures.latent.deepseek_sparse import INDEXED
+from engine.models.architectures.latent.deepseek_sparse import GGUF_INDEXED, INDEXED
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts
 from engine.models.config.latent import LatentAttention
-from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, hf_layer_types
-from engine.models.headers.experts import hf_experts, hf_groups
+from engine.models.headers.decoder import (
+    MAX_CONTEXT,
+    MAX_LAYERS,
+    each_layer,
+    gguf_decoder,
+    gguf_windows,
+    hf_layer_types,
+)
+from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
-from engine.models.headers.latent import cache_shape, hf_latent_decoder
-from engine.models.headers.rope import rope_from_hf
-from engine.models.headers.sparse import hf_indexer
+from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_decoder
+from engine.models.headers.rope import rope_from_gguf, rope_from_hf
+from engine.models.headers.sparse import gguf_indexer, hf_indexer
 from engine.models.layers.positions.rope import RopeConfig
-from engine.models.names import LATENT_HF
+from engine.models.names import LATENT_GGUF, LATENT_HF
+from engine.tensors import RawTensor
 
 HF_NAMES = replace(
     INDEXED, output_gate="self_attn.g_proj",
     latent=replace(LATENT_HF, key_norm="self_attn.k_rope_only_layernorm"),
 )  # fmt: skip
+GGUF_NAMES = replace(
+    GGUF_INDEXED, output_gate="attn_gate", latent=replace(LATENT_GGUF, key_norm="attn_k_norm")
+)
 _SLIDING, _CHOOSING, _FULL = "sliding_attention", "indexed_attention", "full_attention"
 _MOST = 1 << 14
 _DEFAULTS = {
@@ -43,6 +54,11 @@ _OF_OTHERS = {
     "q_lora_rank": 1024, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
     "v_head_dim": 128,
 }  # fmt: skip
+_SIZES_OF_WINDOWS = (
+    "attention.kv_lora_rank", "attention.key_length", "attention.value_length",
+    "attention.key_length_mla", "attention.value_length_mla",
+)  # fmt: skip
+"""The keys of GGUF metadata that layers with windows have with an end of their own."""
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -156,8 +172,40 @@ def _experts(keys: Keys, layers: int) -> Experts | None:
     )  # fmt: skip
 
 
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`dots3note`, whose last layer may be that of multi-token prediction. What folders multiply latents by
+    is in the weights of their norms.
+    """
+    layers = keys.integer("block_count", 1, MAX_LAYERS)
+    layers -= keys.integer("nextn_predict_layers", 0, layers - 1, 0)
+    heads = each_layer(keys, "attention.head_count", 1, _MOST, layers)
+    keys = keys.replaced("block_count", layers).replaced("attention.head_count", max(heads))
+    own = {name: f"{name}_swa" for name in _SIZES_OF_WINDOWS}
+    local, sliding = gguf_latent(keys.renamed(**own).renamed(**{"rope.freq_base": "rope.freq_base_swa"}))
+    keys, whole = gguf_latent(keys)
+    shape: dict[str, Any] = gguf_decoder(
+        keys, tensors, "dots3note", interleaved=True, handled=GGUF_EXPERT_KEYS
+    )
+    whole, sliding = (replace(kind, key_norm=True, norm_eps=shape["norm_eps"]) for kind in (whole, sliding))
+    windows = gguf_windows(keys, layers, keys.integer("attention.sliding_window", 1, MAX_CONTEXT), 0)
+    latents = tuple(sliding if window else whole for window in windows)
+    config = ModelConfig(
+        **shape | cache_shape(whole), layer_latents=latents, windows=windows, layer_queries=heads,
+        rope_local=rope_from_gguf(local, sliding.rope_dim, tensors, interleaved=True), output_gate="head",
+        layer_heads=tuple((1, int(cache_shape(latent)["head_dim"])) for latent in latents),
+        experts=gguf_experts(keys, shape, normalise=False, scores="sigmoid"),
+    )  # fmt: skip
+    choosing = frozenset(layer for layer, window in enumerate(windows) if not window)
+    if not choosing:
+        return config
+    # llama.cpp rotates halves of an indexer's queries and keys, unlike transformers.
+    found = gguf_indexer(keys, config, choosing, interleaved=False, choosing=choosing)
+    return replace(config, indexer=found)
+
+
 DOTS_3 = Architecture(
-    (), ("Dots3NoteForCausalLM", "Dots3NoteForConditionalGeneration", "Dots3NoteTextForCausalLM"), from_hf,
-    None, HF_NAMES, None,
+    ("dots3note",),
+    ("Dots3NoteForCausalLM", "Dots3NoteForConditionalGeneration", "Dots3NoteTextForCausalLM"), from_hf,
+    from_gguf, HF_NAMES, GGUF_NAMES,
     prefixes=("", "-model.language_model.", "-"),
 )  # fmt: skip

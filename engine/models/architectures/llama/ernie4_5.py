@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder, hf_layer_types
+from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder, hf_layer_types, refuse_other
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.names import GGUF, HF, SHARING
@@ -22,6 +22,8 @@ PICTURED_NAMES = replace(MIXTURE_NAMES, correction_rows=2, router_transposed=Tru
 _OF_TEXT_FIRST = (
     "moe_intermediate_size", "moe_num_experts", "moe_layer_start_index", "moe_layer_end_index",
 )  # fmt: skip
+_LEAST_SUM = 1e-6
+"""A least sum of experts' weights below this changes nothing, as transformers' 1e-12."""
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -55,6 +57,8 @@ def from_hf_mixture(keys: Keys) -> ModelConfig:
     )
     end = shape["layers"] if last == -1 else min(last + 1, shape["layers"])
     width = keys.integer("moe_intermediate_size", 1, 1 << 22)
+    if keys.number("moe_norm_min", 0.0, 1e6, 0.0) > _LEAST_SUM:
+        refuse_other(keys, "moe_norm_min", _LEAST_SUM)
     experts = hf_experts(
         keys,
         [layer for layer in range(first, end) if (layer + 1) % step == 0],

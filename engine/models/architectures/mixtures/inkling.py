@@ -78,7 +78,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     floor = keys.integer("log_scaling_n_floor", 0, MAX_CONTEXT, 0)
     relative = RelativeHeads(
         keys.integer("d_rel", 1, 1 << 10, 16), tuple(window if slides else extent for slides in sliding),
-        tuple(groups * dim for groups, dim in sizes), keys.integer("conv_kernel_size", 2, _MOST_TAPS, 4),
+        tuple(groups * dim for groups, dim in sizes), keys.integer("conv_kernel_size", 1, _MOST_TAPS, 4),
         frozenset(layer for layer in range(layers) if floor and not sliding[layer]), floor,
         keys.number("log_scaling_alpha", 0.0, 1e3, 0.1),
     )  # fmt: skip

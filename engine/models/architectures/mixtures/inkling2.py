@@ -128,7 +128,7 @@ def _attention(
     )
     return ClippedHeads(
         keys.integer("d_rel", 1, 1 << 10, 16), tuple(window if slides else extent for slides in sliding),
-        tuple(groups * dim for groups, dim in sizes), keys.integer("conv_kernel_size", 2, _MOST_TAPS, 4),
+        tuple(groups * dim for groups, dim in sizes), keys.integer("conv_kernel_size", 1, _MOST_TAPS, 4),
         full, keys.integer("log_scaling_n_floor", 1, MAX_CONTEXT),
         keys.number("log_scaling_alpha", 0.0, 1e3, 0.1), order=order, dynamic=full,
         clip=keys.number("qk_l2_clip_threshold", 1e-3, 1e6, 512**0.5),

@@ -94,7 +94,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         if (kinds[layer] == "full_attention" if kinds else (layer + 1) % size == 0)
     ]
     heads = keys.integer("linear_num_heads", 1, _MOST, shape["heads"])
-    taps = keys.integer("linear_conv_kernel_dim", 2, 64, keys.integer("short_conv_kernel_size", 2, 64, 4))
+    taps = keys.integer("linear_conv_kernel_dim", 1, 64, keys.integer("short_conv_kernel_size", 1, 64, 4))
     delta = SeparateDelta(
         heads, heads, dim, dim, taps, shape["norm_eps"], "sigmoid", decays="key",
         bound=_bound(keys, "kda_safe_gate", "kda_lower_bound"),
@@ -113,7 +113,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     layers = keys.integer("block_count", 1, MAX_LAYERS)
     layers -= keys.integer("nextn_predict_layers", 0, layers - 1, 0)
     keys, recurrent = recurrent_by_heads(keys.replaced("block_count", layers))
-    dim, taps = keys.integer("kda.head_dim", 1, _MOST), keys.integer("ssm.conv_kernel", 2, 64)
+    dim, taps = keys.integer("kda.head_dim", 1, _MOST), keys.integer("ssm.conv_kernel", 1, 64)
     keys, kind = gguf_latent(keys)
     plain = not any(keys.integers("rope.dimension_sections", 0, 1 << 16))
     shape: dict[str, Any] = gguf_decoder(

@@ -53,7 +53,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         inner // heads,
         groups,
         keys.integer("mamba_d_state", 1, _MOST, 256),
-        keys.integer("mamba_d_conv", 2, 64, 4),
+        keys.integer("mamba_d_conv", 1, 64, 4),
         norm_groups=groups,
         least_step=least_step(keys),
         norm=normed,

@@ -99,7 +99,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     counts = all_layers(keys.integers("attention.head_count_kv", 0, _MOST), "attention.head_count_kv", layers)
     indexed = [layer for layer, count in enumerate(counts) if count]
     keys = keys.replaced("block_count", layers).replaced("attention.head_count_kv", 1)
-    dim, taps = keys.integer("kda.head_dim", 1, _MOST), keys.integer("ssm.conv_kernel", 2, 64)
+    dim, taps = keys.integer("kda.head_dim", 1, _MOST), keys.integer("ssm.conv_kernel", 1, 64)
     bound = -keys.number("kda.gate_lower_bound", -1e6, 0.0, 0.0)
     keys, kind = gguf_latent(keys, rotated=False)
     shape: dict[str, Any] = gguf_decoder(
@@ -149,7 +149,7 @@ def _delta(keys: Keys, eps: float) -> SeparateDelta:
     own = keys.table("linear_attn_config") or Keys({}, "config.json")
     dim = own.integer("head_dim", 1, _MOST, keys.integer("linear_head_dim", 1, _MOST, 128))
     heads = own.integer("num_heads", 1, _MOST, keys.integer("linear_num_heads", 1, _MOST, 64))
-    taps = own.integer("short_conv_kernel_size", 2, 64, keys.integer("linear_conv_kernel_dim", 2, 64, 4))
+    taps = own.integer("short_conv_kernel_size", 1, 64, keys.integer("linear_conv_kernel_dim", 1, 64, 4))
     return SeparateDelta(
         heads, heads, dim, dim, taps, eps, "sigmoid", decays="key", rank=dim, bound=_bound(keys, own)
     )

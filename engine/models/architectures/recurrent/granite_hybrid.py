@@ -70,7 +70,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             keys.integer("mamba_d_head", 1, _MOST) if own else inner // heads,
             groups,
             keys.integer("mamba_d_state", 1, _MOST, 256),
-            keys.integer("mamba_d_conv", 2, 64, 4),
+            keys.integer("mamba_d_conv", 1, 64, 4),
             norm_groups=groups,
             least_step=least_step(keys),
         ),
@@ -127,7 +127,7 @@ def gguf_mamba(keys: Keys) -> Mamba:
         keys.integer("ssm.inner_size", heads, _MOST * heads) // heads,
         groups,
         keys.integer("ssm.state_size", 1, _MOST),
-        keys.integer("ssm.conv_kernel", 2, 64),
+        keys.integer("ssm.conv_kernel", 1, 64),
         norm_groups=groups,
     )
 

@@ -65,9 +65,9 @@ def from_hf(keys: Keys) -> ModelConfig:
         full = [layer for layer in range(1, layers) if layer % 4 == 0]
     dim = own.integer("head_dim", 1, _MOST, keys.integer("linear_head_dim", 1, _MOST, 128))
     heads = own.integer("num_heads", 1, _MOST, keys.integer("linear_num_heads", 1, _MOST, 32))
-    taps = keys.integer("linear_conv_kernel_dim", 2, 64, 4)
+    taps = keys.integer("linear_conv_kernel_dim", 1, 64, 4)
     return _config(
-        shape, heads, dim, own.integer("short_conv_kernel_size", 2, 64, taps),
+        shape, heads, dim, own.integer("short_conv_kernel_size", 1, 64, taps),
         frozenset(range(layers)) - frozenset(full), _hf_experts(keys, layers),
     )  # fmt: skip
 
@@ -106,7 +106,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         raise BadCheckpoint(
             _("The GGUF metadata does not say which layers have linear attention; the file is damaged.")
         )
-    dim, taps = keys.integer("kda.head_dim", 1, _MOST), keys.integer("ssm.conv_kernel", 2, 64)
+    dim, taps = keys.integer("kda.head_dim", 1, _MOST), keys.integer("ssm.conv_kernel", 1, 64)
     keys, kind = gguf_latent(keys)
     shape: dict[str, Any] = gguf_decoder(keys, tensors, "kimi-linear", handled=GGUF_EXPERT_KEYS)
     heads = shape["heads"]

@@ -49,7 +49,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             keys.integer("linear_num_value_heads", 1, _MOST, 16),
             keys.integer("linear_key_head_dim", 1, _MOST, 128),
             keys.integer("linear_value_head_dim", 1, _MOST, 128),
-            keys.integer("linear_conv_kernel_dim", 2, 64, 4),
+            keys.integer("linear_conv_kernel_dim", 1, 64, 4),
         ),
         recurrent_layers=frozenset(layer for layer, kind in enumerate(kinds) if kind == "linear_attention"),
         experts=None if experts is None else replace(experts, shared_gate=False),

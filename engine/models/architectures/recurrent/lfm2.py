@@ -116,7 +116,7 @@ def from_hf_3(keys: Keys) -> ModelConfig:
         windows=tuple(window if kind == "sliding_attention" else 0 for kind in kinds),
         rope=rope_from_hf(keys, dim, layer_type="full_attention"),
         rope_local=rope_from_hf(keys, dim, layer_type="sliding_attention"),
-        recurrent=ShortConvolution(keys.integer("conv_L_cache", 2, _MOST_TAPS)),
+        recurrent=ShortConvolution(keys.integer("conv_L_cache", 1, _MOST_TAPS)),
         recurrent_layers=frozenset(layer for layer, kind in enumerate(kinds) if kind == "conv"),
     )  # fmt: skip
 
@@ -137,7 +137,7 @@ def _from_hf(keys: Keys) -> ModelConfig:
     return ModelConfig(
         **shape,
         qk_norm="head",
-        recurrent=ShortConvolution(keys.integer("conv_L_cache", 2, _MOST_TAPS, 3)),
+        recurrent=ShortConvolution(keys.integer("conv_L_cache", 1, _MOST_TAPS, 3)),
         recurrent_layers=frozenset(layer for layer, kind in enumerate(kinds) if kind == "conv"),
     )
 
@@ -164,7 +164,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         **shape,
         qk_norm="head",
         experts=gguf_experts(keys, shape, scores="sigmoid"),
-        recurrent=ShortConvolution(keys.integer("shortconv.l_cache", 2, _MOST_TAPS, 3)),
+        recurrent=ShortConvolution(keys.integer("shortconv.l_cache", 1, _MOST_TAPS, 3)),
         recurrent_layers=recurrent,
     )
 

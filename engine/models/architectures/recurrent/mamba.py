@@ -50,7 +50,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         layer_norm_epsilon=1e-5, max_position_embeddings=_CONTEXT, tie_word_embeddings=True,
     )  # fmt: skip
     scan = SelectiveScan(
-        channels, keys.integer("state_size", 1, _MOST, 16), keys.integer("conv_kernel", 2, 64, 4),
+        channels, keys.integer("state_size", 1, _MOST, 16), keys.integer("conv_kernel", 1, 64, 4),
         _rank(keys, "time_step_rank", width), "bare" if falcon else "",
         keys.number("mixer_rms_eps", 0.0, 1.0, 1e-6),
     )  # fmt: skip
@@ -87,10 +87,10 @@ def from_hf_jamba(keys: Keys) -> ModelConfig:
         return frozenset(layer for layer in layers if layer % step == first)
 
     full, sparse = every("attn", 8, 4), every("expert", 2, 1)
-    sparse = sparse if keys.integer("num_experts", 1, _MOST) > 1 else frozenset()
+    sparse = sparse if keys.integer("num_experts", 0, _MOST) > 1 else frozenset()
     scan = SelectiveScan(
         keys.integer("mamba_expand", 1, 64, 2) * shape["width"], keys.integer("mamba_d_state", 1, _MOST, 16),
-        keys.integer("mamba_d_conv", 2, 64, 4), _rank(keys, "mamba_dt_rank", shape["width"]), "weights",
+        keys.integer("mamba_d_conv", 1, 64, 4), _rank(keys, "mamba_dt_rank", shape["width"]), "weights",
         shape["norm_eps"],
     )  # fmt: skip
     experts = hf_experts(
@@ -118,7 +118,7 @@ def _jamba(
 def _gguf_scan(keys: Keys, norms: str, eps: float) -> SelectiveScan:
     return SelectiveScan(
         keys.integer("ssm.inner_size", 1, _CHANNELS), keys.integer("ssm.state_size", 1, _MOST),
-        keys.integer("ssm.conv_kernel", 2, 64), keys.integer("ssm.time_step_rank", 1, _MOST), norms, eps,
+        keys.integer("ssm.conv_kernel", 1, 64), keys.integer("ssm.time_step_rank", 1, _MOST), norms, eps,
     )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         )
     groups = keys.integer("n_groups", 1, _MOST, 8)
     mamba = Mamba(
-        heads, dim, groups, keys.integer("state_size", 1, _MOST, 128), keys.integer("conv_kernel", 2, 64, 4),
+        heads, dim, groups, keys.integer("state_size", 1, _MOST, 128), keys.integer("conv_kernel", 1, 64, 4),
         norm_groups=groups,
         least_step=least_step(keys),
     )  # fmt: skip
@@ -109,7 +109,7 @@ def from_hf_bamba(keys: Keys) -> ModelConfig:
     own = keys.raw("mamba_d_head") not in (None, "auto")
     mamba = Mamba(
         heads, keys.integer("mamba_d_head", 1, _MOST) if own else inner // heads, groups,
-        keys.integer("mamba_d_state", 1, _MOST, 256), keys.integer("mamba_d_conv", 2, 64, 4),
+        keys.integer("mamba_d_state", 1, _MOST, 256), keys.integer("mamba_d_conv", 1, 64, 4),
         norm_groups=groups,
         least_step=least_step(keys),
     )  # fmt: skip

@@ -63,7 +63,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             keys.integer("mamba_head_dim", 1, _MOST, 64),
             groups,
             keys.integer("ssm_state_size", 1, _MOST, 128),
-            keys.integer("conv_kernel", 2, 64, 4),
+            keys.integer("conv_kernel", 1, 64, 4),
             norm_groups=groups,
             least_step=max(least_step(keys), keys.number("time_step_min", 0.0, 1.0, 1e-3)),
         ),

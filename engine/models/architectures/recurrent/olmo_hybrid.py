@@ -51,7 +51,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         recurrent=SeparateDelta(
             groups, keys.integer("linear_num_value_heads", 1, _MOST, heads), key_dim,
             keys.integer("linear_value_head_dim", 1, _MOST, 2 * key_dim),
-            keys.integer("linear_conv_kernel_dim", 2, 64, 4), _NORM_EPS, "silu",
+            keys.integer("linear_conv_kernel_dim", 1, 64, 4), _NORM_EPS, "silu",
             doubled=keys.flag("linear_allow_neg_eigval", True),
         ),
         recurrent_layers=frozenset(range(layers)) - frozenset(full),

@@ -57,7 +57,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     heads, layers = keys.integer("mamba_num_heads", 1, _MOST, 64), shape["layers"]
     scan = _scan(
         shape, heads, heads * shape["head_dim"], keys.integer("mamba_d_state", 1, _MOST, 64),
-        keys.integer("mamba_d_conv", 2, _MOST_TAPS, 4),
+        keys.integer("mamba_d_conv", 1, _MOST_TAPS, 4),
     )  # fmt: skip
     recurrent = _recurrent(keys, layers)
     # A token reads so many before it.
@@ -107,7 +107,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         )
     scan = _scan(
         shape, heads, channels, keys.integer("ssm.state_size", 1, _MOST),
-        keys.integer("ssm.conv_kernel", 2, _MOST_TAPS),
+        keys.integer("ssm.conv_kernel", 1, _MOST_TAPS),
     )  # fmt: skip
     return ModelConfig(**shape, qk_norm="each", placement="both", recurrent=scan, recurrent_layers=recurrent)
 

@@ -100,7 +100,7 @@ def _from_hf(keys: Keys) -> ModelConfig:
             keys.integer("linear_num_value_heads", 1, _MOST, 32),
             keys.integer("linear_key_head_dim", 1, _MOST, 128),
             keys.integer("linear_value_head_dim", 1, _MOST, 128),
-            keys.integer("linear_conv_kernel_dim", 2, 64, 4),
+            keys.integer("linear_conv_kernel_dim", 1, 64, 4),
         ),
         recurrent_layers=_every_fourth(keys, layers)
         if kinds is None
@@ -162,7 +162,7 @@ def delta_from_gguf(
             heads,
             keys.integer("ssm.state_size", 1, _MOST),
             keys.integer("ssm.inner_size", heads, _MOST * heads) // heads,
-            keys.integer("ssm.conv_kernel", 2, 64, 4),
+            keys.integer("ssm.conv_kernel", 1, 64, 4),
             tiled=tiled,
         ),
         recurrent_layers=frozenset(layer for layer in recurrent if layer < layers)

@@ -78,7 +78,7 @@ def from_hf(keys: Keys) -> ModelConfig:
             keys.integer("linear_num_value_heads", 1, _MOST, 32),
             keys.integer("linear_key_head_dim", 1, _MOST, 128),
             keys.integer("linear_value_head_dim", 1, _MOST, 128),
-            keys.integer("linear_conv_kernel_dim", 2, 64, 4), activation=_gate(keys),
+            keys.integer("linear_conv_kernel_dim", 1, 64, 4), activation=_gate(keys),
         ),
         recurrent_layers=frozenset(range(layers)) - indexed,
         experts=hf_qwen_experts(own, layers, _USUAL, shared=512, normalise=True),

@@ -56,7 +56,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         rope=rope_from_hf(keys, shape["head_dim"], share=0.5), windows=(window,) * layers,
         attention_bias=bias, output_bias=True, mlp_bias=True, norm_offset=1.0,
         embed_scale=as_bf16(width**0.5), logit_cap=keys.number("logits_soft_cap", 1e-3, 1e6, 30.0),
-        recurrent=GatedUnit(channels, heads, keys.integer("conv1d_width", 2, 64, 4)),
+        recurrent=GatedUnit(channels, heads, keys.integer("conv1d_width", 1, 64, 4)),
         recurrent_layers=frozenset(i for i in range(layers) if kinds[i] == "recurrent"),
     )  # fmt: skip
 

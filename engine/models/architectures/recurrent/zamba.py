@@ -72,7 +72,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     )
     scan = HeadedScan(
         heads, inner // heads, keys.integer("mamba_d_state", 1, _MOST, 16),
-        keys.integer("mamba_d_conv", 2, 64), rank,
+        keys.integer("mamba_d_conv", 1, 64), rank,
     )  # fmt: skip
     return ModelConfig(
         **shape, rope=None, attention_bias=False, output_bias=False, mlp_bias=False, recurrent=scan,
@@ -101,7 +101,7 @@ def from_hf_2(keys: Keys) -> ModelConfig:
         attention_bias=False, output_bias=False, mlp_bias=bias,
         recurrent=Mamba(
             heads, inner // heads, groups, keys.integer("mamba_d_state", 1, _MOST, 64),
-            keys.integer("mamba_d_conv", 2, 64), norm_groups=groups,
+            keys.integer("mamba_d_conv", 1, 64), norm_groups=groups,
             least_step=keys.number("time_step_min", 0.0, 1.0, 1e-3),
         ),
         shared=SharedBlocks(

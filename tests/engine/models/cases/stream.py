@@ -39,6 +39,13 @@ DOTS: dict[str, Any] = {
     "swa_kv_lora_rank": 28, "swa_head_dim": 28, "swa_qk_nope_head_dim": 16, "swa_v_head_dim": 12,
 }  # fmt: skip
 
+DOTS_BY_GGUF: dict[str, Any] = {
+    **DOTS, "swa_q_lora_rank": DOTS["q_lora_rank"], "swa_head_dim": 24, "index_topk": 64,
+    "index_head_dim": 64,
+    "shared_experts_intermediate_size": DOTS["moe_intermediate_size"], "n_shared_experts": 1,
+}  # fmt: skip
+"""All positions are chosen, since llama.cpp rotates halves of an indexer's queries and keys."""
+
 HRM: dict[str, Any] = {
     **{key: value for key, value in SMALL.items() if key != "num_key_value_heads"}, "num_hidden_layers": 2,
     "H_cycles": 2, "L_cycles": 2, "head_dim": 24, ROPE: PLAIN,
@@ -105,6 +112,41 @@ def as_made(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     return {key: value for key, value in config.items() if key not in dropped} | own, tensors
 
 
+def dots_keys(config: Config) -> dict[str, Any]:
+    """As llama.cpp's converter writes them: sizes of layers with windows under keys of their own."""
+    kinds, own = config["layer_types"], {**DOTS_BY_GGUF}
+    slides = [kind == SLIDING for kind in kinds]
+    rank, rope = own["swa_kv_lora_rank"], config["qk_rope_head_dim"]
+    heads = own["swa_num_attention_heads"], config["num_attention_heads"]
+    ropes = config[ROPE]
+    return chosen_keys({**config, ROPE: ropes["indexed_attention"]}) | {
+        "attention.head_count": [heads[0] if slide else heads[1] for slide in slides],
+        "attention.sliding_window": config["sliding_window"], "attention.sliding_window_pattern": slides,
+        "attention.kv_lora_rank_swa": rank, "attention.key_length_swa": rank + rope,
+        "attention.value_length_swa": rank, "attention.key_length_mla_swa": own["swa_head_dim"],
+        "attention.value_length_mla_swa": own["swa_v_head_dim"], "expert_gating_func": 2,
+        "attention.indexer.types": [not slide for slide in slides],
+        "rope.freq_base": ropes["indexed_attention"]["rope_theta"],
+        "rope.freq_base_swa": ropes[SLIDING]["rope_theta"],
+    }  # fmt: skip
+
+
+def dots_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """Norms of latents multiplied by what folders multiply latents by, and absorbed matrices."""
+    own, out = DOTS_BY_GGUF, dict[str, Any]()
+    for name, values in tensors.items():
+        match = re.match(r"model\.layers\.(\d+)\.self_attn\.", name)
+        slides = match is not None and config["layer_types"][int(match[1])] == SLIDING
+        sizes = {key: own["swa_" + key] for key in DOTS if "swa_" + key in DOTS} if slides else {}
+        if name.endswith(("q_a_layernorm.weight", "kv_a_layernorm.weight")):
+            values = values * np.float32((config["hidden_size"] / len(values)) ** 0.5)
+        elif match is not None:
+            name = name.replace(match[0] + "g_proj", f"blk.{match[1]}.attn_gate")
+            name = name.replace(match[0] + "k_rope_only_layernorm", f"blk.{match[1]}.attn_k_norm")
+        out |= absorbed({**config, **sizes}, {name: values})
+    return out
+
+
 def in_memory(config: Config, tensors: Tensors) -> tuple[Config, Tensors]:
     """Hunyuan 4 under transformers' names instead of those that it saves."""
     renamed = {
@@ -163,6 +205,7 @@ def hunyuan_4_tensors(config: Config, tensors: Tensors) -> Tensors:
 
 
 HUNYUAN_4_FORM = GgufForm("hy_v4", keys=hunyuan_4_keys, change=hunyuan_4_tensors, alike=("glm-dsa",))
+DOTS_FORM = GgufForm("dots3note", keys=dots_keys, change=dots_tensors, alike=("glm-dsa",))
 STREAM_CASES = (
     Case(
         "Hunyuan 4", "hyper-connections, latent attention with sinks to chosen positions", "hy_v4",
@@ -218,5 +261,6 @@ STREAM_CASES = (
         }, HRM_FORM, variant="biases, tied", publish=unfused,
     ),
     Case("HRM-Text", "", "hrm_text", HRM, variant="the makers' names"),
+    Case("Dots 3 Note", "", "dots3_note_text", DOTS_BY_GGUF, DOTS_FORM, variant="sizes of GGUF files"),
     Case("Dots 3 Note", "", "dots3_note_text", DOTS, variant="the makers' keys", publish=as_made),
 )  # fmt: skip
