@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from desktop.blocks.plain_words import plain_words
 from desktop.store.attachments.message_format import auto_source
 from desktop.store.conversations.participants import PLAIN, UNNAMED, Author, Cast
 from desktop.store.conversations.tool_calls import StoredCall
@@ -29,6 +30,8 @@ __all__ = [
 STATES = ("complete", "running", "stopped", "failed")
 """The possible values of `StoredMessage.state`."""
 TITLE_CHARACTERS = 48
+_BEGINNING = 4000
+"""Characters of a message among which its title is looked for first."""
 CHAT, NOTEBOOK = "chat", "notebook"
 """The kinds of conversation. A notebook has a single message with the role "assistant": its document."""
 
@@ -127,11 +130,13 @@ def code_language(role: str, stats: Mapping[str, Any]) -> str:
 
 
 def auto_title(text: str) -> str:
-    """A title of at most 48 characters: the user's first line with text, cut between words; else the file
-    names.
+    """A title of at most 48 characters: the user's first line with text, without marks of Markdown, cut
+    between words; else the file names.
     """
-    line = next((" ".join(part.split()) for part in auto_source(text).splitlines() if part.strip()), "")
-    line = re.sub(r"^(?:#{1,6}|>|[*-])\s+(?=\S)", "", line)
+    source = auto_source(text)
+    lines = (*plain_words(source[:_BEGINNING]).splitlines(), *source.splitlines())
+    line = next((" ".join(part.split()) for part in lines if part.strip()), "")
+    line = re.sub(r"^[*-]\s+(?:\[[ xX]\]\s+)?(?=\S)", "", line)
     if len(line) <= TITLE_CHARACTERS:
         return line
     cut = line[: TITLE_CHARACTERS - 1]

@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from desktop.blocks.plain_words import plain_words
 from desktop.store.attachments.picture_marks import searchable
 from desktop.store.conversations.records import SearchHit
 from desktop.store.conversations.tree import Node, Tree
@@ -21,6 +22,8 @@ __all__ = ["Search"]
 
 SNIPPET_BEFORE = 32
 SNIPPET_CHARACTERS = 96
+_AROUND = 600
+"""Characters on each side of a hit in which a mark is looked for with its pair."""
 RECENT_COST = 150_000
 """Characters of the newest messages to read at once (plus `_ROW_COST` for each message): a few milliseconds.
 """
@@ -231,7 +234,18 @@ def _cost(rows: list[Row]) -> int:
 def _hit(row: Row, words: tuple[str, ...]) -> SearchHit:
     number, conversation, title, text, created, _ = row
     place = first_place(text, words)
-    start = max(0, place - SNIPPET_BEFORE)
-    piece = " ".join(text[start : start + SNIPPET_CHARACTERS].split())
-    shown = ("…" if start else "") + piece + ("…" if start + SNIPPET_CHARACTERS < len(text) else "")
+    shown = _snippet(text, place, words)
     return SearchHit(number, conversation, title, shown, created, places(shown, words), place)
+
+
+def _snippet(text: str, place: int, words: tuple[str, ...]) -> str:
+    """What stands around a place of a text, on one line, without marks that were not asked for."""
+    begin, end = max(0, place - _AROUND), place + _AROUND
+    near = plain_words(text[begin:end])
+    at = first_place(near, words)
+    if not any(word in fold(near) for word in words):  # they are marks
+        near, at = text[begin:end], place - begin
+    start = max(0, at - SNIPPET_BEFORE)
+    piece = " ".join(near[start : start + SNIPPET_CHARACTERS].split())
+    more = end < len(text) or start + SNIPPET_CHARACTERS < len(near)
+    return ("…" if begin or start else "") + piece + ("…" if more else "")

@@ -117,6 +117,17 @@ def test_a_snippet_says_where_it_leaves_something_out(
     assert snippet.count("…") == len(marks)
 
 
+def test_a_snippet_has_no_marks_but_those_asked_for(store: ConversationStore) -> None:
+    text = "## Rivers\n**The *needle* of** `f(x)` and [a map](https://example.org) say a*b and **more**"
+    store.add_message(store.create().id, None, "assistant", text)
+    plain = "Rivers The needle of f(x) and a map say a*b and more"
+    hit = store.search("needle")[0]
+    assert hit.snippet == plain
+    assert [hit.snippet[first:behind] for first, behind in hit.spans] == ["needle"]
+    assert text[hit.place :].startswith("needle")
+    assert "**more**" in store.search("**more**")[0].snippet
+
+
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     query=st.text(max_size=40), text=st.text(min_size=1, max_size=60).filter(lambda text: "\0" not in text)
