@@ -14,12 +14,14 @@ from desktop.store.transfer.importers.gemini import Gemini
 from desktop.store.transfer.importers.gpt4all import LABEL
 from desktop.store.transfer.importers.jan import Jan
 from desktop.store.transfer.importers.kobold_lite import KoboldLite
+from desktop.store.transfer.importers.le_chat import LeChat
 from desktop.store.transfer.importers.llama_cpp import LlamaCpp
 from desktop.store.transfer.importers.lm_studio import LmStudio
 from desktop.store.transfer.importers.message_lists.joined import LABELS, joined_chats
-from desktop.store.transfer.importers.message_lists.programs import JOINED, PROGRAMS, LeChat
+from desktop.store.transfer.importers.message_lists.programs import JOINED, PROGRAMS
 from desktop.store.transfer.importers.open_webui.export import OpenWebUi
 from desktop.store.transfer.importers.own import Own
+from desktop.store.transfer.importers.perplexity import Perplexity
 from desktop.store.transfer.importers.protocol import Format, LineFormat
 from desktop.store.transfer.importers.rows import ROWS
 from desktop.store.transfer.importers.sharegpt import BareMessages, ShareGpt
@@ -30,7 +32,7 @@ __all__ = ["FORMATS", "LINE_FORMATS", "chats_in", "format_of", "labels", "line_f
 
 FORMATS: tuple[Format, ...] = (
     Own(), JOINED, PROGRAMS[0], ChatGpt(), Claude(), OpenWebUi(), LlamaCpp(), LmStudio(), TextGen(),
-    *PROGRAMS[1:], Gemini(), KoboldLite(), CharacterCard(), ShareGpt(),
+    *PROGRAMS[1:], Gemini(), Perplexity(), KoboldLite(), CharacterCard(), ShareGpt(),
 )  # fmt: skip
 """DeepSeek's chats look like ChatGPT's at first sight; ShareGPT comes last because it accepts the most."""
 LINE_FORMATS: tuple[LineFormat, ...] = (

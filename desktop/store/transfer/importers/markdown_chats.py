@@ -12,6 +12,7 @@ from typing import NamedTuple
 from desktop.store.transfer.importers.fields import content_key, seconds
 from desktop.store.transfer.importers.message_lists.chat import Chat
 from desktop.store.transfer.importers.parts import join, thought
+from desktop.store.transfer.importers.perplexity import perplexity_chat
 from engine.words import _
 
 __all__ = ["ENDINGS", "markdown_chats"]
@@ -42,9 +43,11 @@ class _Mark(NamedTuple):
     rest: str
 
 
-def markdown_chats(words: str, name: str) -> list[Chat]:
+def markdown_chats(data: bytes, name: str) -> list[Chat]:
     """The chats in a file called `name`; empty if it has none."""
-    words = words.replace("\r\n", "\n")
+    words = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
+    if (thread := perplexity_chat(words, name)) is not None:
+        return [thread]
     found: list[Chat] = []
     for part in _BETWEEN.split(words):
         if (chat := _chat(part, name)) is not None:

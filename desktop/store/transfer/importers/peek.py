@@ -10,6 +10,7 @@ import re
 from itertools import islice
 from pathlib import Path
 
+from desktop.store.transfer.importers import gemini_page
 from desktop.store.transfer.importers.character_cards import is_card
 from desktop.store.transfer.importers.databases import MAGIC as DATABASE
 from desktop.store.transfer.importers.databases import has_chats
@@ -35,7 +36,8 @@ _MARKS = (
     ("chunkedPrompt", "chunks"), ("state", "messages", "sessionId"), ("chatId", "role", "content"),
     ("_id", "from", "content"), ("title", "messages", "titleSet"), ("data", "messages", "topicId"),
     ("sessionId", "parentUuid"), ("session_meta", "payload"), ("workspace", "prompt", "response"),
-    ("title", "safeHtmlItem"), ("gamestarted", "actions"), ("first_mes", "description"),
+    ("title", "safeHtmlItem"), ("entries", "query_str"), ("conversations", "query", "answer"),
+    ("gamestarted", "actions"), ("first_mes", "description"),
 )  # fmt: skip
 """Quoted words that occur together where a conversation begins, for one that does not end in the part that is
 read.
@@ -62,7 +64,7 @@ def is_chats(path: Path) -> bool:
     try:
         regular_file(path)
         with path.open("rb") as file:
-            data = file.read(HEAD)
+            data = file.read(gemini_page.HEAD if ending in gemini_page.ENDINGS else HEAD)
     except OSError:
         return False
     if ending in (".db", ".sqlite", ".sqlite3"):
@@ -70,6 +72,8 @@ def is_chats(path: Path) -> bool:
     if ending in (*ARCHIVES, ".chat"):
         return data.startswith(MAGIC if ending == ".chat" else b"PK\x03\x04")
     text = data.decode("utf-16" if data.startswith(UTF_16) else "utf-8-sig", "replace").lstrip()
+    if ending in gemini_page.ENDINGS:
+        return gemini_page.is_activity(text)
     if ending == ".csv":
         columns = table_columns(text)
         return any(one.begins(columns) for one in ROWS)

@@ -9,13 +9,14 @@ import functools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from desktop.store.conversations.bulk_insert import RecordWriter
 from desktop.store.database.database import Database
+from desktop.store.transfer.importers import gemini_page
 from desktop.store.transfer.importers.character_cards import PNG, card_in_png
 from desktop.store.transfer.importers.databases import MAGIC as DATABASE
 from desktop.store.transfer.importers.databases import chat_rows
@@ -55,6 +56,7 @@ _HEAD = 1024
 _PIECE = 1 << 18
 _DEEPEST = 2
 """Archives within archives."""
+_ROW = N_("row {number:,}")
 _OTHER_FILES = N_("Files without chats (pictures, sounds, account data) were not imported")
 
 
@@ -156,11 +158,15 @@ class _Run:
                 elif head.startswith(DATABASE):
                     yield from self._database(source, name)
                 elif source.ending == ".csv":
-                    yield from self._table(read, name)
+                    yield from self._parsed(read, name, table_rows, _ROW)
                 elif head.startswith(PNG) and self.alone and source.member is None:
                     yield from self._card(source, name)
                 elif source.ending in TEXTS and head.lstrip()[:1] not in (b"{", b"["):
-                    yield from self._text(read, name)
+                    yield from self._parsed(read, name, lambda data: markdown_chats(data, name))
+                elif source.ending in gemini_page.ENDINGS:
+                    head += stream.read(gemini_page.HEAD)
+                    if gemini_page.is_activity(head.decode("utf-8", "replace")):
+                        yield from self._parsed(after(head, stream), name, gemini_page.activities)
                 elif self.alone or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
                     yield from self._entries(read, name)
         except TROUBLE as error:
@@ -241,29 +247,26 @@ class _Run:
         if card is not None:
             yield from self._entry(Entry(name, card, source.size), name, 0)
 
-    def _table(self, read: Callable[[int], bytes], name: str) -> Iterator[Event]:
-        """The chats in the rows of a CSV file."""
-        if (data := (yield from self._whole(read, name))) is None:
-            return
-        for number, row in enumerate(table_rows(data), start=1):
-            place = _("row {number:,}", number=number)
-            yield from self._entry(Entry(place, row, number), f"{name}, {place}", 0)
-
-    def _text(self, read: Callable[[int], bytes], name: str) -> Iterator[Event]:
-        """The chats in a file of Markdown."""
-        if (data := (yield from self._whole(read, name))) is not None:
-            for chat in markdown_chats(data.decode("utf-8-sig", "replace"), name):
-                yield from self._entry(Entry(name, chat, len(data)), name, 0)
-
-    def _whole(self, read: Callable[[int], bytes], name: str) -> Generator[Event, None, bytes | None]:
-        """All of a file; None if it is too large, which is reported."""
+    def _parsed(
+        self,
+        read: Callable[[int], bytes],
+        name: str,
+        values: Callable[[bytes], Iterable[Any]],
+        where: str = "",
+    ) -> Iterator[Event]:
+        """The chats that `values` finds in all of a file, at places called `where` in it."""
         data = bytearray()
         while len(data) <= self.most_bytes and (piece := read(_PIECE)):
             data += piece
-        if len(data) <= self.most_bytes:
-            return bytes(data)
-        yield from self._flaw(Broken(name, _("It is larger than {size}.", size=size_text(self.most_bytes))))
-        return None
+        if len(data) > self.most_bytes:
+            reason = _("It is larger than {size}.", size=size_text(self.most_bytes))
+            return (yield from self._flaw(Broken(name, reason)))
+        for number, value in enumerate(values(bytes(data)), start=1):
+            if self.cancel():
+                self.stopped = True
+                return
+            place = translate(where, number=number) if where else name
+            yield from self._entry(Entry(place, value, number), f"{name}, {place}" if where else name, 0)
 
     def _archive(self, source: SourceFile, name: str) -> Iterator[Event]:
         """Everything in an archive that lies in another; its chats refer to its own files."""

@@ -34,7 +34,8 @@ __all__ = [
 ]  # fmt: skip
 
 ENDINGS = (
-    ".json", ".jsonl", ".ndjson", ".csv", ".md", ".zip", ".charx", ".chat", ".db", ".sqlite", ".sqlite3",
+    ".json", ".jsonl", ".ndjson", ".csv", ".md", ".html", ".htm", ".zip", ".charx", ".chat", ".db", ".sqlite",
+    ".sqlite3",
 )  # fmt: skip
 """Extensions of files that may have chats in them; every archive is taken for an export of chats."""
 

@@ -2,23 +2,22 @@
 
 Sources: LibreChat, client/src/hooks/Conversations/useExportConversation.ts; Big-AGI, src/common/stores/chat;
 NextChat, app/store/chat.ts; BetterChatGPT, src/types/export.ts; chat-ui (HuggingChat), src/lib/types;
-TypingMind, Grok, DeepSeek and Le Chat: readers of their exports on GitHub.
+TypingMind, Grok and DeepSeek: readers of their exports on GitHub.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from desktop.store.transfer.importers.fields import first_text, items, mapping, text
 from desktop.store.transfer.importers.message_lists.chat import Chat, chat_of, chat_record
-from desktop.store.transfer.importers.message_lists.message import is_message
 from desktop.store.transfer.importers.parts import join
 from desktop.store.transfer.importers.protocol import Note
 from desktop.store.transfer.records import ConversationRecord
 from engine.lazy_dataclass import dataclass
 
-__all__ = ["JOINED", "PROGRAMS", "LeChat", "Program"]
+__all__ = ["JOINED", "PROGRAMS", "Program"]
 
 _LIBRE_CHAT = ("messagesTree", "messages")
 
@@ -49,21 +48,6 @@ class _Joined:
 
     def read(self, value: Any, note: Note) -> ConversationRecord:
         return chat_record(value, note)
-
-
-class LeChat:
-    """Mistral's export has a file for each chat, a list of messages that all name the chat."""
-
-    source, label, beside = "le-chat", "Le Chat", ""
-
-    def begins(self, value: Any) -> bool:
-        return is_message(value) and isinstance(value.get("chatId"), str)
-
-    def continues(self, value: Any) -> bool:
-        return isinstance(value, dict) and "chatId" in value
-
-    def read_lines(self, values: Sequence[Any], note: Note, about: dict[str, Any]) -> ConversationRecord:
-        return chat_record(chat_of(self.source, {"id": values[0]["chatId"]}, list(values)), note)
 
 
 def _first(value: Any, name: str) -> dict[str, Any]:

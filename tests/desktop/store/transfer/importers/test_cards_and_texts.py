@@ -139,7 +139,7 @@ def test_chats_in_markdown_are_told_by_their_authors(
     ],
 )
 def test_other_markdown_is_no_chat(words: str, database: Database, tmp_path: Path) -> None:
-    assert markdown_chats(words, "a.md") == []
+    assert markdown_chats(words.encode(), "a.md") == []
     path = tmp_path / "a.md"
     path.write_text(words, encoding="utf-8")
     events = run(database, path)

@@ -34,8 +34,8 @@ def test_the_names_of_the_programs() -> None:
         "Inglenook", "AnythingLLM", "BetterChatGPT", "Big-AGI", "Chatbox", "ChatGPT", "Cherry Studio",
         "Claude", "Claude Code", "Codex", "DeepSeek", "Gemini", "Google AI Studio", "GPT4All", "Grok",
         "HuggingChat", "Jan", "KoboldAI Lite", "Le Chat", "LibreChat", "llama.cpp web UI", "LM Studio",
-        "LobeChat", "Microsoft Copilot", "NextChat", "Ollama", "Open WebUI", "ShareGPT", "SillyTavern",
-        "TextGen", "TypingMind",
+        "LobeChat", "Microsoft Copilot", "NextChat", "Ollama", "Open WebUI", "Perplexity", "ShareGPT",
+        "SillyTavern", "TextGen", "TypingMind",
     )  # fmt: skip
 
 

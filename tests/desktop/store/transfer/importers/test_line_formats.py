@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from desktop.services.composer.pictures import encoded
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
 from desktop.store.transfer.importers.peek import is_chats
+from tests.desktop.picture_files import drawn, saved
 from tests.desktop.store.transfer.importers.files import broken, imported, lines, run, shown, written
 
 DAY, DAY_S = "2024-05-01T10:00:00.000Z", 1714557600.0
@@ -111,6 +114,53 @@ def test_le_chat_is_known_by_the_id_in_its_messages(
     )
     again = imported(run(database, written(tmp_path / "later.json", [asked, answer, asked | {"id": "3"}])))
     assert [(one.outcome, one.conversation_id) for one in again] == [("extended", event.conversation_id)]
+
+
+def test_le_chat_writes_messages_in_any_order_and_words_in_chunks(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
+    """References break a sentence into chunks; calls, pictures and files made stand between the texts."""
+    chunks = [
+        {"type": "text", "text": "Paris"}, {"type": "reference", "referenceIds": [1]},
+        {"type": "text", "text": " it is."},
+        {"type": "tool_call", "name": "web_search", "publicArguments": '{"q": 1}', "publicResult": "Found"},
+        {"type": "image_url", "imageUrl": "https://a.b/c.png"}, {"type": "canva", "id": "x"},
+        {"type": "file_reference", "fileReference": "plan.docx", "fileUrl": "https://a.b"},
+        {"type": "text", "text": "Done."},
+    ]  # fmt: skip
+    base = {"chatId": "c", "version": 0, "reaction": "", "canvas": [], "files": []}
+    answer = base | {
+        "id": "2", "role": "assistant", "content": "Paris it is.Done.", "contentChunks": chunks,
+        "createdAt": "2024-05-01T10:00:00.250Z",
+        "canvas": [{"type": "text/markdown", "title": "Plan", "content": "# Go"}],
+    }  # fmt: skip
+    files = [{"type": "image", "name": "my cat.png"}, {"type": "document", "name": "a.pdf"}]
+    asked = base | {"id": "1", "role": "user", "content": "Where?", "createdAt": DAY, "files": files}
+    more = base | {"id": "3", "role": "user", "content": "Go", "createdAt": "2024-05-01T11:00:00Z"}
+    path = tmp_path / "export.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("chat-c.json", json.dumps([more, answer, asked]))
+        archive.writestr("chat-c-files/my cat.png", saved(drawn()))
+    [event] = imported(run(database, path, encode=encoded))
+    [first, second, third] = shown(store, event.conversation_id)
+    assert first[1].startswith("![my cat.png](picture:")
+    assert first[1].endswith("[file: a.pdf]\n\nWhere?")
+    assert second == (
+        "assistant",
+        'Paris it is.\n\n**Tool call: web_search**\n\n```\n{"q": 1}\n```\n\n**Tool result: web_search**\n\n'
+        "```\nFound\n```\n\n[image]\n\n[file: plan.docx]\n\nDone.\n\n**Plan**\n\n```markdown\n# Go\n```",
+    )
+    assert third == ("user", "Go")
+
+
+def test_le_chats_words_are_its_content_where_chunks_say_no_more(
+    database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
+    halves = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
+    entry = {"id": "1", "chatId": "c", "role": "user", "content": "Hello!", "contentChunks": halves}
+    later = entry | {"id": "2", "role": "assistant", "content": "", "createdAt": DAY}
+    [event] = imported(run(database, written(tmp_path / "chat-c.json", [entry, later])))
+    assert shown(store, event.conversation_id) == [("user", "Hello!"), ("assistant", "Hello")]
 
 
 COPILOT = (

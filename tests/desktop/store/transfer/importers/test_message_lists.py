@@ -13,6 +13,7 @@ from desktop.store.transfer.importers.formats import chats_in, format_of
 from desktop.store.transfer.importers.peek import is_chats
 from desktop.store.transfer.importers.protocol import Unreadable
 from desktop.store.transfer.records import ConversationRecord
+from tests.desktop.store.transfer.importers.test_threads_and_pages import LOADED, MADE
 
 TOP = "00000000-0000-0000-0000-000000000000"
 DAY = "2024-05-01T10:00:00.000Z"
@@ -379,7 +380,7 @@ FILES: dict[str, Any] = {
     "LibreChat": libre_chat(nested=True), "NextChat": next_chat(), "TypingMind": typing_mind(),
     "BetterChatGPT": better_chat_gpt(), "Big-AGI": big_agi(), "Grok": grok(), "HuggingChat": hugging_chat(),
     "DeepSeek": deep_seek(old=False), "AI Studio": ai_studio(), "LobeChat": lobe_chat(new=True),
-    "Cherry Studio": cherry_studio(), "Chatbox": chatbox(),
+    "Cherry Studio": cherry_studio(), "Chatbox": chatbox(), "Perplexity": LOADED, "Perplexity, made": MADE,
 }  # fmt: skip
 
 
