@@ -11,6 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engine.server import kobold, webui
 from engine.server.anthropic import messages
+from engine.server.cohere import chat as cohere_chat
+from engine.server.cohere import embed as cohere_embed
 from engine.server.failure import OLLAMA_PATH, Failure
 from engine.server.gemini import content as gemini
 from engine.server.gemini import models as gemini_models
@@ -95,6 +97,7 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/sampling/override/unload", tabby_fixed.change_sampling),
     ("/", hugging_embed.root), ("/embed", hugging_embed.embed), ("/generate", hugging_generate.generate),
     ("/generate_stream", hugging_generate.generate_stream),
+    ("/v2/chat", cohere_chat.chat), ("/v2/embed", cohere_embed.embed),
     ("/v1/internal/encode", webui.encode), ("/v1/internal/decode", webui.decode),
     ("/v1/internal/token-count", webui.token_count), ("/v1/internal/logits", webui.logits),
     ("/v1/internal/chat-prompt", webui.chat_prompt),
@@ -194,6 +197,8 @@ def _hint(path: str) -> str:
         return " Add /v1 to the address of the server."
     if path.startswith(("/v1/v1/", "/v1/openai/")):
         return " Remove /v1 from the address of the server: this client adds it."
+    if path == "/v1/chat":
+        return " Cohere's API is supported in its second version: use /v2/chat (ClientV2)."
     if path.endswith("/rerank"):
         return " Models that rank texts are not served; compare vectors of /v1/embeddings instead."
     if path.startswith(("/api/extra/", "/api/latest/", "/api/v1/config/")):

@@ -1,4 +1,4 @@
-"""What a client is told when a request fails: in OpenAI's form, Anthropic's, Ollama's or Google's."""
+"""What a client is told when a request fails: in the form of the API that it asked."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ class Failure:
         """The JSON of the answer in the form of the endpoint at `path`."""
         if is_googles(path):
             return {"error": {"code": self.status, "message": self.message, "status": self._google_status}}
+        if path.startswith(COHERE_PATH):
+            return {"message": self.message}
         if path in TGI_PATHS:
             return {"error": self.message, "error_type": "validation" if self.status < 500 else "generation"}
         if path.startswith(OLLAMA_PATH) and not path.startswith(STUDIO_PATHS):
@@ -74,6 +76,8 @@ _GOOGLE_KINDS = {
 }  # fmt: skip
 MESSAGES_PATH = "/v1/messages"
 """Anthropic's endpoint; what begins with it answers in Anthropic's form."""
+COHERE_PATH = "/v2/"
+"""What begins with it answers in Cohere's form."""
 TGI_PATHS = frozenset({"/generate", "/generate_stream", "/embed", "/info"})
 """Those of Hugging Face's servers, which answer in their form."""
 OLLAMA_PATH = "/api/"

@@ -214,12 +214,18 @@ async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Ma
             if all(writer.ended for writer in writers):
                 if unasked:
                     more["usage"] = usage_of(writers)
-                if exchange.program.startswith(_GROQS):
+                if _is_groqs(exchange):
                     more["x_groq"] = {"id": head["id"], "usage": usage_of(writers)}
             await send(number, {}, finish_reason=_finish(writer, call), stop_reason=writer.stop_reason)
     if call.include_usage:
         await exchange.send_event({**head, "choices": [], "usage": usage_of(writers)})
     await exchange.end_stream()
+
+
+def _is_groqs(exchange: Exchange) -> bool:
+    """Whether a client is for Groq's API, by its name or, since LangChain's has another one, its address."""
+    address: bytes = exchange.scope.get("raw_path", b"")
+    return exchange.program.startswith(_GROQS) or address.startswith(b"/openai/v1/")
 
 
 def _is_langchains_for_mistral(exchange: Exchange) -> bool:

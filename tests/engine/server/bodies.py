@@ -19,6 +19,8 @@ VALID: dict[str, dict[str, Any]] = {
     "/v1/messages": {"messages": HELLO, "max_tokens": 2},
     "/v1/messages/count_tokens": {"messages": HELLO},
     "/v1/embeddings": {"input": "Hello"},
+    "/v2/chat": {"messages": HELLO, "max_tokens": 2},
+    "/v2/embed": {"texts": ["Hello"], "input_type": "search_query"},
     "/tokenize": {"prompt": "Hello"},
     "/detokenize": {"tokens": [5]},
     "/v1/tokenize": {"prompt": "Hello"},
@@ -97,7 +99,8 @@ _NAMES = (
     "allowed_tokens", "dry_sequence_breakers", "dry_multiplier", "mirostat", "mirostat_mode", "cfg_scale",
     "negative_prompt", "response_prefix", "template_vars", "temperature_last", "token_healing", "min_temp",
     "max_temp", "speculative_ngram", "add_bos_token", "regex_pattern", "grammar_string", "top_logits",
-    "contents", "systemInstruction", "toolConfig", "requests",
+    "contents", "systemInstruction", "toolConfig", "requests", "documents", "p", "k", "texts", "inputs",
+    "embedding_types", "output_dimension",
 )  # fmt: skip
 _OPTIONS_OF_GOOGLE = st.dictionaries(
     st.sampled_from([
@@ -150,11 +153,14 @@ def check(path: str, answer: Answer) -> None:
 
 
 def check_error(path: str, body: Any) -> None:
-    """An error in the form of Anthropic's API, of Google's, of Ollama's or of OpenAI's."""
+    """An error in the form of Anthropic's API, of Google's, of Cohere's, of Ollama's or of OpenAI's."""
     if path.startswith("/v1/messages"):
         assert (body["type"], set(body["error"])) == ("error", {"type", "message"})
     elif path.startswith("/v1beta/"):
         assert set(body["error"]) == {"code", "message", "status"}
+    elif path.startswith("/v2/"):
+        assert set(body) == {"message"}
+        body = {"error": body}
     elif path.startswith("/api/") and not path.startswith(("/api/v1/chat", "/api/v1/models")):
         assert set(body) == {"error"}
         body = {"error": {"message": body["error"]}}
@@ -172,6 +178,10 @@ def _check_stream(path: str, answer: Answer) -> None:
     if path == "/v1/messages":
         last = answer.named_events[-1]
         assert last["type"] in ("message_stop", "error")
+    elif path == "/v2/chat":
+        *_, last, end = answer.body.decode()[:-2].split("\n\n")
+        assert end == "data: [DONE]"
+        assert last.startswith("event: message-end\n")
     elif path == "/api/v1/chat":
         assert answer.named_events[-1]["type"] in ("chat.end", "error")
     elif path == "/v1/model/load":

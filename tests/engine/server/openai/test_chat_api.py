@@ -135,6 +135,8 @@ def test_clients_of_hosted_apis_get_the_usage_of_streams_unasked(
     assert all(not {"usage", "x_groq"} & set(event) for event in others)
     found = [last["x_groq"]["usage"]] if "x_groq" in places else []
     found += [last["usage"]] if places else []
+    *_, last, _end = ask(served, "/openai" + path, body, headers={"User-Agent": "langchain/1.4"}).events
+    assert ("usage" in last, last["x_groq"]["usage"]["completion_tokens"]) == (False, 8)
     asked = {**body, "stream_options": {"include_usage": True}}
     *others, finish, whole, end = ask(served, path, asked, headers=named).events
     assert whole["choices"] == []
