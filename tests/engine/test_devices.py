@@ -26,7 +26,7 @@ from engine.weights import open_checkpoint
 from engine.words import set_language
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.cases.table import BY_NAME
-from tests.engine.models.rwkv_files import Shape, tensors, write_folder
+from tests.engine.models.families.rwkv_files import Shape, tensors, write_folder
 from tests.tiny import TINY, write_gguf
 
 CACHE = CacheSettings(context_length=512, memory=1, dtype="fp32")

@@ -17,13 +17,13 @@ from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats, Format
 from engine.weights.gguf.table import GGUF_FORMATS
 from engine.weights.packed.affine import affine_matrix
-from engine.weights.packed.awq import wrap_awq
-from engine.weights.packed.compressed_tensors import wrap_compressed
-from engine.weights.packed.exl2 import wrap_exl2
 from engine.weights.packed.float4 import wrap_floats
 from engine.weights.packed.fp8 import wrap_fp8
-from engine.weights.packed.gptq import wrap_gptq
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Run, Zeros
+from engine.weights.packed.methods.awq import wrap_awq
+from engine.weights.packed.methods.compressed_tensors import wrap_compressed
+from engine.weights.packed.methods.exl2 import wrap_exl2
+from engine.weights.packed.methods.gptq import wrap_gptq
 from engine.weights.tensor import FileTensor
 from engine.weights.transform.quantize import quantise
 

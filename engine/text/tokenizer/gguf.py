@@ -28,8 +28,8 @@ from engine.text.tokenizer.definition import (
     tokenizer_json,
 )
 from engine.text.tokenizer.definition_check import expected_form
-from engine.text.tokenizer.least_cost import least_cost_json
-from engine.text.tokenizer.longest_match import longest_match_json, unescaped
+from engine.text.tokenizer.own_kinds.least_cost import least_cost_json
+from engine.text.tokenizer.own_kinds.longest_match import longest_match_json, unescaped
 from engine.text.tokenizer.pretokenizers import PRETOKENIZERS, Pretokenizer
 from engine.text.tokenizer.sentencepiece import Pieces, sentencepiece_json
 from engine.text.tokenizer.vocabulary import (

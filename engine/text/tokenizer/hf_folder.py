@@ -19,8 +19,8 @@ from engine.text.template.mistral import versioned_vocabulary
 from engine.text.template.source import chat_glm, folder_template, read_json
 from engine.text.tokenizer.definition import CONTROL, UNKNOWN, added_token
 from engine.text.tokenizer.definition_check import MOST_IDS, check_definition, expected_form
-from engine.text.tokenizer.least_cost import least_cost_json, listed_tokens, runs_apart
-from engine.text.tokenizer.longest_match import TURN_END, longest_match_json, world_tokens
+from engine.text.tokenizer.own_kinds.least_cost import least_cost_json, listed_tokens, runs_apart
+from engine.text.tokenizer.own_kinds.longest_match import TURN_END, longest_match_json, world_tokens
 from engine.text.tokenizer.pretokenizers import quicken
 from engine.text.tokenizer.rank_files import merges_json, read_bytes, tekken_json, tiktoken_json
 from engine.text.tokenizer.rank_list import is_tiktoken

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.errors import BadCheckpoint
-from engine.text.tokenizer import least_cost, longest_match
 from engine.text.tokenizer.definition import joined_merges, known_merges, tokenizer_json
 from engine.text.tokenizer.definition_check import doubtful_steps
 from engine.text.tokenizer.definition_trial import try_definition
+from engine.text.tokenizer.own_kinds import least_cost, longest_match
 from engine.words import _
 
 _OWN = {longest_match.KIND: longest_match.LongestMatch, least_cost.KIND: least_cost.LeastCost}

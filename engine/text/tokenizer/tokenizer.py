@@ -19,7 +19,7 @@ from engine.text.tokenizer.definition_check import expected_form
 from engine.text.tokenizer.gguf import facts_from_gguf
 from engine.text.tokenizer.hf_folder import facts_from_folder
 from engine.text.tokenizer.library import build, is_from_library
-from engine.text.tokenizer.prefixes import Prefixes
+from engine.text.tokenizer.own_kinds.prefixes import Prefixes
 from engine.text.tokenizer.vocabulary import (
     TokenizerFacts,
     byte_level_alphabet,

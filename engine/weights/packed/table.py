@@ -8,22 +8,22 @@ from typing import Any
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.tensors import RawTensor
-from engine.weights.packed.aqlm import wrap_aqlm
-from engine.weights.packed.auto_round import wrap_auto_round
-from engine.weights.packed.awq import wrap_awq
-from engine.weights.packed.bitnet import wrap_bitnet
-from engine.weights.packed.bitsandbytes import wrap_bitsandbytes
-from engine.weights.packed.compressed_tensors import wrap_compressed
-from engine.weights.packed.exl2 import wrap_exl2
-from engine.weights.packed.exl3 import wrap_exl3
 from engine.weights.packed.float4 import wrap_floats
-from engine.weights.packed.gptq import wrap_gptq
-from engine.weights.packed.hqq import wrap_hqq
-from engine.weights.packed.mlx import wrap_mlx
+from engine.weights.packed.methods.aqlm import wrap_aqlm
+from engine.weights.packed.methods.auto_round import wrap_auto_round
+from engine.weights.packed.methods.awq import wrap_awq
+from engine.weights.packed.methods.bitnet import wrap_bitnet
+from engine.weights.packed.methods.bitsandbytes import wrap_bitsandbytes
+from engine.weights.packed.methods.compressed_tensors import wrap_compressed
+from engine.weights.packed.methods.exl2 import wrap_exl2
+from engine.weights.packed.methods.exl3 import wrap_exl3
+from engine.weights.packed.methods.gptq import wrap_gptq
+from engine.weights.packed.methods.hqq import wrap_hqq
+from engine.weights.packed.methods.mlx import wrap_mlx
+from engine.weights.packed.methods.quanto import wrap_quanto
+from engine.weights.packed.methods.torchao import wrap_torchao
+from engine.weights.packed.methods.vptq import wrap_vptq
 from engine.weights.packed.mxfp4 import wrap_mxfp4
-from engine.weights.packed.quanto import wrap_quanto
-from engine.weights.packed.torchao import wrap_torchao
-from engine.weights.packed.vptq import wrap_vptq
 from engine.weights.safetensors.json import read_json_object
 from engine.weights.tensor import FileTensor
 from engine.words import _

@@ -15,7 +15,7 @@ from desktop.store.conversations.personas import Persona
 from desktop.store.database.database import Database
 from desktop.store.transfer.exporters.markdown import markdown
 from desktop.store.transfer.exporters.own import plain
-from desktop.store.transfer.importers.own import Own
+from desktop.store.transfer.importers.programs.own import Own
 from desktop.views.transcript.row_widgets.small import HeaderRow
 from engine.settings import SamplerSettings
 from tests.desktop.hand import Hand

@@ -31,14 +31,14 @@ from tests.engine.models.cases.encoders import (
     write_encoder,
     write_encoder_gguf,
 )
-from tests.engine.models.gguf_form import GgufForm, write_gguf
-from tests.engine.models.nomic_mixture_files import (
+from tests.engine.models.families.nomic_mixture_files import (
     nomic_states,
     nomic_tensors,
     without_biases,
     write_nomic,
     write_nomic_gguf,
 )
+from tests.engine.models.gguf_form import GgufForm, write_gguf
 from tests.engine.models.oracle import load
 from tests.tiny import write_tokenizer
 

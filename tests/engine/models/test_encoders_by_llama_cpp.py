@@ -18,8 +18,8 @@ from tests.engine.models.cases.encoders import (
     write_encoder,
     write_encoder_gguf,
 )
+from tests.engine.models.families.nomic_mixture_files import write_nomic_gguf
 from tests.engine.models.gguf_form import GgufForm, write_gguf
-from tests.engine.models.nomic_mixture_files import write_nomic_gguf
 from tests.engine.models.test_encoders import states
 from tests.tiny import TINY
 from tests.tiny import write_gguf as write_tiny

@@ -22,10 +22,10 @@ from engine.models.paged import PagedCache
 from engine.models.saved import restore_cache, save_cache
 from engine.settings import CacheSettings
 from engine.tensors import Floats
-from tests.engine.models import rwkv6_files, rwkv_files
 from tests.engine.models.architectures import Case, write_checkpoint
 from tests.engine.models.cases.recurrent import RECURRENT_CASES
 from tests.engine.models.cases.table import BY_NAME
+from tests.engine.models.families import rwkv6_files, rwkv_files
 from tests.engine.models.oracle import load
 from tests.tiny import TINY, write_gguf
 

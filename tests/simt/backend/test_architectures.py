@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from engine.backends.cuda.backend import CudaBackend
-from tests.engine.models import test_maple, test_talkie
 from tests.engine.models.architectures import Case, Floats, cached_logits, case_folders, ids
 from tests.engine.models.cases.table import BY_NAME, CASES
+from tests.engine.models.families import test_maple, test_talkie
 from tests.engine.models.oracle import load, logits
 from tests.simt.fake import FakeDevice
 

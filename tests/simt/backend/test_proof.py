@@ -27,9 +27,9 @@ from engine.drain import drain
 from engine.errors import DeviceLost, EngineError, NotEnoughMemory, NotFinite
 from engine.models.proof import cases, first_use
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSettings
-from tests.engine.models import rwkv6_files, rwkv_files
 from tests.engine.models.architectures import case_folders
 from tests.engine.models.cases.table import BY_NAME
+from tests.engine.models.families import rwkv6_files, rwkv_files
 from tests.engine.models.lora.test_lora import write_adapter
 from tests.engine.models.oracle import load
 from tests.engine.weights.packed.test_packed_folders import PACKINGS

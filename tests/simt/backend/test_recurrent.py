@@ -21,9 +21,9 @@ from engine.models import Model
 from engine.models.paged import PagedCache
 from engine.models.saved import restore_cache, save_cache
 from engine.settings import CacheSettings, LoadSettings
-from tests.engine.models import rwkv6_files, rwkv_files
 from tests.engine.models.architectures import write_checkpoint
 from tests.engine.models.cases.table import BY_NAME
+from tests.engine.models.families import rwkv6_files, rwkv_files
 from tests.simt.backend.test_cache import some
 from tests.simt.backend.test_replies import ASK, CACHE, CASES, Reply
 from tests.simt.fake import FakeDevice

@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from desktop.store.transfer.importers.json_entries import Entry, Flaw
-from desktop.store.transfer.importers.ollama import is_ollama, ollama_chats
-from desktop.store.transfer.importers.open_webui.database import is_open_webui, open_webui_chats
+from desktop.store.transfer.importers.programs.ollama import is_ollama, ollama_chats
+from desktop.store.transfer.importers.programs.open_webui.database import is_open_webui, open_webui_chats
 from engine.words import _
 
 __all__ = ["DATABASES", "MAGIC", "chat_rows", "has_chats"]

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from desktop.store.transfer.importers.character_cards import CharacterCard
-from desktop.store.transfer.importers.chatgpt import ChatGpt
-from desktop.store.transfer.importers.claude import Claude
-from desktop.store.transfer.importers.coding_agents import ClaudeCode, Codex
 from desktop.store.transfer.importers.databases import DATABASES
 from desktop.store.transfer.importers.fields import first_text, items, mapping, text
-from desktop.store.transfer.importers.gemini import Gemini
-from desktop.store.transfer.importers.gpt4all import LABEL
-from desktop.store.transfer.importers.jan import Jan
-from desktop.store.transfer.importers.kobold_lite import KoboldLite
-from desktop.store.transfer.importers.le_chat import LeChat
-from desktop.store.transfer.importers.llama_cpp import LlamaCpp
-from desktop.store.transfer.importers.lm_studio import LmStudio
-from desktop.store.transfer.importers.message_lists.joined import LABELS, joined_chats
-from desktop.store.transfer.importers.message_lists.programs import JOINED, PROGRAMS
-from desktop.store.transfer.importers.open_webui.export import OpenWebUi
-from desktop.store.transfer.importers.own import Own
-from desktop.store.transfer.importers.perplexity import Perplexity
+from desktop.store.transfer.importers.programs.character_cards import CharacterCard
+from desktop.store.transfer.importers.programs.chatgpt import ChatGpt
+from desktop.store.transfer.importers.programs.claude import Claude
+from desktop.store.transfer.importers.programs.coding_agents import ClaudeCode, Codex
+from desktop.store.transfer.importers.programs.gemini import Gemini
+from desktop.store.transfer.importers.programs.gpt4all import LABEL
+from desktop.store.transfer.importers.programs.jan import Jan
+from desktop.store.transfer.importers.programs.kobold_lite import KoboldLite
+from desktop.store.transfer.importers.programs.le_chat import LeChat
+from desktop.store.transfer.importers.programs.llama_cpp import LlamaCpp
+from desktop.store.transfer.importers.programs.lm_studio import LmStudio
+from desktop.store.transfer.importers.programs.message_lists.joined import LABELS, joined_chats
+from desktop.store.transfer.importers.programs.message_lists.programs import JOINED, PROGRAMS
+from desktop.store.transfer.importers.programs.open_webui.export import OpenWebUi
+from desktop.store.transfer.importers.programs.own import Own
+from desktop.store.transfer.importers.programs.perplexity import Perplexity
+from desktop.store.transfer.importers.programs.rows import ROWS
+from desktop.store.transfer.importers.programs.sharegpt import BareMessages, ShareGpt
+from desktop.store.transfer.importers.programs.silly_tavern import SillyTavern
+from desktop.store.transfer.importers.programs.textgen import TextGen
 from desktop.store.transfer.importers.protocol import Format, LineFormat
-from desktop.store.transfer.importers.rows import ROWS
-from desktop.store.transfer.importers.sharegpt import BareMessages, ShareGpt
-from desktop.store.transfer.importers.silly_tavern import SillyTavern
-from desktop.store.transfer.importers.textgen import TextGen
 
 __all__ = ["FORMATS", "LINE_FORMATS", "chats_in", "format_of", "labels", "line_format_of"]
 

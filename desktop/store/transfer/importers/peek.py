@@ -10,13 +10,13 @@ import re
 from itertools import islice
 from pathlib import Path
 
-from desktop.store.transfer.importers import gemini_page
-from desktop.store.transfer.importers.character_cards import is_card
 from desktop.store.transfer.importers.databases import MAGIC as DATABASE
 from desktop.store.transfer.importers.databases import has_chats
 from desktop.store.transfer.importers.formats import chats_in, format_of, line_format_of
-from desktop.store.transfer.importers.gpt4all import MAGIC
-from desktop.store.transfer.importers.rows import ROWS, table_columns
+from desktop.store.transfer.importers.programs import gemini_page
+from desktop.store.transfer.importers.programs.character_cards import is_card
+from desktop.store.transfer.importers.programs.gpt4all import MAGIC
+from desktop.store.transfer.importers.programs.rows import ROWS, table_columns
 from desktop.store.transfer.importers.sources import ARCHIVES, ENDINGS, UTF_16, chat_files
 from engine.platform.regular_file import regular_file
 

@@ -16,19 +16,19 @@ from typing import Any
 
 from desktop.store.conversations.bulk_insert import RecordWriter
 from desktop.store.database.database import Database
-from desktop.store.transfer.importers import gemini_page
-from desktop.store.transfer.importers.character_cards import PNG, card_in_png
 from desktop.store.transfer.importers.databases import MAGIC as DATABASE
 from desktop.store.transfer.importers.databases import chat_rows
 from desktop.store.transfer.importers.fields import mapping
 from desktop.store.transfer.importers.formats import chats_in, format_of, labels, line_format_of
-from desktop.store.transfer.importers.gpt4all import MAGIC, read_chat
 from desktop.store.transfer.importers.json_entries import MOST_BYTES, Entry, Flaw, json_entries
-from desktop.store.transfer.importers.markdown_chats import ENDINGS as TEXTS
-from desktop.store.transfer.importers.markdown_chats import markdown_chats
 from desktop.store.transfer.importers.pictures import Encode, PictureImporter
+from desktop.store.transfer.importers.programs import gemini_page
+from desktop.store.transfer.importers.programs.character_cards import PNG, card_in_png
+from desktop.store.transfer.importers.programs.gpt4all import MAGIC, read_chat
+from desktop.store.transfer.importers.programs.markdown_chats import ENDINGS as TEXTS
+from desktop.store.transfer.importers.programs.markdown_chats import markdown_chats
+from desktop.store.transfer.importers.programs.rows import Rows, table_rows
 from desktop.store.transfer.importers.protocol import LineFormat, Note, Unreadable
-from desktop.store.transfer.importers.rows import Rows, table_rows
 from desktop.store.transfer.importers.sentences import line_of, reason_of, sentence
 from desktop.store.transfer.importers.sources import (
     TROUBLE,

@@ -23,7 +23,7 @@ from desktop.store.database.migrations_files import whole_texts as step
 from desktop.store.database.open import open_conversations
 from desktop.store.database.recovery import recover
 from desktop.store.transfer.exporters.own import own_json
-from desktop.store.transfer.importers.own import Own
+from desktop.store.transfer.importers.programs.own import Own
 
 TEXT = "All of a book.\n" * 200
 PART = join([Attachment("a book.txt", "All of a book.", "1 of 4 passages")], "What is it?")

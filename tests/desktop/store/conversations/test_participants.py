@@ -20,7 +20,7 @@ from desktop.store.conversations.participants import (
 from desktop.store.conversations.personas import Persona, PersonaStore
 from desktop.store.database.database import Database
 from desktop.store.database.recovery import recover
-from desktop.store.transfer.importers.silly_tavern import SillyTavern
+from desktop.store.transfer.importers.programs.silly_tavern import SillyTavern
 
 
 def complain(*words: str) -> None:

@@ -15,7 +15,7 @@ from desktop.store.transfer.exporters.markdown import markdown
 from desktop.store.transfer.exporters.own import own_json
 from desktop.store.transfer.exporters.print import print_pieces
 from desktop.store.transfer.exporters.reading import named_path, shown_path
-from desktop.store.transfer.importers.own import Own
+from desktop.store.transfer.importers.programs.own import Own
 
 CALL = StoredCall("call_1", "files_read", '{"path": "/a"}', "files", "read")
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from tests.engine.models.architectures import ROPE, SMALL, Case, Config, Tensors
 from tests.engine.models.cases.latent_attention import GLM, LATENT, SPARSE, YARN, absorbed, absorbed_keys
+from tests.engine.models.families.qwen_4_form import QWEN_4_FORM
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.qwen_4_form import QWEN_4_FORM
 
 LINEAR, FULL = "linear_attention", "full_attention"
 LING: dict[str, Any] = {

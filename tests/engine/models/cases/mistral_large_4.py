@@ -11,8 +11,8 @@ from tests.engine.models.cases.latent_attention import LATENT, YARN
 from tests.engine.models.cases.ling_minimax import CHOOSING, QWEN_4
 from tests.engine.models.cases.mixture import NEMOTRON_3, nemotron_h_moe_keys, nemotron_h_moe_tensors
 from tests.engine.models.cases.muse_apertus import PICTURES
+from tests.engine.models.families.qwen_4_form import QWEN_4_FORM
 from tests.engine.models.gguf_form import GgufForm
-from tests.engine.models.qwen_4_form import QWEN_4_FORM
 
 LARGE: dict[str, Any] = {
     **{key: value for key, value in LATENT.items() if key not in ("q_lora_rank", "head_dim")}, **CHOOSING,

@@ -13,7 +13,7 @@ import pytest
 
 from engine.errors import BadCheckpoint
 from engine.text.template.source import gguf_template
-from engine.text.tokenizer.longest_match import unescaped
+from engine.text.tokenizer.own_kinds.longest_match import unescaped
 from engine.text.tokenizer.tokenizer import Tokenizer
 
 WORDS = (

@@ -7,7 +7,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.tokenizer.prefixes import Prefixes
+from engine.text.tokenizer.own_kinds.prefixes import Prefixes
 
 few = st.text("<|ab>", min_size=1, max_size=6)
 

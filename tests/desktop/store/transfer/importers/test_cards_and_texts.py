@@ -17,8 +17,8 @@ from desktop.store.conversations.bulk_insert import read_whole
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
 from desktop.store.transfer.exporters.markdown import markdown
-from desktop.store.transfer.importers.markdown_chats import markdown_chats
 from desktop.store.transfer.importers.peek import is_chats
+from desktop.store.transfer.importers.programs.markdown_chats import markdown_chats
 from desktop.store.transfer.records import LeftOut
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import broken, imported, run, shown, written

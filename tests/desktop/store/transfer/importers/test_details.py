@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from desktop.store.transfer.importers.open_webui.details import without_details
+from desktop.store.transfer.importers.programs.open_webui.details import without_details
 
 
 def details(kind: str, inner: str = "", **about: Any) -> str:

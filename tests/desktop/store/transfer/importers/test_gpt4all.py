@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from desktop.store.transfer.importers.gpt4all import read_chat
+from desktop.store.transfer.importers.programs.gpt4all import read_chat
 from desktop.store.transfer.importers.protocol import Unreadable
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import Qt

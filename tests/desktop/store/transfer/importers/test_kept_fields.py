@@ -18,7 +18,7 @@ from desktop.store.attachments.message_format import split
 from desktop.store.conversations.bulk_insert import read_whole
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
-from desktop.store.transfer.importers.open_webui.export import OpenWebUi
+from desktop.store.transfer.importers.programs.open_webui.export import OpenWebUi
 from desktop.store.transfer.importers.sampling import chat_settings
 from desktop.store.transfer.records import ConversationRecord, LeftOut
 from engine.words import set_language

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from desktop.store.transfer.importers.chatgpt import ChatGpt
-from desktop.store.transfer.importers.claude import Claude
-from desktop.store.transfer.importers.jan import Jan
-from desktop.store.transfer.importers.llama_cpp import LlamaCpp
-from desktop.store.transfer.importers.lm_studio import LmStudio
-from desktop.store.transfer.importers.open_webui.export import OpenWebUi
+from desktop.store.transfer.importers.programs.chatgpt import ChatGpt
+from desktop.store.transfer.importers.programs.claude import Claude
+from desktop.store.transfer.importers.programs.jan import Jan
+from desktop.store.transfer.importers.programs.llama_cpp import LlamaCpp
+from desktop.store.transfer.importers.programs.lm_studio import LmStudio
+from desktop.store.transfer.importers.programs.open_webui.export import OpenWebUi
+from desktop.store.transfer.importers.programs.sharegpt import ShareGpt
+from desktop.store.transfer.importers.programs.silly_tavern import SillyTavern
+from desktop.store.transfer.importers.programs.textgen import TextGen
 from desktop.store.transfer.importers.protocol import Format, LineFormat, Unreadable
-from desktop.store.transfer.importers.sharegpt import ShareGpt
-from desktop.store.transfer.importers.silly_tavern import SillyTavern
-from desktop.store.transfer.importers.textgen import TextGen
 from desktop.store.transfer.records import ConversationRecord
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import node

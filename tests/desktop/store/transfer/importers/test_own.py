@@ -11,7 +11,7 @@ from desktop.store.attachments.pictures import StoredPicture
 from desktop.store.conversations.folders import FolderContents
 from desktop.store.conversations.personas import Persona
 from desktop.store.transfer.exporters.own import plain
-from desktop.store.transfer.importers.own import Own
+from desktop.store.transfer.importers.programs.own import Own
 from desktop.store.transfer.importers.protocol import Unreadable
 from desktop.store.transfer.records import ConversationRecord
 from tests.desktop.store.transfer.importers import files

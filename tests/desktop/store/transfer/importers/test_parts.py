@@ -10,10 +10,7 @@ import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
-from desktop.store.transfer.importers.chatgpt import ChatGpt
-from desktop.store.transfer.importers.claude import Claude
 from desktop.store.transfer.importers.fields import compact, content_key, first_text, rest
-from desktop.store.transfer.importers.lm_studio import LmStudio
 from desktop.store.transfer.importers.parts import (
     document,
     fenced,
@@ -23,8 +20,11 @@ from desktop.store.transfer.importers.parts import (
     tool_result,
     with_files,
 )
+from desktop.store.transfer.importers.programs.chatgpt import ChatGpt
+from desktop.store.transfer.importers.programs.claude import Claude
+from desktop.store.transfer.importers.programs.lm_studio import LmStudio
+from desktop.store.transfer.importers.programs.sharegpt import ShareGpt
 from desktop.store.transfer.importers.protocol import Format, Unreadable
-from desktop.store.transfer.importers.sharegpt import ShareGpt
 from tests.desktop.store.transfer.importers import files
 from tests.desktop.store.transfer.importers.files import broken, imported, run, shown, written
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from desktop.store.conversations.records import HIDDEN
-from desktop.store.transfer.importers.silly_tavern import SillyTavern
+from desktop.store.transfer.importers.programs.silly_tavern import SillyTavern
 from desktop.store.transfer.records import ConversationRecord
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
-from desktop.store.transfer.importers.gemini_page import activities
 from desktop.store.transfer.importers.peek import is_chats
-from desktop.store.transfer.importers.perplexity import Perplexity
+from desktop.store.transfer.importers.programs.gemini_page import activities
+from desktop.store.transfer.importers.programs.perplexity import Perplexity
 from tests.desktop.store.transfer.importers.files import broken, imported, run, shown, written
 
 ENTRY = {

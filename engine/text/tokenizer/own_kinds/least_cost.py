@@ -24,7 +24,7 @@ from engine.text.tokenizer.definition import (
     own_names,
     tokenizer_json,
 )
-from engine.text.tokenizer.own_kind import OwnKind
+from engine.text.tokenizer.own_kinds.base import OwnKind
 from engine.words import _
 
 KIND = "LeastCost"

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from desktop.store.transfer.importers.fields import first_text, items, mapping, text
-from desktop.store.transfer.importers.message_lists.chat import Chat, chat_of
-from desktop.store.transfer.importers.message_lists.message import first_time, key_of
+from desktop.store.transfer.importers.programs.message_lists.chat import Chat, chat_of
+from desktop.store.transfer.importers.programs.message_lists.message import first_time, key_of
 
 __all__ = ["LABELS", "joined_chats"]
 

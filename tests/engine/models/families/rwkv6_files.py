@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.engine.models.rwkv_files import (
+from tests.engine.models.families.rwkv_files import (
     EPS,
     HEAD_EPS,
     VOCABULARY,

@@ -11,7 +11,6 @@ from typing import Any
 
 from desktop.store.transfer.importers.fields import clean, first_text, items, mapping, rest, seconds, text
 from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
-from desktop.store.transfer.importers.open_webui.details import without_details
 from desktop.store.transfer.importers.parts import (
     document,
     join,
@@ -23,6 +22,7 @@ from desktop.store.transfer.importers.parts import (
     tool_result,
     with_files,
 )
+from desktop.store.transfer.importers.programs.open_webui.details import without_details
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.sampling import chat_settings
 from desktop.store.transfer.importers.trees import shape

@@ -20,9 +20,9 @@ from engine.errors import UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.affine import affine_matrix
-from engine.weights.packed.compressed_tensors import wrap_compressed
 from engine.weights.packed.decoded import DecodedMatrix
 from engine.weights.packed.grouped import Indices, Recent
+from engine.weights.packed.methods.compressed_tensors import wrap_compressed
 from engine.weights.packed.packed_tensors import SCALES, Matrix, stems
 from engine.weights.tensor import FileTensor
 from engine.words import _

@@ -16,8 +16,7 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cuda.backend import CudaBackend
 from engine.backends.reference.backend import ReferenceBackend
 from tests.engine.models.architectures import ids
-from tests.engine.models.oracle import load, logits
-from tests.engine.models.rwkv_files import (
+from tests.engine.models.families.rwkv_files import (
     EPS,
     HEAD_EPS,
     Shape,
@@ -26,6 +25,7 @@ from tests.engine.models.rwkv_files import (
     write_folder,
     write_gguf,
 )
+from tests.engine.models.oracle import load, logits
 from tests.engine.models.test_gguf_by_llama_cpp import by_llama_cpp
 from tests.simt.fake import FakeDevice
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from desktop.store.transfer.importers.fields import first_text, items, mapping, text
-from desktop.store.transfer.importers.message_lists.chat import Chat, chat_of, chat_record
 from desktop.store.transfer.importers.parts import join
+from desktop.store.transfer.importers.programs.message_lists.chat import Chat, chat_of, chat_record
 from desktop.store.transfer.importers.protocol import Note
 from desktop.store.transfer.records import ConversationRecord
 from engine.lazy_dataclass import dataclass

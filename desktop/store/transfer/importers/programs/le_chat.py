@@ -11,9 +11,9 @@ from itertools import groupby
 from typing import Any
 
 from desktop.store.transfer.importers.fields import first_text, items, mapping, text
-from desktop.store.transfer.importers.message_lists.chat import chat_of, chat_record
-from desktop.store.transfer.importers.message_lists.message import first_time, is_message
 from desktop.store.transfer.importers.parts import made_file, picture_beside
+from desktop.store.transfer.importers.programs.message_lists.chat import chat_of, chat_record
+from desktop.store.transfer.importers.programs.message_lists.message import first_time, is_message
 from desktop.store.transfer.importers.protocol import Note
 from desktop.store.transfer.records import ConversationRecord
 

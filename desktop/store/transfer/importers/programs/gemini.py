@@ -12,8 +12,8 @@ from typing import Any
 
 from desktop.store.attachments.documents.markdown import from_html
 from desktop.store.transfer.importers.fields import content_key, items, mapping, rest, text
-from desktop.store.transfer.importers.message_lists.chat import Chat, chat_record
-from desktop.store.transfer.importers.message_lists.message import first_time
+from desktop.store.transfer.importers.programs.message_lists.chat import Chat, chat_record
+from desktop.store.transfer.importers.programs.message_lists.message import first_time
 from desktop.store.transfer.importers.protocol import Note
 from desktop.store.transfer.records import ConversationRecord
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from desktop.store.transfer.importers.gemini import PRODUCT
+from desktop.store.transfer.importers.programs.gemini import PRODUCT
 
 __all__ = ["ENDINGS", "HEAD", "activities", "is_activity"]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from desktop.store.transfer.importers.json_entries import Entry, Flaw
-from desktop.store.transfer.importers.message_lists.chat import Chat
-from desktop.store.transfer.importers.message_lists.message import first_time
+from desktop.store.transfer.importers.programs.message_lists.chat import Chat
+from desktop.store.transfer.importers.programs.message_lists.message import first_time
 from engine.units import size_text
 from engine.words import _
 

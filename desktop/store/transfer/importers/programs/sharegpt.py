@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from desktop.store.transfer.importers.fields import content_key, items, mapping, text
-from desktop.store.transfer.importers.message_lists.chat import Chat, chat_of, chat_record
-from desktop.store.transfer.importers.message_lists.message import ROLES, is_message
+from desktop.store.transfer.importers.programs.message_lists.chat import Chat, chat_of, chat_record
+from desktop.store.transfer.importers.programs.message_lists.message import ROLES, is_message
 from desktop.store.transfer.importers.protocol import Note
 from desktop.store.transfer.records import ConversationRecord
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from desktop.store.transfer.importers.fields import content_key, first_text, items, mapping, rest, text
-from desktop.store.transfer.importers.message_lists.chat import Chat, chat_record
-from desktop.store.transfer.importers.message_lists.message import first_time
+from desktop.store.transfer.importers.programs.message_lists.chat import Chat, chat_record
+from desktop.store.transfer.importers.programs.message_lists.message import first_time
 from desktop.store.transfer.importers.protocol import Note
 from desktop.store.transfer.records import ConversationRecord
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from desktop.store.transfer.importers.fields import first_text, items, mapping, seconds, text
 from desktop.store.transfer.importers.left_out import with_chat
-from desktop.store.transfer.importers.message_lists.chat import Chat, chat_record
-from desktop.store.transfer.importers.message_lists.message import read_message
+from desktop.store.transfer.importers.programs.message_lists.chat import Chat, chat_record
+from desktop.store.transfer.importers.programs.message_lists.message import read_message
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord

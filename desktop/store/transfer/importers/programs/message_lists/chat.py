@@ -10,14 +10,14 @@ from typing import Any
 from desktop.store.conversations.bulk_insert import chain_key
 from desktop.store.transfer.importers.fields import content_key, first_text, rest, text
 from desktop.store.transfer.importers.left_out import left_out_notes, with_chat
-from desktop.store.transfer.importers.message_lists.message import (
+from desktop.store.transfer.importers.parts import join
+from desktop.store.transfer.importers.programs.message_lists.message import (
     first_time,
     key_of,
     model_of,
     parent_of,
     read_message,
 )
-from desktop.store.transfer.importers.parts import join
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord

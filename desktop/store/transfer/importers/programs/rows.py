@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from desktop.store.transfer.importers.fields import mapping, rest, seconds, text
-from desktop.store.transfer.importers.message_lists.chat import Chat, chat_record
-from desktop.store.transfer.importers.message_lists.message import ROLES
+from desktop.store.transfer.importers.programs.message_lists.chat import Chat, chat_record
+from desktop.store.transfer.importers.programs.message_lists.message import ROLES
 from desktop.store.transfer.importers.protocol import Note
 from desktop.store.transfer.records import ConversationRecord
 

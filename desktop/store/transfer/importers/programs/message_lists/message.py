@@ -5,13 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from desktop.store.transfer.importers.fields import first_text, items, mapping, rest, seconds, text
-from desktop.store.transfer.importers.message_lists.parts import (
-    call_words,
-    is_plain,
-    is_result,
-    is_thought,
-    part_words,
-)
 from desktop.store.transfer.importers.parts import (
     document,
     join,
@@ -21,6 +14,13 @@ from desktop.store.transfer.importers.parts import (
     tool_call,
     tool_result,
     with_files,
+)
+from desktop.store.transfer.importers.programs.message_lists.parts import (
+    call_words,
+    is_plain,
+    is_result,
+    is_thought,
+    part_words,
 )
 from desktop.store.transfer.records import MessageRecord
 

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from desktop.store.transfer.importers.fields import mapping, rest, text
-from desktop.store.transfer.importers.message_lists.chat import Chat, chat_record
+from desktop.store.transfer.importers.programs.message_lists.chat import Chat, chat_record
 from desktop.store.transfer.importers.protocol import Note
 from desktop.store.transfer.records import ConversationRecord
 

@@ -10,9 +10,9 @@ import re
 from typing import NamedTuple
 
 from desktop.store.transfer.importers.fields import content_key, seconds
-from desktop.store.transfer.importers.message_lists.chat import Chat
 from desktop.store.transfer.importers.parts import join, thought
-from desktop.store.transfer.importers.perplexity import perplexity_chat
+from desktop.store.transfer.importers.programs.message_lists.chat import Chat
+from desktop.store.transfer.importers.programs.perplexity import perplexity_chat
 from engine.words import _
 
 __all__ = ["ENDINGS", "markdown_chats"]

@@ -16,7 +16,7 @@ from typing import Any
 from engine.errors import BadCheckpoint
 from engine.text.tokenizer.definition import byte_level_parts, tokenizer_json, unreachable
 from engine.text.tokenizer.definition_check import MOST_IDS
-from engine.text.tokenizer.own_kind import OwnKind
+from engine.text.tokenizer.own_kinds.base import OwnKind
 from engine.text.tokenizer.rank_files import read_bytes
 from engine.text.tokenizer.vocabulary import byte_level_alphabet
 from engine.words import _

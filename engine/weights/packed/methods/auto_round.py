@@ -12,9 +12,9 @@ from typing import Any
 
 from engine.errors import UnsupportedModel
 from engine.tensors import RawTensor
-from engine.weights.packed.awq import wrap_awq
-from engine.weights.packed.compressed_tensors import wrap_compressed
-from engine.weights.packed.gptq import wrap_gptq
+from engine.weights.packed.methods.awq import wrap_awq
+from engine.weights.packed.methods.compressed_tensors import wrap_compressed
+from engine.weights.packed.methods.gptq import wrap_gptq
 from engine.weights.tensor import FileTensor
 from engine.words import _
 

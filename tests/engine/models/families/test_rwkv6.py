@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from engine.backends.cpu.backend import CpuBackend
+from tests.engine.models.families.rwkv6_files import Shape, expected_logits, tensors, write_gguf
+from tests.engine.models.families.test_rwkv import BACKENDS, CUTS, TOKENS, assert_near
 from tests.engine.models.oracle import load, logits
-from tests.engine.models.rwkv6_files import Shape, expected_logits, tensors, write_gguf
 from tests.engine.models.test_gguf_by_llama_cpp import by_llama_cpp
-from tests.engine.models.test_rwkv import BACKENDS, CUTS, TOKENS, assert_near
 
 SHAPES = {
     "rwkv6": Shape(halved=2, fused=False), "odd": Shape(width=60, dim=12, inner=50, rank=7),

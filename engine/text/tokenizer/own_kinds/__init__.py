@@ -1,0 +1,1 @@
+"""Tokenizers that the `tokenizers` library does not know, with its interface."""

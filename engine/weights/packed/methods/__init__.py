@@ -1,0 +1,1 @@
+"""The readers of packed folders, one for each tool that writes them."""
