@@ -7,18 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QObject, Signal
-from PySide6.QtGui import QGuiApplication, QKeyEvent
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from desktop.items.chats.messages import MessageItem
 from desktop.services.engine.reply_record import avoided_text
 from desktop.services.session.branching import branch_trouble
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context_meter import ContextMeter
 from desktop.services.system import speech
-from desktop.store.attachments.message_format import split
-from desktop.store.attachments.picture_marks import in_words
 from desktop.views.chat.announcer import REPLYING, Announcer
+from desktop.views.chat.message_commands import MessageCommands
+from desktop.views.chat.other_versions import OtherVersions
 from desktop.views.chat.read_aloud import ReadAloud
 from desktop.views.chat.status_bar import StatusBar
 from desktop.views.chat.thought_tags import keep_thought_tags
@@ -80,6 +79,11 @@ class ChatPane(QWidget):
         self.banner.setMaximumWidth(COLUMN_WIDTH)
         self.composer = Composer(lambda conversation: saved_draft(session, conversation))
         self.status = StatusBar()
+        self.message_commands = MessageCommands(
+            session, self.transcript, self.read_aloud, self.composer, self.banner,
+            self.details_requested.emit, self,
+        )  # fmt: skip
+        OtherVersions(session, self.transcript, self)
         self._header = header
         self.transcript.installEventFilter(self)
         self._arrange(header)
@@ -137,9 +141,6 @@ class ChatPane(QWidget):
         session.undo_available.connect(self._undo_changed)
         self.banner.undo_requested.connect(session.undo)
         self.composer.stop_requested.connect(session.stop)
-        self.composer.previous_requested.connect(self.edit_last_own)
-        self.transcript.action.connect(self._act)
-        self.transcript.edited.connect(self._edited)
         listen(self, self.read_aloud.failed, lambda sentence: self.show_notice(sentence, "warning"))
         self.welcome.example_chosen.connect(self._take_example)
         self.welcome.notebook_requested.connect(session.new_notebook)
@@ -272,128 +273,8 @@ class ChatPane(QWidget):
 
     def commands(self) -> dict[str, Callable[[], object]]:
         """The commands about the open chat's messages."""
-        return {
-            "stop": self._session.stop,
-            "find": self.transcript.finding.open,
-            "tokens": self.tokens.toggle,
-            "reading": self.transcript.reading.toggle,
-            "copy_reply": self.copy_last,
-            "read_aloud": self.read_last_aloud,
-            "regenerate": self.regenerate_last,
-            "continue": self.continue_last,
-            "previous_variant": lambda: self.step_variant(-1),
-            "next_variant": lambda: self.step_variant(1),
-            "fork": self.fork_last,
-        }
+        return {**self.message_commands.commands(), "tokens": self.tokens.toggle}
 
     def _take_example(self, text: str) -> None:
         self.composer.set_text(text)
         self.composer.setFocus()
-
-    def _act(self, name: str, message: int) -> None:
-        session = self._session
-        act: dict[str, Callable[[int], object]] = {
-            "edit": self.transcript.begin_edit,
-            "regenerate": session.regenerate,
-            "continue": session.continue_reply,
-            "delete": self._delete,
-            "fork": self.fork,
-            "origin": self.details_requested.emit,
-            "speak": self.read_aloud.toggle,
-            "quote": lambda _message: self.composer.quote(in_words(self.transcript.selection.text())),
-            "previous": lambda message: session.show_variant(message, -1),
-            "next": lambda message: session.show_variant(message, 1),
-            "allow_call": session.tools.allow,
-            "always_allow": lambda message: session.tools.allow(message, always=True),
-            "refuse_call": session.tools.refuse,
-            "stop_calls": lambda _message: session.stop(),
-        }
-        if name in act:
-            act[name](message)
-
-    def _delete(self, message: int) -> None:
-        others = self._session.messages.item(message).variant_count - 1
-        if self._session.delete_message(message):
-            words = (
-                _("The version was deleted, and another one is shown.")
-                if others
-                else _("The message and everything after it were deleted.")
-            )
-            self.banner.show_notice(words, "info", undo=True)
-
-    def fork(self, message: int) -> None:
-        """Continue from a message in a new chat."""
-        if self._session.fork(message):
-            self.banner.show_notice(
-                _("This new chat continues from that message. The original chat is unchanged."),
-                "info",
-                undo=True,
-            )
-
-    def fork_last(self) -> None:
-        """Continue from the last message in a new chat."""
-        items = self._session.messages.items()
-        if items:
-            self.fork(items[-1].id)
-
-    def _edited(self, message: int, text: str, answer: bool) -> None:
-        """An inline edit was saved; text that is refused goes where it is not lost."""
-        refused = (
-            not self._session.edit(message, text, answer)
-            and self._session.messages.item(message).text != text
-        )
-        if refused and not self.composer.text():
-            self.composer.set_text(text[split(text)[1] :])
-        self.composer.setFocus()
-
-    def last_reply(self) -> MessageItem | None:
-        """The reply at the end of the conversation, if it ends with one."""
-        items = self._session.messages.items()
-        return items[-1] if items and items[-1].role == "assistant" else None
-
-    def regenerate_last(self) -> None:
-        """Generate another reply to the last message of the user."""
-        items = self._session.messages.items()
-        if items:
-            self._session.regenerate(items[-1].id)
-
-    def continue_last(self) -> None:
-        """Continue the last reply."""
-        reply = self.last_reply()
-        if reply is not None:
-            self._session.continue_reply(reply.id)
-
-    def step_variant(self, step: int) -> None:
-        """Show the version before (-1) or after (1) the last reply."""
-        reply = self.last_reply()
-        if reply is not None:
-            self._session.show_variant(reply.id, step)
-
-    def copy_last(self) -> None:
-        """Put the Markdown of the last reply on the clipboard."""
-        if replies := self._replies():
-            QGuiApplication.clipboard().setText(replies[-1].text)
-            self.banner.show_notice(_("The last reply was copied."), "info")
-
-    def read_last_aloud(self) -> None:
-        """Read the last reply aloud, or stop reading."""
-        if self.read_aloud.speech.speaking:
-            self.read_aloud.end()
-        elif replies := self._replies():
-            self.read_aloud.toggle(replies[-1].id)
-
-    def _replies(self) -> list[MessageItem]:
-        return [item for item in self._session.messages.items() if item.role == "assistant"]
-
-    def edit_last_own(self) -> None:
-        """Edit the user's last message."""
-        own = [item for item in self._session.messages.items() if item.role == "user"]
-        if own:
-            self.transcript.begin_edit(own[-1].id)
-
-    def open_message(self, message: int) -> None:
-        """Show a message that a search found."""
-        if self._session.open_message(message) and any(
-            item.id == message for item in self._session.messages.items()
-        ):
-            self.transcript.scrolling.to_message(message)

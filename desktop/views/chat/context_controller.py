@@ -69,7 +69,7 @@ class ContextController(QObject):
             from desktop.views.chat.stats_dialog import StatsDialog  # when it is first opened
 
             self.figures = StatsDialog(self._parent)
-            self.figures.chosen.connect(self._chat.open_message)
+            self.figures.chosen.connect(self._chat.message_commands.open_message)
         self._fill()
         self.figures.show()
         self.figures.raise_()

@@ -113,7 +113,7 @@ class ComparisonController(QObject):
 
     def compare_versions(self) -> None:
         """Put the versions of the last reply side by side."""
-        reply = self._chat.last_reply()
+        reply = self._chat.message_commands.last_reply()
         if reply is not None:
             self._comparisons.show_versions(reply.id)
 
@@ -229,7 +229,7 @@ class ComparisonController(QObject):
         """A message of the chat is to be edited: show the chat."""
         if self.page is not None and self.page.comparison is not None:
             self.page.leave()
-            self._chat.edit_last_own()
+            self._chat.message_commands.edit_last_own()
 
     @Slot(object)
     def _on_settings(self, cls: type[Settings]) -> None:

@@ -57,7 +57,7 @@ class NavigationController(QObject):
     def open_message(self, message: int) -> None:
         """Show a message in its chat."""
         self.leave_side()
-        self._chat.open_message(message)
+        self._chat.message_commands.open_message(message)
 
     def leave_side(self) -> None:
         """Commit the setting that is being typed; in a narrow window, go back to the conversation."""

@@ -2,76 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QObject, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.system.debounce import debounce
-from desktop.store.attachments.message_format import split
+from desktop.store.conversations.hidden_texts import HiddenText
 from desktop.views.transcript.find_bar import FindBar
 from desktop.views.transcript.parts import TranscriptParts
 from desktop.views.transcript.row_widgets.base import DocumentRow
 from desktop.views.transcript.rows import Row, RowKind
 from desktop.views.transcript.scrolling import Scrolling
+from desktop.views.transcript.searched_text import (
+    SEARCHED,
+    attached_text,
+    excerpt,
+    message_words,
+    searched_text,
+)
 
-__all__ = ["Finding", "plain"]
+__all__ = ["Finding"]
 
 _AGAIN_MS = 250
 _EDGE = 6
-_NEAR = 60
-"""Characters shown on each side of a match in a file."""
-_AS_WRITTEN = (RowKind.CODE, RowKind.BUBBLE, RowKind.TOKENS, RowKind.MATH, RowKind.NOTICE)
-_SEARCHED = (*_AS_WRITTEN, RowKind.TEXT, RowKind.TABLE, RowKind.WHOLE)
-_LINK = re.compile(r"(?<!!)\[([^\[\]]*)\]\([^()\s]*\)")
-_FENCE = re.compile(r"^ {0,3}(?P<marks>`{3,})(?P<words>[^`\n]*)$", re.MULTILINE)
-_MARKS = re.compile(
-    r"(?=[*~_`#\\])"  # most characters are none of these: to look at one class first is faster
-    r"(?:\*{1,3}|~~|(?<!\w)_{1,3}|_{1,3}(?!\w)|`+|^#{1,6} +|\\(?=[!-/:-@\[-`{-~]))",
-    re.MULTILINE,
-)
-
-
-def plain(row: Row) -> str:
-    """Approximately the text that a row shows: Markdown without its markup."""
-    return row.text if row.kind in _AS_WRITTEN else _plain(row.text)
-
-
-def _plain(text: str) -> str:
-    return _MARKS.sub("", _LINK.sub(r"\1", text))
-
-
-def _without_languages(text: str) -> str:
-    """Markdown without the words after the fences that begin blocks of code. They are not shown, and "python"
-    would be found in most replies with code, to no avail.
-    """
-    if "```" not in text:
-        return text
-    begun = 0
-
-    def cut(fence: re.Match[str]) -> str:
-        nonlocal begun
-        if not begun:
-            begun = len(fence["marks"])
-            return fence["marks"]
-        if len(fence["marks"]) >= begun and not fence["words"].strip():
-            begun = 0
-        return fence[0]
-
-    return _FENCE.sub(cut, text)
-
-
-def _searched(row: Row) -> str:
-    """The text that is searched; empty for rows without any."""
-    if row.kind is RowKind.THOUGHT:
-        hidden = row.item.text[row.start + len(row.source) : row.until or None]
-        return "" if row.open else _plain(hidden)
-    if row.kind is RowKind.ATTACHMENT:
-        return attached_text(row)
-    if row.kind is RowKind.WHOLE:
-        return row.text if row.item.role == "user" else _plain(_without_languages(row.text))
-    return plain(row) if row.kind in _SEARCHED else ""
 
 
 def _state(row: Row) -> tuple[object, ...]:
@@ -79,53 +32,16 @@ def _state(row: Row) -> tuple[object, ...]:
     return row.kind, row.revision, row.item, row.open, row.until
 
 
-def attached_text(row: Row) -> str:
-    """The text of the attached file of a row."""
-    files, _ = split(row.source)
-    return files[0][1].text if files else ""
-
-
-def excerpt(text: str, query: str, number: int) -> str:
-    """The line around match number `number` of `query`, cut to what is near it; the first line without one.
-
-    Matches are counted from 0, regardless of case and without overlaps, as by `str.count`.
-    """
-    lines, folded, at = text.split("\n"), query.casefold(), 0
-    for line in lines:
-        words = line.casefold()
-        count = words.count(folded)
-        if number < count:
-            at = _nth(words, folded, number)
-            break
-        number -= count
-    else:
-        line = words = lines[0]
-    begin, end = (_unfolded(line, words, place) for place in (at, at + len(folded)))
-    first, last = max(0, begin - _NEAR), min(len(line), end + _NEAR)
-    return f"{'…' if first else ''}{line[first:last].strip()}{'…' if last < len(line) else ''}"
-
-
-def _nth(text: str, query: str, number: int) -> int:
-    at = text.find(query)
-    for _ in range(number):
-        at = text.find(query, at + len(query))
-    return at
-
-
-def _unfolded(text: str, folded: str, place: int) -> int:
-    """The place in a text that became `place` in its case folding, where "ß" is two characters."""
-    if len(folded) == len(text):
-        return place
-    return bisect_left(range(len(text)), place, key=lambda at: len(text[:at].casefold()))
-
-
 class Finding(QObject):
     """Searches all rows regardless of case, also what folded thoughts and attached files hide; follows the
     chat while it grows.
 
     Going to a match in a folded thought unfolds it; one in a file is shown as its line, below the file's
-    chip.
+    chip. `hidden_texts` are those of versions that are not shown, whose matches the bar counts;
+    `version_requested(int message, int place, str words)` asks to show one of them.
     """
+
+    version_requested = Signal(int, int, str)
 
     def __init__(self, parts: TranscriptParts, scrolling: Scrolling) -> None:
         super().__init__(parts.area)
@@ -135,6 +51,10 @@ class Finding(QObject):
         self._present: tuple[Row, int] | None = None
         self._words: dict[Row, tuple[object, str]] = {}
         self._splits = 0
+        self.hidden_texts: Callable[[], Sequence[HiddenText]] = tuple
+        self._shown: list[int] = []  # the messages beside which `_hidden` are not shown
+        self._hidden: list[tuple[HiddenText, str]] = []
+        self._requested = 0
         self._bar: FindBar | None = None
         self._again = debounce(self, self._search_again, _AGAIN_MS)
 
@@ -159,6 +79,7 @@ class Finding(QObject):
             self._bar = FindBar(self._parts.area)
             self._bar.changed.connect(self._search)
             self._bar.moved.connect(self._move)
+            self._bar.version_requested.connect(self._to_other_version)
             self._bar.closed.connect(self.close)
         self._bar.begin(words, focus)
         self.place()
@@ -185,7 +106,7 @@ class Finding(QObject):
             rows = self._parts.messages.message(message_id).rows
         self._query = words
         self._collect()
-        here = [row for row in rows if row.start <= character and row.kind in _SEARCHED] or list(rows)
+        here = [row for row in rows if row.start <= character and row.kind in SEARCHED] or list(rows)
         before = (
             here[-1].source[: max(0, character - here[-1].start)].casefold().count(words.casefold())
             if words
@@ -212,6 +133,7 @@ class Finding(QObject):
             if row.peek:
                 self._peek(row, "")
         self._query, self._places, self._present, self._words = "", [], None, {}
+        self._shown, self._hidden = [], []
         if self._bar is not None and not self._bar.isHidden():
             self._parts.area.setFocus()
             self._bar.hide()
@@ -264,7 +186,7 @@ class Finding(QObject):
         state = _state(row)
         known = self._words.get(row)
         if known is None or known[0] != state:
-            known = self._words[row] = state, _searched(row).casefold()
+            known = self._words[row] = state, searched_text(row).casefold()
         return known[1]
 
     def _shows(self, row: Row) -> bool:
@@ -272,14 +194,17 @@ class Finding(QObject):
         searched from now on.
         """
         rows = self._parts.messages.split_rows(row.item.id)
-        words = "\n".join(map(_searched, rows)).casefold()
+        words = "\n".join(map(searched_text, rows)).casefold()
         self._words[row] = _state(row), words
         return self._query.casefold() in words
 
     @Slot(int)
     def _move(self, step: int) -> None:
-        """Go to the next (1) or the previous (-1) match, wrapping at the ends."""
+        """Go to the next (1) or the previous (-1) match, wrapping at the ends; where there is none, to one in
+        another version.
+        """
         if not self._places:
+            self._to_other_version()
             return
         at = self._places.index(self._present) if self._present in self._places else -1 if step > 0 else 0
         self._present = self._places[(at + step) % len(self._places)]
@@ -291,6 +216,8 @@ class Finding(QObject):
         if self._bar is not None:
             at = self._places.index(self._present) + 1 if self._present in self._places else 0
             self._bar.show_count(at, len(self._places), bool(self._query))
+            self._bar.show_others(sum(words.count(self._query.casefold()) for _, words in self._others()))
+            self.place()
         if go:
             self._unfold()
         if go and self._present is not None:
@@ -298,6 +225,33 @@ class Finding(QObject):
             self._parts.view.flush()
             self._reach()
         self.show_marks()
+
+    def _others(self) -> list[tuple[HiddenText, str]]:
+        """The messages in versions that are not shown in which the query is, with their words."""
+        query = self._query.casefold()
+        if not query:
+            return []
+        shown = [message.item.id for message in self._parts.messages.all]
+        if shown != self._shown:
+            self._shown = shown
+            self._hidden = [
+                (each, message_words(each.role, each.text).casefold()) for each in self.hidden_texts()
+            ]
+        return [(each, words) for each, words in self._hidden if query in words]
+
+    @Slot()
+    def _to_other_version(self) -> None:
+        """Ask for the next message in another version that has the query, wrapping at the end."""
+        found = [each for each, _ in self._others()]
+        if not found:
+            return
+        chosen = next((each for each in found if each.message > self._requested), found[0])
+        self._requested = chosen.message
+        focused = self._bar is not None and self._bar.isAncestorOf(self._bar.window().focusWidget())
+        place = chosen.text.casefold().find(self._query.casefold())
+        self.version_requested.emit(chosen.message, max(0, place), self._query)
+        if focused and self.bar is not None:
+            self.bar.box.setFocus()
 
     def _unfold(self) -> None:
         """Unfold the thought that hides the current match, which is then a match of a row inside it; show the
@@ -373,6 +327,6 @@ class Finding(QObject):
             if isinstance(widget, DocumentRow):
                 present = self._present is not None and self._present[0] is row
                 widget.mark(
-                    self._query if row.kind in _SEARCHED else "",
+                    self._query if row.kind in SEARCHED else "",
                     self._present[1] if present and self._present else -1,
                 )

@@ -1,26 +1,29 @@
-"""The bar for finding words in the open chat: a text box, the number of matches, next, previous, close."""
+"""The bar for finding words in the open chat: a text box, the number of matches, next, previous, close, and
+how many there are in other versions.
+"""
 
 from __future__ import annotations
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QLabel, QLineEdit, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QLineEdit, QToolButton, QWidget
 
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
-from engine.words import _
+from engine.words import _, ngettext
 
 __all__ = ["FindBar"]
 
 
 class FindBar(QFrame):
     """Signals: `changed(str query)` while the user types; `moved(int step)` for the next (1) or previous (-1)
-    match; `closed()`.
+    match; `version_requested()` for a match in another version; `closed()`.
     """
 
     changed = Signal(str)
     moved = Signal(int)
+    version_requested = Signal()
     closed = Signal()
 
     def __init__(self, parent: QWidget) -> None:
@@ -42,6 +45,10 @@ class FindBar(QFrame):
         self.next = IconButton("chevron-down", _("Next match"), self)
         self.next.setToolTip(_("Next match (Enter)"))
         self.next.clicked.connect(lambda: self.moved.emit(1))
+        self.others = QToolButton(self)
+        self.others.setToolTip(_("Show the next match in a version that is not shown"))
+        self.others.clicked.connect(self.version_requested)
+        self.others.hide()
         self.shut = IconButton("close", _("Close search"), self)
         self.shut.setToolTip(_("Close search (Esc)"))
         self.shut.clicked.connect(self.closed)
@@ -51,6 +58,7 @@ class FindBar(QFrame):
             self.count,
             self.previous,
             self.next,
+            self.others,
             self.shut,
             margins=(6, 5, 6, 5),
             spacing=3,
@@ -90,6 +98,12 @@ class FindBar(QFrame):
         self.count.setAccessibleName(words or _("No search text"))
         self.previous.setEnabled(count > 0)
         self.next.setEnabled(count > 0)
+
+    def show_others(self, count: int) -> None:
+        """Show how many matches there are in versions that are not shown."""
+        words = ngettext("{n} in another version", "{n} in other versions", count)
+        self.others.setText(words)
+        self.others.setVisible(count > 0)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):

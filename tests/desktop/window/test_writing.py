@@ -91,14 +91,14 @@ def test_a_file_is_shown_counted_sent_folded_and_kept_through_edit_and_regenerat
     hand.click("Attached file notes.md")
     assert "code" in hand.window.findChildren(AttachmentPreview)[-1].box.toPlainText()
     hand.window.findChildren(AttachmentPreview)[-1].close()
-    hand.window.chat.edit_last_own()
+    hand.window.chat.message_commands.edit_last_own()
     assert hand.window.focusWidget().toPlainText() == "What is it?"
     QTest.keyClicks(hand.window.focusWidget(), " Really?")
     QTest.keyClick(hand.window.focusWidget(), Key.Key_Return, Held.ControlModifier)
     hand.qtbot.waitUntil(lambda: hand.items()[0].variant_count == 2)
     hand.wait_for("idle")
     assert hand.items()[0].text == sent + " Really?"
-    hand.window.chat.regenerate_last()
+    hand.window.chat.message_commands.regenerate_last()
     hand.wait_for("idle")
     assert hand.echo.chat.requests[-1].messages[-1].content == sent + " Really?"
 
@@ -390,7 +390,7 @@ def test_the_reply_begins_as_asked_once(hand) -> None:
 def test_an_edit_without_an_answer_and_a_fork(hand) -> None:
     hand.say("first")
     hand.say("second")
-    hand.window.chat.edit_last_own()
+    hand.window.chat.message_commands.edit_last_own()
     QTest.keyClicks(hand.window.focusWidget(), " try")
     hand.click("Save without a reply")
     assert hand.texts() == ["first", "first", "second try"]
@@ -801,3 +801,26 @@ def test_drafts_move_along_when_a_temporary_chat_is_kept(hand) -> None:
     assert hand.session.conversation == kept
     assert [held.attachment.name for held in harness(hand).files.held()] == ["notes.md"]
     assert [row.text.words for row in harness(hand).rows.rows] == ["two"]
+
+
+def test_find_counts_and_shows_matches_in_other_versions(hand: Hand) -> None:
+    chat = hand.window.chat
+    hand.echo.chat.reply = "an **old** answer, a needle"
+    hand.say("first question")
+    hand.echo.chat.reply = "another answer"
+    chat.message_commands.regenerate_last()
+    hand.wait_for("idle")
+    chat.transcript.finding.open()
+    bar = chat.transcript.finding.bar
+    QTest.keyClicks(bar.box, "old answer")
+    assert (bar.count.text(), bar.others.text()) == ("No matches", "1 in another version")
+    QTest.keyClick(bar.box, Key.Key_Return)
+    assert hand.items()[-1].text == "an **old** answer, a needle"
+    hand.qtbot.waitUntil(lambda: bar.count.text() == "1 of 1")
+    assert bar.isVisible()
+    assert not bar.others.isVisible()
+    bar.box.setText("answer")
+    assert (bar.count.text(), bar.others.text()) == ("1 of 1", "1 in another version")
+    QTest.mouseClick(bar.others, Qt.MouseButton.LeftButton)
+    assert hand.items()[-1].text == "another answer"
+    hand.qtbot.waitUntil(lambda: bar.count.text() == "1 of 1" and bar.others.isVisible())

@@ -13,11 +13,11 @@ from pytestqt.qtbot import QtBot
 from desktop.items.chats.messages import MessageItem
 from desktop.store.attachments.message_format import Attachment, join
 from desktop.views.transcript import TranscriptView
-from desktop.views.transcript.find import excerpt
 from desktop.views.transcript.find_bar import FindBar
 from desktop.views.transcript.row_widgets.attachment import AttachmentRow
 from desktop.views.transcript.row_widgets.base import DocumentRow
 from desktop.views.transcript.rows import RowKind
+from desktop.views.transcript.searched_text import excerpt
 from tests.desktop.views.transcript.conftest import Show
 
 CHAT = [

@@ -231,13 +231,13 @@ def test_a_key_strips_the_markup_of_no_row_again(
     show: Show, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stripped: list[object] = []
-    searched = find._searched
+    searched = find.searched_text
 
     def counting(row):  # type: ignore[no-untyped-def]
         stripped.append(row)
         return searched(row)
 
-    monkeypatch.setattr(find, "_searched", counting)
+    monkeypatch.setattr(find, "searched_text", counting)
     view, model = show(chat())
     bar = open_bar(view, "w")
     assert len(stripped) >= COUNT // 2
