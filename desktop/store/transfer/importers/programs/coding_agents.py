@@ -21,9 +21,15 @@ from engine.words import _
 
 __all__ = ["ClaudeCode", "Codex"]
 
-_ASIDE = ("<local-command-", "<command-name>", "<command-message>", "<bash-", "<system-reminder>")
-_SURROUNDINGS = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<permissions")
-"""How messages begin that the agent adds by itself."""
+_ASIDE = (
+    "<local-command-", "<command-name>", "<command-message>", "<bash-", "<system-reminder>",
+    "<ide_opened_file>", "<ide_selection>", "<task-notification>",
+)  # fmt: skip
+_SURROUNDINGS = (
+    "<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<permissions",
+    "<turn_aborted>", "<user_shell_command>", "<skill>",
+)  # fmt: skip
+"""How messages, and parts of them, begin that the agent adds by itself."""
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
@@ -79,10 +85,13 @@ def _claude_message(line: dict[str, Any], inner: dict[str, Any]) -> MessageRecor
     own = line.get("type") in ("user", "assistant") and text(line.get("uuid"))
     if not own or line.get("isSidechain") is True or line.get("isMeta") is True:
         return None
-    if text(inner.get("content")).lstrip().startswith(_ASIDE):
+    said = inner.get("content")
+    if isinstance(said, list):
+        said = [part for part in said if not text(mapping(part).get("text")).lstrip().startswith(_ASIDE)]
+    elif text(said).lstrip().startswith(_ASIDE):
         return None
     model = {} if inner.get("model") == "<synthetic>" else {"model": inner.get("model")}
-    entry = {"role": inner.get("role"), "content": inner.get("content"), "timestamp": line.get("timestamp")}
+    entry = {"role": inner.get("role"), "content": said, "timestamp": line.get("timestamp")}
     found = read_message(entry | model)
     return dataclasses.replace(found, raw=None) if found is not None and found.text.strip() else None
 

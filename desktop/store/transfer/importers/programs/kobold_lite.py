@@ -18,7 +18,9 @@ __all__ = ["KoboldLite"]
 
 _MARK = re.compile(r"\{\{\[(INPUT|OUTPUT|SYSTEM)(?:_END)?\]\}\}")
 _ROLES = {"INPUT": "user", "OUTPUT": "assistant", "SYSTEM": "system"}
-_CHAT, _INSTRUCT = 3, 4
+_CHAT, _INSTRUCT = "3", "4"
+_TAGS = {"system": "systag", "assistant": "endtag", "user": "starttag"}
+"""The names of the settings with the marks of the template, each with another for its end."""
 _READ = (
     "gamestarted",
     "prompt",
@@ -49,15 +51,15 @@ class KoboldLite:
 
 def _turns(words: str, settings: dict[str, Any]) -> list[dict[str, str]]:
     """The messages in the text; a story without marks is one reply."""
-    mode = settings.get("opmode")
+    mode = str(settings.get("opmode"))
     if _MARK.search(words):
         return _split(words, _MARK, lambda found: _ROLES[found[1]])
-    start, end = (
-        text(settings.get(f"instruct_{name}tag")).replace("\\n", "\n").strip() for name in ("start", "end")
-    )
-    if mode == _INSTRUCT and start and end and start in words:
-        pattern = re.compile(f"({re.escape(start)})|{re.escape(end)}")
-        return _split(words, pattern, lambda found: "user" if found[1] else "assistant")
+    marks = _marks(settings)
+    if mode == _INSTRUCT and any(mark in words for mark, role in marks.items() if role == "user"):
+        longest_first = sorted(marks, key=len, reverse=True)
+        return _split(
+            words, re.compile("|".join(map(re.escape, longest_first))), lambda found: marks[found[0]]
+        )
     own = text(settings.get("chatname")).strip() or "User"
     others = [name.strip() for name in text(settings.get("chatopponent")).split("||$||") if name.strip()]
     if mode == _CHAT and f"{own}:" in words:
@@ -65,6 +67,16 @@ def _turns(words: str, settings: dict[str, Any]) -> list[dict[str, str]]:
         pattern = re.compile(rf"^({re.escape(own)}|{names}): ?", re.MULTILINE)
         return _split(words, pattern, lambda found: "user" if found[1] == own else "assistant")
     return [{"role": "assistant", "content": words}]
+
+
+def _marks(settings: dict[str, Any]) -> dict[str, str]:
+    """Who writes after a mark of the model's template."""
+    found: dict[str, str] = {}
+    for role, name in _TAGS.items():
+        for key in (f"instruct_{name}_end", f"instruct_{name}"):
+            if mark := text(settings.get(key)).replace("\\n", "\n").strip():
+                found[mark] = role
+    return found
 
 
 def _split(words: str, pattern: re.Pattern[str], role: Any) -> list[dict[str, str]]:

@@ -255,6 +255,39 @@ def test_ai_studio_has_thoughts_as_messages() -> None:
     assert told(record) == [("user", "Hi"), ("assistant", "<think>\nHm\n</think>\n\nYo")]
 
 
+def ai_studio_files() -> dict[str, Any]:
+    picture, words = {"mimeType": "image/png", "data": "aGk="}, {"mimeType": "text/csv", "data": "YSxiCg=="}
+    sent = [
+        {"role": "user", "inlineImage": picture}, {"role": "user", "inlineFile": words | {"name": "a.csv"}},
+        {"role": "user", "driveDocument": {"id": "d"}}, {"role": "user", "youtubeVideo": {"id": "v"}},
+        {"role": "user", "inlineFile": {"mimeType": "text/plain", "data": "?", "displayName": "b.txt"}},
+        {"role": "user", "text": "Sum", "createTime": DAY},
+    ]  # fmt: skip
+    code = {"executableCode": {"language": "PYTHON", "code": "print(2)\n1"}}
+    came = {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "2"}}
+    said = [
+        {"role": "model"} | code, {"role": "model"} | came, {"role": "model", "parts": [{"text": "T"}]},
+        {"role": "user", "text": "Go"}, {"role": "model", "text": "", "errorMessage": "Too busy"},
+    ]  # fmt: skip
+    return {"chunkedPrompt": {"chunks": sent + said}}
+
+
+def test_what_was_sent_to_ai_studio_at_once_is_one_message_and_code_has_its_result() -> None:
+    [record] = read(ai_studio_files())
+    [asked, answered, more, failed] = told(record)
+    assert asked == (
+        "user", "![](data:image/png;base64,aGk=)\n\nAttached file: a.csv\n```csv\na,b\n```\n\n[file]\n\n"
+        "[video: https://youtu.be/v]\n\n[file: b.txt]\n\nSum",
+    )  # fmt: skip
+    assert answered[1].startswith(
+        '**Tool call: code**\n\n```\n{"language": "python"}\n```\n\ncode:\n```python'
+    )
+    assert answered[1].endswith("**Tool result: code**\n\n```\n2\n```\n\nT")
+    assert (more, failed) == (("user", "Go"), ("assistant", ""))
+    assert record.messages[0].created_at == DAY_S
+    assert (record.messages[-1].state, record.messages[-1].stats) == ("failed", {"error": "Too busy"})
+
+
 def lobe_chat(new: bool) -> dict[str, Any]:
     where = {"sessionId": "s", "topicId": "t"}
     call = {"apiName": "search", "arguments": "{}"}
@@ -379,7 +412,8 @@ def test_googles_parts_are_read() -> None:
 FILES: dict[str, Any] = {
     "LibreChat": libre_chat(nested=True), "NextChat": next_chat(), "TypingMind": typing_mind(),
     "BetterChatGPT": better_chat_gpt(), "Big-AGI": big_agi(), "Grok": grok(), "HuggingChat": hugging_chat(),
-    "DeepSeek": deep_seek(old=False), "AI Studio": ai_studio(), "LobeChat": lobe_chat(new=True),
+    "DeepSeek": deep_seek(old=False), "AI Studio": ai_studio(), "AI Studio, files": ai_studio_files(),
+    "LobeChat": lobe_chat(new=True),
     "Cherry Studio": cherry_studio(), "Chatbox": chatbox(), "Perplexity": LOADED, "Perplexity, made": MADE,
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from desktop.store.transfer.importers.fields import first_text, items, mapping, text
-from desktop.store.transfer.importers.parts import join
+from desktop.store.transfer.importers.programs.message_lists.ai_studio import ai_studio_chat
 from desktop.store.transfer.importers.programs.message_lists.chat import Chat, chat_of, chat_record
 from desktop.store.transfer.importers.protocol import Note
 from desktop.store.transfer.records import ConversationRecord
@@ -156,20 +156,6 @@ def _deep_seek(source: str, value: dict[str, Any]) -> Chat:
     return chat_of(source, value, found, "mapping")
 
 
-def _ai_studio(source: str, value: dict[str, Any]) -> Chat:
-    """Chunks of messages, of which some are thoughts; the instructions are a text or have parts."""
-    chunks = [mapping(chunk) for chunk in items(mapping(value["chunkedPrompt"]).get("chunks"))]
-    found = [
-        chunk | {"text": None, "content": [{"type": "thought", "text": chunk.get("text")}]}
-        if chunk.get("isThought") is True else chunk
-        for chunk in chunks
-    ]  # fmt: skip
-    given = mapping(value.get("systemInstruction"))
-    words = [text(mapping(part).get("text")) for part in items(given.get("parts"))]
-    model = mapping(value.get("runSettings")).get("model")
-    return chat_of(source, {"system": text(given.get("text")) or join(words), "model": model}, found)
-
-
 PROGRAMS: tuple[Program, ...] = (
     Program("deepseek", "DeepSeek", _is_deep_seek, _deep_seek),
     Program("librechat", "LibreChat", _is_libre_chat, _libre_chat),
@@ -179,7 +165,7 @@ PROGRAMS: tuple[Program, ...] = (
     Program("grok", "Grok", _is_grok, _grok),
     Program(
         "ai-studio", "Google AI Studio",
-        lambda value: "chunks" in mapping(value.get("chunkedPrompt")), _ai_studio,
+        lambda value: "chunks" in mapping(value.get("chunkedPrompt")), ai_studio_chat,
     ),
     Program(
         "huggingchat", "HuggingChat",
