@@ -217,7 +217,6 @@ class _Reader:
             if low < high:
                 middle = (low + high) // 2
                 waiting += [(low, middle), (middle + 1, high)]
-        self.whole = self.whole and not waiting
 
     def _keyed(self) -> Iterator[tuple[Any, ...]]:
         for order in ("", " DESC"):

@@ -119,6 +119,15 @@ def test_a_file_that_takes_too_much_memory_is_not_said_to_be_damaged(
         trouble(tmp_path, word(line("Words")))
 
 
+def test_slides_are_found_where_they_usually_are_without_a_list_of_relations(text: Any) -> None:
+    found = io.BytesIO()
+    with ZipFile(io.BytesIO(presentation(shape("words", kind="body")))) as whole, ZipFile(found, "w") as cut:
+        for name in whole.namelist():
+            if name != "_rels/.rels":
+                cut.writestr(name, whole.read(name))
+    assert text(found.getvalue()) == "## Slide 1\n\nwords"
+
+
 def test_slides_are_in_their_order_with_titles_levels_tables_and_notes(text: Any) -> None:
     boxes = "".join(f"<a:tc><a:txBody><a:p><a:r><a:t>{t}</a:t></a:r></a:p></a:txBody></a:tc>" for t in "cd")
     data = presentation(

@@ -52,10 +52,16 @@ def fill(path: Path, count: int = 50) -> None:
 
 def test_pragmas(tmp_path: Path) -> None:
     database = open_conversations(tmp_path / "a.sqlite3")
-    names = ("journal_mode", "foreign_keys", "synchronous", "busy_timeout")
+    names = ("journal_mode", "foreign_keys", "synchronous", "busy_timeout", "journal_size_limit")
     found = {name: database.execute(f"PRAGMA {name}").fetchone()[0] for name in names}
     database.close()
-    assert found == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 1, "busy_timeout": 80}
+    assert found == {
+        "journal_mode": "wal",
+        "foreign_keys": 1,
+        "synchronous": 1,
+        "busy_timeout": 80,
+        "journal_size_limit": 64 << 20,
+    }
 
 
 def test_migrations_run_once_and_in_order(tmp_path: Path) -> None:
@@ -120,12 +126,13 @@ def test_an_old_file_is_copied_and_migrated(tmp_path: Path) -> None:
         "ancient question', 'complete', 1)"
     )
     database.close()
+    copy = tmp_path / "a.before-full_text_search.sqlite3"
+    copy.write_bytes(b"half of a copy that a power cut left")
     database = open_conversations(path, (*MIGRATIONS, add_a_colour))
     store = ConversationStore(database)
     assert [hit.snippet for hit in store.search("ancient")] == ["an ancient question"]
     assert database.execute("SELECT colour FROM conversations").fetchone()[0] == "none"
     database.close()
-    copy = tmp_path / "a.before-full_text_search.sqlite3"
     assert applied(copy) == ["conversations_and_messages"]
     assert applied(path) == [step.__name__ for step in (*MIGRATIONS, add_a_colour)]
 

@@ -4,6 +4,7 @@ add rows here.
 
 from __future__ import annotations
 
+import logging
 import random
 import shutil
 import sqlite3
@@ -154,8 +155,9 @@ def test_one_damaged_page_of_any_index_loses_nothing(tmp_path: Path, whole: tupl
 
 @pytest.mark.parametrize("table", sorted(ROWS))
 def test_a_damaged_page_of_a_table_is_reported_and_costs_only_its_rows(
-    tmp_path: Path, whole: tuple[Path, Tables], table: str
+    tmp_path: Path, whole: tuple[Path, Tables], table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     name = table
     pages = pages_of(whole[0], name)
     broken(whole[0], tmp_path / "a.sqlite3", pages[len(pages) // 2])
@@ -166,6 +168,8 @@ def test_a_damaged_page_of_a_table_is_reported_and_costs_only_its_rows(
         database.close()
         return
     assert f"may be missing from: {label(table)}. An" in database.notices[0]
+    told = [record.args[2] for record in caplog.records if "some may be missing" in record.getMessage()]
+    assert told == [table]
     assert 0 < len(found[table]) < COUNT or (table == "conversations" and len(found[table]) == COUNT)
     refers_to = {
         "conversations": ("messages",),

@@ -49,6 +49,12 @@ def test_the_head_and_the_system_prompt_come_first() -> None:
     assert words(printed("Yes.", title=" \n")[0]) == "Chat"
 
 
+def test_a_heading_stays_with_what_follows_it() -> None:
+    heading, below = printed("## Part\n\nWords.")[-2:]
+    assert (words(heading), heading.keeps, words(below)) == ("Part", True, "Words.")
+    assert heading.before > below.before
+
+
 def test_long_tables_are_cut_between_rows_and_each_part_has_the_head() -> None:
     lines = [f"|{n}|x|" for n in range(2 * TABLE_ROWS + 1)]
     parts = [piece for piece in printed("|n|b|\n|-|-|\n" + "\n".join(lines)) if "<table" in piece.html]

@@ -97,6 +97,10 @@ def test_the_size_of_a_directory(
     with path.open("rb") as file:
         assert sources.directory_size(file) == size
         assert file.tell() == 0
+    small = b"PK\x06\x06" + bytes(36) + struct.pack("<QQ", 7, 0)  # a zip64 record that says less
+    path.write_bytes(small + b"PK\x05\x06" + bytes(8) + struct.pack("<II", 500, 0) + bytes(2))
+    with path.open("rb") as file:
+        assert sources.directory_size(file) == 500
     path.write_bytes(b"PK\x03\x04" + bytes(30) + b"PK\x05\x06" + bytes(10))  # cut before the size
     with path.open("rb") as file:
         assert sources.directory_size(file) == 0

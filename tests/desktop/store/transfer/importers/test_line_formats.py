@@ -103,6 +103,7 @@ def test_a_session_of_codex(database: Database, store: ConversationStore, tmp_pa
     assert answered[1].startswith("<think>\nHm\n</think>\n\n**Tool call: shell**")
     assert answered[1].endswith("```\na.py\n```\n\nOne file.")
     assert store.path(event.conversation_id)[1].stats["model"] == "gpt-5"
+    assert store.get(event.conversation_id).system_prompt == ""  # that is the agent's
 
 
 def test_le_chat_is_known_by_the_id_in_its_messages(

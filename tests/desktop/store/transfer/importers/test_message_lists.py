@@ -409,6 +409,10 @@ def test_googles_parts_are_read() -> None:
     assert answered[1].endswith('**Tool result: f**\n\n```\n{"r": 1}\n```\n\nYo')
 
 
+def test_what_lacks_the_messages_of_a_program_is_none_of_its_files() -> None:
+    assert format_of({"chatID": "t", "chatTitle": "T"}) is None
+
+
 FILES: dict[str, Any] = {
     "LibreChat": libre_chat(nested=True), "NextChat": next_chat(), "TypingMind": typing_mind(),
     "BetterChatGPT": better_chat_gpt(), "Big-AGI": big_agi(), "Grok": grok(), "HuggingChat": hugging_chat(),
