@@ -117,8 +117,10 @@ def _settings_name(settings: Mapping[str, Any]) -> str:
         return str(method)
     if method == "aqlm":
         return "AQLM" + _codebooks(settings.get("num_codebooks"), settings.get("nbits_per_codebook"))
-    if method == "mlx":
+    if method in ("mlx", "metal"):
         return "MLX" + _bits_and_group(settings.get("bits"), settings.get("group_size"))
+    if method == "gemma":
+        return "Gemma" + _bits_and_group(settings.get("num_bits"), None)
     if method in ("modelopt", "quark"):
         return str(settings.get("quant_algo") or "").replace("_", " ")[:20]
     if method == "compressed-tensors":

@@ -33,6 +33,7 @@ from engine.weights.adapter import (
 )
 from engine.weights.gguf.file import begins_with_magic
 from engine.weights.lora_gguf import read_gguf_adapter
+from engine.weights.patterns import is_quick
 from engine.weights.pytorch.file import read_pytorch
 from engine.weights.safetensors.folder import read_safetensors
 from engine.weights.safetensors.json import read_json_object
@@ -54,9 +55,6 @@ _REFUSED = (
 _CHANGED_MODEL = ("pissa", "olora", "loftq", "corda", "lora_ga", "mica")
 """Values of `init_lora_weights` whose training begins with a changed model, unless they are converted."""
 _PLAIN = ("F32", "F16", "BF16")
-_REPEATED, _REPEATED_GROUP = re.compile(r"[*+?{]"), re.compile(r"\)[*+?{]")
-_MOST_PATTERN, _MOST_REPEATS = 1000, 3
-"""Without repeated groups, a search takes a power of the name's length."""
 
 
 def open_adapter(folder: str | Path) -> Adapter:
@@ -237,8 +235,7 @@ def _names(folder: Path, pattern: str, module: str) -> bool:
     Raises `UnsupportedModel` for one that is not valid, or whose search could take very long.
     """
     try:
-        repeats = len(_REPEATED.findall(pattern))
-        if len(pattern) > _MOST_PATTERN or _REPEATED_GROUP.search(pattern) or repeats > _MOST_REPEATS:
+        if not is_quick(pattern):
             raise re.error("")
         return re.match(rf"(.*\.)?({pattern})$", module) is not None
     except (re.error, OverflowError, RecursionError) as error:  # too large a count, too many parentheses

@@ -28,6 +28,7 @@ from engine.weights.format import Bytes, Floats
 from engine.weights.packed.decoded import DecodedMatrix, PackedStack
 from engine.weights.packed.fp8 import scale_of, wrap_fp8
 from engine.weights.packed.grouped import Indices, Recent
+from engine.weights.packed.modelopt_int4 import split_int4
 from engine.weights.packed.mxfp4 import Mxfp4Tensor
 from engine.weights.packed.packed_tensors import SCALES, Matrix
 from engine.weights.tensor import FileTensor
@@ -46,13 +47,14 @@ _FURTHER = (*_GLOBAL, *_QUOTIENT, _INPUTS, "input_global_scale", "input_scale")
 
 
 def wrap_floats(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
-    """The tensors with each matrix of 4-bit or 8-bit floats and its scales as one tensor X.weight; other
-    tensors are unchanged.
+    """The tensors with each matrix of 4-bit or 8-bit floats, or of ModelOpt's 4-bit integers, and its scales
+    as one tensor X.weight; other tensors are unchanged.
 
     `settings` is the quantization_config; the tensors tell what they are. Raises `BadCheckpoint` and
     `UnsupportedModel`.
     """
     out, rest = split_float4(tensors)
+    integers, rest = split_int4(rest)
     for name, tensor in rest.items():
         if name.endswith(".weight") and tensor.type in _CODES and len(tensor.shape) == 2:
             raise UnsupportedModel(
@@ -65,7 +67,7 @@ def wrap_floats(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) 
                     algorithm=str(settings.get("quant_algo") or settings.get("quant_method"))[:40],
                 )
             )
-    return out | wrap_fp8(rest, settings)
+    return out | integers | wrap_fp8(rest, settings)
 
 
 def split_float4(tensors: Mapping[str, FileTensor]) -> tuple[dict[str, RawTensor], dict[str, FileTensor]]:

@@ -17,9 +17,10 @@ from engine.weights.packed.methods.bitsandbytes import wrap_bitsandbytes
 from engine.weights.packed.methods.compressed_tensors import wrap_compressed
 from engine.weights.packed.methods.exl2 import wrap_exl2
 from engine.weights.packed.methods.exl3 import wrap_exl3
+from engine.weights.packed.methods.gemma import wrap_gemma
 from engine.weights.packed.methods.gptq import wrap_gptq
 from engine.weights.packed.methods.hqq import wrap_hqq
-from engine.weights.packed.methods.mlx import wrap_mlx
+from engine.weights.packed.methods.mlx import wrap_metal, wrap_mlx
 from engine.weights.packed.methods.quanto import wrap_quanto
 from engine.weights.packed.methods.torchao import wrap_torchao
 from engine.weights.packed.methods.vptq import wrap_vptq
@@ -53,6 +54,8 @@ METHODS: dict[str, Wrap] = {
     "aqlm": wrap_aqlm,
     "quanto": wrap_quanto,
     "vptq": wrap_vptq,
+    "gemma": wrap_gemma,
+    "metal": wrap_metal,
 }
 """By `quant_method`: a function from the files' tensors and the quantization_config to the tensors by the
 names of the plain model, "X.weight". It raises `BadCheckpoint` or `UnsupportedModel`. The list "model_types"

@@ -142,19 +142,19 @@ def _packed(matrix: Matrix) -> RawTensor:
     matrix.check("weight_shape", (3 if found is not None and len(found.shape) == 3 else 2,))
     *count, rows, columns = (int(each) for each in size.numbers())
     if not count:
-        return _words(matrix, rows, columns)
+        return packed_matrix(matrix, rows, columns)
     parts = [part for part in _STACKED if matrix.find(part) is not None]
     for part in parts:
         if not matrix.get(part, (*INTEGERS, *SCALES), 3).shape[0] == count[0] > 0:
             raise matrix.wrong(part, _("the numbers of a stack of {count} matrices", count=count[0]))
     return PackedStack(
         matrix.stem + ".weight", count[0], matrix.nbytes(_PARTS),
-        lambda i: _words(matrix.part(i, parts), rows, columns),
+        lambda i: packed_matrix(matrix.part(i, parts), rows, columns),
     )  # fmt: skip
 
 
-def _words(matrix: Matrix, rows: int, columns: int) -> RawTensor:
-    """A matrix of packed codes."""
+def packed_matrix(matrix: Matrix, rows: int, columns: int) -> RawTensor:
+    """A matrix of packed codes, of a width that its words tell. Raises `BadCheckpoint`."""
     words, scale = matrix.get("weight_packed", INTEGERS, 2), matrix.find("weight_scale")
     if scale is None or len(scale.shape) > 2:
         matrix.get("weight_scale", SCALES, 2)

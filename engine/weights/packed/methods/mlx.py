@@ -3,8 +3,9 @@
 "affine": `X.scales` and `X.biases` (N, G), a weight is code * scale + bias. "mxfp4", "mxfp8" and "nvfp4" have
 `X.scales` of bytes alone: powers of two for 32 inputs, or F8_E4M3 for 16. A single matrix may have settings
 under its name; the mode is then theirs, or "affine". A stack of experts has the same tensors with a dimension
-for the experts in front.
-Sources: MLX, documentation of `mlx.core.quantize` and `nn.quantize`, and mlx-lm, `utils.py` (facts only).
+for the experts in front. transformers' "metal" is "affine" with `X.qbiases`.
+Sources: MLX, documentation of `mlx.core.quantize` and `nn.quantize`, and mlx-lm, `utils.py`; transformers,
+`integrations/metal_quantization.py` (facts only).
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _WIDTHS = (2, 3, 4, 5, 6, 8)
 _FLOATS = {"mxfp4": ("F8_E8M0", 4), "mxfp8": ("F8_E8M0", 8), "nvfp4": ("F8_E4M3", 4)}
 """The type of scales, and the width of a number."""
 _BLOCK = 32
+_METAL_BITS = 4
+"""Where the config states none."""
 
 
 def wrap_mlx(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
@@ -40,6 +43,17 @@ def wrap_mlx(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
     `settings` is the quantization_config. Raises `BadCheckpoint` and `UnsupportedModel`.
     """
     return wrapped(tensors, _PARTS, lambda matrix: _tensor(matrix, settings))
+
+
+def wrap_metal(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> dict[str, RawTensor]:
+    """The same of a folder that transformers quantised for Metal. Raises `BadCheckpoint` and
+    `UnsupportedModel`.
+    """
+    named = {
+        name.removesuffix("qbiases") + "biases" if name.endswith(".qbiases") else name: tensor
+        for name, tensor in tensors.items()
+    }
+    return wrap_mlx(named, {"bits": settings.get("bits", _METAL_BITS)})
 
 
 def _tensor(matrix: Matrix, settings: Mapping[str, Any]) -> RawTensor:

@@ -48,6 +48,21 @@ def opened(
     return found
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_metal(tmp_path: Path, bits: int) -> None:
+    """Against transformers, which calls biases "qbiases" and states no bits where they are 4."""
+    import torch
+    from transformers.integrations.metal_quantization import _affine_dequantize_tensor
+
+    tensors, _values = affine(bits, 64)
+    parts = [torch.from_numpy(values.copy()) for values in tensors.values()]
+    tensors["a.qbiases"] = tensors.pop("a.biases")
+    settings = {"quant_method": "metal", "group_size": 64} | ({} if bits == 4 else {"bits": bits})
+    found = opened(tmp_path, tensors, "quantization_config", **settings)
+    expected = _affine_dequantize_tensor(*parts, group_size=64, bits=bits)
+    np.testing.assert_array_equal(found["a.weight"].dequantise(), expected.numpy())
+
+
 @pytest.mark.parametrize(("bits", "group"), [(2, 32), (3, 64), (4, 64), (4, 32), (5, 128), (6, 32), (8, 64)])
 def test_affine(tmp_path: Path, bits: int, group: int) -> None:
     tensors, values = affine(bits, group)
