@@ -21,7 +21,6 @@ from tests.engine.remote.fake_server import Asked, FakeServer, Reply, events, js
 __all__ = ["CHAT", "EchoServer", "RemoteHand", "no_keyring", "remote_hand"]
 
 CHAT = "/v1/chat/completions"
-_PROBES = ("Say hello.", "xyzzy", "Count", "One, two")
 
 
 def words_of(text: str) -> list[str]:

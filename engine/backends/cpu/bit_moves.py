@@ -85,13 +85,11 @@ class Packer(Protocol):
     """What packs rows, as a `WeightLayout` does."""
 
     @property
-    def types(self) -> tuple[str, ...]: ...
-    @property
     def unit(self) -> int: ...
     @property
     def file_bytes(self) -> int: ...
     def __hash__(self) -> int: ...
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes: ...
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes: ...
 
 
 @cache
@@ -117,7 +115,7 @@ def _found(packer: Packer, blocks: int) -> BitMoves | None:
 
     def packed(raw: Bytes) -> Bytes:
         rows = len(raw) * LANES
-        return packer.pack(packer.types[0], raw.reshape(-1), rows, columns).reshape(len(raw), -1)
+        return packer.pack(raw.reshape(-1), rows, columns).reshape(len(raw), -1)
 
     bits = 8 * LANES * size
     moves = _moves(*bit_sources(packed, bits), size, columns)

@@ -27,10 +27,6 @@ class LookedUp:
         _kernel(self.block)  # compiled here, not by several of the threads that pack
 
     @property
-    def types(self) -> tuple[str, ...]:
-        return (self.block.name,)
-
-    @property
     def unit(self) -> int:
         return self.block.values
 
@@ -39,7 +35,7 @@ class LookedUp:
         """Bytes of the codes and of the block."""
         return self.block.values + self.block.nbytes
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         """As `WeightLayout.pack`."""
         both = raw.reshape(-1, self.file_bytes)
         parts = self.block.split(np.ascontiguousarray(both[:, self.unit :]))

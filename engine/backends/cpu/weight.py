@@ -37,8 +37,8 @@ class CpuWeight(WeightSpec):
         for _ in packed_pieces(tensor, max(1, rows // LANES) * LANES, layout.types, self._pack):
             pass
 
-    def _pack(self, first: int, count: int, name: str, raw: Bytes) -> None:
-        """Pack `count` rows of type `name` into the tiles from row `first` (a multiple of 16) on."""
+    def _pack(self, first: int, count: int, raw: Bytes) -> None:
+        """Pack `count` rows into the tiles from row `first` (a multiple of 16) on."""
         full, width, start = (
             -(-count // LANES) * LANES,
             self.blocks * self.weight_layout.unit,
@@ -53,7 +53,7 @@ class CpuWeight(WeightSpec):
             moves.pack(padded, full, memory, places_of_all, self._panel_bytes)
             return
         packed = (
-            self.weight_layout.pack(name, padded, full, width)
+            self.weight_layout.pack(padded, full, width)
             if moves is None
             else moves.packed(padded, full, width)
         ).reshape(-1, self.tile_bytes)

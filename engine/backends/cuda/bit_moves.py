@@ -102,7 +102,7 @@ def _found(layout: CodeLayout, columns: int) -> BitMoves | None:
     size = columns // layout.file_columns * packer.file_bytes
 
     def packed(raw: Bytes) -> Bytes:
-        made = packer.pack(layout.types[0], raw.reshape(-1), ROWS * len(raw), columns)
+        made = packer.pack(raw.reshape(-1), ROWS * len(raw), columns)
         return made.reshape(len(raw), -1)
 
     bits = 8 * ROWS * size
@@ -129,7 +129,7 @@ def _kept(layout: CodeLayout) -> LookedUp | KeptNumbers | None:
         return None
     unit = layout.file_columns
     pack = partial(_pack_kept, layout)
-    return KeptNumbers(layout.types[0], unit, layout.file_bytes - unit, layout.keep, pack)
+    return KeptNumbers(unit, layout.file_bytes - unit, layout.keep, pack)
 
 
 def _pack_kept(

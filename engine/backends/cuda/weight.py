@@ -74,13 +74,13 @@ class CudaWeight(WeightSpec):
             device.copy(source, self._data[start : start + packed.size])
             device.synchronize()  # before the piece's memory is given to another
 
-    def _packed(self, first: int, rows: int, name: str, raw: Bytes) -> tuple[int, Bytes]:
+    def _packed(self, first: int, rows: int, raw: Bytes) -> tuple[int, Bytes]:
         """`first`, and tiles of `rows` rows, padded with zero rows and columns to whole tiles and blocks."""
         columns = self.shape[1]
         full, width = -(-rows // self._together) * self._together, padded(columns)
         given = zero_padded(raw, rows, columns, full, width)
         if self._moves is None:
-            return first, self.weight_layout.pack(name, given, full, width)
+            return first, self.weight_layout.pack(given, full, width)
         return first, self._moves.pack(given, full, width)[: -(-rows // ROWS) * self.tile_bytes]
 
     @property

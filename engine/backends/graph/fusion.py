@@ -141,16 +141,14 @@ def _layout(node: Linear) -> object:
     return getattr(node.weight, "weight_layout", None)
 
 
-def group_ropes(nodes: Sequence[Node], most: int = 2) -> list[Node]:
-    """Each rotation as a group with those right after it that have the same table, head size and kind of
-    norm.
-    """
+def group_ropes(nodes: Sequence[Node]) -> list[Node]:
+    """Each rotation as a group with the next one, if that has the same table, head size and kind of norm."""
     out: list[Node] = []
     for node in nodes:
         group = out[-1] if out else None
         if not isinstance(node, Rope):
             out.append(node)
-        elif isinstance(group, RopeGroup) and len(group.parts) < most and _alike(group.parts[0], node):
+        elif isinstance(group, RopeGroup) and len(group.parts) == 1 and _alike(group.parts[0], node):
             out[-1] = RopeGroup(parts=(*group.parts, node))
         else:
             out.append(RopeGroup(parts=(node,)))

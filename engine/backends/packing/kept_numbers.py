@@ -17,22 +17,17 @@ Numbers = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class KeptNumbers:
-    """How blocks of a type are packed in two steps: after `prepared`, only bits move in `pack`.
+    """How blocks are packed in two steps: after `prepared`, only bits move in `pack`.
 
     A block is `unit` codes, one to a byte, and `number_bytes` bytes of two numbers.
     """
 
-    type_name: str
     unit: int
     number_bytes: int
     keep: Callable[[Bytes], Sequence[Numbers]]
     """Maps the bytes of the numbers of B blocks (B, number_bytes) to what is kept of each, (B,)."""
     pack_kept: Callable[[Bytes, Sequence[Numbers], int, int], Bytes]
     """Packs the codes (B, unit) and kept numbers of `rows` x `columns`."""
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        return (self.type_name,)
 
     @cached_property
     def _kinds(self) -> list[np.dtype[Any]]:
@@ -43,7 +38,7 @@ class KeptNumbers:
         """Bytes of a block with what is kept."""
         return self.unit + sum(kind.itemsize for kind in self._kinds)
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         """As a layout's `pack`, for blocks that are prepared."""
         blocks, numbers, at = raw.reshape(-1, self.file_bytes), list[Numbers](), self.unit
         for kind in self._kinds:

@@ -27,19 +27,19 @@ _PACKERS = min(4, os.cpu_count() or 1)
 
 
 def packed_pieces(
-    tensor: RawTensor, step: int, types: Sequence[str], pack: Callable[[int, int, str, Bytes], PieceT]
+    tensor: RawTensor, step: int, types: Sequence[str], pack: Callable[[int, int, Bytes], PieceT]
 ) -> Iterator[PieceT]:
-    """The results of `pack(first row, rows, type, file bytes)` for pieces of `step` rows, in order.
+    """The results of `pack(first row, rows, file bytes)` for pieces of `step` rows, in order.
 
-    Pieces are read and packed on threads, the only one on the calling thread. `types` are those that `pack`
-    takes.
+    Pieces are read and packed on threads, the only one on the calling thread. `types` are those of which
+    `pack` takes the bytes.
     Raises `BadCheckpoint` for a number that is too large for F16.
     """
     n = tensor.shape[0]
 
     def piece(first: int, last: int) -> PieceT:
         rows = tensor.rows(first, last) if last - first < n else tensor
-        return pack(first, last - first, *_file_bytes(rows, types))
+        return pack(first, last - first, _file_bytes(rows, types))
 
     if n <= step:
         yield piece(0, n)
@@ -54,13 +54,13 @@ def packed_pieces(
             yield packing.result()
 
 
-def _file_bytes(rows: RawTensor, types: Sequence[str]) -> tuple[str, Bytes]:
-    """One of `types`, and the rows' bytes in that type, decoded to F16 or F32 if necessary."""
+def _file_bytes(rows: RawTensor, types: Sequence[str]) -> Bytes:
+    """The rows' bytes in one of `types`, decoded to F16 or F32 if necessary."""
     if rows.type in types:
-        return rows.type, rows.data
+        return rows.data
     values = rows.dequantise()
     if "F16" not in types:
-        return "F32", values.reshape(-1).view(np.uint8)
+        return values.reshape(-1).view(np.uint8)
     with np.errstate(over="ignore"):
         half = values.astype(np.float16)
     if (too_large := np.isinf(half) & np.isfinite(values)).any():
@@ -74,7 +74,7 @@ def _file_bytes(rows: RawTensor, types: Sequence[str]) -> tuple[str, Bytes]:
                 values=values[too_large][0],
             )
         )
-    return "F16", half.reshape(-1).view(np.uint8)
+    return half.reshape(-1).view(np.uint8)
 
 
 def affine_type(bits: int, unit: int, kind: str) -> str:

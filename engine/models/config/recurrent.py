@@ -10,6 +10,18 @@ from engine.models.config.relative import RelativeHeads
 from engine.words import _
 
 
+def _check_heads(key_heads: int, value_heads: int) -> None:
+    if value_heads % key_heads:
+        raise BadCheckpoint(
+            _(
+                "The model's linear attention has {value_heads} value heads and {key_heads} "
+                "key heads; the first must be a multiple.",
+                value_heads=value_heads,
+                key_heads=key_heads,
+            )
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ShortConvolution:
     """A gated causal convolution of `taps` taps over all features (LFM2, arXiv 2511.23404)."""
@@ -32,15 +44,7 @@ class DeltaNet:
     """Of the gate of its result."""
 
     def __post_init__(self) -> None:
-        if self.value_heads % self.key_heads:
-            raise BadCheckpoint(
-                _(
-                    "The model's linear attention has {value_heads} value heads and {key_heads} "
-                    "key heads; the first must be a multiple.",
-                    value_heads=self.value_heads,
-                    key_heads=self.key_heads,
-                )
-            )
+        _check_heads(self.key_heads, self.value_heads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +103,7 @@ class SeparateDelta:
     """As in `LinearAttentionShape`."""
 
     def __post_init__(self) -> None:
-        if self.value_heads % self.key_heads:
-            raise BadCheckpoint(
-                _(
-                    "The model's linear attention has {value_heads} value heads and {key_heads} "
-                    "key heads; the first must be a multiple.",
-                    value_heads=self.value_heads,
-                    key_heads=self.key_heads,
-                )
-            )
+        _check_heads(self.key_heads, self.value_heads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Numbered:
         return Numbered(self.first + start, stop - start, self.spoiled, self.readers)
 
 
-def pack(first: int, count: int, name: str, raw: Bytes) -> tuple[int, int, npt.NDArray[np.uint8]]:
+def pack(first: int, count: int, raw: Bytes) -> tuple[int, int, npt.NDArray[np.uint8]]:
     return first, count, raw.reshape(count, 4)[:, 0]
 
 

@@ -37,7 +37,7 @@ def test_what_moves_only_bits_is_packed_by_moving_them_to_the_last_bit(layout: C
         if moves is not None:
             raw = file_rows(layout, rows, columns)
             with np.errstate(all="ignore"):  # random bytes may be no numbers
-                made = layout.pack(layout.types[0], raw, rows, columns)
+                made = layout.pack(raw, rows, columns)
                 packed = moves.pack(raw, rows, columns)
             assert np.array_equal(packed, made)
 
@@ -49,7 +49,7 @@ def test_rows_of_any_number_of_blocks_are_packed(columns: int) -> None:
         assert isinstance(layout, CodeLayout)
         moves, raw = bit_moves(layout, columns), file_rows(layout, PAIR, columns)
         assert moves is not None
-        assert np.array_equal(moves.pack(raw, PAIR, columns), layout.pack(kind, raw, PAIR, columns))
+        assert np.array_equal(moves.pack(raw, PAIR, columns), layout.pack(raw, PAIR, columns))
 
 
 @pytest.mark.parametrize("rows", [1, 16, 17, 90, 16 * 11 + 5])
@@ -62,7 +62,7 @@ def test_a_weight_in_pieces_has_the_bytes_that_its_layout_packs(
     full, width = -(-rows // ROWS) * ROWS, -(-columns // 64) * 64
     raw = np.zeros((full, matrix.data.size // rows * width // columns), np.uint8)
     raw[:rows, : matrix.data.size // rows] = matrix.data.reshape(rows, -1)
-    expected = layout.pack(kind, raw.reshape(-1), full, width)
+    expected = layout.pack(raw.reshape(-1), full, width)
     for at_once in (1 << 20, 1):
         monkeypatch.setattr("engine.backends.cuda.weight._BYTES_AT_ONCE", at_once)
         weight = CudaWeight(FakeDevice(), matrix)

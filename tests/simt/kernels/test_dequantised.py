@@ -58,7 +58,7 @@ def test_eight_bits_with_scales(unit: int) -> None:
     scales = rng.uniform(0.01, 0.1, (rows, columns // unit)).astype(np.float32)
     parts = np.concatenate([codes.reshape(rows, -1, unit), scales[..., None].view(np.uint8)], 2)
     weight_layout = Fp8(unit)
-    packed = torch.from_numpy(weight_layout.pack(f"FP8_{unit}", parts.reshape(-1), rows, columns))
+    packed = torch.from_numpy(weight_layout.pack(parts.reshape(-1), rows, columns))
     weight: Any = SimpleNamespace(weight_layout=weight_layout, shape=(rows, columns))
     found = dequantised(weight, packed.view(rows // 16, -1))
     values = torch.from_numpy(codes).view(torch.float8_e4m3fn).float().numpy()

@@ -54,7 +54,7 @@ def matrix(kind: str, rows: int, columns: int, seed: int = 0) -> tuple[Any, Any]
     blocks[:rows, : columns // unit, :unit] = codes.reshape(rows, -1, unit)
     blocks[:rows, : columns // unit, unit:] = scales[..., None].view(np.uint8)
     exact = E4M3_VALUES[codes].astype(np.float64) * np.repeat(scales, unit, axis=1)
-    return weight_layout.pack(f"FP8_{unit}", blocks.reshape(-1), full, width), exact
+    return weight_layout.pack(blocks.reshape(-1), full, width), exact
 
 
 def packed_rows(kind: str, x: Any) -> Any:
@@ -237,4 +237,4 @@ def test_fp8_beyond_fp16_is_refused() -> None:
     raw = np.zeros((16, 1, 132), np.uint8)
     raw[:, :, 128:] = np.full((16, 1, 1), 200, np.float32).view(np.uint8)
     with pytest.raises(BadCheckpoint, match="89600"):
-        Fp8(128).pack("FP8_128", raw.reshape(-1), 16, 128)
+        Fp8(128).pack(raw.reshape(-1), 16, 128)

@@ -74,10 +74,6 @@ def inverse_of(scale: Any) -> Any:
     return np.where(scale == 0, F(0), reciprocal(scale))
 
 
-def to_fp16(x: Any) -> Any:
-    return x.astype(np.float16).astype(F)
-
-
 def extreme(x: Any) -> Any:
     top, bottom = x.max(-1), x.min(-1)
     return np.where(top >= -bottom, top, bottom)

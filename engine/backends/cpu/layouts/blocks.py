@@ -121,7 +121,7 @@ class BlockLayout:
     def block_bytes(self) -> int:
         return self._numbers_bytes + self.groups * self._group_bytes
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         return self.pack_parts(self.block.split(raw.reshape(-1, self.block.nbytes)), rows, columns)
 
     def pack_parts(self, parts: Parts, rows: int, columns: int) -> Bytes:

@@ -62,7 +62,7 @@ class Fp8:
     def file_bytes(self) -> int:
         return self.unit + 4
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         """For each row and block, `raw` holds `unit` numbers and a float32 scale."""
         parts = raw.reshape(rows, columns // self.unit, self.file_bytes)
         scales = np.ascontiguousarray(parts[:, :, self.unit :]).view(np.uint32)

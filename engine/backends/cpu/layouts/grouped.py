@@ -9,6 +9,7 @@ are summed as integers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,7 +47,7 @@ UNITS = (32, 64, 128)
 
 
 @dataclass(frozen=True)
-class _Groups:
+class _Groups(ABC):
     """Codes of `bits` bits in groups of `unit`, which follow a block's numbers."""
 
     bits: int
@@ -57,6 +58,29 @@ class _Groups:
     """What is subtracted from codes."""
     _groups_at = 0
     """Where the groups begin."""
+    number_bytes = 0
+    """Of the two numbers of a block in a file."""
+
+    @property
+    def file_bytes(self) -> int:
+        return self.unit + self.number_bytes
+
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
+        """For each row and block, `raw` holds `unit` code bytes and two numbers."""
+        parts = raw.reshape(-1, self.file_bytes)
+        return self._pack_kept(parts[:, : self.unit], self._kept(parts[:, self.unit :]), rows, columns)
+
+    @property
+    def kept(self) -> KeptNumbers:
+        return KeptNumbers(self.unit, self.number_bytes, self._kept, self._pack_kept)
+
+    @abstractmethod
+    def _kept(self, numbers: Bytes) -> Sequence[Numbers]:
+        """What the tiles hold of the numbers of each block (B, `number_bytes`)."""
+
+    @abstractmethod
+    def _pack_kept(self, codes: Bytes, numbers: Sequence[Numbers], rows: int, columns: int) -> Bytes:
+        """Packs the codes (B, `unit`) and what is kept of the numbers."""
 
     @property
     def _codes(self) -> Codes | None:
@@ -134,18 +158,8 @@ class Grouped(_Groups):
     def _groups_at(self) -> int:  # type: ignore[override]
         return self._zeros_at + (2 if self.bits == 8 else 1) * LANES
 
-    @property
-    def file_bytes(self) -> int:
-        return self.unit + 6
-
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """For each row and block, `raw` holds `unit` code bytes, a float32 scale and an int16 zero point."""
-        parts = raw.reshape(-1, self.file_bytes)
-        return self._pack_kept(parts[:, : self.unit], self._kept(parts[:, self.unit :]), rows, columns)
-
-    @property
-    def kept(self) -> KeptNumbers:
-        return KeptNumbers(self.types[0], self.unit, 6, self._kept, self._pack_kept)
+    number_bytes = 6
+    """A float32 scale and an int16 zero point."""
 
     def _kept(self, numbers: Bytes) -> Sequence[Numbers]:
         """Scales, and zero points minus the middle code."""
@@ -253,18 +267,8 @@ class Affine(_Groups):
     def _groups_at(self) -> int:  # type: ignore[override]
         return 2 * self._biases_at
 
-    @property
-    def file_bytes(self) -> int:
-        return self.unit + 8
-
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        """For each row and block, `raw` holds `unit` code bytes, a float32 scale and a float32 bias."""
-        parts = raw.reshape(-1, self.file_bytes)
-        return self._pack_kept(parts[:, : self.unit], self._kept(parts[:, self.unit :]), rows, columns)
-
-    @property
-    def kept(self) -> KeptNumbers:
-        return KeptNumbers(self.types[0], self.unit, 8, self._kept, self._pack_kept)
+    number_bytes = 8
+    """A float32 scale and a float32 bias."""
 
     def _kept(self, numbers: Bytes) -> Sequence[Numbers]:
         """Scales and biases."""

@@ -67,7 +67,7 @@ class WeightLayout(Protocol):
         """Whether `emit_dot` reads packed 16-bit activations."""
         ...
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         """Pack file bytes of `rows` x `columns` (multiples of 16 and `unit`) into tiles, flat uint8."""
         ...
 

@@ -36,7 +36,7 @@ class Plain:
         self.file_bytes = self.unit * size
         self.block_bytes = LANES * self.file_bytes
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         values = raw.view(np.dtype(f"u{self.size}")).reshape(rows, columns)
         return np.ascontiguousarray(tiles(values, rows)).reshape(-1).view(np.uint8)
 

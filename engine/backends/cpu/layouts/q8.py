@@ -72,7 +72,7 @@ class Q8:
     file_bytes = 2 + _UNIT
     integer = True
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         source = raw.reshape(rows, columns // _UNIT, self.file_bytes)
         scales = np.ascontiguousarray(source[:, :, :2]).view(np.uint16)
         return np.concatenate((lanes_of(scales, rows), quads_of(source[:, :, 2:], rows)), axis=2).reshape(-1)

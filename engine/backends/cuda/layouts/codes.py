@@ -209,7 +209,7 @@ class CodeLayout:
         starts = [i for i in range(16 // width) if i * width // 4 % 2 == 0]
         return slot // each, width * starts[slot % each] + 4 * row
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         return self.pack_parts(self.split(raw, rows, columns), rows, columns)
 
     def pack_parts(self, taken: CodeParts, rows: int, columns: int) -> Bytes:

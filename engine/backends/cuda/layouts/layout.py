@@ -43,6 +43,6 @@ class WeightLayout(Protocol):
         """Bytes of a tile of this many columns; a multiple of 16."""
         ...
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         """File bytes of `rows` x `columns` (rows a multiple of 16, columns of 64) to tiles, flat uint8."""
         ...

@@ -34,7 +34,7 @@ class Plain:
     def tile_bytes(self, columns: int) -> int:
         return ROWS * -(-columns // 64) * 64 * self.size
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         return raw.reshape(-1)
 
 
@@ -64,7 +64,7 @@ class Fp8:
         blocks = -(-columns // 64)
         return 1024 * blocks + 4 * ROWS * -(-64 * blocks // self.unit)
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
         """Raises `BadCheckpoint` for numbers beyond fp16, which large batches are multiplied in."""
         units = raw.size // (rows * (self.unit + 4))
         parts = raw.reshape(rows, units, self.unit + 4)

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.latent.deepseek import HF_NAMES as LATENT_NAMES
 from engine.models.architectures.mixtures.step3_5 import layer_limits
 from engine.models.architectures.recurrent.kimi_linear import GGUF_NAMES as KIMI_GGUF
-from engine.models.architectures.recurrent.kimi_linear import adapted
+from engine.models.architectures.recurrent.kimi_linear import adapted, decay_bound
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts
 from engine.models.config.recurrent import SeparateDelta
@@ -30,7 +29,6 @@ from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_decoder
 from engine.models.names import LatentNames, RecurrentNames
 from engine.tensors import RawTensor
-from engine.words import _
 
 _AT = "attention."
 HF_NAMES = replace(
@@ -146,18 +144,7 @@ def _config(
 
 def _bound(keys: Keys, bounded: str, name: str) -> float:
     """How far decays go in the exponent; 0: any distance."""
-    if not keys.flag(bounded, True):
-        return 0.0
-    bound = -keys.number(name, -1e6, 1e6, -5.0)
-    if bound <= 0.0:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                name=name,
-                value=-bound,
-            )
-        )
-    return bound
+    return decay_bound(keys, name) if keys.flag(bounded, True) else 0.0
 
 
 def _experts(keys: Keys, layers: int) -> Experts | None:

@@ -17,7 +17,7 @@ from engine.models.architectures.latent.deepseek_sparse import INDEXED
 from engine.models.architectures.latent.deepseek_v4 import hyper_connections
 from engine.models.architectures.latent.hunyuan_4 import MOST_STREAMS
 from engine.models.architectures.recurrent.kimi_linear import GGUF_NAMES as KIMI_GGUF
-from engine.models.architectures.recurrent.kimi_linear import adapted
+from engine.models.architectures.recurrent.kimi_linear import adapted, decay_bound
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts, Limits
 from engine.models.config.hyper import HyperConnections
@@ -163,16 +163,7 @@ def _bound(keys: Keys, own: Keys) -> float:
     name, of = ("gate_lower_bound", own) if from_table else ("linear_lower_bound", keys)
     if of.has(name) and of.raw(name) is None and not (own.source and own.flag("safe_gate", True)):
         return 0.0
-    bound = -of.number(name, -1e6, 1e6, -5.0)
-    if bound <= 0.0:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                name=name,
-                value=-bound,
-            )
-        )
-    return bound
+    return decay_bound(of, name)
 
 
 def _indexer(keys: Keys, context: int, indexed: list[int], full: list[int]) -> Indexer | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import BadCheckpoint
+from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.latent.deepseek import HF_NAMES as LATENT_NAMES
 from engine.models.config import ModelConfig
@@ -121,6 +121,20 @@ def _config(
 ) -> ModelConfig:  # fmt: skip
     delta = SeparateDelta(heads, heads, dim, dim, taps, shape["norm_eps"], "sigmoid", decays="key", rank=dim)
     return ModelConfig(**shape | {"rope": None}, recurrent=delta, recurrent_layers=recurrent, experts=experts)
+
+
+def decay_bound(keys: Keys, name: str) -> float:
+    """How far decays go in the exponent at most, by a key that states it as a negative number."""
+    bound = -keys.number(name, -1e6, 1e6, -5.0)
+    if bound <= 0.0:
+        raise UnsupportedModel(
+            _(
+                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
+                name=name,
+                value=-bound,
+            )
+        )
+    return bound
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:

@@ -40,7 +40,7 @@ def test_what_moves_only_bits_is_packed_by_moving_them_to_the_last_bit(weight_la
         if moves is not None:
             raw = random_rows(weight_layout, rows, blocks)
             with np.errstate(all="ignore"):  # random bytes may be no numbers
-                made = weight_layout.pack(weight_layout.types[0], raw, rows, blocks * weight_layout.unit)
+                made = weight_layout.pack(raw, rows, blocks * weight_layout.unit)
                 packed = moves.packed(raw, rows, blocks * weight_layout.unit)
             assert np.array_equal(packed, made)
 
@@ -97,8 +97,8 @@ class Changed(Q8):
 
     change: Callable[[Bytes], Bytes]
 
-    def pack(self, type_name: str, raw: Bytes, rows: int, columns: int) -> Bytes:
-        made = super().pack(type_name, raw, rows, columns).reshape(rows // LANES, -1)
+    def pack(self, raw: Bytes, rows: int, columns: int) -> Bytes:
+        made = super().pack(raw, rows, columns).reshape(rows // LANES, -1)
         return self.change(made).reshape(-1)
 
 

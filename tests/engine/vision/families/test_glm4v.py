@@ -112,13 +112,6 @@ def test_mmproj(made: Made, tmp_path: Path) -> None:
     found.close()
 
 
-OCR_TEXT = {
-    **TEXT,
-    "head_dim": 48,
-    "rope_parameters": {**TEXT["rope_parameters"], "mrope_section": [10, 7, 7]},
-}
-
-
 def ocr() -> Any:
     """GLM-OCR, which has no positions but rope, norms of queries and keys, and biases."""
     config = GlmOcrConfig(vision_config=VISION, text_config={**TEXT, "head_dim": 48})
