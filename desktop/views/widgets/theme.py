@@ -14,6 +14,7 @@ from PySide6.QtGui import QColor, QFont, QPalette
 from PySide6.QtWidgets import QApplication, QWidget
 
 import resources
+from desktop.views.widgets.focus_ring import show_ring
 from desktop.views.widgets.motion import Motion
 
 __all__ = ["LOOKS", "SCHEMES", "Theme", "palette", "style_sheet", "tokens"]
@@ -108,6 +109,7 @@ class Theme(QObject):
         if app.property(_STYLED) is None:
             app.setStyle("Fusion")
             app.setProperty(_STYLED, True)
+        app.focusChanged.connect(show_ring)
         self._hints = app.styleHints()
         self._hints.colorSchemeChanged.connect(self._system_changed)
         self._hints.accessibility().contrastPreferenceChanged.connect(self._system_changed)
