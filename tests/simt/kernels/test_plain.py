@@ -42,9 +42,9 @@ def matrix(kind: str, rows: int, columns: int, seed: int = 0) -> tuple[Any, Any]
     if not unit:
         raw: Any = {"bf16": bf16_bits(values), "fp16": values.astype(np.float16), "fp32": values}[kind]
         exact = bf16_floats(raw) if kind == "bf16" else raw.astype(np.float64)
-        return weight_layout.pack(
-            kind.upper(), np.ascontiguousarray(raw).reshape(-1).view(np.uint8), full, width
-        ), exact[:rows, :columns]
+        return weight_layout.pack(np.ascontiguousarray(raw).reshape(-1).view(np.uint8), full, width), exact[
+            :rows, :columns
+        ]
     from engine.weights.plain import E4M3_VALUES
 
     codes = rng.integers(0, 256, (rows, columns), np.uint8)
