@@ -38,6 +38,7 @@ from engine.backends.cpu.kernels.linear.panel_format import (
     FAST_INNER_PRODUCT,
     INT8_ACTIVATIONS,
     INT16_ACTIVATIONS,
+    PLAIN_QUADS,
     V32I16,
     PanelFormat,
     products_by_sums,
@@ -52,10 +53,10 @@ COLUMN_VECTORS = 2 if WIDE else 1
 """Of the pack kernels: addresses and strides in bytes of x and y, and blocks of 32 features in a row."""
 
 
-def _adjacent_products(b: ir.IRBuilder, numbers: ir.Value) -> ir.Value:
-    """x0 x1 + x2 x3 + ... of 16 int32, modulo 2^32."""
+def _adjacent_products(b: ir.IRBuilder, numbers: ir.Value, first: int) -> ir.Value:
+    """x0 x1 + x2 x3 + ... of 16 int32 modulo 2^32, `PLAIN_QUADS` left out; `first`: the first quad."""
     # The next number for each even lane, 0 for the others.
-    mask = [i + 1 if i % 2 == 0 else LANES for i in range(LANES)]
+    mask = [i + 1 if i % 2 == 0 and first + i // 4 not in PLAIN_QUADS else LANES for i in range(LANES)]
     others = b.shuffle_vector(
         numbers, const_vector(0, VI32), ir.Constant(VI32, [ir.Constant(I32, i) for i in mask])
     )
@@ -78,7 +79,7 @@ def _emit_row(form: PanelFormat) -> Any:
             for n, total in enumerate(totals):
                 store(b, b.fmul(total, scale), target, form.scale_at + 4 + 4 * n)
             if form.fast:
-                negatives = [b.neg(_adjacent_products(b, part)) for part in parts]
+                negatives = [b.neg(_adjacent_products(b, part, 4 * n)) for n, part in enumerate(parts)]
                 for n, negative in enumerate([*negatives, b.add(*negatives)]):
                     store(b, negative, target, form.scale_at + 16 + 4 * n)
 

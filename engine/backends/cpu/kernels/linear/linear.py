@@ -52,7 +52,11 @@ SCRATCH_OUT = 64
 OUT_BYTES = 64 * SMALL_BATCH
 """A tile's sums: for some numbers of rows, those of a few that repeat the last one follow."""
 SCRATCH_PANEL = SCRATCH_OUT + OUT_BYTES * MOST_INTERLEAVED
-SCRATCH_PACKED = SCRATCH_PANEL + COLUMN_VECTORS * PANEL * 64
+SCRATCH_SUMS = SCRATCH_PANEL + COLUMN_VECTORS * PANEL * 64
+"""A large batch's sums. In y, whose rows are often a power of two apart, they would share a few sets of the
+caches.
+"""
+SCRATCH_PACKED = SCRATCH_SUMS + LARGE_TILES * LARGE_ROWS * 64
 
 
 def scratch_bytes(columns: int) -> int:
@@ -71,7 +75,12 @@ def _emit_finish(b: ir.IRBuilder, value: Any, bias: Any, residual: Any, y: Any) 
     store(b, total, y)
 
 
+def _emit_move(b: ir.IRBuilder, source: Any, target: Any) -> None:
+    store(b, load(b, source, VF32), target)
+
+
 finish = intrinsic_function("finish", types.void, (types.int64,) * 4, _emit_finish)
+move = intrinsic_function("move", types.void, (types.int64,) * 2, _emit_move)
 # Filled in for each weight layout by `linear_kernel`; declared here for type checkers.
 dots: Any = None
 unpack: Any = None
@@ -80,6 +89,8 @@ large_batch: Any = None
 start_row: Any = None
 end_row: Any = None
 finish_row: Any = None
+start_sums: Any = None
+write_sums: Any = None
 wide_rows: Any = None
 thin_rows: Any = None
 few_rows: Any = None
@@ -174,6 +185,25 @@ def _write_row(args: int, j: int, r: int, value: int) -> None:
     finish(value, 0, 0, ld_i64(args + 8 * A_Y) + r * ld_i64(args + 8 * A_Y_STRIDE) + 64 * j)
 
 
+def _start_sums(args: int, j: int, start: int, rows: int, sums: int, wide: int) -> None:
+    """sums (rows, 16 wide) = bias + residual of the columns from 16 j on of the rows from `start` on."""
+    extra = ld_i64(args + 8 * A_BIAS) or ld_i64(args + 8 * A_RESIDUAL)
+    for r in range(rows):
+        for m in range(wide):
+            clear(sums)
+            if extra:
+                start_row(args, j + m, start + r, sums)
+            sums += 64
+
+
+def _write_sums(sums: int, rows: int, wide: int, y: int, y_stride: int) -> None:
+    """The 16 `wide` columns of y at `y` = sums."""
+    for r in range(rows):
+        for m in range(wide):
+            move(sums, y + r * y_stride + 64 * m)
+            sums += 64
+
+
 def _finish_row(args: int, j: int, r: int, value: int) -> None:
     """y[r, 16 j .. 16 j + 15] = value + bias + residual."""
     column = r * ld_i64(args + 8 * A_Y_STRIDE) + 64 * j
@@ -205,14 +235,15 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
         ld_i64(args + 8 * (A_PACKED if INTEGER_PANEL else A_X)) + start * x_stride,
         ld_i64(args + 8 * A_Y) + start * y_stride,
     )
-    panel, zero = scratch + SCRATCH_PANEL, scratch + SCRATCH_OUT
-    clear(zero)
-    for j in range(first, last):
-        for r in range(start, start + rows):
-            finish_row(args, j, r, zero)
-    interleaved = ld_i64(args + 8 * A_INTERLEAVED)
+    panel, interleaved = scratch + SCRATCH_PANEL, ld_i64(args + 8 * A_INTERLEAVED)
     together = min(interleaved, last - first)
     few = rows <= FEW_ROWS and blocks <= FEW_BLOCKS
+    kept = rows <= LARGE_ROWS and not few
+    if not kept:
+        clear(scratch + SCRATCH_OUT)
+        for j in range(first, last):
+            for r in range(start, start + rows):
+                finish_row(args, j, r, scratch + SCRATCH_OUT)
     if few and interleaved == 1:
         for j in range(first, last):
             few_rows(weight + j * tile_bytes, blocks, x, x_stride, rows, y + 64 * j, y_stride)
@@ -238,10 +269,17 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
             for m in range(wide):
                 unpack(source + m * apart, count, panel + m * PANEL_BYTES)
             source += ahead * BLOCK_BYTES
+            sums, stride = y + 64 * j, y_stride
+            if kept:
+                sums, stride = scratch + SCRATCH_SUMS + 64 * rows * (j - first), 64 * wide
+                if at == 0:
+                    start_sums(args, j, start, rows, sums, wide)
             if wide > 1:
-                wide_rows(panel, here, x_stride, length, rows, y + 64 * j, y_stride, source, apart)
+                wide_rows(panel, here, x_stride, length, rows, sums, stride, source, apart)
             else:
-                thin_rows(panel, here, x_stride, length, rows, y + 64 * j, y_stride, source, apart)
+                thin_rows(panel, here, x_stride, length, rows, sums, stride, source, apart)
+            if kept and at + count >= blocks:
+                write_sums(sums, rows, wide, y + 64 * j, y_stride)
             j += wide
 
 
@@ -262,11 +300,12 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
         if kernel is not None and (each == bits or weight_layout.integer):
             few[each] = jit(kernel, words(7))
     one_chain, finish_row = weight_layout.integer or CHAINS == 1, constants["finish_row"]
+    start_row = jit(_start_row, words(4))
     small = specialise(
         _small_batch_template,
         f"small_batch_{weight_layout.name}",
         ONE_CHAIN=one_chain,
-        start_row=jit(_start_row, words(4)) if one_chain else finish_row,
+        start_row=start_row if one_chain else finish_row,
         end_row=jit(_write_row, words(4)) if one_chain else finish_row,
         dots=jit(dots_kernel(weight_layout, few.get(16) if weight_layout.integer else None), words(7)),
         **constants,
@@ -274,6 +313,8 @@ def row_parts(weight_layout: WeightLayout, jit: Jit, bits: int) -> dict[str, Any
     large = specialise(
         _large_batch_template,
         f"large_batch{bits}_{weight_layout.name}",
+        start_sums=jit(specialise(_start_sums, "start_sums", start_row=start_row), words(6)),
+        write_sums=jit(_write_sums, words(5)),
         **panel_parts(weight_layout, jit, bits, few.get(bits)),
         **constants,
     )
