@@ -1,7 +1,8 @@
 """Clients for Node.js, with a tiny random model.
 
-`npm install openai @ai-sdk/openai-compatible ai @openai/codex` in some folder, whose path is
-`INGLENOOK_NODE`; without it these tests are skipped.
+`npm install openai @ai-sdk/openai-compatible @ai-sdk/cohere @ai-sdk/groq ai @openai/codex` in some folder,
+whose path is `INGLENOOK_NODE`, and the packages of `AGENTS` that are to be tried; without it these tests are
+skipped.
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pytest
 
-from engine.core import Tool
+from engine.core import ChatRequest, Tool
+from engine.lazy_dataclass import dataclass
+from engine.server.anthropic import messages
 from engine.server.fields import Fields
+from engine.server.gemini import content
+from engine.server.host import Work
+from engine.server.openai import chat
 from engine.server.responses import create
 from tests.engine.server.served import NUMBERS, TOKEN, Served
 from tests.tiny import TINY, write_folder
@@ -174,3 +181,159 @@ def test_codex_finishes_a_call_of_a_tool(
     outputs = [item for item in asked[1] if item["type"] == "function_call_output"]
     assert len(outputs) == 1
     assert "warm by the fire" in json.dumps(outputs)
+
+
+def test_the_ai_sdks_clients_of_hosted_apis(served: Served) -> None:
+    installed("@ai-sdk/cohere")
+    installed("@ai-sdk/groq")
+    found = node(
+        served,
+        """
+        import { createCohere } from "@ai-sdk/cohere";
+        import { createGroq } from "@ai-sdk/groq";
+        import { embed, generateText, jsonSchema, Output, streamText, tool } from "ai";
+        const host = URL.replace("/v1", "");
+        const cohere = createCohere({ baseURL: host + "/v2", apiKey: TOKEN });
+        const groq = createGroq({ baseURL: host + "/openai/v1", apiKey: TOKEN });
+        const count = tool({ description: "Counts.", inputSchema: jsonSchema(NUMBERS) });
+        const found = [];
+        for (const model of [cohere("tiny"), groq("tiny")]) {
+          const fields = { model, prompt: "Hello", seed: 5, maxRetries: 0 };
+          const streamed = streamText({ ...fields, maxOutputTokens: 8 });
+          let text = "";
+          for await (const piece of streamed.textStream) text += piece;
+          const called = streamText({ ...fields, seed: 3, tools: { count }, toolChoice: "required" });
+          const output = Output.object({ schema: jsonSchema(NUMBERS) });
+          found.push({
+            whole: (await generateText({ ...fields, maxOutputTokens: 8 })).text, text,
+            tokens: (await streamed.usage).outputTokens, calls: await called.toolCalls,
+            output: (await generateText({ ...fields, output })).output,
+          });
+        }
+        const vector = await embed({ model: cohere.textEmbeddingModel("tiny"), value: "Hello" });
+        console.log(JSON.stringify({ found, numbers: vector.embedding.length }));
+        """,
+    )
+    assert found["numbers"] == TINY.width
+    for one in found["found"]:
+        assert one["text"] == one["whole"] != ""
+        assert one["tokens"] == 8
+        assert one["output"]["n"] in range(100)
+        assert all(call["toolName"] == "count" and call["input"]["n"] in range(100) for call in one["calls"])
+        assert one["calls"]
+
+
+# -- agents
+
+SAID, DONE = "warm by the fire", "Done, and nothing is left."
+SHELLS = ("bash", "run_shell_command", "run_commands")
+"""What agents call the tool that runs a command, in small letters."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A program that calls tools: its `package` and the module of the `api` that it speaks. In the texts,
+    $HOST, $URL and $TOKEN are the server's. It runs in the folder that is its HOME, where the `files` are.
+    """
+
+    package: str
+    api: Any
+    commands: tuple[str, ...]
+    environment: Mapping[str, str]
+    files: Mapping[str, str]
+
+
+_OPENCODE = {
+    "provider": {
+        "ink": {
+            "npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "$URL", "apiKey": "$TOKEN"},
+            "models": {"tiny": {"name": "tiny", "limit": {"context": 60000, "output": 4000}}},
+        }
+    },
+    "model": "ink/tiny", "small_model": "ink/tiny", "autoupdate": False, "permission": {"bash": "allow"},
+}  # fmt: skip
+_CONTINUE = {
+    "name": "x", "version": "0.0.1", "schema": "v1",
+    "models": [{
+        "name": "tiny", "provider": "openai", "model": "tiny", "apiBase": "$URL", "apiKey": "$TOKEN",
+        "roles": ["chat"], "capabilities": ["tool_use"],
+    }],
+}  # fmt: skip
+AGENTS = (
+    Agent(
+        "@anthropic-ai/claude-code", messages, ("claude -p Say_it --allowedTools Bash",),
+        {"ANTHROPIC_BASE_URL": "$HOST", "ANTHROPIC_AUTH_TOKEN": "$TOKEN", "ANTHROPIC_MODEL": "tiny",
+         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "IS_SANDBOX": "1"}, {},
+    ),
+    Agent(
+        "@google/gemini-cli", content, ("gemini -m tiny -y -p Say_it",),
+        {"GEMINI_API_KEY": "$TOKEN", "GOOGLE_GEMINI_BASE_URL": "$HOST", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
+        {".gemini/settings.json": json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}})},
+    ),
+    Agent(
+        "@qwen-code/qwen-code", chat, ("qwen --auth-type openai -y -p Say_it",),
+        {"OPENAI_API_KEY": "$TOKEN", "OPENAI_BASE_URL": "$URL", "OPENAI_MODEL": "tiny"}, {},
+    ),
+    Agent("opencode-ai", chat, ("opencode run Say_it",), {}, {"opencode.json": json.dumps(_OPENCODE)}),
+    Agent(
+        "cline", chat,
+        ("cline auth openai-compatible -k $TOKEN -m tiny -b $URL", "cline --json --auto-approve true Say_it"),
+        {}, {},
+    ),
+    Agent(
+        "@continuedev/cli", chat, ("cn -p --config config.yaml --allow Bash Say_it",), {},
+        {"config.yaml": json.dumps(_CONTINUE)},
+    ),
+)  # fmt: skip
+
+
+def only_call(tool: Tool) -> Tool:
+    """The tool with arguments that allow one harmless command alone."""
+    schema = json.loads(tool.parameters)
+    command = f"echo {SAID}"
+    known = {"command": command, "commands": [command]}
+    plain = {"boolean": False, "integer": 5000, "number": 5000, "string": "Say it"}
+    fixed = {
+        name: {"const": known.get(name, plain.get(schema["properties"][name].get("type"), "Say it"))}
+        for name in schema["required"]
+    }
+    only = {"type": "object", "properties": fixed, "required": [*fixed], "additionalProperties": False}
+    return replace(tool, parameters=json.dumps(only))
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.package)
+def test_an_agent_finishes_a_call_of_a_tool(
+    agent: Agent, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The random model is made to call the tool that runs commands, then to end."""
+    installed(agent.package)
+    host = served.server.url.removesuffix("/v1")
+
+    def filled(text: str) -> str:
+        return Template(text).substitute(HOST=host, URL=served.server.url, TOKEN=TOKEN)
+
+    for name, text in agent.files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(filled(text))
+    asked: list[ChatRequest] = []
+    real: Callable[[ChatRequest, int | None], Work] = agent.api.chat_work
+
+    def directed(request: ChatRequest, logprobs: int | None) -> Work:
+        asked.append(request)
+        shell = next((tool for tool in request.tools if tool.name.lower() in SHELLS), None)
+        if shell is None or any(message.role == "tool" for message in request.messages):
+            answer = replace(request.constraint, format="choices", pattern=DONE)
+            return real(replace(request, constraint=answer, tools=(), tool_choice="auto"), logprobs)
+        return real(replace(request, tools=(only_call(shell),), tool_choice=shell.name), logprobs)
+
+    monkeypatch.setattr(agent.api, "chat_work", directed)
+    environment = {name: filled(value) for name, value in agent.environment.items()}
+    environment |= {"HOME": str(tmp_path), "PWD": str(tmp_path)}
+    for command in agent.commands:
+        name, *words = filled(command).split()
+        program = str(Path(FOLDER) / "node_modules" / ".bin" / name)
+        printed = run([program, *(word.replace("_", " ") for word in words)], tmp_path, environment)
+    assert DONE in printed
+    results = [message.content for message in asked[-1].messages if message.role == "tool"]
+    assert len(results) == 1
+    assert SAID in results[0]
