@@ -31,6 +31,7 @@ def single_steps(step: Step) -> Iterator[Step]:
             states=step.states[i : i + 1],
             kept=step.kept + row,
             rope_positions=None if step.rope_positions is None else step.rope_positions[row : row + rows],
+            cross=step.cross[i : i + 1],
         )
         row, page = row + rows, page + pages
 

@@ -331,8 +331,10 @@ class SequenceRunner:
         return self._cache.model.config.vocab_size
 
     def decode_loop(self, params: SamplingPlan) -> DecodeLoop | None:
-        """A decode loop over the cache; None if its device does not support the plan."""
-        return self._cache.decode_loop(params)
+        """A decode loop over the cache; None if its device does not support the plan, or if the text has
+        pictures that layers of their own look at.
+        """
+        return None if self._cache.looks(self._leases[0]) else self._cache.decode_loop(params)
 
     def start(self, decode_loop: DecodeLoop, ids: Sequence[int], uniform: Callable[[int], float]) -> bool:
         """Start a decode loop with the last of `ids`. The others have run; what ran beyond them is forgotten.

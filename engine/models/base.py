@@ -14,6 +14,7 @@ from engine.errors import BadSetting, NotEnoughMemory
 from engine.lazy_dataclass import dataclass
 from engine.models.config import ModelConfig
 from engine.models.config.relative import ClippedHeads, RelativeHeads
+from engine.models.layers.attention.cross import CrossBlock, CrossingBlocks
 from engine.models.layers.features import Features
 from engine.models.layers.parts import Changes, RopeTables, Slot
 from engine.models.layers.positions.rope import rotary_table, scaling_table
@@ -186,6 +187,40 @@ class Model:
         )
         return made
 
+    @property
+    def looking(self) -> CrossingBlocks:
+        """The layers for texts with pictures that layers of their own look at."""
+        assert isinstance(self.parts.looking, CrossingBlocks)
+        return self.parts.looking
+
+    def cross_page_bytes(self) -> int:
+        """Bytes of a page of what those layers see."""
+        shapes = [(shape.kv_heads, shape.head_dim) for shape in self.looking.shapes]
+        return page_bytes(shapes, "auto", self.backend.name)
+
+    def new_cross_cache(self, pages: int) -> KVCache:
+        """A zeroed cache of what they see. Raises `NotEnoughMemory`."""
+        blocks = self.looking.blocks
+        layers = [layer for layer, block in enumerate(blocks) if isinstance(block, CrossBlock)]
+        numbers = [*layers, layers[-1]]  # as the layers lie on devices
+        return self.backend.new_cache(self.looking.shapes, pages, "auto", numbers=numbers)
+
+    def record_looking(self, cache: KVCache, max_rows: int, context: int) -> Program:
+        """As `record`, with the layers that look at pictures, which see what is in `cache.cross`."""
+        self._make_tables(context, context)
+        parts, tables = replace(self.parts, stack=self.looking), self.rope_tables
+        kept, features = self.kept, self.features
+        return self.backend.record(lambda ops: parts(ops, tables, kept, features), cache, max_rows)
+
+    def record_writing(self, cross: KVCache, max_rows: int, given: Floats) -> Program:
+        """Record the pass that writes the `given` rows of pictures (max_rows, E) to such a cache."""
+        layers, ones = self.looking, np.ones((max_rows, self.looking.shapes[-1].head_dim), np.float32)
+
+        def write(ops: Ops) -> Array:
+            return ops.last_rows(layers.write(ops, ops.given(given), ops.given(ones)))
+
+        return self.backend.record(write, cross, max_rows)
+
     def close(self) -> None:
         """Release the weights; recorded programs keep theirs until they are closed."""
         self.proof = None
@@ -263,10 +298,11 @@ def read_bytes(config: ModelConfig, resident: int, expert_bytes: int, parts: Par
     """Bytes of weights that one decode step reads.
 
     These are all `resident` bytes, except that it reads one row of each embedding table that is not also the
-    head, and only the experts that a token uses.
+    head, only the experts that a token uses, and without a picture none of the layers that look at these.
     """
     own = [] if parts.head.weight is parts.embed else [parts.embed]
     unread = sum(table.nbytes - table.nbytes // table.shape[0] for table in (*own, *parts.stack.lookups))
+    unread += parts.looking.nbytes if isinstance(parts.looking, CrossingBlocks) else 0
     if config.experts is not None:
         count = config.experts.count
         unread += expert_bytes * (count - config.experts.used) // (count - config.experts.always)

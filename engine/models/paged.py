@@ -19,6 +19,7 @@ from engine.kv_cache.lease import Lease
 from engine.kv_cache.page_pool import pages_for
 from engine.kv_cache.pages import PageTable
 from engine.kv_cache.readings import Readings
+from engine.models.cross_cache import CrossCache
 from engine.models.layers.features import Features
 from engine.models.layers.positions.mrope import sequence_positions
 from engine.models.memory.estimate import cache_dtype, chosen_context, further_pages
@@ -76,6 +77,7 @@ class PagedCache:
         """What knows the pictures of sequences; None for a model that reads none."""
         self._picture_pass: PicturePass | None = None
         self._embeddings: Program | None = None
+        self._cross: CrossCache | None = None
         self._shifts: WeakKeyDictionary[Lease, tuple[int, int]] = WeakKeyDictionary()
         self.key = ""
         """Identifies what keys and values depend on besides ids, such as adapters; see `record_again`."""
@@ -196,9 +198,23 @@ class PagedCache:
         """The pass over one sequence's part, or over several: the program that runs it, and its step as in
         `step_of`. The caller extends the leases after it. Raises as `run`, and `BadPicture`.
         """
+        if self.pictures is not None and self.pictures.spec.looked_at is not None:
+            return self._pass_that_looks(parts)
         if max(parts[0].ids) >= FIRST_PICTURE_ID:
             return self._pass_over_pictures(*parts)
         return self.program, self.step_of(parts)
+
+    def _pass_that_looks(self, parts: Sequence[SequencePart]) -> tuple[Program, Step]:
+        """The pass of a model with layers that look at pictures, without them where there are none."""
+        if self._cross is None:
+            assert self.pictures is not None
+            self._cross = CrossCache(self.model, self.store, self.rows, self.context_length, self.pictures)
+        step, groups = self.step_of(parts), [self._cross.group(part.lease, part.ids) for part in parts]
+        return self._cross.ready(step, groups) if any(groups) else (self.program, step)
+
+    def looks(self, lease: Lease) -> bool:
+        """Whether the next token of a sequence sees pictures by layers of their own."""
+        return self._cross is not None and bool(self._cross.group(lease, ()))
 
     def _pass_over_pictures(self, part: SequencePart) -> tuple[Program, Step]:
         """The pass over tokens of pictures: of one span, or of several with a little text between them."""
@@ -260,7 +276,7 @@ class PagedCache:
 
     def _close_others(self) -> None:
         """Close the passes that are recorded when they are needed."""
-        for other in (self._headless, self._embeddings, self._picture_pass):
+        for other in (self._headless, self._embeddings, self._picture_pass, self._cross):
             if other is not None:
                 other.close()
         self._headless = self._embeddings = self._picture_pass = None

@@ -79,7 +79,7 @@ def borders_in(ids: Sequence[int], pictures: PictureTokens) -> list[int]:
     passes depend on where a span begins.
     """
     spec = pictures.spec
-    apart = spec.bidirectional or spec.positions is not None or spec.deep > 0
+    apart = spec.bidirectional or spec.positions is not None or spec.deep > 0 or spec.looked_at is not None
     found: list[int] = []
     for begin, end, _first, _span in spans_in(ids, pictures):
         if found and not apart and begin - found[-1] <= MOST_BETWEEN:

@@ -70,6 +70,11 @@ class PictureSpec(Protocol):
         """How many of the first layers are followed by further rows."""
         ...
 
+    @property
+    def looked_at(self) -> int | None:
+        """The token that stands for a picture which layers of their own look at; None: there are none."""
+        ...
+
 
 class PicturePass:
     """The pass over pictures' tokens: its program, and the rows and angles that it reads. Used by one thread.

@@ -82,6 +82,8 @@ class VisionSpec:
         unsectioned: a picture's tokens have positions as those of texts, whatever the language model's rope
             has.
         windows_alone: of a `bidirectional` model, whether only layers with a window are so (Gemma 4).
+        looked_at: of a model with layers that look at pictures, the id of the token that stands for a whole
+            one: its span is one token, and `PictureRows.states` are any number of rows.
     """
 
     family: str
@@ -95,6 +97,7 @@ class VisionSpec:
     windows_alone: bool = False
     sign: str = ""
     unsectioned: bool = False
+    looked_at: int | None = None
 
 
 class VisionEncoder(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.backends.base import AttentionShape
+from engine.backends.base import AttentionShape, KVCache
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.kv_formats import CacheType, bytes_per_position, key_bytes, value_bytes
 from engine.backends.states import NO_STATES, States
@@ -18,6 +18,8 @@ class CpuCache:
     """Keys and values of all layers, and states, zeroed; the system allocates memory when it is first
     written.
     """
+
+    cross: KVCache | None = None
 
     def __init__(
         self, shapes: Sequence[AttentionShape], page_count: int, kind: CacheType, states: States = NO_STATES
@@ -45,6 +47,12 @@ class CpuCache:
         """Addresses of a layer's keys and values, which are the same for latent attention."""
         keys = int(self._keys[layer].ctypes.data)
         return keys, int(self._values[layer].ctypes.data) if self._values[layer].size else keys
+
+    @property
+    def crossed(self) -> CpuCache:
+        """`cross`, which there is."""
+        assert isinstance(self.cross, CpuCache)
+        return self.cross
 
     def state_address(self, part: int) -> int:
         """Address of a part of the first state; the same part of the others follows it."""

@@ -19,9 +19,11 @@ from engine.backends.cpu.kv_cache import CpuCache
 from engine.backends.cpu.lowering.call import Argument, Operation, Slice
 from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.cpu.lowering.stages import stages_of
+from engine.backends.cpu.runtime.cross_block import CrossBlock
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.cpu.runtime.read_ahead import choose_read_ahead
 from engine.backends.cpu.runtime.step_block import (
+    CROSS,
     KEPT,
     LOGIT_ROWS,
     POSITIONS,
@@ -39,7 +41,6 @@ from engine.backends.cpu.runtime.step_block import (
     SERIAL,
     SMALL_BATCH,
     TOKENS,
-    WORDS,
 )
 from engine.backends.cpu.runtime.thread_pool import CapturedProgram, ThreadPool
 from engine.backends.cpu.runtime.work_stealing import OPERATION, Words
@@ -76,13 +77,14 @@ class CpuProgram:
         self._arena = [aligned(max_rows * row_bytes) for row_bytes in places]
         self._constants = [*lowered.constants.kept, lowered.constants, cache]  # calls hold addresses in them
         self._stages: Words = np.array(stages_of(self._operations), np.int64)
-        self._step: Words = aligned(8 * WORDS).view(np.int64)
+        self._step: Words = aligned(2 * CROSS).view(np.int64)
         self._calls, self._threads = self._assemble(), threads
         self._captured = CapturedProgram(self._calls, self._stages, self._step, threads)
         self._parts: dict[tuple[int, int], CapturedProgram] = {}  # of some stages, for `run_in_parts`
         # A step's arrays are copied, because getting an array's address takes longer.
         self._tokens, self._places, self._ropes = (aligned(4 * max_rows).view(np.int32) for _ in range(3))
         self._step[[TOKENS, POSITIONS]] = self._tokens.ctypes.data, self._places.ctypes.data
+        self._cross = CrossBlock(self._step[CROSS // 8 :], max_rows) if lowered.crosses else None
         self._rope_addresses = int(self._places.ctypes.data), int(self._ropes.ctypes.data)
         self._pages = self._room_for_pages(16)
         self._values: Floats = (
@@ -91,8 +93,8 @@ class CpuProgram:
         self._first: Floats = self._values[:1]
         self._row: Floats = self._values[0]
         self._words = self._step.data
-        # a recurrent model's surplus steps would do harm
-        self._sampling = None if cache.states.shapes else lowered.sampling
+        # a recurrent model's surplus steps would do harm; what rows attend to beside their text is the host's
+        self._sampling = None if cache.states.shapes or lowered.crosses else lowered.sampling
         self._pool = self._threads_of(beside, threads, lowered.scratch)
         choose_read_ahead(self._operations, self._calls.reshape(-1, OPERATION), self._blocks, self._time)
         self.stamps: Words | None = None
@@ -182,6 +184,8 @@ class CpuProgram:
         self.set_pages(pages)
         self._tokens[:count], self._places[:count] = tokens, places
         self._set_ropes(step.rope_positions)
+        if self._cross is not None:
+            self._cross.set(step)
         if step.runs:
             self._divide(step)
         else:
@@ -283,13 +287,14 @@ class CpuProgram:
         first = self.run(
             Step(
                 tokens[head], places[head], step.pages, max(1, logits - rest), states=step.states,
-                kept=step.kept, rope_positions=None if ropes is None else ropes[head],
+                kept=step.kept, rope_positions=None if ropes is None else ropes[head], cross=step.cross,
             )
         ).copy()  # fmt: skip
         last = self.run(
             Step(
                 tokens[tail], places[tail], step.pages, min(logits, rest), states=between,
                 kept=step.kept + SMALL_BATCH, rope_positions=None if ropes is None else ropes[tail],
+                cross=step.cross,
             )
         )  # fmt: skip
         return np.concatenate([first, last]) if logits > rest else last

@@ -164,7 +164,8 @@ class CudaBackend:
         devices = self._devices[: self._split.used]
         layers, parts = cache.placed
         constants, positions = Constants(self._devices), cache.page_count * PAGE_TOKENS
-        lowered = LoweredPass(forward, cache, constants, layers, _device_of, parts, positions)
+        crossed = cache.cross.placed[0] if isinstance(cache.cross, CudaCache) else ()
+        lowered = LoweredPass(forward, cache, constants, layers, _device_of, parts, positions, crossed)
         return CudaProgram(lowered, cache, max_rows, devices)
 
 

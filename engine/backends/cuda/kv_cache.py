@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.backends.base import AttentionShape
+from engine.backends.base import AttentionShape, KVCache
 from engine.backends.cuda.runtime.device import Device, Mark
 from engine.backends.kv_formats import GROUP, QUANTISED, CacheType, kept_bytes
 from engine.backends.states import NO_STATES, States
@@ -114,6 +114,8 @@ class CudaCache:
     Raises `NotEnoughMemory`. Copies are in stream order with the devices' launches.
     """
 
+    cross: KVCache | None = None
+
     def __init__(
         self,
         devices: Sequence[Device],
@@ -154,6 +156,12 @@ class CudaCache:
         """Addresses of the layer's keys and values, on its device; of its keys twice in latent attention."""
         parts = self._layers[layer]
         return parts[0].data_ptr(), parts[-1].data_ptr()
+
+    @property
+    def crossed(self) -> CudaCache:
+        """`cross`, which there is."""
+        assert isinstance(self.cross, CudaCache)
+        return self.cross
 
     def state_address(self, part: int) -> int:
         """Address of a part of the first state, on its device; the same part of the others follows it."""

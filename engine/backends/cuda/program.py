@@ -69,7 +69,8 @@ class CudaProgram:
         self._large = [
             Arena(device, i, lowered.large, lowered.logits, max_rows) for i, device in enumerate(devices)
         ]
-        self._states = [State(device, max_rows, cache.page_count) for device in devices]
+        crossed = cache.crossed.page_count if lowered.crosses else 0
+        self._states = [State(device, max_rows, cache.page_count, crossed) for device in devices]
         self._replays: dict[_Key, _Replay] = {}
         self._scratch: dict[tuple[int, int], torch.Tensor] = {
             (number, place): device.empty(max(size.bytes(max_rows, lowered.positions) for size in sizes))
@@ -167,7 +168,7 @@ class CudaProgram:
         """
         assert not self._closed, "the program is closed"
         lowered = self._lowered
-        host_rows = lowered.keeps or lowered.gives or lowered.given_tables
+        host_rows = lowered.keeps or lowered.gives or lowered.given_tables or lowered.crosses
         if len(self._devices) > 1 or host_rows or lowered.whole_only:
             return None
         if self._decode_loops is None:
@@ -248,6 +249,9 @@ def _runtime_arguments(state: State, rows: int, first_row: int, several: bool = 
         Runtime.PAGES: state.pages,
         Runtime.RUNS: state.runs if several else 0,
         Runtime.STATES: state.states,
+        Runtime.CROSS_POSITIONS: state.cross_positions,
+        Runtime.CROSS_PAGES: state.cross_pages,
+        Runtime.CROSS_RUNS: state.cross_runs,
     }
 
 
@@ -292,6 +296,10 @@ class BoundStep:
     @property
     def position(self) -> int:
         return int(self._step.positions[0])
+
+    @property
+    def cross_length(self) -> int:
+        return self._step.cross[0].length
 
     @property
     def pages(self) -> npt.NDArray[np.int32]:

@@ -83,6 +83,16 @@ class Attention(Producer):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class CrossAttention(Producer):
+    """y = attention of q over a layer of the cache that `KVCache.cross` is."""
+
+    INPUTS = ("q",)
+    layer: int
+    q: Buffer
+    shape: AttentionShape
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TopKeys(Value):
     """y = the lists of positions that q and `weights` choose, over a layer's keys."""
 
@@ -144,6 +154,17 @@ class AttentionOps(Recording):
             assert relative.sinks.width == shape.heads
             made = replace(made, row_sinks=self._at(relative.sinks, device))
         return self._add(made)
+
+    def kv_write(self, layer: int, k: Buffer, v: Buffer, shape: AttentionShape) -> Buffer:
+        device = self._layer_devices[layer] if self._layer_devices else 0
+        k, v = self._at(k, device), self._at(v, device)
+        self.nodes.append(KvWrite(layer=layer, q=k, k=k, v=v, shape=shape))
+        return k
+
+    def cross_attention(self, layer: int, q: Buffer, shape: AttentionShape) -> Buffer:
+        q = self._at(q, self._cross_devices[layer] if self._cross_devices else 0)
+        y = q.like(shape.heads * shape.head_dim)
+        return self._add(CrossAttention(layer=layer, q=q, shape=shape, y=y))
 
     def top_keys(
         self, layer: int, q: Buffer, k: Buffer, weights: Buffer | None, shape: IndexerShape

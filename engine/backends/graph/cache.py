@@ -26,6 +26,11 @@ class StateAddresses(CacheAddresses, Protocol):
         """Of a part of the first state; the same part of the others follows it."""
         ...
 
+    @property
+    def crossed(self) -> CacheAddresses:
+        """What is read in cross-attention."""
+        ...
+
 
 @dataclass(frozen=True)
 class CacheSpec:
@@ -39,3 +44,8 @@ class CacheSpec:
 
     def state_address(self, part: int) -> int:
         return -1 - part
+
+    @property
+    def crossed(self) -> CacheSpec:
+        """One of the type that such caches have."""
+        return CacheSpec(CacheType("fp16", "fp16"))

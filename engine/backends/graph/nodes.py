@@ -66,8 +66,8 @@ class Recording:
     """The nodes of a pass so far.
 
     `layer_devices` are the numbers of the devices of each layer's cache, `part_devices` of each part of a
-    state, `device_of` gives a weight's; by default all is on device 0. Rows are copied to the device of the
-    weight, cache or state they meet.
+    state, `cross_devices` of each layer of `KVCache.cross`, `device_of` gives a weight's; by default all is
+    on device 0. Rows are copied to the device of the weight, cache or state they meet.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Recording:
         layer_devices: Sequence[int] = (),
         device_of: Callable[[Weight], int] = lambda _: 0,
         part_devices: Sequence[int] = (),
+        cross_devices: Sequence[int] = (),
     ) -> None:
         self.nodes: list[Node] = []
         self.positions = 1 << 31
@@ -82,6 +83,7 @@ class Recording:
         self.rope_positions = 1 << 31
         """The length of the shortest rotary table."""
         self._layer_devices, self._part_devices, self._device_of = layer_devices, part_devices, device_of
+        self._cross_devices = cross_devices
         self._shared: dict[tuple[object, ...], Buffer] = {}
 
     def _add(self, node: Value) -> Buffer:

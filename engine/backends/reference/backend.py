@@ -18,6 +18,7 @@ from engine.backends.indexer_keys import cached_keys
 from engine.backends.kv_formats import WHOLE_KEYS
 from engine.backends.kv_rounding import limited, rounded, rounded_keys
 from engine.backends.main_memory import free_memory
+from engine.backends.reference.cross import CrossOps
 from engine.backends.reference.experts import ExpertOps
 from engine.backends.reference.indexer import block_ends, chosen_positions
 from engine.backends.reference.kv_cache import Kept, ReferenceCache
@@ -110,7 +111,7 @@ class ReferenceProgram:
         self._forward = None
 
 
-class ReferenceOps(RecurrentOps, ExpertOps):
+class ReferenceOps(CrossOps, RecurrentOps, ExpertOps):
     """`Ops` that computes each operation of one step immediately; arrays are float32 tensors (T, width)."""
 
     def __init__(self, step: Step, cache: Kept) -> None:
@@ -120,7 +121,7 @@ class ReferenceOps(RecurrentOps, ExpertOps):
         )
         ropes = step.positions if step.rope_positions is None else step.rope_positions
         self._rope_positions: Ints = np.array(ropes, np.int64)
-        self._logit_rows, self._kept = step.logit_rows, step.kept
+        self._logit_rows, self._kept, self._cross = step.logit_rows, step.kept, step.cross
         self._states = step.states[0] if step.states else (-1, -1)
 
     def embed(self, table: Weight, scale: float = 1.0) -> Array:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from engine.backends.base import AttentionShape
+from engine.backends.base import AttentionShape, KVCache
 from engine.backends.cpu.runtime.memory import aligned
 from engine.backends.kv_formats import CacheType, cache_type
 from engine.backends.states import NO_STATES, States
@@ -23,6 +23,8 @@ class ReferenceCache:
 
     `state_parts` are (states, numbers) for each of the shapes of `states`.
     """
+
+    cross: KVCache | None = None
 
     def __init__(
         self, shapes: Sequence[AttentionShape], page_count: int, dtype: str, states: States = NO_STATES
@@ -90,6 +92,9 @@ def _zeros(shape: tuple[int, ...], dtype: type[np.floating[Any]]) -> torch.Tenso
 
 class Kept(Protocol):
     """Keys and values of each layer, (P, 256, G, D), in the formats of `kind` or float32."""
+
+    @property
+    def cross(self) -> KVCache | None: ...
 
     @property
     def kind(self) -> CacheType: ...

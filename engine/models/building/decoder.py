@@ -18,10 +18,12 @@ from engine.models.building.attention import (
     SeparateQkv,
     qk_norm,
 )
+from engine.models.building.crossing import cross_block, with_crossing
 from engine.models.building.feed_forward import FeedForwards, experts_of, with_bias_of_sum
 from engine.models.building.source import WHOLE, View, WeightSource, linear, linear_parts, norm, vector_if
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Rwkv4, Rwkv6, Rwkv7
+from engine.models.layers.attention.cross import CrossBlock
 from engine.models.layers.attention.indexer import LastChoice, block_chooser
 from engine.models.layers.attention.row_orders import fused_order, half_of_queries
 from engine.models.layers.before_head import before_head, logit_factors
@@ -49,7 +51,9 @@ def build(
     builder = Builder(source, config, names)
     narrow = config.embed_width or config.width
     rows, view = config.vocab_size, WHOLE
-    if config.extra_embeddings:
+    if config.picture_layers:  # the token of a picture is among the further rows
+        rows += config.extra_embeddings
+    elif config.extra_embeddings:
         view = View(order=np.arange(rows), stored_rows=rows + config.extra_embeddings)
     # Of tied tables, transformers takes the one that the file has.
     alone = config.tied and not source.has(names.embed + ".weight") and source.has(names.head + ".weight")
@@ -71,6 +75,7 @@ def build(
         project_out=before_head(source, config, names),
         headless=config.headless, narrow_positions=config.narrow_positions, changes=changes,
         head_factors=logit_factors(source, config, names),
+        looking=with_crossing(stack, builder.crossing) if builder.crossing else None,
     )  # fmt: skip
 
 
@@ -96,6 +101,7 @@ def _blocks(builder: Builder) -> Generator[int, None, Stack]:
     blocks = []
     for layer in range(builder.config.layers):
         blocks.append(builder.block(layer))
+        builder.cross(layer)
         yield layer + 1
     return _stack(builder.source, builder.config, builder.names, blocks)
 
@@ -139,6 +145,7 @@ class Builder:
         self.input_width = input_width or config.width
         self.view = STORED_TRANSPOSED if names.transposed else WHOLE
         self.distances, self.last_choice = None, LastChoice()
+        self.crossing: dict[int, CrossBlock] = {}
         if config.distance_buckets:
             table = source.vector(names.distances + ".weight", config.distance_buckets, config.heads)
             self.distances = by_distance(table)
@@ -214,6 +221,13 @@ class Builder:
         from engine.models.layers.residual.residual_gates import with_residual_gates
 
         return with_residual_gates(self.source, config, names, layer, made)
+
+    def cross(self, layer: int) -> None:
+        """Build what looks at pictures in a layer that does nothing else, if it does so."""
+        if layer in self.config.picture_layers:
+            at, number = self._at(layer), len(self.crossing)
+            mlp = self.mlp(layer, at)
+            self.crossing[layer] = cross_block(self.source, self.config, self.names, at, mlp, number)
 
     def mlp(self, layer: int, at: str) -> FeedForward:
         """The feed-forward part of a layer, whose names begin with `at`."""

@@ -162,6 +162,8 @@ class ModelConfig:
     """The layers without attention."""
     bare_layers: frozenset[int] = frozenset()
     """The layers without a feed-forward part; without attention, too, they do nothing."""
+    picture_layers: frozenset[int] = frozenset()
+    """Those of the layers that do nothing that look at pictures, by cross-attention, where there are any."""
     latent: LatentAttention | None = None
     """The kind of attention where keys and values come from a latent. Heads then share one key of the cache,
     the latent and the part with rope: `kv_heads` is 1, `head_dim` its width.

@@ -68,6 +68,7 @@ class Parts:
     and `project_out` stand between the embedding and the layers, and between these and the head. A `headless`
     model ends with its hidden states. With `narrow_positions` the table and `embed_norm` stand before
     `project_in`. `changes` are those of `embed`. `head_factors` multiply the logits, each token's by its own.
+    `looking` are the layers for texts with pictures, where some look at these and `stack` is without them.
     """
 
     embed: Weight
@@ -85,6 +86,7 @@ class Parts:
     narrow_positions: bool = False
     changes: Changes = field(default_factory=Changes)
     head_factors: Norm | None = None
+    looking: Stack | None = None
 
     def __call__(
         self, ops: Ops, tables: RopeTables, kept: Floats | None = None, features: Features | None = None

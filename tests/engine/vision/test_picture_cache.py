@@ -28,8 +28,10 @@ from tests.engine.vision.tiny.chats import GREEDY, Reply, asked, opened
 from tests.engine.vision.tiny.families import FAMILIES
 
 TOKENS = 24
-KINDS = ("qwen2_vl", "gemma3", "qwen3_5", "idefics3")
-"""With sections of rotary positions, in both directions, with states, and of several spans."""
+KINDS = ("qwen2_vl", "gemma3", "qwen3_5", "idefics3", "mllama")
+"""With sections of rotary positions, in both directions, with states, of several spans, and
+looked at by layers of their own.
+"""
 PICTURES = [asked("What do they show?", (60, 40), (33, 70))]
 TEXT = [Message("user", "Tell me something about the quick brown fox, and nothing else.")]
 

@@ -10,8 +10,8 @@ from engine.backends.cpu.kernels.attention import attention, indexer
 from engine.backends.cpu.kernels.attention.combine import SPLITS
 from engine.backends.cpu.kernels.attention.pairs import in_pairs
 from engine.backends.cpu.lowering.call import Argument, Calls, Slice, Table
-from engine.backends.cpu.runtime.step_block import SMALL_BATCH
-from engine.backends.graph.attention import Attention, KvWrite, TopKeys
+from engine.backends.cpu.runtime.step_block import CROSS, SMALL_BATCH
+from engine.backends.graph.attention import Attention, CrossAttention, KvWrite, TopKeys
 from engine.backends.graph.buffers import Buffer
 from engine.backends.kv_formats import QUANTISED, CacheType, key_bytes, value_bytes
 from engine.core import PAGE_TOKENS
@@ -73,7 +73,7 @@ def _attention(calls: Calls, node: Attention) -> None:
         key_page, value_page, *attention.widths(kind, dim, value_dim), window, float(shape.soft_cap), sinks,
         value_dim, slopes, float(shape.rounded_slopes), ahead, distances, furthest, *_lists(node),
         0 if node.beside is None else calls.cache.addresses(node.beside)[0], node.block,
-        sink_stride, *_relative(calls, node),
+        sink_stride, 0, *_relative(calls, node),
     ]  # fmt: skip
     window = attention.NO_WINDOW if node.beside is not None else window
     also = [] if node.beside is None else [("keys", node.beside)]
@@ -90,6 +90,27 @@ def _attention(calls: Calls, node: Attention) -> None:
     arguments = [partial, y, y.stride, heads, groups, value_dim, window, sinks, sink_stride]
     sources = ["partial", *([] if node.row_sinks is None else [node.row_sinks])]
     calls.add("combine", arguments, sources, [y], tiles=(heads, SMALL_BATCH, 0, SMALL_BATCH))
+
+
+def _cross_attention(calls: Calls, node: CrossAttention) -> None:
+    """As attention, by the second step block."""
+    layer, q, y, shape, cache = node.layer, node.q, node.y, node.shape, calls.cache.crossed
+    (keys, values), kind = cache.addresses(layer), cache.kind
+    heads, groups, dim = shape.heads, shape.kv_heads, shape.head_dim
+    key_page, value_page = _page_bytes(kind, dim)
+    calls.scratch = max(calls.scratch, attention.scratch_bytes(heads, groups, dim))
+    partial = calls.partial_results(attention.partial_bytes(heads, groups, dim))
+    arguments: list[Argument] = [
+        q, q.stride, keys, values, y, y.stride, heads, groups, dim, float(shape.scale), partial,
+        key_page, value_page, *attention.widths(kind, dim, dim), attention.NO_WINDOW, 0.0, 0,
+        dim, 0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, CROSS,
+    ]  # fmt: skip
+    calls.add(
+        f"attention_{kind.keys}_{kind.values}", arguments, [q, ("cross", layer)], [y, "partial"],
+        tiles=(groups * SPLITS, SMALL_BATCH, groups, SMALL_BATCH), shape=(heads, groups, dim),
+    )  # fmt: skip
+    arguments = [partial, y, y.stride, heads, groups, dim, attention.NO_WINDOW, 0, 0, CROSS]
+    calls.add("combine", arguments, ["partial"], [y], tiles=(heads, SMALL_BATCH, 0, SMALL_BATCH))
 
 
 def _lists(node: Attention) -> list[Argument]:
@@ -138,4 +159,6 @@ def _top_keys(calls: Calls, node: TopKeys) -> None:
     )  # fmt: skip
 
 
-LOWER: Table = {KvWrite: _kv_write, Attention: _attention, TopKeys: _top_keys}
+LOWER: Table = {
+    KvWrite: _kv_write, Attention: _attention, CrossAttention: _cross_attention, TopKeys: _top_keys,
+}  # fmt: skip

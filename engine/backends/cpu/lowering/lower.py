@@ -21,6 +21,7 @@ from engine.backends.cpu.kernels.sample import add_sampling
 from engine.backends.cpu.lowering import attention, linear
 from engine.backends.cpu.lowering.call import Calls, Table
 from engine.backends.cpu.lowering.constants import Constants
+from engine.backends.graph.attention import CrossAttention
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.fusion import columns_kv_write, fuse, group_linears
@@ -67,6 +68,8 @@ class LoweredPass:
         self.positions, self.rope_positions = recorder.positions, recorder.rope_positions
         self.takes_rows = any(isinstance(node, Given) for node in recorder.nodes)
         """Whether steps read rows of the host (`Ops.given`)."""
+        self.crosses = any(isinstance(node, CrossAttention) for node in recorder.nodes)
+        """Whether rows attend to what `Step.cross` says."""
         graph = fuse(recorder.nodes, self.logits, PATTERNS)
         graph = group_linears(
             pack_inputs(graph, linear.form_of(prompt_bits), keep_floats=True), any_layout=True

@@ -18,3 +18,7 @@ RUN_TABLE = 9
 RUN_FIRST, RUN_ROWS, RUN_PAGES, RUN_FROM, RUN_TO = range(5)
 RUN_WORDS = 5
 WORDS = RUN_TABLE + RUN_WORDS * SMALL_BATCH
+CROSS = 8 * WORDS
+"""Bytes from the step block to a second one, for cross-attention: the positions are those of the last keys
+that a row sees there, the block tables those of `Step.cross`.
+"""

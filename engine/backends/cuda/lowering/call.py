@@ -47,6 +47,14 @@ class Runtime(Enum):
     """Address of eight int32 for each row, of which a run's first row has its own: the state before position
     p is number p % 4, the one after the tokens up to p is number 4 + p % 4; -1 before the first is none.
     """
+    CROSS_POSITIONS = auto()
+    """As the next two, of what rows attend to in cross-attention (`Step.cross`): the address of the last
+    position that a row sees.
+    """
+    CROSS_PAGES = auto()
+    """As `PAGES`."""
+    CROSS_RUNS = auto()
+    """As `RUNS`, where each row of a small batch is a run of its own."""
 
 
 Argument = int | float | Buffer | Runtime
@@ -89,6 +97,11 @@ class Bound(Protocol):
     @property
     def position(self) -> int:
         """The position of the step's first row."""
+        ...
+
+    @property
+    def cross_length(self) -> int:
+        """How many positions a row sees in cross-attention."""
         ...
 
     @property

@@ -27,11 +27,11 @@ from engine.backends.cuda.kernels import (
     shaped,
     weighted_mean,
 )
-from engine.backends.cuda.lowering import attention, linear
+from engine.backends.cuda.lowering import attention, cross_attention, linear
 from engine.backends.cuda.lowering.call import Call, ScratchSize, TorchCall
 from engine.backends.cuda.lowering.constants import Constants
 from engine.backends.cuda.lowering.context import Context, Table
-from engine.backends.graph.attention import Attention
+from engine.backends.graph.attention import Attention, CrossAttention
 from engine.backends.graph.buffers import Buffer
 from engine.backends.graph.cache import StateAddresses
 from engine.backends.graph.fusion import add_norm, columns_rope, fuse, group_linears, group_ropes, norm_rope
@@ -65,8 +65,9 @@ class LoweredPass:
         device_of: Callable[[Weight], int] = lambda _unused: 0,
         part_devices: Sequence[int] = (),
         positions: int = 1 << 31,
+        cross_devices: Sequence[int] = (),
     ) -> None:
-        recorder = Recorder(layer_devices, device_of, part_devices)
+        recorder = Recorder(layer_devices, device_of, part_devices, cross_devices)
         self.logits: Buffer = forward(recorder)
         self.positions = min(recorder.positions, positions)
         self.rope_positions = recorder.rope_positions
@@ -79,6 +80,8 @@ class LoweredPass:
             isinstance(node, Attention) and node.shape.bidirectional for node in recorder.nodes
         )
         """Whether rows see later ones of their step, which the kernels of small batches do not know."""
+        self.crosses = any(isinstance(node, CrossAttention) for node in recorder.nodes)
+        """Whether rows attend to what `Step.cross` says."""
         self.small: list[Step] = []
         if not self.whole_only:
             self.small = _steps(context, group_ropes(group_linears(packed, MOST_PARTS)), SMALL)
@@ -135,7 +138,8 @@ SMALL: Table = {
     **packed_activations_write.LOWER,
     **linear.SMALL,
     **attention.SMALL,
+    **cross_attention.SMALL,
 }
 """Lowers each type of node to its calls in small batches."""
-LARGE: Table = {**SMALL, **linear.LARGE, **attention.LARGE}
+LARGE: Table = {**SMALL, **linear.LARGE, **attention.LARGE, **cross_attention.LARGE}
 """Lowers each type of node to its calls in large batches."""

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 import numpy as np
 import torch
 
-from engine.backends.base import Array, AttentionShape, Forward, Routes, Step, Weight
+from engine.backends.base import Array, AttentionShape, Forward, KVCache, Routes, Step, Weight
 from engine.backends.cuda.layouts.layout import ROWS
 from engine.backends.cuda.proof.dequantised import dequantised, tiles_of
 from engine.backends.cuda.runtime.device import Device
@@ -45,6 +45,8 @@ class TorchCache:
 
     See `engine.backends.base.KVCache`.
     """
+
+    cross: KVCache | None = None
 
     def __init__(
         self,

@@ -1,10 +1,11 @@
 """Llama 3.2 Vision: Llama 3 with further layers that look at pictures alone. Without a picture they do
-nothing, and they are left out.
+nothing, and texts are read without them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from engine.models.architecture import Architecture
@@ -12,10 +13,13 @@ from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.names import HF
+from engine.tensors import RawTensor
 
+VISION_PREFIXES, VISION_CLASS = ("vision_model.", "model.vision_model."), "class_embedding"
+"""What the names of the encoder's tensors begin with, and one of them."""
 _FEWEST = 3
 _STEP = 5
-_EXTRA = 8
+EXTRA_ROWS = 8
 """Tokens that stand for pictures have rows of the embedding after those of the vocabulary."""
 _SIZES: Mapping[str, int] = {
     "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 40, "num_attention_heads": 32,
@@ -36,11 +40,18 @@ def from_hf(keys: Keys) -> ModelConfig:
     if keys.raw("cross_attention_layers") is None:
         pictures = tuple(range(_FEWEST, layers, _STEP))
     return ModelConfig(
-        **shape, mlp_layers=frozenset(pictures), bare_layers=frozenset(pictures), extra_embeddings=_EXTRA
+        **shape, mlp_layers=frozenset(pictures), bare_layers=frozenset(pictures), extra_embeddings=EXTRA_ROWS
     )
+
+
+def _completed(config: ModelConfig, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """With the layers that look at pictures, where the folder has an encoder for these."""
+    if not any(prefix + VISION_CLASS in tensors for prefix in VISION_PREFIXES):
+        return config
+    return replace(config, picture_layers=config.mlp_layers)
 
 
 LLAMA_3_2_VISION = Architecture(
     (), ("MllamaForCausalLM", "MllamaForConditionalGeneration"), from_hf, None, HF, None,
-    prefixes=("", "language_model.", "-model.language_model."),
+    prefixes=("", "language_model.", "-model.language_model."), completed=_completed,
 )  # fmt: skip

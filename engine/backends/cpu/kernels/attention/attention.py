@@ -43,6 +43,7 @@ from engine.backends.cpu.kernels.attention.arguments import (
     A_OUT_WIDTH,
     A_PARTIAL,
     A_Q_WIDTH,
+    A_STEP,
     A_V,
     A_VALUE_DIM,
     A_VALUE_PAGE,
@@ -164,6 +165,7 @@ def _attention_template(args: int, step: int, tile: int, scratch: int) -> None:
     """One tile: the query heads of one key/value head, with one split of each run's pages (small batch) or
     for `SMALL_BATCH` rows (large batch): softmax(scale q k^T) v.
     """
+    step += ld_i64(args + 8 * A_STEP)
     if ld_i64(step + 8 * ROWS) > SMALL_BATCH:
         attend(args, step, tile, -1, scratch)
     else:

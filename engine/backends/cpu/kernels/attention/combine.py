@@ -28,15 +28,16 @@ SCRATCH = 64
 LOWEST = np.float32(MINUS_INFINITY)
 ONE = VALUE_FACTOR = np.float32(1)
 (C_PARTIAL, C_Y, C_Y_STRIDE, C_HEADS, C_KV_HEADS, C_DIM, C_WINDOW, C_SINKS,
- C_SINK_STRIDE) = range(9)  # fmt: skip
+ C_SINK_STRIDE, C_STEP) = range(10)  # fmt: skip
 
 
 def combine(args: int, step: int, tile: int, scratch: int) -> None:
     """One tile for each head of a small batch: y = sum of e^(m_s - M) out_s / sum of e^(m_s - M) l_s.
 
     s runs over the splits that had pages: maximum m_s, sum l_s, output out_s; M is the largest m_s. A sink
-    takes part in M and adds e^(sink - M) to the denominator.
+    takes part in M and adds e^(sink - M) to the denominator. `C_STEP` is as `A_STEP`.
     """
+    step += ld_i64(args + 8 * C_STEP)
     groups, dim = ld_i64(args + 8 * C_KV_HEADS), ld_i64(args + 8 * C_DIM)
     ratio, width = ld_i64(args + 8 * C_HEADS) // groups, (dim + 15) // 16 * 16
     g, h = tile // ratio, tile % ratio
