@@ -16,16 +16,19 @@ from PySide6.QtGui import (
     QTextCursor,
     QTextDocument,
     QTextFormat,
-    QTextFrameFormat,
     QTextLength,
     QTextList,
     QTextListFormat,
     QTextTable,
-    QTextTableCellFormat,
-    QTextTableFormat,
 )
 
-from desktop.blocks import UNFINISHED_ADDRESS, Kind
+from desktop.blocks import Kind
+from desktop.views.transcript.rendering.document_formats import (
+    QUOTE_ROOM,
+    TextFormats,
+    cell_format,
+    table_format,
+)
 from desktop.views.transcript.style import Style
 
 if TYPE_CHECKING:
@@ -34,8 +37,7 @@ if TYPE_CHECKING:
     from desktop.blocks.parser import Cell
 
 __all__ = [
-    "BOXED", "BULLET_STRETCH", "CELL_TOP", "DONE", "LINE_BREAK", "NO_BREAK", "QUOTES", "QUOTE_ROOM",
-    "DocumentWriter",
+    "BOXED", "BULLET_STRETCH", "DONE", "LINE_BREAK", "NO_BREAK", "QUOTES", "DocumentWriter",
 ]  # fmt: skip
 
 DONE = QTextFormat.Property.UserProperty.value + 3
@@ -44,10 +46,6 @@ BOXED = QTextFormat.Property.UserProperty.value + 4
 """Of a block: it begins with an invisible sign, over which the row draws a box."""
 QUOTES = QTextFormat.Property.UserProperty.value + 5
 """Of a paragraph in quotes: for each quote, from the outermost, the number of lists around it."""
-CELL_TOP = 0.4
-"""Room above the text of a table's cell in lines of text."""
-QUOTE_ROOM = 0.9
-"""Indentation of a quote in lines of text."""
 NO_BREAK = "\u2011"
 """The non-breaking hyphen."""
 LINE_BREAK = "\u2028"
@@ -84,7 +82,7 @@ class DocumentWriter:
     """Writes at the end of `document`, which is empty at first; `kind` is that of the block."""
 
     def __init__(self, document: QTextDocument, style: Style, kind: Kind) -> None:
-        self._style, self._kind = style, kind
+        self._style, self._kind, self._formats = style, kind, TextFormats(style)
         self._cursor = QTextCursor(document)
         self._fresh = True
         self._quotes: list[int] = []
@@ -92,7 +90,6 @@ class DocumentWriter:
         self._made: list[QTextList | None] = []
         self._item = False
         self._base = QTextCharFormat()
-        self._shapes: dict[tuple[tuple[str, ...], str], QTextCharFormat] = {}
 
     def write_title(self, name: str) -> None:
         """Write the title of an alert."""
@@ -220,7 +217,9 @@ class DocumentWriter:
         shape.setBackground(QBrush(self._style.colours.code))
         shape.setProperty(QTextFormat.Property.BlockCodeFence.value, "`")
         self._cursor.mergeBlockFormat(shape)
-        self._cursor.insertText(code.removesuffix("\n").replace("\n", LINE_BREAK), self._shape(("code",), ""))
+        self._cursor.insertText(
+            code.removesuffix("\n").replace("\n", LINE_BREAK), self._formats.of(("code",), "", self._base)
+        )
 
     def _words(self, children: Iterable[Token]) -> None:
         """Write the text of a paragraph, each part in the styles of the elements around it."""
@@ -254,7 +253,7 @@ class DocumentWriter:
             if at_start and kind == "text":
                 text = self._task(text)
             at_start = False
-            self._insert(text, self._shape(styles, address))
+            self._insert(text, self._formats.of(styles, address, self._base))
 
     def _insert(self, text: str, shape: QTextCharFormat) -> None:
         if self._kind is Kind.TABLE and "-" in text and text.isascii():
@@ -287,52 +286,12 @@ class DocumentWriter:
         self._cursor.mergeBlockFormat(made)
         return text[found.end() :]
 
-    def _shape(self, styles: tuple[str, ...], address: str) -> QTextCharFormat:
-        """The format of text in these styles, as a link to `address` if there is one."""
-        if not styles and not address:
-            return self._base
-        key = (styles, address) if self._base.isEmpty() else None
-        known = self._shapes.get(key) if key is not None else None
-        if known is None:
-            known = self._made_shape(styles, address)
-            if key is not None:
-                self._shapes[key] = known
-        return known
-
-    def _made_shape(self, styles: tuple[str, ...], address: str) -> QTextCharFormat:
-        style, made = self._style, QTextCharFormat(self._base)
-        if "bold" in styles:
-            made.setFontWeight(QFont.Weight.Bold)
-        if "italic" in styles:
-            made.setFontItalic(True)
-        if "struck" in styles:
-            made.setFontStrikeOut(True)
-        if "underlined" in styles:
-            made.setFontUnderline(True)
-        if "marked" in styles:
-            made.setBackground(QBrush(style.colours.notice))
-        if "sub" in styles:
-            made.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSubScript)
-        if "sup" in styles:
-            made.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSuperScript)
-        if "code" in styles:
-            size = made.fontPointSize() or style.text_font.pointSizeF()
-            made.setFontFamilies(style.code_font.families() or [style.code_font.family()])
-            made.setFontFixedPitch(True)
-            made.setFontPointSize(size * 0.93)
-            made.setBackground(QBrush(style.colours.code))
-        if address:
-            made.setForeground(QBrush(style.colours.link))
-            made.setAnchor(address != UNFINISHED_ADDRESS)
-            made.setAnchorHref(address if address != UNFINISHED_ADDRESS else "")
-        return made
-
     def write_table(self, rows: Sequence[Sequence[Cell]]) -> None:
         """Write a table: thin lines between rows, padding in the cells, a bold head."""
         if not self._fresh:
             self._cursor.insertBlock(QTextBlockFormat(), QTextCharFormat())
         table = self._cursor.insertTable(
-            len(rows), len(rows[0]), _table_format(self._style, len(self._quotes), len(self._lists))
+            len(rows), len(rows[0]), table_format(self._style, len(self._quotes), len(self._lists))
         )
         self._item = False
         self.fill_rows(table, 0, rows)
@@ -349,7 +308,7 @@ class DocumentWriter:
             aligned[name] = QTextBlockFormat(usual)
             aligned[name].setAlignment(side)
         rooms = {
-            (head, line): _cell_format(self._style, head, line)
+            (head, line): cell_format(self._style, head, line)
             for head in (False, True)
             for line in (False, True)
         }
@@ -367,34 +326,6 @@ class DocumentWriter:
 
     def line_after(self, table: QTextTable, row: int) -> None:
         """Draw the line between a row that was the last one and the row after it."""
-        room = _cell_format(self._style, head=row == 0, line=True)
+        room = cell_format(self._style, head=row == 0, line=True)
         for column in range(table.columns()):
             table.cellAt(row, column).setFormat(room)
-
-
-def _table_format(style: Style, quotes: int, depth: int) -> QTextTableFormat:
-    shape = QTextTableFormat()
-    shape.setBorder(0)
-    shape.setBorderCollapse(True)
-    shape.setCellSpacing(0)
-    shape.setCellPadding(0)
-    shape.setMargin(0)
-    if quotes or depth:
-        shape.setLeftMargin(style.px(QUOTE_ROOM) * quotes + style.px(1.35) * depth)
-        shape.setBottomMargin(style.px(0.6))
-    return shape
-
-
-def _cell_format(style: Style, head: bool, line: bool) -> QTextTableCellFormat:
-    room = QTextTableCellFormat()
-    room.setLeftPadding(style.px(0.6))
-    room.setRightPadding(style.px(0.6))
-    room.setTopPadding(style.px(CELL_TOP))
-    room.setBottomPadding(style.px(0.32))
-    if head:
-        room.setBackground(QBrush(style.colours.code))
-    if line:
-        room.setBottomBorder(1)
-        room.setBottomBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
-        room.setBottomBorderBrush(QBrush(style.colours.line))
-    return room

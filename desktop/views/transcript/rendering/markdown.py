@@ -19,14 +19,7 @@ from PySide6.QtGui import (
 )
 
 from desktop.blocks import Kind, mark_spans
-from desktop.views.transcript.rendering.document_writer import (
-    BOXED,
-    DONE,
-    NO_BREAK,
-    QUOTE_ROOM,
-    QUOTES,
-    DocumentWriter,
-)
+from desktop.views.transcript.rendering.document_writer import BOXED, DONE, NO_BREAK, QUOTES, DocumentWriter
 from desktop.views.transcript.rendering.image_loader import ImageKey
 from desktop.views.transcript.rendering.inline_objects import InlineObject, put_inlays
 from desktop.views.transcript.style import Style
@@ -36,7 +29,6 @@ __all__ = [
     "DONE",
     "NO_BREAK",
     "QUOTES",
-    "QUOTE_ROOM",
     "SafeDocument",
     "append_rows",
     "from_right",

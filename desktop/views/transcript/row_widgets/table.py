@@ -9,7 +9,7 @@ from PySide6.QtCore import QPointF, QRect
 from PySide6.QtGui import QFontMetricsF, QTextBlockFormat, QTextCursor, QTextTable
 
 from desktop.blocks import Kind
-from desktop.views.transcript.rendering.document_writer import CELL_TOP
+from desktop.views.transcript.rendering.document_formats import CELL_TOP
 from desktop.views.transcript.rendering.markdown import (
     NO_BREAK,
     SafeDocument,

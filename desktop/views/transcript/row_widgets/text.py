@@ -28,11 +28,12 @@ from PySide6.QtWidgets import QScrollBar
 
 from desktop.blocks import Kind
 from desktop.views.transcript.rendering.append_text import grow
+from desktop.views.transcript.rendering.document_formats import QUOTE_ROOM
 from desktop.views.transcript.rendering.document_writer import BULLET_STRETCH
 from desktop.views.transcript.rendering.footnotes import note_style, number_note
 from desktop.views.transcript.rendering.image_loader import ImageKey
 from desktop.views.transcript.rendering.inline_objects import InlineObject, fit_pictures
-from desktop.views.transcript.rendering.markdown import BOXED, DONE, QUOTE_ROOM, QUOTES, set_markdown
+from desktop.views.transcript.rendering.markdown import BOXED, DONE, QUOTES, set_markdown
 from desktop.views.transcript.row_widgets.base import DocumentRow
 from desktop.views.transcript.row_widgets.box import paint_box
 from desktop.views.transcript.row_widgets.context import RowContext

@@ -9,8 +9,7 @@ from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Rwkv4
 from engine.models.headers.decoder import MAX_LAYERS, hf_shape, refuse_other
 from engine.models.headers.keys import Keys
-from engine.models.names import HF
-from engine.models.rwkv_names import ShiftNames
+from engine.models.names import HF, ShiftNames
 
 NAMES = replace(
     HF, embed="rwkv.embeddings", norm="rwkv.ln_out", head="head", layer="rwkv.blocks.{}.",

@@ -14,8 +14,7 @@ from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Rwkv6
 from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder
 from engine.models.headers.keys import Keys
-from engine.models.names import GGUF, HF, TensorNames
-from engine.models.rwkv_names import ShiftNames
+from engine.models.names import GGUF, HF, ShiftNames, TensorNames
 from engine.tensors import RawTensor
 
 _SEPARATE = tuple(f"time_mix_lerp_{part}.weight" for part in "wkvrg")

@@ -15,8 +15,7 @@ from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Rwkv7
 from engine.models.headers.decoder import HF_ACTIVATIONS, gguf_decoder, hf_shape
 from engine.models.headers.keys import Keys
-from engine.models.names import GGUF, HF, TensorNames
-from engine.models.rwkv_names import RwkvNames
+from engine.models.names import GGUF, HF, RwkvNames, TensorNames
 from engine.tensors import RawTensor
 from engine.words import _
 

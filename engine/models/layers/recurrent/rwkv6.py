@@ -21,8 +21,7 @@ from engine.models.layers.parts import Block, FeedForward, Linear, Norm, RopeTab
 from engine.models.layers.recurrent.parts import Convolution
 from engine.models.layers.recurrent.rwkv7 import LowRank, shifting
 from engine.models.layers.whole import Blocks, Stack
-from engine.models.names import TensorNames
-from engine.models.rwkv_names import ShiftNames
+from engine.models.names import ShiftNames, TensorNames
 from engine.tensors import Floats
 
 _MIXED = 5

@@ -18,8 +18,7 @@ from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Rwkv7, rwkv_shape
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables
 from engine.models.layers.recurrent.parts import Convolution
-from engine.models.names import TensorNames
-from engine.models.rwkv_names import RwkvNames
+from engine.models.names import RwkvNames, TensorNames
 from engine.tensors import Floats
 
 
