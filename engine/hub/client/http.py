@@ -48,7 +48,7 @@ class Web:
         self._opener = urllib.request.OpenerDirector()
         handlers: list[urllib.request.BaseHandler] = [
             urllib.request.ProxyHandler(_proxies(settings)),
-            _Connections(self, _tls(settings, environ), settings.trusted_hosts),
+            _Connections(self, settings, environ),
             _Redirects(self),
             urllib.request.UnknownHandler(),
             urllib.request.HTTPDefaultErrorHandler(),
@@ -120,16 +120,22 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 class _Connections(urllib.request.AbstractHTTPHandler):
     """Opens connections that `Web.abort` can close."""
 
-    def __init__(self, web: Web, tls: ssl.SSLContext, trusted_hosts: tuple[str, ...]) -> None:
+    def __init__(self, web: Web, settings: PipSettings, environ: Mapping[str, str]) -> None:
         super().__init__()
-        self._web, self._tls, self._trusted_hosts = web, tls, set(trusted_hosts)
+        self._web, self._settings, self._environ = web, settings, environ
+        self._trusted_hosts = set(settings.trusted_hosts)
         self.http_request = self.https_request = self.do_request_
+        # files that the user names are read before anything is asked for, the system's (30 ms) for HTTPS only
+        named = settings.cert or settings.client_cert
+        self._tls = _tls(settings, environ) if named else None
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(self._registered(http.client.HTTPConnection), req)
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         trusted = {req.host, req.host.partition(":")[0]} & self._trusted_hosts
+        if not trusted and self._tls is None:
+            self._tls = _tls(self._settings, self._environ)
         context = _unchecked() if trusted else self._tls
         return self.do_open(self._registered(http.client.HTTPSConnection), req, context=context)
 
