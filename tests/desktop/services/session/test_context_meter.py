@@ -45,6 +45,12 @@ def test_speed_is_known_once_a_long_prompt_was_read_and_a_draft_is_counted(talki
     assert meter.measured.rate == 0  # too few tokens tell no speed
     meter.set_draft("three more words")
     talking.qtbot.waitUntil(lambda: (meter.measured.draft, meter.measured.about) == (3, False))
+    meter.set_draft("three more words now")
+    assert (meter.measured.draft, meter.measured.about) == (
+        3,
+        False,
+    )  # while nothing runs it is counted, soon
+    talking.qtbot.waitUntil(lambda: (meter.measured.draft, meter.measured.about) == (4, False))
     talking.chat.hold = threading.Event()
     assert talking.session.submit("word " * 30)
     meter.set_draft("three more words, and these")
