@@ -114,6 +114,23 @@ def test_everything_moves_and_the_program_finds_it(usual, tmp_path) -> None:
         assert target.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.skipif(os.name != "posix", reason="folders are not synchronised there")
+def test_the_new_names_are_on_the_disk_before_the_old_copy_is_let_go(usual, tmp_path, monkeypatch) -> None:
+    synced: set[int] = set()
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        synced.add(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    target = tmp_path / "new"
+    move(usual, target)
+    files = [path for path in target.rglob("*") if path.is_file()]
+    assert {path.parent.stat().st_ino for path in files} <= synced
+    assert len({path.parent for path in files}) > 1
+
+
 def test_the_old_copy_is_kept_until_it_is_deleted(usual, tmp_path) -> None:
     target = tmp_path / "new"
     move(usual, target)

@@ -2,11 +2,20 @@
 
 import dataclasses
 import itertools
+import os
 
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont, QGuiApplication
-from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QListWidget, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QApplication,
+    QLineEdit,
+    QListWidget,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 import resources
 from desktop.items.models import local_models
@@ -14,6 +23,7 @@ from desktop.items.models.local_models import ModelEntry, starter_words
 from desktop.views.chat import welcome_page
 from desktop.views.chat.status_bar import StatusBar
 from desktop.views.chat.welcome_page import WelcomePage, starter_labels
+from desktop.views.layout.bring_forward import bring_forward
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.settings.settings_pane import Inspector
 from desktop.views.widgets.banner import Banner
@@ -35,6 +45,22 @@ STATS = Stats(
 
 def click(qtbot, button) -> None:
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+@pytest.mark.parametrize("active", [False, True])
+def test_a_window_asks_for_attention_where_it_may_not_come_to_the_front(qtbot, monkeypatch, active) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    window.showMinimized()
+    seen: list[object] = []
+    monkeypatch.setattr(QApplication, "alert", seen.append)
+    monkeypatch.setattr(window, "activateWindow", lambda: seen.append(os.environ["XDG_ACTIVATION_TOKEN"]))
+    monkeypatch.setattr(window, "isActiveWindow", lambda: active)
+    bring_forward(window, "may")
+    assert seen == (["may"] if active else ["may", window])
+    assert "XDG_ACTIVATION_TOKEN" not in os.environ
+    assert window.isVisible()
+    assert not window.isMinimized()
 
 
 def test_banner_says_what_happened_and_can_be_dismissed(qtbot) -> None:

@@ -276,5 +276,7 @@ def test_the_system_prompt_says_how_many_tokens_it_has(hand: Hand) -> None:
     size = hand.desktop.services.context_meter.measured.system
     assert size >= 5
     assert count.text() == f"{size} tokens"
+    hand.window.inspector.prompt_field.show_size(3, about=True)
+    assert count.text() == "~3 tokens"
     hand.session.set_system_prompt("")
     hand.qtbot.waitUntil(count.isHidden)

@@ -453,7 +453,8 @@ def test_slash_commands_and_prompts_with_variables(hand) -> None:
     assert not hand.items()
     hand.type("/preset prec")
     name = popup.entries()[0].value
-    hand.press(Key.Key_Return)
+    place = popup.list.visualItemRect(popup.list.item(0)).center()
+    QTest.mouseClick(popup.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
     assert hand.session.preset == name
     hand.type("/nothing like that")
     assert not popup.isVisible()
