@@ -105,6 +105,57 @@ def test_folders_pins_and_trash(hand) -> None:
     assert window.sidebar.list.isVisible()
 
 
+def test_what_menus_and_drags_ask_for_is_done(hand) -> None:
+    """Each signal of the list and the trash, by what comes of it."""
+    sidebar, rows = hand.window.sidebar, hand.desktop.services.chat_list.rows
+    ask, store = sidebar.list.requests, hand.session.stores.kept
+    one, two = (store.create(title).id for title in ("One", "Two"))
+    hand.session.reload_conversations()
+    ask.new_folder.emit(0)
+    (work,) = (folder.id for folder in rows.folders())
+    ask.new_folder.emit(work)
+    inner = next(folder.id for folder in rows.folders() if folder.parent_id == work)
+    assert rows.open_folders == {work, inner}
+    ask.open_folder.emit(work, False)
+    assert rows.open_folders == {inner}
+    sidebar.list.folder_renamed.emit(work, "Work")
+    assert rows.folder(work).name == "Work"
+    ask.move_folder.emit(inner, 0, 0)
+    assert [folder.id for folder in rows.folders() if folder.parent_id is None] == [inner, work]
+    ask.step_folder.emit(inner, 1)
+    assert [folder.id for folder in rows.folders() if folder.parent_id is None] == [work, inner]
+    ask.step_folder.emit(inner, 1)  # it is the last
+    assert [folder.id for folder in rows.folders() if folder.parent_id is None] == [work, inner]
+
+    ask.move_to_new_folder.emit([one])
+    made = store.get(one).folder_id
+    assert made not in (None, work, inner)
+    assert made in rows.open_folders
+    ask.pin.emit([one], True)
+    assert store.get(one).pinned
+    ask.move_out.emit([one])
+    assert (store.get(one).folder_id, store.get(one).pinned) == (None, False)
+    ask.remove_folder.emit(made)
+    assert rows.folder(made) is None
+    ask.edit_folder.emit(work)
+    assert hand.window.sidebar_controller.folder_dialog.isVisible()
+    hand.window.sidebar_controller.folder_dialog.close()
+    ask.open_folder.emit(work, False)
+    ask.new_chat.emit(work)
+    assert work in rows.open_folders
+
+    sidebar.list.renamed.emit(two, "Second")
+    assert store.get(two).title == "Second"
+    ask.delete.emit([one, two])
+    assert "Second" not in chats(hand)
+    sidebar.trash.restore_requested.emit([two])
+    assert "Second" in chats(hand)
+    sidebar.trash.delete_requested.emit([one])
+    answer(hand, "Delete permanently")
+    hand.qtbot.waitUntil(lambda: hand.desktop.services.chat_list.trash() == ())
+    assert "One" not in chats(hand)
+
+
 @pytest.mark.slow
 def test_a_hit_opens_its_variant_with_the_place_marked(hand) -> None:
     hand.load()
