@@ -18,9 +18,16 @@ from PySide6.QtCore import QFile, QIODevice
 from PySide6.QtGui import QColor, QGuiApplication, QImage, QPainter, QPalette, QPdfWriter
 
 from desktop.services.transfer.pdf.export import page_size, write_pdf
-from desktop.services.transfer.pdf.paginator import Paginator
+from desktop.services.transfer.pdf.paginator import BAR_ROOM, PAD_X, Paginator
 from desktop.store.database.errors import StoreError
-from desktop.store.transfer.exporters.print import CODE, LIST_ITEMS, TABLE_ROWS, first_words, print_pieces
+from desktop.store.transfer.exporters.print import (
+    CODE,
+    LIST_ITEMS,
+    TABLE_ROWS,
+    Piece,
+    first_words,
+    print_pieces,
+)
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
 
 WORDS = "word " * 30
@@ -158,6 +165,25 @@ def test_nothing_exceeds_the_page(qapp: QGuiApplication, tmp_path: Path) -> None
         laid = paginator.lay(piece)
         assert laid.left + laid.scale * laid.document.size().width() <= writer.width() + 1, piece.html[:80]
     painter.end()
+
+
+@pytest.mark.parametrize(
+    ("piece", "left"),
+    [
+        (Piece("<p>plain</p>"), 0.0), (Piece("<p>quoted</p>", bar=True), BAR_ROOM),
+        (Piece('<p dir="rtl">נאמר</p>', bar=True), 0.0), (Piece('<p dir="rtl">רגיל</p>'), 0.0),
+        (Piece('<p dir="rtl">קוד</p>', ground="#eee"), PAD_X),
+    ],
+)  # fmt: skip
+def test_text_leaves_room_for_the_line_on_the_side_where_it_is(
+    qapp: QGuiApplication, tmp_path: Path, piece: Piece, left: float
+) -> None:
+    writer = QPdfWriter(str(tmp_path / "a.pdf"))
+    writer.setResolution(96)
+    painter = QPainter(writer)
+    laid = Paginator(writer, painter, "T").lay(piece)
+    painter.end()
+    assert laid.left == left
 
 
 def test_long_lists_and_tables_are_complete_and_continued(qapp: QGuiApplication, tmp_path: Path) -> None:

@@ -252,6 +252,7 @@ def test_gemini_has_a_chat_for_each_prompt(
          {"opmode": "4", "instruct_starttag": "<|im>user\\n", "instruct_starttag_end": "<|end>\\n",
           "instruct_endtag": "<|im>", "instruct_endtag_end": "<|end>\\n"}),
         ("Ann: Hi", ["\nBo: Yo"], {"opmode": 3, "chatname": "Ann", "chatopponent": "Bo"}),
+        ("Ann: Hi", ["\nBo: Yo"], {"opmode": 3, "chatname": "Ann"}),
     ],
 )  # fmt: skip
 def test_kobold_lite_tells_turns_by_marks_and_names(

@@ -286,6 +286,9 @@ def test_what_was_sent_to_ai_studio_at_once_is_one_message_and_code_has_its_resu
     assert (more, failed) == (("user", "Go"), ("assistant", ""))
     assert record.messages[0].created_at == DAY_S
     assert (record.messages[-1].state, record.messages[-1].stats) == ("failed", {"error": "Too busy"})
+    asked, *said = ai_studio_files()["chunkedPrompt"]["chunks"][5:8]
+    [together] = read({"chunkedPrompt": {"chunks": [asked, said[0] | said[1]]}})
+    assert told(together)[1][1] == answered[1].removesuffix("\n\nT")
 
 
 def lobe_chat(new: bool) -> dict[str, Any]:

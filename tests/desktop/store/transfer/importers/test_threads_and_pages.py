@@ -71,7 +71,7 @@ def test_threads_of_perplexity_are_put_in_order(
 LOGO = '<img src="https://r2cdn.perplexity.ai/pplx-full-logo-primary-dark%402x.png" style="height:64px"/>\n\n'
 SITE = LOGO + (
     "# Why?\n\nSo.\n\n***\n\n## Part\n\n```sh\nx\n\n---\n\n# no question\n```\n\n[^1_1]: https://a.b\n\n"
-    '<span style="display:none">[^1_2]</span>\n\n<div align="center">⁂</div>\n\n---\n\n# Sure?\n\nYes.\n'
+    '<span style="display:none">[^1_2]</span>\n\n<div align="center">⁂</div>\n\n---\n\n# Sure?\n\nYes.'
 )
 
 
