@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from desktop.blocks.block import Block, Kind
-from desktop.blocks.lines import piece_length
+from desktop.blocks.lines import cells, delimiter, piece_length
 from desktop.blocks.machine import Machine
 from desktop.blocks.open_block import LIMIT, LINES
 from engine.text.template.reasoning import ANSWER_ENDS, ANSWER_TAGS, THINKING_TAGS, Tag
@@ -21,6 +21,8 @@ from engine.text.template.reasoning import ANSWER_ENDS, ANSWER_TAGS, THINKING_TA
 __all__ = ["BlockSplitter", "last_code", "split", "split_plain"]
 
 _FENCES = ("```", "~~~")
+_LONGEST_CELL = 40
+"""Characters after a bar at the beginning of a line that may still be the first cell of a table."""
 _HALF_MARKER = re.compile(r"[-*+#>`~_=$]{1,3}$|\\$|\d{1,3}[.)]?$")
 
 
@@ -114,7 +116,14 @@ class BlockSplitter:
             for begin, finish in machine.tags
             if machine.thought in ("", finish)
         )
-        return ("", line) if half_tag or _HALF_MARKER.match(text) else (line, "")
+        return ("", line) if half_tag or _HALF_MARKER.match(text) or self._half_table(text) else (line, "")
+
+    def _half_table(self, text: str) -> bool:
+        """Whether the unfinished line is the beginning of a table's head, or of the dashes below it."""
+        block = self._machine.open
+        if block is not None and block.kind is Kind.TABLE:
+            return not block.sure and set(text) <= set("|:- \t") and not delimiter(text)
+        return text.startswith("|") and len(text) <= _LONGEST_CELL and len(cells(text)) == 1
 
 
 def split(text: str, thinking_tags: Sequence[Tag] = THINKING_TAGS, language: str = "") -> list[Block]:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from desktop.blocks import mark_spans
+from desktop.blocks import BlockSplitter, Kind, mark_spans
 from desktop.blocks.parser import parse_table
 from desktop.blocks.unfinished import settled, withholds
 from tests.desktop.blocks.test_parser import words
@@ -76,3 +76,14 @@ def test_long_text_after_a_backtick_is_no_code() -> None:
     assert settled(text) == text.rstrip(" ") or settled(text) == text
     assert not withholds(text)
     assert withholds("see [a](http")
+
+
+def test_a_table_is_one_from_its_second_cell_on() -> None:
+    text = "Figures:\n\n| Name | Value |\n|:-----|------:|\n| one | 1 |\n"
+    begun = text.index("Value")
+    for end in range(1, len(text) + 1):
+        splitter = BlockSplitter()
+        splitter.feed(text[:end])
+        kinds = [block.kind for block in splitter.blocks() if block.kind is not Kind.MARKUP]
+        assert kinds == ([Kind.PROSE, Kind.TABLE] if end > begun else [Kind.PROSE]), text[:end]
+        assert "".join(block.source for block in splitter.blocks()) == text[:end]
