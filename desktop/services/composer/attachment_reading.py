@@ -12,8 +12,10 @@ from concurrent.futures import Future, wait
 from contextlib import closing, suppress
 from pathlib import Path
 
+from PySide6.QtGui import QImage
+
 from desktop.services.composer.folder_files import MOST_FILES, files_of
-from desktop.services.composer.pictures import ReadPicture, encoded, is_picture, picture_bytes
+from desktop.services.composer.pictures import ReadPicture, encoded, is_picture, picture_bytes, shrunk
 from desktop.store.attachments.files import Unreadable, read_attachment
 from desktop.store.attachments.message_format import Attachment
 from desktop.store.attachments.pictures import MOST_STORED, PictureStore
@@ -21,7 +23,7 @@ from desktop.store.database.database import Database, StoreError
 from engine.printable import one_line
 from engine.words import _
 
-__all__ = ["Found", "Read", "read_files", "saved"]
+__all__ = ["Found", "Read", "pasted_picture", "read_files", "saved"]
 
 Read = Attachment | ReadPicture
 Found = Generator[Read | str | None, None, None]
@@ -30,15 +32,18 @@ LONGEST_S = 60.0
 _LOOK_S = 0.05
 
 
-def read_files(paths: Sequence[Path], stop: threading.Event) -> Found:
+def read_files(paths: Sequence[Path], stop: threading.Event, known: frozenset[str] = frozenset()) -> Found:
     """What is in each file, or a sentence why it cannot be attached; None while one is being read, so that
-    other jobs of the thread have their turn. Of a folder, its files are read.
+    other jobs of the thread have their turn. Of a folder, its files are read. Files with a `known` name are
+    left out.
     """
     for path in _files(paths):
         if stop.is_set():
             return
         if isinstance(path, str):
             yield path
+            continue
+        if one_line(path.name) in known:
             continue
         until = time.monotonic() + LONGEST_S
         reading = _begun(path, stop)
@@ -108,6 +113,11 @@ def _decoded(path: Path, found: Attachment | bytes | str) -> Read | str:
         return ReadPicture(name, encoded(found, name))
     except Unreadable as error:
         return str(error)
+
+
+def pasted_picture(image: QImage, name: str) -> Found:
+    """A picture that has no file."""
+    yield ReadPicture(name, shrunk(image))
 
 
 def saved(found: Found, library: Path | None) -> Found:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QImage
 
-from desktop.services.composer.attachment_reading import Found, read_files, saved
+from desktop.services.composer.attachment_reading import Found, pasted_picture, read_files, saved
 from desktop.services.composer.fit_to_context import fitted, shortened, size_of
 from desktop.services.composer.meaning import MeaningService
-from desktop.services.composer.pictures import ReadPicture, shrunk
+from desktop.services.composer.pictures import ReadPicture
 from desktop.services.engine.background import Background
 from desktop.services.engine.stream_thread import Job
 from desktop.services.session.chat_session import ChatSession
@@ -82,6 +83,7 @@ class AttachmentService(QObject):
         """The files of a chat before they were shortened, and the keys that they have had since."""
         self._background = Background("attachments", self)
         self._reads: dict[Job, int] = {}  # the chat of each
+        self._paths: dict[Job, Sequence[str]] = {}
         self._counting: set[tuple[int, int]] = set()
         self._last = 0
         self.by_meaning = False
@@ -106,12 +108,15 @@ class AttachmentService(QObject):
         """Release the files of a chat that is gone."""
         self._keep(conversation, [])
 
-    def read(self, paths: Sequence[Path], conversation: int) -> None:
-        """Read files and hold them for a chat; emits `refused` for each that cannot be read."""
+    def read(self, paths: Sequence[Path], conversation: int, known: frozenset[str] = frozenset()) -> None:
+        """Read files, but those with the names that are `known`, and hold them for a chat; emits `refused`
+        for each that cannot be read.
+        """
         library = self._library(conversation)
-        self._begin(lambda stop: saved(read_files(tuple(paths), stop), library), conversation)
+        names = tuple(map(str, paths))
+        self._begin(lambda stop: saved(read_files(tuple(paths), stop, known), library), conversation, names)
 
-    def _begin(self, read: Callable[[threading.Event], Found], conversation: int) -> None:
+    def _begin(self, read: Callable[[threading.Event], Found], chat: int, paths: Sequence[str] = ()) -> None:
         job = self._background.start(
             read,
             lambda _result: self._on_finished(job),
@@ -119,12 +124,18 @@ class AttachmentService(QObject):
             lambda found: self._on_read(job, found),
             in_turns=True,
         )
-        self._reads[job] = conversation
+        self._reads[job], self._paths[job] = chat, paths
         self.reading.emit(len(self._reads))
 
     def is_reading(self, conversation: int) -> bool:
         """Whether files for the next message there are still being read."""
         return conversation in self._reads.values()
+
+    def unread(self) -> dict[int, tuple[str, ...]]:
+        """The paths of the files that are being read for each chat on the disk."""
+        chats = {chat for chat in self._reads.values() if not is_temporary(chat)}
+        each = {chat: [self._paths[job] for job, of in self._reads.items() if of == chat] for chat in chats}
+        return {chat: tuple(chain.from_iterable(paths)) for chat, paths in each.items()}
 
     def stop_reading(self) -> None:
         """Stop reading; what was already read stays."""
@@ -180,7 +191,7 @@ class AttachmentService(QObject):
     def paste(self, image: QImage, conversation: int) -> None:
         """Attach a picture that has no file."""
         name, library = _("Pasted picture.png"), self._library(conversation)
-        self._begin(lambda stop: saved(_encode(image, name), library), conversation)
+        self._begin(lambda stop: saved(pasted_picture(image, name), library), conversation)
 
     def _library(self, conversation: int) -> Path | None:
         """The database in which the pictures of a chat are saved off the GUI thread; None for a temporary
@@ -213,6 +224,7 @@ class AttachmentService(QObject):
         """Move the files of one chat, even those still being read, to the next message of another."""
         for job, conversation in self._reads.items():
             self._reads[job] = now if conversation == before else conversation
+        self.reading.emit(len(self._reads))
         held = self._held.pop(before, [])
         self._whole.pop(before, None)
         if held:
@@ -377,7 +389,7 @@ class AttachmentService(QObject):
             self.refused.emit(found)
 
     def _on_finished(self, job: Job, sentence: str = "") -> None:
-        del self._reads[job]
+        del self._reads[job], self._paths[job]
         if sentence:
             self.refused.emit(sentence)
         self.reading.emit(len(self._reads))
@@ -386,7 +398,3 @@ class AttachmentService(QObject):
 def _estimate(attachment: Attachment) -> int:
     mark = attachment.picture
     return estimated(attachment.text) if mark is None else picture_tokens(mark.width, mark.height)
-
-
-def _encode(image: QImage, name: str) -> Found:
-    yield ReadPicture(name, shrunk(image))

@@ -13,6 +13,7 @@ from desktop.services.composer.meaning import MeaningService, OpenEmbedder, open
 from desktop.services.composer.queue import MessageQueue
 from desktop.services.composer.saved_prompts import SavedPromptService
 from desktop.services.composer.spelling import SpellingService
+from desktop.services.composer.unread_files import UnreadFiles
 from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.auto_turns import AutomaticTurns
 from desktop.services.session.chat_session import ChatSession
@@ -28,6 +29,7 @@ class ComposerServices(NamedTuple):
     draft_files: DraftAttachments
     spelling: SpellingService
     follow_ups: FollowUps
+    unread: UnreadFiles
 
     def move(self, before: int, now: int) -> None:
         """Move the files and queued messages of one chat to another."""
@@ -36,6 +38,7 @@ class ComposerServices(NamedTuple):
 
     def close(self) -> bool:
         """End their threads."""
+        self.unread.close()
         return all([self.attachments.close(), self.spelling.close(), self.follow_ups.close()])
 
 
@@ -60,4 +63,5 @@ def make_composer_services(
         DraftAttachments(session, attachments, parent),
         SpellingService(session, parent),
         FollowUps(session, attachments, parent),
+        UnreadFiles(session, attachments, parent),
     )

@@ -155,6 +155,18 @@ class Preferences:
         self._changed()
 
     @property
+    def unread_files(self) -> dict[int, tuple[str, ...]]:
+        """The paths of files that are being read for the next message of each chat."""
+        saved = self._data.get("unread_files")
+        read = {name: _keys(its) for name, its in saved.items()} if isinstance(saved, dict) else {}
+        return {int(name): its for name, its in read.items() if its and name.isdecimal()}
+
+    def note_unread_files(self, files: Mapping[int, Sequence[str]]) -> None:
+        """Replace them."""
+        self._data["unread_files"] = {str(number): list(paths) for number, paths in files.items()}
+        self._changed()
+
+    @property
     def model_folders(self) -> tuple[str, ...]:
         """Folders the user added to search for models."""
         return self._texts("model_folders")
