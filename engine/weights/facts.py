@@ -136,6 +136,8 @@ def _compressed_name(groups: Any) -> str:
         return "compressed-tensors"
     if weights.get("type") == "float" and weights.get("num_bits") == 8:
         return "FP8"
+    if weights.get("type") == "float" and weights.get("num_bits") == 6:
+        return "MXFP6"
     if weights.get("type") == "float" and weights.get("num_bits") == 4:
         return "MXFP4" if weights.get("group_size") == 32 else "NVFP4"
     return "compressed-tensors" + _bits_and_group(weights.get("num_bits"), weights.get("group_size"))

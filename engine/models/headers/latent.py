@@ -79,13 +79,14 @@ def gguf_scale(keys: Keys, rope: RopeConfig) -> tuple[RopeConfig, float]:
     """The rope of a `deepseek2` file, and what its scaling multiplies scores by.
 
     The file gives a tenth of mscale_all_dim, and not mscale, which is the same in all models: together they
-    leave cosines and sines without a scale of their own.
+    leave cosines and sines without a scale of their own, where the scaling is yarn's.
     """
-    weight = 10 * keys.number("rope.scaling.yarn_log_multiplier", 0.0, 1e3, 0.0)
-    if not weight or keys.text("rope.scaling.type", "none") != "yarn":
+    weight, factor = 10 * keys.number("rope.scaling.yarn_log_multiplier", 0.0, 1e3, 0.0), gguf_factor(keys)
+    kind = keys.text("rope.scaling.type", "linear" if factor else "none")
+    if not weight or kind == "none":
         return rope, 1.0
-    factor = gguf_factor(keys) or 1.0
-    return replace(rope, magnitude=1.0), yarn_magnitude(factor, weight) ** 2
+    rope = replace(rope, magnitude=1.0) if kind == "yarn" else rope
+    return rope, yarn_magnitude(factor or 1.0, weight) ** 2
 
 
 def gguf_latent(keys: Keys, value_dim: int = 0, *, rotated: bool = True) -> tuple[Keys, LatentAttention]:

@@ -1,7 +1,8 @@
 """Matrices of 4-bit floats (E2M1) under the names of several tools; two neighbours share a byte, low first.
 
 MXFP4 has a power of two for 32 inputs: `X.weight` int8 or uint8 (N, K / 2) with `X.scale` (DeepSeek V4) or
-`X.weight_scale` (N, K / 32), F8_E8M0 or its byte; in compressed-tensors the matrix is `X.weight_packed`.
+`X.weight_scale` (N, K / 32), F8_E8M0 or its byte; in compressed-tensors the matrix is `X.weight_packed`, and
+may be of 6 bits (`mxfp6`).
 NVFP4 has an F8_E4M3 `X.weight_scale` (N, K / 16) for 16 inputs and one float32 number for the matrix:
 `X.weight_scale_2`, by which scales are multiplied (ModelOpt), or, beside `X.weight_packed`,
 `X.weight_global_scale`, by which they are divided (compressed-tensors). ModelOpt's AWQ multiplies the
@@ -15,7 +16,7 @@ compressors; ModelOpt's `nvfp4_tensor.py` (facts only).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -30,6 +31,7 @@ from engine.weights.packed.fp8 import scale_of, wrap_fp8
 from engine.weights.packed.grouped import Indices, Recent
 from engine.weights.packed.modelopt_int4 import split_int4
 from engine.weights.packed.mxfp4 import Mxfp4Tensor
+from engine.weights.packed.mxfp6 import GROUP_BYTES, mxfp6_matrix
 from engine.weights.packed.packed_tensors import SCALES, Matrix
 from engine.weights.tensor import FileTensor
 from engine.weights.transform.transposed import Transposed
@@ -70,11 +72,15 @@ def wrap_floats(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) 
     return out | integers | wrap_fp8(rest, settings)
 
 
-def split_float4(tensors: Mapping[str, FileTensor]) -> tuple[dict[str, RawTensor], dict[str, FileTensor]]:
-    """The matrices of 4-bit floats, each as one tensor X.weight, and the other tensors.
+def split_float4(
+    tensors: Mapping[str, FileTensor], six_bits: bool = False
+) -> tuple[dict[str, RawTensor], dict[str, FileTensor]]:
+    """The matrices of 4-bit floats, each as one tensor X.weight, and the other tensors. With `six_bits` there
+    may be some of MXFP6, too.
 
     Raises `BadCheckpoint`.
     """
+    microscaled = _four_or_six if six_bits else mxfp4_matrix
     recent, out, own = Recent(), dict[str, RawTensor](), set[str]()
     for name, tensor in tensors.items():
         module = name.endswith((".weight", ".weight_packed"))
@@ -86,9 +92,10 @@ def split_float4(tensors: Mapping[str, FileTensor]) -> tuple[dict[str, RawTensor
             continue
         matrix = Matrix(stem, tensors, recent)
         if len(tensor.shape) == 3:
-            out[stem + ".weight"] = _stack(stem, tensor, scale, _factors(stem + end, tensor, tensors), recent)
+            factors = _factors(stem + end, tensor, tensors)
+            out[stem + ".weight"] = _stack(stem, tensor, scale, factors, recent, microscaled)
         elif scale.type == "F8_E8M0":
-            out[stem + ".weight"] = mxfp4_matrix(stem + ".weight", tensor, scale)
+            out[stem + ".weight"] = microscaled(stem + ".weight", tensor, scale)
         else:
             out[stem + ".weight"] = nvfp4_matrix(stem + ".weight", tensor, scale, matrix)
         own |= {name, scale.name, *(f"{stem}{end}{part}" for part in _FURTHER)}
@@ -102,8 +109,9 @@ def _factors(begin: str, numbers: FileTensor, tensors: Mapping[str, FileTensor])
 
 
 def _stack(
-    stem: str, numbers: FileTensor, scale: FileTensor, factors: Mapping[str, FileTensor], recent: Recent
-) -> RawTensor:
+    stem: str, numbers: FileTensor, scale: FileTensor, factors: Mapping[str, FileTensor], recent: Recent,
+    microscaled: Callable[[str, RawTensor, RawTensor], RawTensor],
+) -> RawTensor:  # fmt: skip
     """A stack (X, N, K) of bytes (X, N, K / 2), or transposed (X, K / 2, N) as ModelOpt has Llama 4's.
     `factors` are those of each expert or of all.
     """
@@ -116,7 +124,7 @@ def _stack(
         codes: RawTensor = Transposed(numbers.part(i)) if flipped else numbers.part(i)
         scales: RawTensor = Transposed(scale.part(i)) if flipped else scale.part(i)
         if scale.type == "F8_E8M0":
-            return mxfp4_matrix(name, codes, scales)
+            return microscaled(name, codes, scales)
         each = f"{stem}.{i}"
         own = {
             f"{each}.{end}": factor.part(i) if factor.shape[:1] == numbers.shape[:1] else factor
@@ -126,6 +134,13 @@ def _stack(
 
     nbytes = numbers.nbytes + scale.nbytes + sum(factor.nbytes for factor in factors.values())
     return PackedStack(name, numbers.shape[0], nbytes, part)
+
+
+def _four_or_six(name: str, numbers: RawTensor, scale: RawTensor) -> RawTensor:
+    """MXFP6 where a matrix has as many bytes, else MXFP4. Raises `BadCheckpoint`."""
+    if len(scale.shape) == 2 and numbers.shape == (scale.shape[0], GROUP_BYTES * scale.shape[1]):
+        return mxfp6_matrix(name, numbers, scale)
+    return mxfp4_matrix(name, numbers, scale)
 
 
 def mxfp4_matrix(name: str, numbers: RawTensor, scale: RawTensor) -> RawTensor:

@@ -31,7 +31,7 @@ from engine.words import _
 
 _FORMATS = (
     "pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", "dense",
-    "mxfp8-quantized", "mxfp4-pack-quantized", "nvfp4-pack-quantized",
+    "mxfp8-quantized", "mxfp6-pack-quantized", "mxfp4-pack-quantized", "nvfp4-pack-quantized",
 )  # fmt: skip
 _PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx", "weight_shape")
 _STACKED = ("weight_packed", "weight_scale", "weight_zero_point")
@@ -82,9 +82,8 @@ def wrap_compressed(tensors: Mapping[str, FileTensor], settings: Mapping[str, An
     `settings` is the quantization_config; the tensors' names and types tell which matrices are quantised.
     Raises `BadCheckpoint` and `UnsupportedModel`.
     """
-    _check_settings(settings)
-    recent = Recent()
-    floats, tensors = split_float4(tensors)
+    recent, formats = Recent(), _check_settings(settings)
+    floats, tensors = split_float4(tensors, "mxfp6-pack-quantized" in formats)
     packed = stems(tensors, "weight_packed")
     whole = [stem for stem in stems(tensors, "weight") if tensors[stem + ".weight"].type == "I8"]
     own = {f"{stem}.{part}" for stem in [*packed, *whole] for part in _PARTS}
@@ -106,8 +105,8 @@ def _groups_of(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [group for group in groups.values() if isinstance(group, dict)] if isinstance(groups, dict) else []
 
 
-def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise `UnsupportedModel` for the name of a format that cannot be read."""
+def _check_settings(settings: Mapping[str, Any]) -> list[Any]:
+    """The names of formats. Raises `UnsupportedModel` for one that cannot be read."""
     formats = [settings.get("format"), *(group.get("format") for group in _groups_of(settings))]
     sparsity = settings.get("sparsity_config")
     formats.append(sparsity.get("format") if isinstance(sparsity, dict) else None)
@@ -125,6 +124,7 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
                 formats=", ".join(_FORMATS),
             )
         )
+    return formats
 
 
 def _block_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -131,7 +131,9 @@ def test_scores_are_scaled_with_the_rope_of_a_gguf_file() -> None:
     found, scale = gguf_scale(metadata(**scaling), rope)
     assert found.magnitude == 1.0
     assert scale == pytest.approx((0.05 * math.log(4) + 1) ** 2)
-    for other in ({"rope__scaling__type": "linear"}, {"rope__scaling__yarn_log_multiplier": 0.0}):
+    for kind in ("linear", "longrope"):
+        assert gguf_scale(metadata(**{**scaling, "rope__scaling__type": kind}), rope) == (rope, scale)
+    for other in ({"rope__scaling__type": "none"}, {"rope__scaling__yarn_log_multiplier": 0.0}):
         assert gguf_scale(metadata(**{**scaling, **other}), rope) == (rope, 1.0)
 
 
