@@ -12,9 +12,9 @@ class NGrams:
     """How the last 2, 3, ... `size` tokens of a row become rows of a table (Qwen 4's reference code).
 
     The exclusive or of each token times the one of the `multipliers` (size,) that belongs to its distance is
-    hashed several times for each length, by remainders of `counts`, to which `offsets` are added, so many for
-    each length in turn. Tokens before the last `reset` before a row's own, and before the text, count as that
-    token.
+    hashed several times for each length, by remainders of `counts`, to which `offsets` are added, as many
+    for each length in turn. Tokens before the last `reset` before a row's own, and before the text, count as
+    that token.
     """
 
     multipliers: tuple[int, ...]

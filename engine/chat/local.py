@@ -77,7 +77,7 @@ class LocalChat:
         pictures: EncoderCache | None = None,
     ) -> None:
         """`load` is how to load a draft model. The cache is saved at the end under the name `kept`, unless
-        that is empty. `dense` are the layers behind an embedding model's pooling; `prompts` come before the
+        that is empty. `dense` are the layers after an embedding model's pooling; `prompts` come before the
         queries and the documents that it reads. `pictures` are those of its prompts, if it reads any.
         """
         self.info = info

@@ -50,7 +50,7 @@ _TURN_OF_BYTE = np.array([_TRIED_FIRST.find(byte) % 256 for byte in range(256)])
 _BLANKS, _CLOSING = b" \t\r\n", b"]}"
 _CONTROLS = bytes(byte for byte in (*range(32), 127) if byte != 0x0A)
 _LATE = 8
-"""Control characters, which nobody expects in a text, wait for paths that are so many bytes longer."""
+"""Control characters, which nobody expects in a text, wait for paths that are this many bytes longer."""
 
 
 @cache

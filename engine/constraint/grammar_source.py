@@ -61,7 +61,7 @@ class GrammarSource:
     least: int = 0
 
     def matcher(self, tokens: LLTokenizer) -> LLMatcher:
-        """A matcher of these texts, compiled anew: milliseconds, where its `deep_copy` takes some
+        """A matcher of these texts, compiled again: milliseconds, where its `deep_copy` takes some
         microseconds.
         """
         from llguidance import LLMatcher

@@ -140,7 +140,7 @@ class TokenSequence:
         """Start the filters, which compute their first mask while the prompt is read.
 
         Raises `BadSetting` when they do not allow the reply so far. With a `patience`, this and `decide`
-        raise `Busy` when the filters need longer than so many seconds, and are then called again.
+        raise `Busy` when the filters need longer than this many seconds, and are then called again.
         """
         if self._filters is None:
             return

@@ -247,7 +247,7 @@ class PagedCache:
         return self._embeddings.run(Step(ids, places, step.pages, len(ids), states=step.states))
 
     def _passes_over(self, tokens: int, pictures: PictureTokens) -> PicturePass:
-        """The recorded pass over spans of so many tokens, which may be more than `rows` if they are read at
+        """The recorded pass over spans of this many tokens, which may be more than `rows` if they are read at
         once: it is then recorded for a power of two, so that a longer span seldom needs another one.
         """
         most = max(self.rows, 1 << (tokens - 1).bit_length()) if pictures.spec.bidirectional else self.rows

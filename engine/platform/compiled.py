@@ -107,7 +107,7 @@ def _naming(code: bytes, *functions: str) -> bytes:
 def _declare_runtime() -> None:
     """Let cached code find the functions of Numba's runtime that are written in C.
 
-    The others are linked into it. To compile them anew, as Numba does before anything else, takes 15 ms.
+    The others are linked into it. To compile them again, as Numba does before anything else, takes 15 ms.
     """
     for name, address in c_helpers.items():
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
@@ -183,7 +183,7 @@ _UNUSED_PASSES = frozenset(
     }
 )
 """Passes for what the functions here have not: closures, comprehensions, whole-array expressions, `with`,
-literal arguments. Each goes through the whole function, and some find the lives of its variables anew.
+literal arguments. Each goes through the whole function, and some compute its variables' lifetimes again.
 """
 
 

@@ -19,7 +19,7 @@ _ENOUGH = 32
 
 
 def picture_tokens(width: int, height: int) -> int:
-    """About how many tokens a picture of so many pixels has: what they are differs from model to model.
+    """About how many tokens a picture of this many pixels has: what they are differs from model to model.
 
     Source of the rule: https://docs.anthropic.com/en/docs/build-with-claude/vision
     """

@@ -85,7 +85,7 @@ class Exchange:
         self._thread.start()
 
     def take(self, seconds: float | None = 0.0) -> Event | Answer | Ended | None:
-        """The next item; None if there is none after so many seconds (None: wait for it)."""
+        """The next item; None if there is none after this many seconds (None: wait for it)."""
         with contextlib.suppress(queue.Empty):
             return self._items.get(block=seconds != 0.0, timeout=seconds or None)
         return None

@@ -25,9 +25,9 @@ from engine.text.template.reasoning import PLAIN_TAG
 from engine.words import _
 
 RUNNING_SECONDS = 0.25
-"""How often a reply tells its figures."""
+"""How often a running reply reports its statistics."""
 MOST_WAITS, LONGEST_WAIT = 3, 60.0
-"""A server that asks to wait (Retry-After) is asked again so often, after at most so many seconds."""
+"""A server that asks to wait (Retry-After) is asked again this often, after at most this many seconds."""
 AFTER_END_SECONDS = 5.0
 """How long to wait for the counts that may follow the end of a reply."""
 SLOW_SECONDS = 10

@@ -106,7 +106,7 @@ class VisionEncoder(Protocol):
     spec: VisionSpec
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
-        """What a picture of so many pixels becomes in a prompt; nothing is run."""
+        """What a picture of this many pixels becomes in a prompt; nothing is run."""
         ...
 
     def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:

@@ -29,7 +29,7 @@ _WITH_PICTURES = (
 )  # fmt: skip
 """GGUF architectures whose models all read pictures."""
 _GEMMA_3, _LAYERS_WITH_EYES = "gemma3", 34
-"""Gemma 3 reads pictures from 4B on, which has so many layers (its technical report, arXiv 2503.19786)."""
+"""Gemma 3 reads pictures from 4B on, which has this many layers (its technical report, arXiv 2503.19786)."""
 
 
 def describe(path: str | Path) -> ModelInfo:

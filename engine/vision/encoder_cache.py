@@ -106,7 +106,7 @@ class EncoderCache:
         return known
 
     def _free_range(self, key: str, tokens: int) -> int:
-        """The first of so many ids, which no other picture has."""
+        """The first of this many ids, which no other picture has."""
         attempt = 0
         while True:
             digest = sha256(f"{attempt} {key}".encode()).digest()

@@ -96,7 +96,7 @@ def vision_layouts(checkpoint: Checkpoint, tokens: int = 0) -> Layouts | None:
 
 
 def _limited(found: _Found, tokens: int) -> Design:
-    """The design for pictures of at most so many tokens, if there are any and these are not the files'."""
+    """The design for pictures of at most this many tokens, if there are any and these are not the files'."""
     design = found.design
     return design.limited(tokens) if tokens and isinstance(design, GridDesign) else design
 

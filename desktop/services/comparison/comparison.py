@@ -166,7 +166,7 @@ class ComparisonService(QObject):
             self.changed.emit(conversation)
 
     def has_failed(self, column: Column) -> bool:
-        """Whether its reply was not begun, or failed; `try_again` writes it anew then."""
+        """Whether its reply was not begun, or failed; `try_again` writes it again then."""
         if column.waits or not column.message:
             return not column.waits
         try:

@@ -255,7 +255,7 @@ class AttachmentService(QObject):
     def fit(self, message: str, own: str, opening: str, *, by_match: bool = False) -> None:
         """Shorten the open chat's files so that `message`, made of them and the user's `own` words, fits: to
         their beginnings, or to the passages that match these words; emits `fitted`. Files that were shortened
-        before are shortened anew from what they were. With an embedding model, passages match by words and
+        before are shortened again from what they were. With an embedding model, passages match by words and
         meaning.
         """
         conversation = self._session.conversation

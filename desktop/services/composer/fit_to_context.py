@@ -100,7 +100,7 @@ def fitted(
 def _parts(
     file: Attachment, most: int, question: str, meaning: tuple[int, ...]
 ) -> tuple[int, Callable[[int], Attachment]]:
-    """In how many steps a file can be lengthened up to `most` characters, and what it is after so many."""
+    """In how many steps a file can be lengthened up to `most` characters, and what it is after this many."""
     pieces = passages(file.text) if question else []
     if numbers := matching(pieces, question, meaning):
         return min(len(numbers), most // LENGTH + 1), lambda count: kept(file, pieces, numbers[:count])

@@ -34,8 +34,8 @@ _CHARACTERS_PER_TOKEN = 3
 @dataclass(frozen=True, eq=False)
 class Search:
     """The passages of which files are wanted: `said` are the messages that have or had these files, `read`
-    the texts that the model reads before the `question`. Of the files named in `firsts`, which no earlier
-    message has, so many passages are wanted; of all others together a few new ones.
+    the texts that the model reads before the `question`. Of each file named in `firsts`, which no earlier
+    message has, it asks for that many passages; of all others together, for a few new ones.
     """
 
     conversation: int

@@ -1,4 +1,4 @@
-"""Pictures on their way into a message: checked, shrunk and written anew, so that nothing but the picture is
+"""Pictures on their way into a message: checked, shrunk and encoded again, so that nothing but the picture is
 left of a file: no place, no camera, no comment. These functions take long, so they belong on another thread.
 """
 

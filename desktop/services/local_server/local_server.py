@@ -76,7 +76,7 @@ class LocalServer(QObject):
             self._restoring = True
 
     def change(self, settings: LocalServerSettings) -> None:
-        """Apply other settings: replies that it is writing end if the server has to begin anew."""
+        """Apply other settings: replies that it is writing end if the server has to start over."""
         if settings.on and not settings.token:
             from engine.server.options import new_token
 

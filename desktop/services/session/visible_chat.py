@@ -224,7 +224,7 @@ class VisibleChat:
         return tuple(map(self._item, context.path()))
 
     def _item(self, message: StoredMessage) -> MessageItem:
-        """A message as it is shown; made anew only if it has changed in the store or is being written."""
+        """A message as it is shown; made again only if it has changed in the store or is being written."""
         known = self._shown.get(message.id)
         if known is None or known[0] is not message or message.state == "running":
             known = self._shown[message.id] = message, self._runner.item(message)

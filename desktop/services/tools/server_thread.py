@@ -47,7 +47,7 @@ class ServerThread:
 
     def start(self, config: ServerConfig, asks_sign_in: bool = False) -> int:
         """Start a server that does not run; returns the number of this start. With `asks_sign_in`, the user
-        signs in to it anew: `PageOffered` is reported.
+        signs in to it again: `PageOffered` is reported.
         """
         self._generation += 1
         self._soon(self._start, config, self._generation, asks_sign_in)

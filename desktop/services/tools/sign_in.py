@@ -181,7 +181,7 @@ class SignIn(OAuthClientProvider):
     # -- the library's `TokenStorage`
 
     async def get_tokens(self) -> OAuthToken | None:
-        """The saved tokens; none where the user signs in anew."""
+        """The saved tokens; None where the user signs in again."""
         saved = await self._load()
         try:
             found = OAuthToken.model_validate(saved["tokens"])
@@ -193,7 +193,7 @@ class SignIn(OAuthClientProvider):
         return found
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """How this program is registered there; nothing where the user signs in anew: the port is another."""
+        """How this program is registered there; None where the user signs in again, on another port."""
         try:
             return OAuthClientInformationFull.model_validate((await self._load())["client"])
         except (KeyError, ValidationError):
@@ -232,7 +232,7 @@ async def sign_in_for(
     ask: Callable[[str], None],
     give_up: Callable[[Exception], None],
 ) -> SignIn | None:
-    """What signs in to a server, if its user does: with the saved tokens, or anew where it `asks`."""
+    """What signs in to a server, if its user does: with the saved tokens, or again where it `asks`."""
     if not config.url or not config.signs_in:
         return None
     if not asks:

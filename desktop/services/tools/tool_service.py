@@ -200,7 +200,7 @@ class ToolService(QObject):
         self.changed.emit()
 
     def sign_in(self, name: str) -> None:
-        """Start a server anew, to which the user signs in; `page_offered` is emitted, and after that the
+        """Start a server again, to which the user signs in; `page_offered` is emitted, and after that the
         server runs or has failed. Raises `StoreError`.
         """
         state = self._states.get(name)
@@ -212,7 +212,7 @@ class ToolService(QObject):
             self.changed.emit()
 
     def sign_out(self, name: str) -> None:
-        """Delete the tokens of a server, and start it anew without. Raises `StoreError`."""
+        """Delete the tokens of a server, and start it again without. Raises `StoreError`."""
         state = self._states.get(name)
         if state is not None and state.config.signs_in:
             self.change(name, replace(state.config, signs_in=False))

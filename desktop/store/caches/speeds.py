@@ -14,7 +14,7 @@ __all__ = ["FILE_NAME", "Speeds"]
 
 FILE_NAME = "speeds.json"
 _RECENT = 5
-"""A median of so many follows a machine that becomes faster or slower, and not a single busy moment."""
+"""A median of this many follows a machine that becomes faster or slower, and not a single busy moment."""
 _MOST = 1000
 
 

@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 def open_conversations(path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> Database:
     """The database at `path`. A damaged file is set aside, and what can be read goes into a new one.
 
-    An empty one that had chats is used anew. `notices` of the result tells the user about either, and
-    `set_aside` is the path of the damaged file. Raises `StoreError` if the file was written by a newer
-    version or cannot be opened at all.
+    A file that had chats and is now empty is used again. `notices` of the result tell the user about either
+    case, and `set_aside` is the path of the damaged file. Raises `StoreError` if the file was written by
+    a newer version or cannot be opened at all.
     """
     emptied = was_emptied(path)
     try:

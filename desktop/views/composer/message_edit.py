@@ -19,7 +19,7 @@ HUGE_PASTE = 250_000
 """A pasted text of this many characters or more is not inserted: every key would take long after it."""
 LONGEST_RUN = 20_000
 """Nor is one with as many letters and signs on end, such as a picture in base64: Qt breaks such a line within
-25 ms for 20,000 of them, but within 2 s for 240,000, and anew after each key.
+25 ms for 20,000 of them, but within 2 s for 240,000, and again after each key.
 """
 _RUN = re.compile(r"[!-~]+")
 _MOST_LINES = 9

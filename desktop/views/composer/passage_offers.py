@@ -20,7 +20,7 @@ _SOON_MS = 300
 
 
 class PassageOffers:
-    """Serves `offers`. `trim(by_match)` shortens the files anew; `get_models` opens the list of embedding
+    """Serves `offers`. `trim(by_match)` shortens the files again; `get_models` opens the list of embedding
     models to download. While a question waits for its passages, the bar says so.
     """
 

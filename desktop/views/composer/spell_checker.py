@@ -17,7 +17,7 @@ from engine.words import _
 __all__ = ["WORDS_A_STEP", "SpellChecker"]
 
 WORDS_A_STEP = 100
-"""So many words are looked up before the window has its turn: at most 20 ms."""
+"""This many words are looked up before the window has its turn: at most 20 ms."""
 _BLOCKS_A_STEP = 200
 _LONGEST = 20_000
 _FENCE = re.compile(r" {0,3}(```|~~~)")

@@ -94,7 +94,7 @@ class Packer(Protocol):
 
 @cache
 def bit_moves(weight_layout: WeightLayout, blocks: int) -> BitMoves | None:
-    """How rows of so many blocks are packed; None if more must be done."""
+    """How rows of this many blocks are packed; None if more must be done."""
     before: LookedUp | KeptNumbers | None = None
     if isinstance(weight_layout, BlockLayout) and weight_layout.block.codebook:
         before = LookedUp(weight_layout.block, weight_layout.pack_parts)
@@ -110,7 +110,7 @@ def bit_moves(weight_layout: WeightLayout, blocks: int) -> BitMoves | None:
 
 @cache
 def _found(packer: Packer, blocks: int) -> BitMoves | None:
-    """For stretches of so many blocks."""
+    """For stretches of this many blocks."""
     size, columns = blocks * packer.file_bytes, blocks * packer.unit
 
     def packed(raw: Bytes) -> Bytes:

@@ -17,7 +17,7 @@ from engine.tensors import Floats, Ints
 
 _TOKEN = itemgetter(0)
 _LONGEST_S = 0.032
-"""Steps run in a row for at most so many seconds, two frames of a screen: a reply stops no later."""
+"""Steps run in a row for at most this many seconds, two frames of a screen: a reply stops no later."""
 
 
 class RowRunner(Protocol):
@@ -105,7 +105,7 @@ class CpuDecodeLoop:
         return sampled_by(found) if found[0] >= 0 else None
 
     def _run(self, steps: int) -> None:
-        """Run so many steps; no more after one with which the text is likely to end."""
+        """Run this many steps; no more after one with which the text is likely to end."""
         plan, text = self._plan, self._text
         place = self._first + len(text) - 1
         count = steps if steps < MOST_STEPS else MOST_STEPS

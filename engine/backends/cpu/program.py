@@ -225,7 +225,7 @@ class CpuProgram:
             self._words[SAMPLED], self._pool.serial = 0, self._words[SERIAL]
 
     def _set_row(self, token: int, place: int, steps: int, shift: int) -> None:
-        """Write a step of one row to the step block, which so many steps in a row begin with."""
+        """Write a step of one row to the step block, which this many steps in a row begin with."""
         last = place + steps - 1
         assert last < self._positions, _PAST_THE_END
         assert 0 <= place - shift <= last - shift < self._rope_positions, _PAST_THE_END

@@ -80,7 +80,7 @@ class BitMoves:
 
 @cache
 def bit_moves(weight_layout: WeightLayout, columns: int) -> BitMoves | None:
-    """How rows of so many columns are packed; None if more must be done."""
+    """How rows of this many columns are packed; None if more must be done."""
     if not isinstance(weight_layout, CodeLayout):
         return None
     each, size = weight_layout.file_columns, weight_layout.file_bytes
@@ -94,7 +94,7 @@ def bit_moves(weight_layout: WeightLayout, columns: int) -> BitMoves | None:
 
 @cache
 def _found(layout: CodeLayout, columns: int) -> BitMoves | None:
-    """For stretches of so many columns."""
+    """For stretches of this many columns."""
     block, before = _WITH_CODEBOOK.get(layout.types[0]), _kept(layout)
     if block is not None:
         before = LookedUp(block, partial(_pack_parts, layout, block))

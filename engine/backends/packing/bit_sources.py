@@ -18,7 +18,7 @@ _PROOFS = 32
 def bit_sources(packed: Callable[[Bytes], Bytes], bits: int) -> tuple[Words, Bytes]:
     """The number of each packed bit's source, -1 for none; and whether it is inverted, or set without one.
 
-    `packed` maps tiles of so many bits, uint8 (tiles, bits / 8), to their packed form, uint8 (tiles, bytes).
+    `packed` maps tiles of `bits` bits, uint8 (tiles, bits / 8), to their packed form, uint8 (tiles, bytes).
     The answer is right if each packed bit is one of the tile's bits, as it is or inverted, or always the
     same. Whether it is, `same_by_moves` shows.
     """
@@ -33,7 +33,7 @@ def bit_sources(packed: Callable[[Bytes], Bytes], bits: int) -> tuple[Words, Byt
 
 
 def same_by_moves(packed: Callable[[Bytes], Bytes], moved: Callable[[Bytes], Bytes], bits: int) -> bool:
-    """Whether random tiles of so many bits are packed by `moved` as by `packed`."""
+    """Whether random tiles of this many bits are packed by `moved` as by `packed`."""
     tiles = np.random.default_rng(1).integers(0, 256, (_PROOFS, bits // 8), np.uint8)
     return bool(np.array_equal(moved(tiles).reshape(-1), _silently(packed, tiles).reshape(-1)))
 

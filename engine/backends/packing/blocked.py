@@ -24,5 +24,5 @@ def in_blocks(tensor: RawTensor) -> RawTensor:
 
 @cache
 def _is_blocked(kind: type) -> bool:
-    """Remembered, since a protocol looks for its methods anew each time, for each tensor of a model."""
+    """Remembered, since a protocol looks for its methods again each time, for each tensor of a model."""
     return issubclass(kind, Blocked)

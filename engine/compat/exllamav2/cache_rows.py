@@ -46,7 +46,7 @@ class CacheRows:
         return self.columns
 
     def hide(self, row: int, columns: int) -> None:
-        """Let a row begin anew at a column that comes after all those that are there."""
+        """Let a row start over at a column that comes after all those that are there."""
         self.rows[row].lease.close()
         table = self._cache.table
         self.rows[row] = Row(columns, table.open([], key=self._cache.key))

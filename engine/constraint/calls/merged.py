@@ -113,8 +113,8 @@ def _too_many(most: int) -> BadSetting:
 
 
 def check_variants(root: Mapping[str, Any]) -> None:
-    """Raise `BadSetting` for a document in which a schema's branches, and theirs, lead to so many schemas, by
-    references above all, that to write them all out would take long.
+    """Raise `BadSetting` for a document in which a schema's branches, and theirs, lead to more schemas, above
+    all by references, than could be written out in a short time.
     """
     known: dict[tuple[int, int], int] = {}
     stack: list[Any] = [root]

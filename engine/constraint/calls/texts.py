@@ -28,7 +28,7 @@ _DAYS = r"([0-9]+D|[0-9]+M([0-9]+D)?|[0-9]+Y([0-9]+M([0-9]+D)?)?)"
 
 
 def _groups(most: int) -> str:
-    """Up to so many groups of an IPv6 address."""
+    """Up to this many groups of an IPv6 address."""
     return f"(({_GROUP}:){{0,{most - 1}}}{_GROUP})?" if most else ""
 
 

@@ -25,7 +25,7 @@ class PlacesPictures(Protocol):
 
 
 def numbered(placed: Placed, number: int) -> Placed:
-    """What a picture becomes, of which so many are before it in the prompt."""
+    """What a picture becomes, of which this many are before it in the prompt."""
     return [piece.replace(NUMBER, str(number)) if isinstance(piece, str) else piece for piece in placed]
 
 

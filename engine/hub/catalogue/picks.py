@@ -1,5 +1,5 @@
 """Recommended models: a list that comes with the program, from the weakest to the strongest, each with the
-numbers of its headers that tell whether it fits; its files can be asked for anew.
+numbers of its headers that tell whether it fits; its files can be asked for again.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class Builder:
             self.distances = by_distance(table)
 
     def norm(self, name: str, size: int, *, post: bool = False, last: bool = False) -> Norm:
-        """A norm of a row; `post`: behind a half of a block, `last`: behind all of them."""
+        """A norm of a row; `post`: after a half of a block, `last`: after all of them."""
         config = self.config
         eps = config.post_norm_eps or config.norm_eps if post else config.norm_eps
         if config.sphere is not None:
@@ -231,7 +231,7 @@ class Builder:
 
     def mlp(self, layer: int, at: str) -> FeedForward:
         """The feed-forward part of a layer, whose names begin with `at`."""
-        # Made anew each time: kept, it would be a cycle that holds the weights until the collector comes.
+        # Made again each time: kept, it would be a cycle that holds the weights until the collector comes.
         made = FeedForwards(self.source, self.config, self.names, self.view, self.norm, self.linear)
         return made.of(layer, at)
 

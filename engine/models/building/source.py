@@ -28,7 +28,7 @@ from engine.words import N_, _, translate
 class View:
     """How a matrix is stored in a tensor: `part` of a stack of `parts`, transposed, then the rows `order`; or
     one row as a `vector`. With `flipped` those rows of the tensor are the matrix's columns. `factors`
-    multiply the rows of a small matrix. With `taps` the columns are so many for each input, over time. With
+    multiply the rows of a small matrix. With `taps` the columns are this many for each input, over time. With
     `kernel` the columns have these dimensions, as those of a convolution over patches.
     """
 

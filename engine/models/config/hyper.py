@@ -61,7 +61,7 @@ class Loops:
 
     times: int
     normed: bool
-    """Whether the norm behind all layers also stands between two runs."""
+    """Whether the norm after all layers is also between two runs."""
     before: int = 0
     """How many of the first layers run once; the next are as many of the last."""
     after: int = 0
@@ -121,7 +121,7 @@ class NGramLayers:
     width: int
     """Numbers of a token's embedding."""
     taps: int
-    """Of the convolution, of which each reads the row so many rows further back as the longest n-grams have
+    """Of the convolution, of which each reads the row this many rows further back as the longest n-grams have
     tokens.
     """
     multiple: int

@@ -63,7 +63,7 @@ class ModelConfig:
     offset_last: bool = True
     """Whether that holds for the final norm, too."""
     post_norm_eps: float = 0.0
-    """The epsilon of norms behind each half of a block, where it is not `norm_eps`."""
+    """The epsilon of norms after each half of a block, where it is not `norm_eps`."""
     placement: str = "before"
     """Where the norms stand: "before" each half of a block, "after" it (OLMo 2; in recurrent layers before),
     on "both" sides (Gemma 2),
@@ -92,7 +92,7 @@ class ModelConfig:
     windows: tuple[int, ...] = ()
     """The sliding window of each layer, in tokens (0: none); empty when no layer has one."""
     chunked: bool = False
-    """Whether windows do not slide, but begin anew at each of their multiples (Llama 4)."""
+    """Whether windows do not slide, but start over at each of their multiples (Llama 4)."""
     rope_local: RopeConfig | None = None
     """The rope of layers with a window, where they have their own (Gemma 3), or of the next."""
     local_layers: frozenset[int] = frozenset()

@@ -174,7 +174,7 @@ class Rwkv4:
 
     channels: int
     halved_every: int = 0
-    """After so many layers the sum of what they made is halved, and what later ones make is; 0: never."""
+    """After this many layers the sum of what they made is halved, and what later ones make is; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Rwkv6:
     (attention that was converted, arXiv 2501.15570).
     """
     halved_every: int = 0
-    """After so many layers the sum of what they made is halved; 0: never."""
+    """After this many layers the sum of what they made is halved; 0: never."""
 
     def __post_init__(self) -> None:
         if self.heads % self.groups:

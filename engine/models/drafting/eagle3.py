@@ -75,7 +75,7 @@ class _Drafter:
 
 
 def _build(source: WeightSource, config: Eagle3Config, names: Eagle3Names, states: int) -> _Drafter:
-    """A drafter that reads so many `states` of the main model."""
+    """A drafter that reads this many `states` of the main model."""
     width, decoder, drafted = config.width, names.decoder, config.draft_vocab_size
     own, mapped = source.has(decoder.head + ".weight"), source.has(names.mapping)
     return _Drafter(

@@ -11,7 +11,7 @@ from engine.models.layers.parts import Linear, Norm
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    """One matrix times the hidden states (T, E) that stand behind so many `layers`, joined: (T, F).
+    """One matrix times the hidden states (T, E) that come after this many `layers`, joined: (T, F).
 
     Of `norms` there is one for each state, or one for the joined ones, or none.
     """

@@ -107,7 +107,7 @@ class NarrowNames:
     up: str
     norm: str = ""
     each: str = ""
-    """The norm behind each expert."""
+    """The norm after each expert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class TensorNames:
     project_in: str = ""
     project_out: str = ""
     head_norm: str = ""
-    """The norm behind the matrix `project_out` of `ModelConfig.head_activation`."""
+    """The norm after the matrix `project_out` of `ModelConfig.head_activation`."""
     sinks: str = ""
     token_types: str = ""
     distances: str = ""
@@ -215,7 +215,7 @@ class TensorNames:
     expert_scales: str = ""
     """The full name of the factors of the experts' weights."""
     beside_post: str = ""
-    """The norm behind the feed-forward part beside experts; the next two stand around these."""
+    """The norm after the feed-forward part beside experts; the next two stand around these."""
     experts_norm: str = ""
     experts_post: str = ""
     adjugate_gate: str = ""

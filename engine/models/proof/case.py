@@ -36,7 +36,7 @@ def normal(seed: int, *shape: int) -> Floats:
 
 
 def token_table(width: int, seed: int = 1) -> RawTensor:
-    """An embedding table of so many columns."""
+    """An embedding table of this many columns."""
     return file_tensor("selftest.table", normal(seed, TOKENS, width))
 
 

@@ -39,7 +39,7 @@ products. Rounding over a few layers stays below a third of it; a wrong kernel i
 STEPS = (1, 3, 8, 20, 72, 1)
 FEWER_STEPS, FEWER_ROWS, FEWEST = (1, 8, 92), (1, 3, 8, 72, 1), (1, 8, 12)
 """The rows of successive steps: few, more, and more than the window; those of Gemma 3n and 4, whose layers
-have so many operations that fewer steps have to do; of models with indexers, scans or separate deltas, whose
+have so many operations that fewer steps must do; of models with indexers, scans or separate deltas, whose
 matrices are so large that fewer rows have to; and of those that mix streams or hand messages on, too.
 """
 _LAYERS = 6

@@ -68,8 +68,8 @@ class GridDesign:
 
     `window` is the side of a window in tokens, or 0; layers with these indices in `whole` have none. `deep`
     are the indices of layers whose states are made into further rows. Without `fit`, the picture is made to
-    fit by the `filter`. `of_tokens` makes the same design for pictures of at most so many tokens, where these
-    depend on a limit that the files leave open.
+    fit by the `filter`. `of_tokens` makes the same design for pictures of at most this many tokens, where the
+    files leave that limit open.
     """
 
     spec: VisionSpec
@@ -109,7 +109,7 @@ class GridDesign:
         return self.pieces(high // side, wide // side)
 
     def limited(self, tokens: int) -> GridDesign:
-        """The same for pictures of at most so many tokens, but not of more than the files allow."""
+        """The same for pictures of at most this many tokens, but not of more than the files allow."""
         return self if self.of_tokens is None else self.of_tokens(tokens)
 
     def build(self, source: WeightSource) -> Generator[int, None, GridParts]:

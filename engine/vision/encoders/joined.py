@@ -58,7 +58,7 @@ class _Twice:
 def joined_parts(
     shape: JoinedShape, names: JoinedNames, place: Callable[[Floats, int, int], Floats], source: WeightSource
 ) -> Generator[int, None, GridParts]:
-    """As `GridDesign.make`; `place` makes of the table (P, E) the positions of so many rows and columns of
+    """As `GridDesign.make`; `place` makes of the table (P, E) the positions of this many rows and columns of
     patches.
     """
     tower, width = shape.tower, shape.tower.width

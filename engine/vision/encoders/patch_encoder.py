@@ -90,8 +90,8 @@ class PatchDesign:
     and `placed_last` are as in `Tower`. `assemble` makes the rows of the spans of those of the crops.
 
     If `flat`, the patches' layer is stored as a matrix; with `colours_last`, all colours of a pixel stand
-    together. `angles` are those of rope for the patches of a grid of so many rows and columns, (T, D / 2), of
-    interleaved pairs.
+    together. `angles` are those of rope for the patches of a grid of this many rows and columns, (T, D / 2),
+    of interleaved pairs.
     """
 
     spec: VisionSpec

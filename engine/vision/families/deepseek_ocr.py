@@ -59,7 +59,7 @@ _CLIP_NAMES = TowerNames(
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """From `least` to `most` tiles of `tile` pixels square, of a picture with a side that is longer, then the
-    whole with a longer side of `side` pixels, in the middle of a grey square. Their sides become so many
+    whole with a longer side of `side` pixels, in the middle of a grey square. Their sides become this many
     tokens.
     """
 

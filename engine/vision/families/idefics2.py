@@ -44,7 +44,7 @@ _PREFIXES = "model.vision_model.", "vision_model.", "model.model.vision_model."
 @dataclass(frozen=True, slots=True)
 class Quarters:
     """The whole picture, after its four quarters if it `splits`, each with sides of `shortest` to `longest`
-    pixels; each becomes so many `tokens`.
+    pixels; each becomes this many `tokens`.
     """
 
     shortest: int

@@ -53,7 +53,7 @@ _TABLE = 64
 _PATCHES_VL, _PATCHES_K2_5 = 4096, 16384
 """Of a picture, where the image processor's settings do not say."""
 _SIDE = 512
-"""Patches of one side at most; Kimi-VL's own processor refuses so many."""
+"""Patches of one side at most; Kimi-VL's own processor refuses this many."""
 _PREFIXES = ("vision_tower.", "model.vision_tower.")
 
 

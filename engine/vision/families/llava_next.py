@@ -36,7 +36,7 @@ _ONE_GRIDS = tuple(
 )
 _SHRINKS = re.compile(r"anyres_max_(\d{1,3})")
 _ENLARGED = 1.1
-"""Tiles with fewer than so many times the sides that they may have keep all patches."""
+"""Tiles with fewer than this many times the sides that they may have keep all patches."""
 _GRIDS = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))
 _HF_PREFIXES = "model.", "", "language_model.model."
 _LINE_ENDS = ("v.image_newline", "model.image_newline")

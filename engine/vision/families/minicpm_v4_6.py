@@ -102,7 +102,7 @@ def _design(
     shape: TowerShape, names: PatchNames, own: MergerNames, slices: Slices, table: int, pixels: Normalisation,
     first: int, outputs: int,
 ) -> PatchDesign:  # fmt: skip
-    """The first so many layers are before the merger."""
+    """The number of layers that are before the merger."""
     hidden = shape.mlp_width * FACTOR**2
     last = WindowMergerShape(shape, first, hidden, outputs, own)
     return PatchDesign(SPEC, shape, names, slices.patch, table, pixels, slices, last, (first,), placed)

@@ -126,8 +126,8 @@ def covering(width: int, height: int, side: int, most: int) -> tuple[int, int]:
 
 
 def _covered(width: int, height: int, grid: tuple[int, int], side: int) -> float:
-    """The share of the picture, cut into so many rows and columns, that is left if no part may be longer than
-    `side`.
+    """The share of the picture, cut into this many rows and columns, that is left if no part may be longer
+    than `side`.
     """
     rows, columns = grid
     high, wide = height // rows, width // columns

@@ -50,7 +50,7 @@ _EMBED = "model.vision_embed_tokens."
 
 @dataclass(frozen=True, slots=True)
 class HdTiles:
-    """At most `most` tiles of `side` pixels square, of the picture with the longer side as long as so many
+    """At most `most` tiles of `side` pixels square, of the picture with the longer side as long as this many
     tiles at most, and white bars above and below it, or at its sides; then the whole with these, whose rows
     may come first.
     """

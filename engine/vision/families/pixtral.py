@@ -54,7 +54,7 @@ _PREFIXES = ("", "model.")
 
 
 def lines(rows: int, columns: int) -> tuple[Piece, ...]:
-    """The layout of so many rows and columns of tokens."""
+    """The layout of this many rows and columns of tokens."""
     found = list[Piece]()
     for row in range(rows):
         found += [Span(1, columns), _END if row == rows - 1 else _BREAK]
@@ -163,7 +163,7 @@ def _limited(
     kind: _Kind, shape: _Shape, names: _Names, pixels: Normalisation, filter: int, interleaved: bool,
     tokens: int,
 ) -> GridDesign:  # fmt: skip
-    """The design whose square pictures have at most so many tokens, and others fewer."""
+    """The design whose square pictures have at most this many tokens, and others fewer."""
     longest = min(shape.longest, shape.patch * shape.factor * max(1, math.isqrt(tokens)))
     return _design(kind, replace(shape, longest=longest), names, pixels, filter, interleaved=interleaved)
 

@@ -123,7 +123,7 @@ def _parts(shape: _Shape, names: _Names, source: WeightSource) -> Generator[int,
 
 
 def frame_linears(source: WeightSource, name: str, width: int, patch: int, frames: int) -> tuple[Linear, ...]:
-    """What makes rows of patches of so many frames, or with 0 of one, by the sum of two matrices."""
+    """What makes rows of patches of this many frames, or with 0 of one, by the sum of two matrices."""
     area = patch**2
     if frames:
         kernel = (3, frames, patch, patch)
@@ -214,7 +214,7 @@ def _from_hf_2_5(
     spec: VisionSpec, config: Keys, processor: Keys, tensors: Tensors, groups: int = 0
 ) -> Design:  # fmt: skip
     """`Qwen2_5_VLForConditionalGeneration`, and the thinker of Qwen2.5-Omni, whose queries, keys and values
-    are apart. Of keys and values there are usually so many `groups`, or as many as of queries.
+    are apart. Of keys and values there are usually this many `groups`, or as many as of queries.
     """
     vision, prefix = _vision(config), _prefix(tensors)
     width, inner = (
@@ -330,7 +330,7 @@ def _unchanged(shape: _Shape, keys: Keys) -> _Shape:
 
 
 def _with_windows(shape: _Shape, keys: Keys) -> _Shape:
-    """The shape of Qwen2.5-VL's tower, of whose layers every so many see the whole picture."""
+    """The shape of Qwen2.5-VL's tower, of whose layers one in this many sees the whole picture."""
     tower = replace(shape.tower, gated=True, layer_norm=False)
     each = keys.integer("n_wa_pattern", 1, MOST_LAYERS)
     window = max(1, keys.integer("window_size", 1, MOST_SIDE, 112) // (shape.patch * shape.factor))

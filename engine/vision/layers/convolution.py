@@ -12,7 +12,7 @@ from engine.tensors import Floats
 
 
 def beyond(length: int, size: int, step: int) -> tuple[int, int]:
-    """How many zeros are before and after a line of so many places, so that there are squares of `size`
+    """How many zeros are before and after a line of this many places, so that there are squares of `size`
     places around every `step`th of them.
     """
     missing = max(0, ((length - 1) // step) * step + size - length)

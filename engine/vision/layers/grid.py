@@ -58,7 +58,7 @@ class Axial:
     order: Order | None = None
 
     def angles(self, numbers: Order, columns: int) -> Floats:
-        """Those of the patches with these numbers in a grid of so many columns: (T, D / 2) float32."""
+        """Those of the patches with these numbers in a grid of this many columns: (T, D / 2) float32."""
         row, column = (part.astype(np.float32)[:, None] for part in np.divmod(numbers, columns))
         found = np.concatenate([row * self.down, column * self.across], axis=1)
         return found if self.order is None else np.ascontiguousarray(found[:, self.order])

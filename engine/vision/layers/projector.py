@@ -46,7 +46,7 @@ class TokensShape(Protocol):
         ...
 
     def tokens(self, backend: Backend, parts: Any, most: int) -> Tokens:
-        """What runs the parts that `build` made, for crops of at most so many patches."""
+        """What runs the parts that `build` made, for crops of at most this many patches."""
         ...
 
 

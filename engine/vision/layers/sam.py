@@ -58,7 +58,7 @@ class SamShape:
         return self.side // self.patch
 
     def rows(self, side: int) -> int:
-        """How many rows a side of so many pixels becomes."""
+        """How many rows a side of this many pixels becomes."""
         found = side // self.patch
         for _unused in self.channels[1:]:
             found = (found + 1) // 2

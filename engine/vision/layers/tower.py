@@ -134,7 +134,7 @@ def patch_linear(
 def tower_layers(
     source: WeightSource, shape: TowerShape, names: TowerNames, layers: int, first: int = 0
 ) -> Generator[int, None, Blocks]:
-    """Build the first so many layers, without those before `first`; yields the number of the next after each.
+    """Build the layers from `first` up to this number; yields the number of the next one after each.
 
     All use the cache's layer 0: what a pass writes there it reads before the next layer writes.
     """
@@ -226,7 +226,7 @@ class Tower:
     """patches (T, K) and the rows of their positions (T, E) -> (T, E).
 
     `first` makes rows of patches, `before` and `after` stand before and after all layers. With several
-    `features`, the result is the states after so many layers, side by side, (T, E * len(features)). If
+    `features`, the result is the states after this many layers, side by side, (T, E * len(features)). If
     `placed_last`, positions are added to what `before` makes.
     """
 

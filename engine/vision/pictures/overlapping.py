@@ -56,7 +56,7 @@ class Overlapping:
         return wide, high
 
     def pooled(self, rows: int, columns: int) -> tuple[int, int]:
-        """The rows and columns of tokens of so many patches."""
+        """The rows and columns of tokens of this many patches."""
         return -(-rows // self.pool[0]), -(-columns // self.pool[1])
 
     def crops(self, picture: Bytes) -> tuple[Floats, ...]:

@@ -138,7 +138,7 @@ def _encode_4(blocks: Floats, out: Bytes) -> bool:
 
 
 def _new(count: int, blocks: Floats) -> list[Floats]:
-    """So many arrays of a number for each block."""
+    """This many arrays of a number for each block."""
     return [np.empty(len(blocks), np.float32) for _unused in range(count)]
 
 

@@ -126,7 +126,7 @@ def source_files(path: Path) -> Iterator[list[SourceFile]]:
 
 def chat_files(folder: Path, most: int = _MOST_FILES) -> Iterator[SourceFile]:
     """The files in a folder, and in the folders in it, whose names end as those of chats; no archives. At
-    most so many files are looked at, links to folders are not followed, and what cannot be read is left out.
+    most `most` files are looked at, links to folders are not followed, and what cannot be read is left out.
     """
     left = most
     for place, folders, names in os.walk(folder):

@@ -70,7 +70,7 @@ class TextFormats:
 
 
 def table_format(style: Style, quotes: int, depth: int) -> QTextTableFormat:
-    """The format of a table within so many quotes and lists."""
+    """The format of a table within this many quotes and lists."""
     shape = QTextTableFormat()
     shape.setBorder(0)
     shape.setBorderCollapse(True)

@@ -65,7 +65,7 @@ def intrinsic_function(name: str, result: Any, arguments: tuple[Any, ...], emit:
 
 @functools.cache  # of 120 intrinsics nearly all have one to four
 def _of_parameters(count: int) -> Callable[[Any, Any], Any]:
-    """Makes functions of so many parameters that return a signature and a code generator: Numba reads their
+    """Makes functions of this many parameters that return a signature and a code generator: Numba reads their
     number from the function's signature, so they are written out.
     """
     names, scope = "".join(f", a{i}" for i in range(count)), dict[str, Any]()

@@ -25,7 +25,7 @@ _WIDE = 2560
 
 
 def interleaved_tiles(columns: int) -> int:
-    """How many tiles of a matrix with so many columns are interleaved; the last ones may be fewer."""
+    """How many tiles of a matrix with this many columns are interleaved; the last ones may be fewer."""
     return MOST_INTERLEAVED if columns > _WIDE else 1
 
 

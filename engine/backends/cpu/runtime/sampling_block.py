@@ -51,8 +51,8 @@ class SamplingBlock:
         alternatives: int,
         ends: Collection[int] = (),
     ) -> None:
-        """Sample as `Pick(room, head, steps)` does, and report so many alternatives; decode no step after one
-        of the tokens `ends`.
+        """Sample as `Pick(room, head, steps)` does, and report this many alternatives; decode no step after
+        one of the tokens `ends`.
         """
         set_steps(self._array[PICK:RESULTS], head, steps)
         kept = [*ends][:MOST_ENDS]  # after a token of the rest, some steps are decoded in vain

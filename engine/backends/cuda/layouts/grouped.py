@@ -34,7 +34,7 @@ def _keep_affine(numbers: Bytes, kind: str) -> tuple[Numbers, Numbers]:
 
 
 def kept_parts(codes: Bytes, numbers: Sequence[Numbers], rows: int) -> CodeParts:
-    """`CodeParts` of the blocks of so many rows."""
+    """`CodeParts` of the blocks of this many rows."""
     scales, mins = (each.reshape(rows, -1) for each in numbers)
     return CodeParts(codes.reshape(rows, -1), scales, mins)
 

@@ -1,5 +1,5 @@
 """Nanbeige 4.2 and Ouro (arXiv 2510.25741): a decoder like Llama's whose layers all run several times, with
-the last norm between two runs. Ouro also has norms behind both halves of a layer.
+the last norm between two runs. Ouro also has norms after both halves of a layer.
 """
 
 from __future__ import annotations

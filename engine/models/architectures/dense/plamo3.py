@@ -38,7 +38,7 @@ HF_NAMES = replace(
 GGUF_NAMES = replace(GGUF, gate_up="ffn_up", gate="")
 _STEP, _WINDOW, _FULL, _SLIDING = 8, 2048, "full_attention", "sliding_attention"
 NORM_OFFSET, _POST_OFFSETS = 1.0, (1 / 5, 1 / 5**1.5)
-"""What folders leave out of the weights of norms, and of those behind attention and the feed-forward part."""
+"""What folders leave out of the weights of norms, and of those after attention and the feed-forward part."""
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -82,7 +82,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def layers_between_norms(builder: Builder) -> Generator[int, None, Blocks]:
-    """The layers of PLaMo 2 and 3; in folders the norms behind a half have an offset each, in GGUF files none
+    """The layers of PLaMo 2 and 3; in folders the norms after a half have an offset each, in GGUF files none
     has one.
     """
     blocks = list[Block]()

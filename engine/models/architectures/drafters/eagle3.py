@@ -51,7 +51,7 @@ class Eagle3Config(ModelConfig):
     """The main model's hidden states are normed "apart", "together" or, as "", not at all."""
 
     def states_of(self, layers: int) -> tuple[int, ...]:
-        """`layers_before` for a main model of so many layers; the usual ones are near both ends and in the
+        """`layers_before` for a main model of this many layers; the usual ones are near both ends and in the
         middle.
         """
         return self.layers_before or (2, layers // 2, layers - 3)

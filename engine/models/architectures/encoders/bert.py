@@ -29,7 +29,7 @@ AFTER_SUM = replace(
     GGUF, attention_post="attn_output_norm", mlp_post="layer_output_norm", token_types="token_types",
     attention_again="attn_norm_2",
 )  # fmt: skip
-"""The names in the GGUF files of encoders whose norms stand behind the sums."""
+"""The names in the GGUF files of encoders whose norms come after the sums."""
 BERT_NAMES = TensorNames(
     embed="embeddings.word_embeddings", norm="", head="cls.predictions.decoder", layer="encoder.layer.{}.",
     attention_norm="", query="attention.self.query", key="attention.self.key", value="attention.self.value",

@@ -69,7 +69,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def from_hf_1(keys: Keys) -> ModelConfig:
-    """`OpenAIGPTLMHeadModel`: norms behind the sums, and none before the head."""
+    """`OpenAIGPTLMHeadModel`: norms after the sums, and none before the head."""
     if "afn" in keys.source:
         name = keys.text("afn")
         # Its "gelu" is what others call "gelu_new".

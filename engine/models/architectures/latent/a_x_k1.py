@@ -1,4 +1,4 @@
-"""A.X K1: DeepSeek V3 with a norm behind the experts."""
+"""A.X K1: DeepSeek V3 with a norm after the experts."""
 
 from __future__ import annotations
 

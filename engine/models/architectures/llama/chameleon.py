@@ -1,5 +1,5 @@
 """Chameleon (arXiv 2405.09818) as text alone: Llama with a layer norm of every head's
-queries and keys, in the larger model with norms behind each half of a block. Its tokens of pictures are never
+queries and keys, in the larger model with norms after each half of a block. Its tokens of pictures are never
 written.
 """
 

@@ -29,7 +29,7 @@ HF_NAMES = replace(
 )  # fmt: skip
 _CHUNK, _FLOOR, _SCALE, _STEP = 8192, 8192, 0.1, 4
 _UNNORMED_EXPERTS = 128
-"""GGUF files do not say that the model of so many experts has no norm of queries and keys."""
+"""GGUF files do not say that the model with this many experts has no norm of queries and keys."""
 
 
 def from_hf(keys: Keys) -> ModelConfig:

@@ -60,7 +60,7 @@ def from_hf(keys: Keys) -> ModelConfig:
         keys.integer("mamba_d_conv", 1, _MOST_TAPS, 4),
     )  # fmt: skip
     recurrent = _recurrent(keys, layers)
-    # A token reads so many before it.
+    # A token reads this many before it.
     window, whole = (
         keys.integer("attention_window_size", 1, MAX_CONTEXT, 2048) + 1,
         keys.integers("full_attention_idx", 0, layers - 1),

@@ -198,7 +198,7 @@ def _inputs(builder: Builder, layer: int, at: str) -> ConvolvedQkv:
     delayed = builder.linear(at + own.value, half, width, bias)
     plain = RecurrentSource(source, at, own).convolution(part, kind.channels, first)
     channels = []
-    for tap, shape in enumerate(kind.parts[:second]):  # earlier rows: the taps, and then so many zeros
+    for tap, shape in enumerate(kind.parts[:second]):  # earlier rows: the taps, and then this many zeros
         taps = np.zeros((shape.taps, kind.channels), np.float32)
         end = shape.taps - (second - 1 - tap)
         taps[end - first : end] = plain.weight

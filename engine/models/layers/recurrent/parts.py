@@ -90,7 +90,7 @@ class RecurrentSource:
         return first, second
 
     def slices(self, fused: str, names: Sequence[str], rows: Sequence[int], columns: int) -> list[Linear]:
-        """A linear for each of `names`, with so many rows of the matrix `fused` in turn."""
+        """A linear for each of `names`, with this many rows of the matrix `fused` in turn."""
         order, made = np.arange(sum(rows)), list[Linear]()
         for name, part in zip(names, np.split(order, np.cumsum(rows)[:-1]), strict=True):
             view = View(order=part, stored_rows=len(order))

@@ -14,9 +14,9 @@ head dimension, scale (float64). Partial results. Bytes of a head's keys and val
 query and an output (`widths`). Window, soft cap (float64; 0: none), sinks (0: none). Numbers of a head's
 output. ALiBi's slopes (0: none) and `rounded_slopes` (float64) of `AttentionShape`. How many later positions
 a query sees. What is added by distance (0: nothing; see `distance_table`), and the furthest. A negative
-window is one that begins anew at its multiples. Lists of chosen positions (0: all count), their stride, the
+window is one that starts over at its multiples. Lists of chosen positions (0: all count), their stride, the
 positions in one, and the heads that share it. Keys that are looked at after those of the window (0: none),
-of the chosen positions or the last ones of blocks of so many. The sinks' stride from row to row, 0 if all
+of the chosen positions or the last ones of blocks of this many. The sinks' stride from row to row, 0 if all
 have the same. How far after the step block the one is that counts (`step_block.CROSS`). Strides are in bytes.
 The kernels of a `RelativeBias` have more: its weights, their stride, those of a head; its profiles (see
 `profile_table`) and their extent.

@@ -261,8 +261,8 @@ def products_of_tiles(
     jit: Jit,
     taken: Callable[[int], int] = rows_at_once,
 ) -> Any:
-    """`_products_template` named `label`, of tiles by vectors and queries, which takes so many of those that
-    are left at once; one number is of `size` bytes.
+    """`_products_template` named `label`, of tiles by vectors and queries, which takes this many at once of
+    those that are left; one number is of `size` bytes.
     """
     tiles = _tiles(lambda n: tile(VECTORS, n), lambda n: tile(1, n))
     at_once = jit(taken, types.int64(types.int64))

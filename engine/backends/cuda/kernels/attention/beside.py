@@ -111,7 +111,7 @@ def spaced_kernel(kind: CacheType, shape: AttentionShape, step: int, side: int) 
 
 @cache
 def every(step: int, positions: int) -> npt.NDArray[np.int32]:
-    """int32, the last of each `step` of so many positions; layers share it."""
+    """int32, the last of each `step` of this many positions; layers share it."""
     return np.arange(step - 1, positions, step, dtype=np.int32)
 
 
@@ -128,7 +128,7 @@ def beside_calls(
 ) -> tuple[Call, Call, Call]:  # fmt: skip
     """Attention to the keys at the addresses of the layer of the `window` and of that of the `blocks`, for
     any number of rows. `tables` are the addresses of `every` of one position and of those of a block; the
-    rest is as in `chosen.chosen_calls`, with so many `splits` for each set.
+    rest is as in `chosen.chosen_calls`, with this many `splits` for each set.
     """
     shape = node.shape
     assert shape.window

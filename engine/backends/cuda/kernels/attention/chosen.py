@@ -264,7 +264,7 @@ def chosen_call(
     node: Attention, kind: CacheType, addresses: tuple[int, int], heads: int, partial: Buffer, splits: int,
     second: bool = False,
 ) -> Call:  # fmt: skip
-    """The call of `chosen_kernel`, over so many splits."""
+    """The call of `chosen_kernel`, over this many splits."""
     shape, chosen = node.shape, node.chosen
     assert chosen is not None
     blocks, width = len(head_blocks(shape, node.lists)), chosen.width // node.lists

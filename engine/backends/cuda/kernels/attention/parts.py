@@ -38,7 +38,7 @@ HEAD = 4
 LOWEST = -1.0e30
 """Below every score. Finite, because the compiler assumes that infinities do not occur."""
 CHUNKED = 0
-"""1 if windows begin anew at each of their multiples."""
+"""1 if windows start over at each of their multiples."""
 ALIBI = 0
 """1 if scores have ALiBi's part, 2 if that is rounded (`AttentionShape.rounded_slopes`)."""
 

@@ -129,7 +129,7 @@ def _chatbox(value: dict[str, Any]) -> list[Chat]:
 
 
 def _forks(session: dict[str, Any]) -> tuple[tuple[str, list[Any]], ...]:
-    """What followed a message before it was answered anew; the list in use is empty, or the session's own."""
+    """What followed a message before it was answered again; the list in use is empty or the session's."""
     return tuple(
         (text(key), items(mapping(one).get("messages")))
         for key, fork in mapping(session.get("messageForksHash")).items()
