@@ -13,6 +13,7 @@ from engine.server import kobold, webui
 from engine.server.anthropic import messages
 from engine.server.cohere import chat as cohere_chat
 from engine.server.cohere import embed as cohere_embed
+from engine.server.cohere import first as cohere_first
 from engine.server.failure import OLLAMA_PATH, Failure
 from engine.server.gemini import content as gemini
 from engine.server.gemini import models as gemini_models
@@ -97,7 +98,7 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/sampling/override/unload", tabby_fixed.change_sampling),
     ("/", hugging_embed.root), ("/embed", hugging_embed.embed), ("/generate", hugging_generate.generate),
     ("/generate_stream", hugging_generate.generate_stream),
-    ("/v2/chat", cohere_chat.chat), ("/v2/embed", cohere_embed.embed),
+    ("/v2/chat", cohere_chat.chat), ("/v2/embed", cohere_embed.embed), ("/v1/chat", cohere_first.chat),
     ("/v1/internal/encode", webui.encode), ("/v1/internal/decode", webui.decode),
     ("/v1/internal/token-count", webui.token_count), ("/v1/internal/logits", webui.logits),
     ("/v1/internal/chat-prompt", webui.chat_prompt),
@@ -197,8 +198,6 @@ def _hint(path: str) -> str:
         return " Add /v1 to the address of the server."
     if path.startswith(("/v1/v1/", "/v1/openai/")):
         return " Remove /v1 from the address of the server: this client adds it."
-    if path == "/v1/chat":
-        return " Cohere's API is supported in its second version: use /v2/chat (ClientV2)."
     if path.endswith("/rerank"):
         return " Models that rank texts are not served; compare vectors of /v1/embeddings instead."
     if path.startswith(("/api/extra/", "/api/latest/", "/api/v1/config/")):

@@ -46,7 +46,7 @@ class Failure:
         """The JSON of the answer in the form of the endpoint at `path`."""
         if is_googles(path):
             return {"error": {"code": self.status, "message": self.message, "status": self._google_status}}
-        if path.startswith(COHERE_PATH):
+        if path.startswith(COHERE_PATH) or path == COHERE_FIRST:
             return {"message": self.message}
         if path in TGI_PATHS:
             return {"error": self.message, "error_type": "validation" if self.status < 500 else "generation"}
@@ -77,7 +77,8 @@ _GOOGLE_KINDS = {
 MESSAGES_PATH = "/v1/messages"
 """Anthropic's endpoint; what begins with it answers in Anthropic's form."""
 COHERE_PATH = "/v2/"
-"""What begins with it answers in Cohere's form."""
+"""What begins with it answers in Cohere's form, as does the chat of the first version of its API."""
+COHERE_FIRST = "/v1/chat"
 TGI_PATHS = frozenset({"/generate", "/generate_stream", "/embed", "/info"})
 """Those of Hugging Face's servers, which answer in their form."""
 OLLAMA_PATH = "/api/"

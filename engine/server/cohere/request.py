@@ -20,8 +20,8 @@ _CHOICES = {"REQUIRED": "required", "NONE": "none"}
 _THINKING = {"enabled": True, "disabled": False}
 
 
-def chat_request(fields: Fields, model: ServedModel) -> ChatRequest:
-    """What a body asks for. Raises `ApiError`."""
+def chat_request(fields: Fields, model: ServedModel, when_full: str = "stop") -> ChatRequest:
+    """What a body asks for; `when_full` as in `StopSettings`. Raises `ApiError`."""
     fields = fields.renamed(_NAMES)
     messages = _messages(fields, pictures=model.reads_pictures)
     offer = offer_of(fields.changed({"tool_choice": _choice(fields), "functions": None}))
@@ -29,7 +29,7 @@ def chat_request(fields: Fields, model: ServedModel) -> ChatRequest:
     return ChatRequest(
         messages,
         sampler=parameters.sampler(fields, {**_DEFAULTS, **dict(model.defaults)}),
-        stops=parameters.stops(fields, parameters.most_tokens(fields, "max_tokens")),
+        stops=parameters.stops(fields, parameters.most_tokens(fields, "max_tokens"), when_full=when_full),
         constraint=parameters.constraint(fields, format and format.renamed({"json_schema": "schema"})),
         output=parameters.output(scored(fields)),
         report_prompt=True,

@@ -73,6 +73,8 @@ def chat_call(fields: Fields, model: ServedModel, most_choices: int) -> ChatCall
                 "response_prefix and continue_final_message exclude each other.", "response_prefix"
             )
         messages, continued = (*messages, Message("assistant", prefix)), True
+    if set(fields.texts("modalities", 8)) - {"text"}:
+        raise fields.wrong("modalities", '["text"], the only kind of reply that is written,')
     offer = offer_of(fields)
     most_tokens = parameters.most_tokens(fields, "max_completion_tokens")
     if most_tokens is None:

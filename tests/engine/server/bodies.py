@@ -19,6 +19,7 @@ VALID: dict[str, dict[str, Any]] = {
     "/v1/messages": {"messages": HELLO, "max_tokens": 2},
     "/v1/messages/count_tokens": {"messages": HELLO},
     "/v1/embeddings": {"input": "Hello"},
+    "/v1/chat": {"message": "Hello", "max_tokens": 2},
     "/v2/chat": {"messages": HELLO, "max_tokens": 2},
     "/v2/embed": {"texts": ["Hello"], "input_type": "search_query"},
     "/tokenize": {"prompt": "Hello"},
@@ -158,7 +159,7 @@ def check_error(path: str, body: Any) -> None:
         assert (body["type"], set(body["error"])) == ("error", {"type", "message"})
     elif path.startswith("/v1beta/"):
         assert set(body["error"]) == {"code", "message", "status"}
-    elif path.startswith("/v2/"):
+    elif path.startswith("/v2/") or path == "/v1/chat":
         assert set(body) == {"message"}
         body = {"error": body}
     elif path.startswith("/api/") and not path.startswith(("/api/v1/chat", "/api/v1/models")):
