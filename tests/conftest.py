@@ -75,8 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["LC_ALL"], os.environ["LANGUAGE"] = "C.UTF-8", "en"  # the program speaks the system's language
-    # PyTorch's idle threads sleep, instead of taking a core from those that work
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # NumPy and PyTorch compute on one thread: their matrices are small here, and threads that wait for each
+    # other do so at work, on the cores where other processes run tests
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     for wait in (
         QtBot.waitUntil,
         QtBot.waitSignal,

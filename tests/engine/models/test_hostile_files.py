@@ -38,18 +38,26 @@ SOON = 2.0
 """Seconds of processor time that an answer may take, however busy the machine is."""
 
 
+class Folders(dict[str, Path]):
+    """The folder of each architecture, written when it is first asked for."""
+
+    def __init__(self, places: pytest.TempPathFactory) -> None:
+        super().__init__()
+        self._places = places
+
+    def __missing__(self, name: str) -> Path:
+        self[name] = write_checkpoint(BY_NAME[name], self._places.mktemp("hostile") / "m")
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The folder of each architecture."""
-    return {
-        name: write_checkpoint(BY_NAME[name], tmp_path_factory.mktemp("hostile") / "m")
-        for name in ARCHITECTURES
-    }
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    return Folders(tmp_path_factory)
 
 
 @pytest.mark.slow_after(6)
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_hostile_configs_end_in_one_sentence(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
+def test_hostile_configs_end_in_one_sentence(folders: Folders, tmp_path: Path, name: str) -> None:
     """Keys of config.json with wrong types, absurd numbers or NaN give an `EngineError` or a model of these
     tensors, soon.
     """
@@ -105,7 +113,7 @@ GGUF_KEYS = (
 
 @pytest.mark.slow_after(6)
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURES if BY_NAME[name].gguf is not None])
-def test_hostile_metadata_ends_in_one_sentence(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
+def test_hostile_metadata_ends_in_one_sentence(folders: Folders, tmp_path: Path, name: str) -> None:
     """The same for the keys of a GGUF file."""
     form = BY_NAME[name].gguf
     assert form is not None
@@ -131,7 +139,7 @@ def test_hostile_metadata_ends_in_one_sentence(folders: dict[str, Path], tmp_pat
 
 @pytest.mark.slow_after(12)
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_missing_and_misshapen_tensors(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
+def test_missing_and_misshapen_tensors(folders: Folders, tmp_path: Path, name: str) -> None:
     """Each tensor is missing once, and has a row too many once."""
     tensors = load_file(folders[name] / "model.safetensors")
     tensors = {key: values for key, values in tensors.items() if not any(part in key for part in UNREAD)}
@@ -152,7 +160,7 @@ def test_missing_and_misshapen_tensors(folders: dict[str, Path], tmp_path: Path,
 
 @pytest.mark.parametrize("found", [None, 0])
 def test_gemma_3n_without_embeddings_of_layers_is_told(
-    folders: dict[str, Path], tmp_path: Path, found: int | None
+    folders: Folders, tmp_path: Path, found: int | None
 ) -> None:
     whole = open_checkpoint(write_case_gguf(BY_NAME["Gemma 3n"], folders["Gemma 3n"], tmp_path / "m.gguf"))
     key = "gemma3n.embedding_length_per_layer_input"
