@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import faulthandler
 import gc
 import hashlib
 import itertools
@@ -10,6 +11,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +20,7 @@ from unittest import mock
 import hypothesis
 import platformdirs
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from filelock import FileLock
 from pytestqt.qtbot import QtBot
 
@@ -42,6 +45,8 @@ hypothesis.settings.register_profile("inglenook", derandomize=True, **_EVERY)
 hypothesis.settings.load_profile("inglenook")
 _numbers = itertools.count()
 _home: tempfile.TemporaryDirectory[str]
+_watched_at: float | None = None
+"""When the watchdog for tests that hang was last set."""
 _kept: Path | None = None
 """Where the process that shares the tests out, or the only one, keeps compiled kernels for later runs."""
 
@@ -94,10 +99,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Keep the compiled kernels, and remove the temporary home."""
+    faulthandler.cancel_dump_traceback_later()
     if _kept is not None:
         with suppress(OSError):
             keep_kernels(Path(_home.name) / "kernels", _kept)
     _home.cleanup()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have a test that hangs in machine code, which `timeout` cannot end, show all stacks after four minutes.
+
+    pytest's own setting for this waits for the end of a thread after each test, which takes long on a busy
+    machine.
+    """
+    global _watched_at
+    now = time.monotonic()
+    if _watched_at is None or now - _watched_at > 20:
+        _watched_at = now
+        faulthandler.dump_traceback_later(240, file=item.config.stash[fault_handler_stderr_fd_key])
 
 
 @pytest.hookimpl(tryfirst=True)
