@@ -29,7 +29,7 @@ def text_vector(
 ) -> Generator[Waiting, None, Vector]:
     """The vector of a text, of length 1; (E,), or (N,) behind dense layers of N outputs.
 
-    The prompt that the model's makers put before queries or documents comes first (`LocalChat.prompts`). Of
+    The prompt that the model's authors put before queries or documents comes first (`LocalChat.prompts`). Of
     a text that is longer than the context, the beginning is read. Yields between steps. Raises `BadSetting`
     where the model's files ask for a pooling that is not supported.
     """

@@ -1,8 +1,8 @@
 """The prompts that embedding models were trained to see before queries and before documents.
 
 Sources: sentence-transformers, `prompts` of config_sentence_transformers.json; where the files have none,
-what the makers' model cards ask for: EmbeddingGemma (task prompts of retrieval), Nomic Embed (task prefixes),
-E5, and BGE, mxbai and Arctic Embed in English.
+what the authors' model cards ask for: EmbeddingGemma (task prompts of retrieval), Nomic Embed (prefixes for
+tasks), E5, and BGE, mxbai and Arctic Embed in English.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class JoinedBytes:
 def with_joined(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
     """The same tensors, and the whole of those in pieces: under the name that ends in ".wte.weight", and of
     "shard_0.weight", "shard_1.weight", ... under "weight". Experts that mlx-lm or Unsloth saved have the
-    names of the makers' tensors, stacks without the number.
+    names of the original tensors, stacks without the number.
     """
     out = {_expert_name(name): tensor for name, tensor in _with_shards(tensors).items()}
     for name, first in tensors.items():

@@ -67,7 +67,7 @@ class ChatSettings(QObject):
         return True
 
     def use_model(self, path: str, recommended: Mapping[str, Any] | None = None) -> None:
-        """Apply what is kept for the model at `path` ("" for none) and what its makers recommend."""
+        """Apply what is kept for the model at `path` ("" for none) and what its authors recommend."""
         for cls in self._visible.model_layer.enter(path, recommended):
             self._signals.settings_changed.emit(cls)
 

@@ -1,6 +1,6 @@
 """The one chain in which the value of a setting is looked up.
 
-Lowest first: the engine's default, the saved default, what the model's makers recommend, what is kept for
+Lowest first: the engine's default, the saved default, what the model's authors recommend, what is kept for
 the model, the folders (outermost first), the persona (by its sampler preset), and what the chat itself sets.
 The highest layer that has a value wins. A preset that the user chooses is copied into the chat's own layer;
 values that still equal it are attributed to it.
@@ -86,7 +86,7 @@ def inherited_layers(
 
 
 class ModelLayer:
-    """What the model's makers recommend and what is kept for it; shared by all chats."""
+    """What the model's authors recommend and what is kept for it; shared by all chats."""
 
     def __init__(self, preferences: Preferences, path: str = "") -> None:
         self._preferences = preferences
@@ -242,7 +242,7 @@ class LayeredSettings:
         """Remove the topmost value of a setting that the user set.
 
         Folders and personas are shared with other chats: over theirs, the chat gets the value from below as
-        its own. The makers' recommendation stays.
+        its own. The authors' recommendation stays.
         """
         if self._own.get(cls.__name__, {}).pop(name, _MISSING) is not _MISSING:
             return
@@ -318,7 +318,7 @@ class LayeredSettings:
         return cls(**_merged(self._layers(cls)[:-1])).to_json()
 
     def _recommended(self, cls: type[Settings]) -> dict[str, Any]:
-        """The makers' recommendation, if the user wants it."""
+        """The authors' recommendation, if the user wants it."""
         used = cls is SamplerSettings and self._preferences.settings(Behaviour).makers_advice
         return self._model.recommended if used else {}
 

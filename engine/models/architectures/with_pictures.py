@@ -292,7 +292,7 @@ def _from_hf(found: Architecture, kind: str, keys: Keys) -> ModelConfig:
 
 
 def _stacks(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """Stacks of experts may be transposed, as the makers of Qwen3-VL have them."""
+    """Stacks of experts may be transposed, as the authors of Qwen3-VL have them."""
     stack = tensors.get(names.layer.format(0) + names.expert_gate_up)
     table = tensors.get(names.embed + ".weight")
     if stack is None or table is None or len(stack.shape) != 3:

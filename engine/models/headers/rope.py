@@ -220,7 +220,7 @@ def _rope_from_gguf(
         fast = keys.number("rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32.0)
         slow = keys.number("rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1.0)
         divisors = yarn_divisors(base, dim, linear, _first_context(keys), fast, slow, truncate)
-        # What the makers state takes the place of the usual magnitude, as in config.json's attention_factor.
+        # What the authors state takes the place of the usual magnitude, as in config.json's attention_factor.
         magnitude *= keys.number("rope.scaling.yarn_attn_factor", 1e-3, 1e3, yarn_magnitude(linear))
         return RopeConfig(
             base, dim, interleaved, tuple(a * b for a, b in zip(divisors, extra, strict=True)), magnitude

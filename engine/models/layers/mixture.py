@@ -318,7 +318,7 @@ def _correction(source: WeightSource, names: TensorNames, experts: Experts, at: 
 
 
 UPRIGHT = (".weight", ".bias")
-"""How the names of stacks (X, N, K) end that mlx-lm makes, whatever the makers' own are like."""
+"""How the names of stacks (X, N, K) end that mlx-lm makes, whatever the authors' own are like."""
 
 
 class _Stacks:

@@ -100,7 +100,7 @@ async def embeddings_of(
 
 
 def _ids(chat: LocalChat, text: str | Sequence[int | str], most: int | None) -> list[int]:
-    """The ids of a text, with the token that the model's makers put at the end; ids are as they are. With
+    """The ids of a text, with the token that the model's authors put at the end; ids are as they are. With
     `most` they are the first ones of too many.
     """
     ids, end = prompt_ids(chat, text), chat.tokenizer.end_id

@@ -81,7 +81,7 @@ def _folder_templates(folder: Path) -> dict[str, str]:
 
 def _of_tokenizer(folder: Path) -> str | None:
     """The template of the version that the vocabulary of a model by Mistral AI states, and of Llama's and
-    ChatGLM's folders as their makers publish them; None for others.
+    ChatGLM's folders as their authors publish them; None for others.
 
     Where there is a config.json, only tekken.json alone counts: many base models have it beside another.
     """
@@ -128,8 +128,8 @@ def is_ranked(vocabulary: object) -> bool:
 
 
 def chat_glm(folder: Path) -> str:
-    """Which of the makers' classes of tokenizers the folder of a ChatGLM model has: "glm4" (a list of ranks),
-    "chatglm3" or "chatglm2" (SentencePiece); "" for other folders.
+    """Which of the original classes of tokenizers the folder of a ChatGLM model has: "glm4" (a list of
+    ranks), "chatglm3" or "chatglm2" (SentencePiece); "" for other folders.
 
     Of the last two, only ChatGLM3 has tokens for roles. Its first folders say so in nothing but the code of
     the tokenizer, which is searched, not run, and in the model's name.

@@ -337,7 +337,7 @@ def _merged(
 ) -> dict[str, Any]:
     """BPE with the file's own merges. User-defined tokens are found in any text before pre-tokenisation.
 
-    A file of Kimi K2 may have none: they follow from the order of its tokens, as in the makers' own list
+    A file of Kimi K2 may have none: they follow from the order of its tokens, as in the authors' own list
     (llama.cpp reads such files byte by byte).
     """
     merges = metadata.get(_KEY + "merges")

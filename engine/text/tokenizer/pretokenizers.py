@@ -99,7 +99,7 @@ _SPARK = (
     _SIGN_WORD + r"| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+",
     r"\p{N}",
 )
-# Groups of three digits, counted from the right. As the makers write them, each group looks for the end of
+# Groups of three digits, counted from the right. As the authors write them, each group looks for the end of
 # the number, in time that grows with the square of its length; here, only the first one does.
 _QUICKER = {
     r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))": r"(?<=\p{N})\p{N}{3}|\p{N}{1,3}(?=(?:\p{N}{3})*+(?!\p{N}))",

@@ -49,7 +49,7 @@ _GREY = 127
 _EPS = 1e-5
 _PATCH, _WINDOW = 16, 14
 _CLIP, _SAM = "clip-l-14-224", "sam_vit_b"
-"""What the two encoders are called in the makers' config.json."""
+"""What the two encoders are called in the original config.json."""
 _CLIP_NAMES = TowerNames(
     "model.vision_model.transformer.layers.{}.", "layer_norm1", "", "", "", "self_attn.out_proj",
     "layer_norm2", "mlp.fc1", "mlp.fc2", query_key_value="self_attn.qkv_proj",
@@ -199,7 +199,7 @@ class _Clip:
 
 
 def hf_sam(prefix: str) -> SamNames:
-    """The makers' names of Segment Anything's encoder."""
+    """The original names of Segment Anything's encoder."""
     return SamNames(
         prefix + "patch_embed.proj", prefix + "pos_embed", prefix + "blocks.{}.",
         ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.lin1", "mlp.lin2"),
@@ -219,7 +219,7 @@ GGUF_SAM = SamNames(
 
 
 def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
-    """`DeepseekOCRForCausalLM`, as its makers publish it."""
+    """`DeepseekOCRForCausalLM`, as its authors publish it."""
     parts = inner(inner(config, "vision_config"), "width")
     sam, clip = inner(parts, _SAM), inner(parts, _CLIP)
     first, after = "model.sam_model.", "model.vision_model."

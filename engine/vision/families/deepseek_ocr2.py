@@ -45,7 +45,7 @@ _SPEC = replace(SPEC, family="deepseek_ocr2")
 _TILE, _LEAST, _MOST = 768, 2, 6
 """The side of a tile in pixels, and how many a picture has."""
 _EPS, _BASE, _HEADS = 1e-6, 1e6, 14
-"""Of the decoder, of which the makers' config.json has the width alone."""
+"""Of the decoder, of which the original config.json has the width alone."""
 _LAYERS = TowerNames(
     "layers.{}.", "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
     "self_attn.o_proj", "post_attention_layernorm", "mlp.up_proj", "mlp.down_proj", "mlp.gate_proj",
@@ -190,7 +190,7 @@ def _numbered(blocks: Blocks, both_ways: bool) -> Blocks:
 
 
 def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
-    """`DeepseekOCR2ForCausalLM`, as its makers publish it, and as transformers saves it."""
+    """`DeepseekOCR2ForCausalLM`, as its authors publish it, and as transformers saves it."""
     vision, names = inner(config, "vision_config"), hf_sam("model.sam_model.")
     if (saved := vision.table("sam_config")) is not None:
         words = "hidden_size", "num_hidden_layers", "num_attention_heads"

@@ -113,7 +113,7 @@ def _design(
 
 
 def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
-    """`DotsOCRForCausalLM`, as its makers publish it."""
+    """`DotsOCRForCausalLM`, as its authors publish it."""
     vision = inner(config, "vision_config")
     heads = vision.integer("num_attention_heads", 1, MOST_HEADS, 12)
     width = divisible(vision.integer("embed_dim", 1, MOST_WIDTH, 1536), heads, "num_attention_heads")

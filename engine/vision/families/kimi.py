@@ -154,7 +154,7 @@ def _from_hf_vl(config: Keys, processor: Keys, tensors: Tensors) -> Design:
 
 
 def _from_hf_k2_5(config: Keys, processor: Keys, tensors: Tensors) -> Design:
-    """`KimiK25ForConditionalGeneration` as its makers publish it, and with `transformers`' configuration."""
+    """`KimiK25ForConditionalGeneration` as its authors publish it, and with `transformers`' configuration."""
     vision = inner(config, "vision_config")
     published = vision.has("vt_hidden_size")
     prefix, side = ("vt_", "init_pos_emb_") if published else ("", "pos_emb_")

@@ -109,7 +109,7 @@ def _two(keys: Keys, name: str, low: int, high: int, default: int) -> tuple[int,
 
 
 def _names(tensors: Tensors) -> PooledNames:
-    """The makers' names, or those of `transformers`."""
+    """The original names, or those of `transformers`."""
     at = "model.vision_backbone."
     if at + "image_vit.patch_embedding.weight" in tensors:
         tower, pooling, mlp = at + "image_vit.", at + "image_pooling_2d.", at + "image_projector."

@@ -1,4 +1,4 @@
-"""ChatGLM2, ChatGLM3 and GLM-4 as their makers publish them: what `glm.py` computes, under other names.
+"""ChatGLM2, ChatGLM3 and GLM-4 as their authors publish them: what `glm.py` computes, under other names.
 
 Source: `modeling_chatglm.py` and `configuration_chatglm.py` in those folders.
 """
@@ -26,7 +26,7 @@ _ONLY = {
     "quantization_bit": 0, "pre_seq_len": None,
 }  # fmt: skip
 """Keys with one value in all folders except those of ChatGLM-6B, whose prompts look both ways, and of the
-makers' own 4-bit and 8-bit weights and tuned prefixes.
+authors' own 4-bit and 8-bit weights and tuned prefixes.
 """
 _BASE, _SHORTEST = 10000.0, 2048
 """The base of rope, and the fewest tokens that a model was trained on before its positions were divided."""

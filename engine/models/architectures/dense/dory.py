@@ -2,7 +2,7 @@
 gated attention, and windows in three of four layers.
 
 A layer is here one part, attention or feed-forward, as config.json counts them. What transformers saves has
-both parts under one number, the makers' folders have a number for each. With several runs, a cache of the
+both parts under one number, the original folders have a number for each. With several runs, a cache of the
 last run's keys and values alone ("last_loop") is refused: the earlier runs read in it what was there before
 the pass, so that results depend on how a text is cut into passes.
 """
@@ -101,7 +101,7 @@ def _layers(keys: Keys) -> tuple[tuple[str, ...], Loops]:
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """Those that the file has: transformers' own, those that it saves, or the makers'."""
+    """Those that the file has: transformers' own, those that it saves, or the authors'."""
     if "backbone.embeddings.weight" in tensors:
         names = replace(names, embed="backbone.embeddings", layer="backbone.layers.{}.")
     if any(".mixer." in name for name in tensors):

@@ -1,5 +1,5 @@
 """HRM-Text: two stacks of Llama's layers that run in turns, each several times, with gated attention and
-norms without weights. A prompt's tokens attend to earlier ones alone here; its makers can also let them
+norms without weights. A prompt's tokens attend to earlier ones alone here; its authors can also let them
 attend to all of the prompt.
 """
 
@@ -88,7 +88,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' names, where a file has them."""
+    """The original names, where a file has them."""
     if not any(f".{_FUSED}." in name for name in tensors):
         return names
     outer = ("embed", "head", "layer", "second_layer", "first_state")

@@ -96,7 +96,7 @@ def _unscaled(keys: Keys, dim: int) -> RopeConfig:
 
 
 def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' names, where the file has them."""
+    """The original names, where the file has them."""
     return PUBLISHED if PUBLISHED.embed + ".weight" in tensors else names
 
 

@@ -17,5 +17,5 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     return ModelConfig(**gguf_decoder(keys, tensors, "plamo"), placement="parallel")
 
 
-# No names of the makers' folders: adapters for these do not fit files, whose converter changes heads' order.
+# No names of the original folders: adapters for these do not fit files, whose converter changes heads' order.
 PLAMO = Architecture(("plamo",), (), None, from_gguf, HF, GGUF)

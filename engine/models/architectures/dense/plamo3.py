@@ -34,7 +34,7 @@ HF_NAMES = replace(
     key_norm="mixer.k_norm", attention_post="post_mixer_norm", mlp_norm="pre_mlp_norm",
     mlp_post="post_mlp_norm", gate="", up="", gate_up="mlp.gate_up_proj",
 )  # fmt: skip
-"""Source: the makers' `modeling_plamo.py`, and llama.cpp's converter."""
+"""Source: the authors' `modeling_plamo.py`, and llama.cpp's converter."""
 GGUF_NAMES = replace(GGUF, gate_up="ffn_up", gate="")
 _STEP, _WINDOW, _FULL, _SLIDING = 8, 2048, "full_attention", "sliding_attention"
 NORM_OFFSET, _POST_OFFSETS = 1.0, (1 / 5, 1 / 5**1.5)

@@ -35,7 +35,7 @@ _ONLY = {
     "mlp_bias": False, "gsq_int4": False, "hadamard_spin": False, "dv_ssq": False,
     "selective_attention_preservation": False, "key_value_binding_sharpening": False,
 }  # fmt: skip
-"""What the makers' class can do otherwise."""
+"""What the original class can do otherwise."""
 
 
 def from_hf(keys: Keys) -> ModelConfig:

@@ -1,7 +1,7 @@
 """Talkie: norms without weights, also of embeddings and of queries and keys after rope; each layer adds the
 embedding once more.
 
-Source: llama.cpp's `talkie.cpp` and its converter. The makers publish no folder of the usual form.
+Source: llama.cpp's `talkie.cpp` and its converter. The authors publish no folder of the usual form.
 """
 
 from __future__ import annotations

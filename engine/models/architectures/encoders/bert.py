@@ -79,7 +79,7 @@ def from_hf(keys: Keys, offset: int = 0, head: str = "") -> ModelConfig:
 
 def from_hf_roberta(keys: Keys) -> ModelConfig:
     """`RobertaModel`, `RobertaForCausalLM` and others: the table of positions begins with rows that are not
-    used. Jina v3's makers call their class the same.
+    used. Jina v3's authors call their class the same.
     """
     if keys.text("position_embedding_type", "absolute") == "rotary":
         return from_hf_jina_3(keys.renamed(rope_theta="rotary_emb_base"))
@@ -89,7 +89,7 @@ def from_hf_roberta(keys: Keys) -> ModelConfig:
 
 
 def from_hf_jina_3(keys: Keys) -> ModelConfig:
-    """`JinaEmbeddingsV3Model`, without the adapters for tasks that its makers' files have inside."""
+    """`JinaEmbeddingsV3Model`, without the adapters for tasks that its authors' files have inside."""
     shape = _hf_shape(keys, "rotary")
     unused = keys.integer("pad_token_id", 0, 1 << 24, 1) + 1  # as RoBERTa's positions, though there are none
     shape["context_length"] = max(1, shape["context_length"] - unused)
@@ -194,7 +194,7 @@ def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
 
 
 def _adapt_roberta(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """Jina v3's makers call their class as RoBERTa's is called."""
+    """Jina v3's authors call their class as RoBERTa's is called."""
     found = _JINA_3.under(names.embed.removesuffix(BERT_NAMES.embed))
     if found.layer.format(0) + found.query_key_value + ".weight" in tensors:
         return found

@@ -1,4 +1,4 @@
-"""GTE (arXiv 2407.19669): BERT with rope and gates. Its makers call the class `NewModel`."""
+"""GTE (arXiv 2407.19669): BERT with rope and gates. Its authors call the class `NewModel`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BASE, _MAKERS_BASE = 160_000.0, 10_000.0
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`GteModel` of transformers, and the makers' `NewModel`."""
+    """`GteModel` of transformers, and the authors' `NewModel`."""
     for name, usual in _PLAIN.items():
         if keys.raw(name) not in (None, usual):
             raise UnsupportedModel(
@@ -51,7 +51,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 def _rope(keys: Keys, shape: Mapping[str, Any]) -> RopeConfig:
-    """The makers' kind "ntk" multiplies the base by a factor f, and slows all frequencies by f^(2 / D)."""
+    """The authors' kind "ntk" multiplies the base by a factor f, and slows all frequencies by f^(2 / D)."""
     dim = shape["head_dim"]
     base = _MAKERS_BASE if shape["architecture"].startswith("New") else _BASE
     scaling = keys.table("rope_scaling")
@@ -63,7 +63,7 @@ def _rope(keys: Keys, shape: Mapping[str, Any]) -> RopeConfig:
 
 
 def _unscaled(keys: Keys) -> Keys:
-    """The keys whose context is the length of training, which the makers state with all scaling."""
+    """The keys whose context is the length of training, which the authors state with all scaling."""
     return keys.without("rope_scaling")
 
 

@@ -125,7 +125,7 @@ def from_gguf_modern(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfi
 
 
 def from_hf_nomic(keys: Keys) -> ModelConfig:
-    """`NomicBertModel`, by the keys of GPT-2 in its makers' files, or by the usual ones."""
+    """`NomicBertModel`, by the keys of GPT-2 in its authors' files, or by the usual ones."""
     for name, usual in _PLAIN_NOMIC.items():
         if keys.raw(name) not in (None, usual):
             raise UnsupportedModel(
@@ -148,7 +148,7 @@ def from_hf_nomic(keys: Keys) -> ModelConfig:
     shape = hf_shape(
         keys, "layer_norm_eps", layer_norm_eps=1e-12, max_position_embeddings=2048, tie_word_embeddings=True
     )
-    # The makers' code stretches rope beyond the length of training.
+    # The original code stretches rope beyond the length of training.
     length = keys.integer("max_trained_positions", 1, MAX_CONTEXT, 2048)
     shape["context_length"] = min(shape["context_length"], length)
     return ModelConfig(

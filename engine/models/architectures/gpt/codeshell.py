@@ -19,7 +19,7 @@ _QUIRKS: dict[str, Any] = {"norm": "layer", "norm_bias": True, "gated": False}
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`CodeShellForCausalLM`, under the makers' keys."""
+    """`CodeShellForCausalLM`, under the original keys."""
     positions = keys.text("position_embedding_type")
     if positions != "rope":
         raise UnsupportedModel(

@@ -23,7 +23,7 @@ _MOST = 1e6
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`JAISLMHeadModel`, under the makers' keys of both of its versions."""
+    """`JAISLMHeadModel`, under the original keys of both of its versions."""
     needed = {"activation_function": "swiglu", "position_embedding_type": "alibi"}
     for name, usual in {**needed, "mup_scale_qk_dot_prod": True}.items():
         if (found := keys.raw(name)) != usual and (found is not None or name in needed):

@@ -29,7 +29,7 @@ _MOST = 1e6
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`MptForCausalLM`, and `MPTForCausalLM` in the makers' folders."""
+    """`MptForCausalLM`, and `MPTForCausalLM` in the original folders."""
     keys = keys.over(_DEFAULTS).renamed(
         hidden_size="d_model", num_hidden_layers="n_layers", num_attention_heads="n_heads",
         max_position_embeddings="max_seq_len",
@@ -47,7 +47,7 @@ def from_hf(keys: Keys) -> ModelConfig:
                 "Choose another model."
             )
         )
-    scale = width**-0.5  # what the makers' code, unlike transformers, multiplies the logits by
+    scale = width**-0.5  # what the original code, unlike transformers, multiplies the logits by
     if keys.raw("logit_scale") != "inv_sqrt_d_model":
         scale = keys.number("logit_scale", 1e-6, 1e6, 1.0)
     shape = hf_shape(

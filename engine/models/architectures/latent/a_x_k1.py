@@ -24,7 +24,7 @@ _DEFAULTS = {
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`AXK1ForCausalLM`; its makers' files have no bias for the choice of experts."""
+    """`AXK1ForCausalLM`; its authors' files have no bias for the choice of experts."""
     keys = keys.over(_DEFAULTS)
     shape: dict[str, Any] = hf_latent_decoder(
         keys, (512, 1536), (128, 64, 128), interleaved=keys.flag("rope_interleave", True),
@@ -50,7 +50,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The name of the norm in the makers' files, which have it in every layer, or in transformers'."""
+    """The name of the norm in the original files, which have it in every layer, or in transformers'."""
     at = "." + HF_NAMES.mlp_post + ".weight"
     inside = any(name.endswith(at) for name in tensors)
     return names if inside else replace(names, mlp_post=PUBLISHED.mlp_post)

@@ -67,7 +67,7 @@ def from_hf_3(keys: Keys) -> ModelConfig:
 
 
 def _sarvam(keys: Keys) -> Keys:
-    """DeepSeek V3's keys in place of the makers' own."""
+    """DeepSeek V3's keys in place of the authors' own."""
     scaling = keys.raw("rope_scaling")
     if isinstance(scaling, Mapping) and scaling.get("type") == "deepseek_yarn":
         keys = keys.replaced("rope_scaling", {**scaling, "type": "yarn"})

@@ -69,7 +69,7 @@ _MADE = replace(
         bias="attn.indexer.compressor.ape",
     ),
 )  # fmt: skip
-"""The makers' names."""
+"""The original names."""
 GGUF_NAMES = replace(
     GGUF, query="attn_q_b", key="attn_kv", key_norm="attn_kv_a_norm", output="attn_output_b",
     expert_table="ffn_gate_tid2eid.weight", hyper_attention="hc_attn_{}.weight",
@@ -207,7 +207,7 @@ def hyper_connections(keys: Keys, *, mean: bool = False) -> HyperConnections:
 
 
 def _kinds(keys: Keys, layers: int) -> tuple[str, ...]:
-    """The kind of each layer's attention: a list, the makers' rates, or the usual ones."""
+    """The kind of each layer's attention: a list, the authors' rates, or the usual ones."""
     kinds = hf_layer_types(keys, layers, (_SLIDING, _CHOSEN, _WHOLE))
     if kinds is not None:
         return kinds
@@ -300,7 +300,7 @@ def _unsupported(name: str, value: object) -> UnsupportedModel:
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' names, or those that transformers gives when it saves, where a file has them."""
+    """The original names, or those that transformers gives when it saves, where a file has them."""
     if not any(".attn.wq_a." in name for name in tensors):
         return names
     made = _MADE

@@ -62,7 +62,7 @@ _SIZES_OF_WINDOWS = (
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`Dots3NoteForCausalLM`, and the text model of `Dots3NoteForConditionalGeneration`, whose makers have
+    """`Dots3NoteForCausalLM`, and the text model of `Dots3NoteForConditionalGeneration`, whose authors have
     its keys outside of an object.
     """
     keys = keys.inner("text_config").over(_DEFAULTS)
@@ -92,7 +92,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 def _kinds(keys: Keys, layers: int) -> tuple[str, ...]:
-    """Of each layer; the makers call those that choose whole, unless they say otherwise."""
+    """Of each layer; the authors call those that choose whole, unless they say otherwise."""
     found = hf_layer_types(keys, layers, (_SLIDING, _CHOOSING, _FULL))
     says = keys.has("use_dsa") or keys.raw("per_layer_config") is None
     chooses = keys.flag("use_dsa", True) if says else None

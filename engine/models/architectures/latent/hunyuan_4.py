@@ -1,5 +1,5 @@
 """Hunyuan 4: hyper-connections around GLM-5's latent attention to chosen positions and its experts, with
-attention sinks and a gate. Its rope is interleaved, as in vLLM and in its makers' conversion to GGUF;
+attention sinks and a gate. Its rope is interleaved, as in vLLM and in its authors' conversion to GGUF;
 transformers 5.24 rotates halves, which the published weights are not made for.
 """
 
@@ -80,7 +80,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' names, or those that transformers gives them when it saves, where a folder has them."""
+    """The original names, or those that transformers gives them when it saves, where a folder has them."""
     if names is GGUF_NAMES:
         return names
     first, head = names.layer.format(0), names.hyper_head.removesuffix("hc_head.hc_")

@@ -137,7 +137,7 @@ def completed(config: ModelConfig, tensors: Mapping[str, RawTensor]) -> ModelCon
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' names, where a file has them."""
+    """The original names, where a file has them."""
     return PUBLISHED if PUBLISHED.embed + ".weight" in tensors else names
 
 

@@ -1,7 +1,7 @@
 """Baichuan: Llama with one matrix for queries, keys and values. The one of 40 layers (13B) has ALiBi instead
 of rope. Baichuan 2 norms the rows of its head when it is loaded.
 
-Any number of layers but 40 has rope, as in the makers' code of 7B; llama.cpp gives a number that is neither
+Any number of layers but 40 has rope, as in the original code of 7B; llama.cpp gives a number that is neither
 32 nor 40 no positions at all.
 """
 

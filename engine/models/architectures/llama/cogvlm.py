@@ -1,7 +1,7 @@
 """CogVLM and CogVLM2: Llama with one matrix of queries, keys and values. Each layer has further matrices for
 pictures, which texts do not use.
 
-Source: `modeling_cogvlm.py` of the makers' folders, llama.cpp's `cogvlm.cpp`.
+Source: `modeling_cogvlm.py` of the original folders, llama.cpp's `cogvlm.cpp`.
 """
 
 from __future__ import annotations

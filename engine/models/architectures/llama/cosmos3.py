@@ -36,7 +36,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 def named_as_made(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' names, where the file has them."""
+    """The original names, where the file has them."""
     if not any(name.endswith(".self_attn.to_q.weight") for name in tensors):
         return names
     plain: dict[str, Any] = {} if names.gate else {"up": "mlp.up_proj", "down": "mlp.down_proj"}

@@ -76,7 +76,7 @@ def _single(keys: Keys, name: str) -> Keys:
 
 def _raised(keys: Keys) -> Keys:
     """The "dynamic" scaling with an `alpha` multiplies the base by alpha^(dim / (dim - 2)), and no more; the
-    makers of Hunyuan VL call it "xdrope".
+    authors of Hunyuan VL call it "xdrope".
     """
     for name in ("rope_parameters", "rope_scaling"):
         scaling = keys.table(name)

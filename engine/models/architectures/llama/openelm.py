@@ -33,7 +33,7 @@ _MOST, _WIDEST = 1 << 14, 1 << 22
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`OpenELMForCausalLM`, by the makers' keys."""
+    """`OpenELMForCausalLM`, by the original keys."""
     for name, usual in _USUAL.items():
         if keys.raw(name) not in (None, usual):
             raise UnsupportedModel(

@@ -13,7 +13,7 @@ from engine.tensors import RawTensor
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`PanguEmbeddedForCausalLM`, under the makers' keys."""
+    """`PanguEmbeddedForCausalLM`, under the original keys."""
     return ModelConfig(**hf_decoder(keys, bias=keys.flag("bias")))
 
 

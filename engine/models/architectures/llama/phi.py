@@ -58,12 +58,12 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 def from_hf_multimodal(keys: Keys) -> ModelConfig:
-    """`Phi4MultimodalForCausalLM`, and `Phi4MMForCausalLM` of the makers' folder."""
+    """`Phi4MultimodalForCausalLM`, and `Phi4MMForCausalLM` of the original folder."""
     return from_hf(keys.over(_DEFAULTS_MULTIMODAL))
 
 
 def _base_layers(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' folder has the matrices beside the adapters for pictures and sounds, which are left out."""
+    """The original folder has the matrices beside the adapters for pictures and sounds, which are unused."""
     if f"{names.layer.format(0)}{names.output}.base_layer.weight" not in tensors:
         return names
     changed = ("query_key_value", "output", "gate_up", "down")

@@ -24,7 +24,7 @@ _DEFAULTS = {"vocab_size": 49216, "n_embd": 2048, "n_layer": 32, "n_head": 32, "
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`GPTRefactForCausalLM`, under the makers' keys."""
+    """`GPTRefactForCausalLM`, under the original keys."""
     keys = keys.over(_DEFAULTS).renamed(
         hidden_size="n_embd", num_hidden_layers="n_layer", num_attention_heads="n_head",
         max_position_embeddings="n_positions",

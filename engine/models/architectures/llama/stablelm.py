@@ -20,7 +20,7 @@ _QUIRKS: dict[str, Any] = {"norm": "layer", "norm_bias": True, "qk_layer_norm": 
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`StableLmForCausalLM`, and `StableLMEpochForCausalLM` of the first folders, under the makers' keys."""
+    """`StableLmForCausalLM`, and `StableLMEpochForCausalLM` of the first folders, under the original keys."""
     refuse_other(keys, "rotary_scaling_factor", 1.0)
     keys = keys.renamed(layer_norm_eps="norm_eps", partial_rotary_factor="rope_pct")
     shape = hf_decoder(

@@ -18,7 +18,7 @@ from engine.words import _
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`DeepseekForCausalLM`, under the makers' keys, and the text model of DeepSeek-OCR 2, under those of
+    """`DeepseekForCausalLM`, under the original keys, and the text model of DeepSeek-OCR 2, under those of
     transformers.
     """
     shape = hf_decoder(keys, bias=keys.flag("attention_bias", False))

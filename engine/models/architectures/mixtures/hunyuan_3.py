@@ -67,7 +67,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def adapted(names: TensorNames, tensors: Iterable[str]) -> TensorNames:
-    """The makers' names, where the file has them; in GGUF files the bias of the choice is no ".bias"."""
+    """The original names, where the file has them; in GGUF files the bias of the choice is no ".bias"."""
     if any(name.endswith(".exp_probs_b") for name in tensors):
         return replace(names, correction="exp_probs_b")
     if not any(".router.gate." in name for name in tensors):

@@ -50,7 +50,7 @@ MADE_NAMES = replace(
         "", "", "", convolutions=("attn.k_sconv", "attn.v_sconv", "attn_sconv", "mlp_sconv"), tap_dims=3
     ),
 )  # fmt: skip
-"""Those of the makers' files."""
+"""Those of the original files."""
 _FULL, _SLIDING = "hybrid", "hybrid_sliding"
 _STEP = 6
 _DEFAULTS = {
@@ -144,7 +144,7 @@ def _experts(keys: Keys, layers: int) -> Experts | None:
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' names where the file has them."""
+    """The original names where the file has them."""
     return MADE_NAMES if MADE_NAMES.embed + ".weight" in tensors else names
 
 

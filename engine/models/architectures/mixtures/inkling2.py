@@ -22,7 +22,7 @@ from engine.models.layers.whole import Stack
 from engine.words import _
 
 HF_NAMES = replace(HF_INKLING, embed_norm="model.embed_tokens.embed_norm", relative=("", ""), recurrent=None)
-"""For adapters: transformers saves the makers' names, too."""
+"""For adapters: transformers saves the original names, too."""
 _MADE = replace(MADE_NAMES, expert_scales="", dense_scale="", gate_up="", recurrent=None)
 _DEFAULTS = {
     "vocab_size": 201_024, "hidden_size": 4608, "num_hidden_layers": 48, "num_attention_heads": 48,
@@ -39,7 +39,7 @@ _LOOP_NAMES = {
     "loop_layer_index_start": "core_start", "loop_layer_index_end": "core_end",
     "loop_num_passes": "num_passes", "loop_gate_rank": "gate_rank",
 }  # fmt: skip
-"""Under `loop_config`, as the makers have them."""
+"""Under `loop_config`, as the authors have them."""
 _MOST, _MOST_HEADS, _MOST_TAPS, _MOST_PASSES = 1 << 14, 1 << 14, 64, 64
 
 

@@ -52,7 +52,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' names, where the file has them."""
+    """The original names, where the file has them."""
     return PUBLISHED if any(".post_attn_norm." in name for name in tensors) else names
 
 

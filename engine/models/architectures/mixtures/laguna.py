@@ -109,7 +109,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' names, where the file has them."""
+    """The original names, where the file has them."""
     published = any(name.endswith(PUBLISHED.correction) for name in tensors)
     if not published:
         return names

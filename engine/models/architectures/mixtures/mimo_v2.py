@@ -41,7 +41,7 @@ _DEFAULTS = {
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`MiMoV2FlashForCausalLM`, with the keys of the makers' config.json or of transformers'."""
+    """`MiMoV2FlashForCausalLM`, with the keys of the original config.json or of transformers'."""
     keys = keys.over(_DEFAULTS).over({"rms_norm_eps": keys.raw("layernorm_epsilon")})
     _refuse_other_heads(keys)
     shape: dict[str, Any] = hf_shape(keys, head_dim=192, rms_norm_eps=1e-5, max_position_embeddings=131072)
@@ -73,7 +73,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 def _hf_windows(keys: Keys, layers: int) -> tuple[int, ...]:
-    """The makers' window leaves the token itself out."""
+    """The original window leaves the token itself out."""
     window = keys.integer("sliding_window_size", 0, MAX_CONTEXT - 1, 0) + 1
     if window == 1:
         window = keys.integer("sliding_window", 1, MAX_CONTEXT, 129)
@@ -85,7 +85,7 @@ def _hf_windows(keys: Keys, layers: int) -> tuple[int, ...]:
 
 
 def _hf_sinks(keys: Keys, windows: tuple[int, ...]) -> frozenset[int]:
-    """The layers with attention sinks: those with windows, unless the makers' keys say otherwise."""
+    """The layers with attention sinks: those with windows, unless the original keys say otherwise."""
     of_windows = keys.flag("add_swa_attention_sink_bias", True)
     of_others = keys.flag("add_full_attention_sink_bias", False)
     return frozenset(layer for layer, window in enumerate(windows) if (of_windows if window else of_others))
@@ -131,7 +131,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' name of the sinks, where the file has it."""
+    """The original name of the sinks, where the file has it."""
     published = any(name.endswith(PUBLISHED_SINKS) for name in tensors)
     return replace(names, sinks=PUBLISHED_SINKS) if published else names
 

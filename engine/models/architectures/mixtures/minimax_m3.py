@@ -145,7 +145,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' names, where a file has them."""
+    """The original names, where a file has them."""
     if not any(".block_sparse_moe." in name for name in tensors):
         return names
     return replace(PUBLISHED, embed=names.embed, norm=names.norm, head=names.head, layer=names.layer)

@@ -25,7 +25,7 @@ _PERIOD = 4
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`SmallThinkerForCausalLM`, under the makers' keys."""
+    """`SmallThinkerForCausalLM`, under the original keys."""
     width = keys.integer("moe_ffn_hidden_size", 1, 1 << 22, 768)
     keys = keys.over({
         "intermediate_size": width, "moe_num_primary_experts": 32, "moe_num_active_primary_experts": 4,

@@ -51,14 +51,14 @@ _EXPECTED = {
     "moe_router_activation": "sigmoid", "use_head_wise_attn_gate": True, "norm_expert_weight": True,
     "use_moe_router_bias": True, "zero_centered": True,
 }  # fmt: skip
-"""Keys of the makers that have one value."""
+"""Keys of the authors that have one value."""
 _QUIRKS: dict[str, Any] = {"qk_norm": "head", "output_gate": "head"}
 _LEAST_LIMIT = 0.5
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`Step3p5ForCausalLM`, and the text model of `Step3p7ForConditionalGeneration`, with the makers' keys or
-    those of transformers. Lists may go on for the layers that predict further tokens.
+    """`Step3p5ForCausalLM`, and the text model of `Step3p7ForConditionalGeneration`, with the original keys
+    or those of transformers. Lists may go on for the layers that predict further tokens.
     """
     keys = keys.renamed(
         num_key_value_heads="num_attention_groups", n_routed_experts="moe_num_experts",
@@ -186,7 +186,7 @@ def layer_limits(keys: Keys, name: str, layers: int) -> tuple[Limits | None, ...
 
 
 def _with_ropes(keys: Keys, kinds: tuple[str, ...]) -> Keys:
-    """The keys with a rope of each kind of layer; the makers' have a base and a share of each layer."""
+    """The keys with a rope of each kind of layer; the authors' have a base and a share of each layer."""
     found = keys.raw("rope_parameters")
     if isinstance(found, Mapping) and all(isinstance(found.get(kind), Mapping) for kind in kinds):
         return keys
@@ -255,7 +255,7 @@ def _with_factors(tensors: Mapping[str, RawTensor], count: int) -> Mapping[str, 
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers' names, where the file has them."""
+    """The original names, where the file has them."""
     if not any(".moe.gate." in name for name in tensors):
         return names
     return replace(PUBLISHED, embed=names.embed, norm=names.norm, head=names.head, layer=names.layer)

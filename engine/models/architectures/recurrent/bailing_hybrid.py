@@ -62,11 +62,11 @@ _ONLY = {
     "no_kda_lora": True, "gated_attention_proj_granularity_type": "head_wise", "use_mla_nope": False,
     "multi_gate": False,
 }  # fmt: skip
-"""What the makers' class can do otherwise."""
+"""What the original class can do otherwise."""
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`BailingHybridForCausalLM`, which its makers call `BailingMoeV3ForCausalLM`, also inside of the model
+    """`BailingHybridForCausalLM`, which its authors call `BailingMoeV3ForCausalLM`, also inside of the model
     that sees pictures.
     """
     keys = keys.inner("text_config")

@@ -145,7 +145,7 @@ def _gguf_indexer(keys: Keys, config: ModelConfig, indexed: list[int]) -> Indexe
 
 
 def _delta(keys: Keys, eps: float) -> SeparateDelta:
-    """Kimi delta attention, for whose settings the makers have a table."""
+    """Kimi delta attention, for whose settings the authors have a table."""
     own = keys.table("linear_attn_config") or Keys({}, "config.json")
     dim = own.integer("head_dim", 1, _MOST, keys.integer("linear_head_dim", 1, _MOST, 128))
     heads = own.integer("num_heads", 1, _MOST, keys.integer("linear_num_heads", 1, _MOST, 64))
@@ -156,8 +156,8 @@ def _delta(keys: Keys, eps: float) -> SeparateDelta:
 
 
 def _bound(keys: Keys, own: Keys) -> float:
-    """How far decays go in the exponent; 0: any distance. A null is a bound only where the makers' table does
-    not say that there is none.
+    """How far decays go in the exponent; 0: any distance. A null is a bound only where the original table
+    does not say that there is none.
     """
     from_table = own.has("gate_lower_bound")
     name, of = ("gate_lower_bound", own) if from_table else ("linear_lower_bound", keys)

@@ -49,8 +49,8 @@ _MOST = 1 << 14
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`KimiLinearForCausalLM`, under the makers' keys or those of transformers 5."""
-    keys = _one_name(keys).replaced("tie_word_embeddings", False)  # its makers' class never ties tables
+    """`KimiLinearForCausalLM`, under the original keys or those of transformers 5."""
+    keys = _one_name(keys).replaced("tie_word_embeddings", False)  # its authors' class never ties tables
     refuse_other_than_silu(keys)
     shape = hf_latent_decoder(
         keys, (512, 1536), (128, 64, 128), rms_norm_eps=1e-5, max_position_embeddings=1 << 20,
@@ -73,7 +73,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 def _one_name(keys: Keys) -> Keys:
-    """The makers' names of keys in place of others."""
+    """The original names of keys in place of others."""
     for name, newer in (
         ("num_experts", "num_local_experts"), ("num_experts_per_token", "num_experts_per_tok"),
         ("num_shared_experts", "n_shared_experts"), ("moe_renormalize", "norm_topk_prob"),

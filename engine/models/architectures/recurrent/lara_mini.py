@@ -57,7 +57,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """The makers have one matrix for all that a delta net makes of its input."""
+    """The authors have one matrix for all that a delta net makes of its input."""
     if names.recurrent is None or not any(name.endswith(".linear_attn.in_proj.weight") for name in tensors):
         return names
     own = replace(names.recurrent, fused="linear_attn.in_proj", norm="linear_attn.out_norm")

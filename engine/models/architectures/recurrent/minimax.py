@@ -43,7 +43,7 @@ _NORM_EPS = 1e-6
 
 
 def from_hf(keys: Keys) -> ModelConfig:
-    """`MiniMaxForCausalLM`, which its makers call `MiniMaxText01ForCausalLM` and `MiniMaxM1ForCausalLM`."""
+    """`MiniMaxForCausalLM`, which its authors call `MiniMaxText01ForCausalLM` and `MiniMaxM1ForCausalLM`."""
     share = None
     if hf_architecture(keys.source) in _PUBLISHED:
         keys, share = _as_transformers_has_them(keys)
@@ -73,7 +73,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 def _as_transformers_has_them(keys: Keys) -> tuple[Keys, float]:
-    """The keys for the makers' own, and the part of each head that has rope."""
+    """The keys for the authors' own, and the part of each head that has rope."""
     refuse_other(keys, "postnorm", True)
     if keys.raw("shared_intermediate_size") != 0:  # a number, or a list of one
         refuse_other(keys, "shared_intermediate_size", [0])

@@ -1,7 +1,7 @@
 """PLaMo 2: layers of Mamba, whose heads decay alone, between those with attention, which has a window; four
 norms, and a norm of every head's queries and keys.
 
-Sources: the makers' `modeling_plamo.py` and its port to MLX, and llama.cpp's converter, which leaves out the
+Sources: the authors' `modeling_plamo.py` and its port to MLX, and llama.cpp's converter, which leaves out the
 windows.
 """
 

@@ -29,7 +29,7 @@ MODULES = {
     "attn.k_sconv.weight_proj": "self_attn.k_proj.sconv.weight_proj",
     "attn.v_sconv.weight_proj": "self_attn.v_proj.sconv.weight_proj",
 }  # fmt: skip
-"""The names of a layer's matrices in the makers' files, and those of transformers' modules, for adapters."""
+"""The names of a layer's matrices in the original files, and those of transformers' modules, for adapters."""
 
 
 @dataclass(frozen=True, slots=True)

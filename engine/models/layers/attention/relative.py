@@ -124,7 +124,7 @@ def _convolution(builder: Builder, layer: int, number: int) -> Convolution:
 
 
 def _dense(builder: Builder, layer: int, at: str) -> GatedMlp:
-    """The makers' files have the rows of gate and up in turn in one matrix."""
+    """The original files have the rows of gate and up in turn in one matrix."""
     config, names, source, inner = builder.config, builder.names, builder.source, builder.config.ffn_of(layer)
     fused, pair = at + names.gate_up, (at + names.gate, at + names.up)
     if names.gate_up and source.has(fused + ".weight"):
@@ -163,7 +163,7 @@ def _mixture(builder: Builder, at: str) -> Mixture:
 
 
 def _shared(builder: Builder, at: str, half: int, count: int, rows: int, columns: int) -> tuple[Weight, ...]:
-    """The gates (0) or what they multiply (1) of the shared experts, which the makers' files have in turn."""
+    """The gates (0) or what they multiply (1) of the shared experts, which original files have in turn."""
     names, fused = builder.names, at + builder.names.shared_gate_up
     if not (names.shared_gate_up and builder.source.has(fused)):
         own = (names.shared_gate, names.shared_up)[half]

@@ -206,7 +206,7 @@ class BlockStack:
 _EPS = 1e-6
 """Of the norm of states."""
 _GATES = {"attn": "q", "k": "k", "v": "v", "mlp": "mlp"}
-"""The names of a layer's gates in the makers' files, and those in transformers."""
+"""The names of a layer's gates in the original files, and those in transformers."""
 
 
 def block_layers(builder: Builder) -> Generator[int, None, BlockStack]:

@@ -1,7 +1,7 @@
 """PLaMo 2's tokenizer: of all splits of a text into tokens the one with the highest sum of scores.
 
 A character that no token begins with costs 1,000 and is written as the tokens of its bytes. Scores count in
-steps of 0.0001; of equal splits the one with the longer token first is taken. Source: the makers'
+steps of 0.0001; of equal splits the one with the longer token first is taken. Source: the authors'
 `tokenization_plamo.py`, as llama.cpp reads it.
 """
 
@@ -82,7 +82,7 @@ def _run(least: int) -> int:
 
 
 def listed_tokens(data: bytes) -> tuple[list[str], list[float], list[int]]:
-    """The texts, scores and types in the makers' tokenizer.jsonl, whose lines are [text, score, type, ...];
+    """The texts, scores and types in the original tokenizer.jsonl, whose lines are [text, score, type, ...];
     tokens are control tokens by their names, too. Raises `TypeError` and `ValueError` for other lines.
     """
     texts, scores, types = list[str](), list[float](), list[int]()

@@ -1,6 +1,6 @@
 """RWKV's "World" tokenizer: at each byte of a text the longest token that fits, without merges or words.
 
-Sources: the makers' `rwkv_vocab_v20230424.txt`, a line with id, Python literal and number of bytes for each
+Sources: the authors' `rwkv_vocab_v20230424.txt`, a line with id, Python literal and number of bytes for each
 token from id 1 on; for GGUF files llama.cpp's converter (`convert_hf_to_gguf.py`), which writes the bytes of
 each as Python shows them, and "<s>" as token 0, which ends texts.
 """
@@ -62,7 +62,7 @@ def unescaped(text: str) -> bytes:
 
 
 def world_tokens(path: Path) -> dict[int, bytes]:
-    """The tokens of the makers' list. Raises `BadCheckpoint`."""
+    """The tokens of the original list. Raises `BadCheckpoint`."""
     tokens: dict[int, bytes] = {}
     for line in read_bytes(path).decode("utf-8", "replace").split("\n"):
         if not line.strip():

@@ -4,7 +4,7 @@
 Bit pair j of a byte in row r is row r + j N / 4 of the matrix, plus 1. Weights are these -1, 0 and 1 times
 the scale if the settings name the class "autobitlinear", else divided by it. Matrices become tensors of
 GGUF's type TQ2_0 where their columns make whole blocks, else of F32. Activations stay as they are: the 8 bits
-that the makers round them to are not applied, as in other programs that run files of this model. Source:
+that the authors round them to are not applied, as in other programs that run files of this model. Source:
 transformers, `integrations/bitnet.py`.
 """
 
