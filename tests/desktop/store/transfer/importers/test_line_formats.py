@@ -14,6 +14,7 @@ import pytest
 from desktop.services.composer.pictures import encoded
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.database import Database
+from desktop.store.transfer.importers.formats import line_format_of
 from desktop.store.transfer.importers.peek import is_chats
 from tests.desktop.picture_files import drawn, saved
 from tests.desktop.store.transfer.importers.files import broken, imported, lines, run, shown, written
@@ -104,6 +105,12 @@ def test_a_session_of_codex(database: Database, store: ConversationStore, tmp_pa
     assert answered[1].endswith("```\na.py\n```\n\nOne file.")
     assert store.path(event.conversation_id)[1].stats["model"] == "gpt-5"
     assert store.get(event.conversation_id).system_prompt == ""  # that is the agent's
+
+
+def test_a_beginning_of_codex_that_is_no_object_is_no_session() -> None:
+    beginning = codex()[0]
+    assert line_format_of(beginning) is not None
+    assert line_format_of(beginning | {"payload": "x"}) is None
 
 
 def test_le_chat_is_known_by_the_id_in_its_messages(
@@ -314,14 +321,25 @@ def test_an_older_database_of_ollama(database: Database, store: ConversationStor
     assert shown(store, event.conversation_id)[1] == ("assistant", "<think>\nHm\n</think>\n\nYo")
 
 
-def test_a_story_of_kobold_lite_is_one_reply(
+def test_what_kobold_lite_marks_as_the_systems_is_a_prompt(
     database: Database, store: ConversationStore, tmp_path: Path
+) -> None:
+    told = "{{[SYSTEM]}}Be kind{{[SYSTEM_END]}}{{[INPUT]}}Hi{{[OUTPUT]}}"
+    save = {"gamestarted": True, "prompt": told, "actions": ["Yo"], "savedsettings": {"opmode": 4}}
+    [event] = imported(run(database, written(tmp_path / "s.json", save)))
+    assert shown(store, event.conversation_id) == [("user", "Hi"), ("assistant", "Yo")]
+    assert store.get(event.conversation_id).system_prompt == "Be kind"
+
+
+@pytest.mark.parametrize("mode", [1, 3])
+def test_a_story_of_kobold_lite_is_one_reply(
+    mode: int, database: Database, store: ConversationStore, tmp_path: Path
 ) -> None:
     save = {
         "gamestarted": True,
         "prompt": "Once",
         "actions": [" upon", " a time"],
-        "savedsettings": {"opmode": 1},
+        "savedsettings": {"opmode": mode},
     }
     [event] = imported(run(database, written(tmp_path / "s.json", save)))
     assert shown(store, event.conversation_id) == [("assistant", "Once upon a time")]

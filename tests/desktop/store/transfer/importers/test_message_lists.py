@@ -261,6 +261,7 @@ def ai_studio_files() -> dict[str, Any]:
         {"role": "user", "inlineImage": picture}, {"role": "user", "inlineFile": words | {"name": "a.csv"}},
         {"role": "user", "driveDocument": {"id": "d"}}, {"role": "user", "youtubeVideo": {"id": "v"}},
         {"role": "user", "inlineFile": {"mimeType": "text/plain", "data": "?", "displayName": "b.txt"}},
+        {"role": "user", "inlineFile": {"mimeType": "application/pdf", "data": "aGk=", "name": "c.pdf"}},
         {"role": "user", "text": "Sum", "createTime": DAY},
     ]  # fmt: skip
     code = {"executableCode": {"language": "PYTHON", "code": "print(2)\n1"}}
@@ -277,7 +278,7 @@ def test_what_was_sent_to_ai_studio_at_once_is_one_message_and_code_has_its_resu
     [asked, answered, more, failed] = told(record)
     assert asked == (
         "user", "![](data:image/png;base64,aGk=)\n\nAttached file: a.csv\n```csv\na,b\n```\n\n[file]\n\n"
-        "[video: https://youtu.be/v]\n\n[file: b.txt]\n\nSum",
+        "[video: https://youtu.be/v]\n\n[file: b.txt]\n\n[file: c.pdf]\n\nSum",
     )  # fmt: skip
     assert answered[1].startswith(
         '**Tool call: code**\n\n```\n{"language": "python"}\n```\n\ncode:\n```python'
@@ -286,9 +287,15 @@ def test_what_was_sent_to_ai_studio_at_once_is_one_message_and_code_has_its_resu
     assert (more, failed) == (("user", "Go"), ("assistant", ""))
     assert record.messages[0].created_at == DAY_S
     assert (record.messages[-1].state, record.messages[-1].stats) == ("failed", {"error": "Too busy"})
-    asked, *said = ai_studio_files()["chunkedPrompt"]["chunks"][5:8]
+    asked, *said = ai_studio_files()["chunkedPrompt"]["chunks"][6:9]
     [together] = read({"chunkedPrompt": {"chunks": [asked, said[0] | said[1]]}})
     assert told(together)[1][1] == answered[1].removesuffix("\n\nT")
+    silent = {"role": "model", "codeExecutionResult": {"outcome": "OUTCOME_FAILED"}}
+    [failed_code] = read({"chunkedPrompt": {"chunks": [asked, said[0], silent]}})
+    assert told(failed_code)[1][1].endswith("**Tool result: code**")
+    nameless = {"role": "user", "inlineFile": {"mimeType": "text/plain", "data": "aGk="}}
+    [unnamed] = read({"chunkedPrompt": {"chunks": [nameless, said[0]]}})
+    assert told(unnamed)[0][1].startswith("Attached file: file.txt\n")
 
 
 def lobe_chat(new: bool) -> dict[str, Any]:

@@ -180,6 +180,13 @@ def test_times_that_do_not_exist_stay_words(words: str) -> None:
     assert found["time"] == words
 
 
+@pytest.mark.parametrize(
+    "words", ["Prompted&nbsp;x<br>no time<br>y", "x<br>May 1, 2026, 7:07 PM<br> <br>", "x"]
+)
+def test_a_card_without_a_time_or_an_answer_is_no_chat(words: str) -> None:
+    assert list(activities(page(card(words)))) == []
+
+
 def test_other_pages_are_no_chats(database: Database, tmp_path: Path) -> None:
     for number, words in enumerate([b"<html><p>Gemini</p></html>", page(card("x", "Search")), b""]):
         path = tmp_path / f"{number}.html"
