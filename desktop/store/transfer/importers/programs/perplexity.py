@@ -55,7 +55,7 @@ class Perplexity:
         return chat_record(
             Chat(
                 self.source, entries, key, title,
-                first_time(about, "created_at", "thread_created_at") or first_time(turns[0], *_MADE),
+                first_time(about, "created_at", "thread_created_at"),
                 first_time(about, "updated_at", "thread_updated_at") or first_time(turns[-1], *_CHANGED),
                 folder=(folder,) if folder else (),
             ),

@@ -235,14 +235,18 @@ def test_gemini_has_a_chat_for_each_prompt(
     database: Database, store: ConversationStore, tmp_path: Path
 ) -> None:
     html = [{"html": "<p>It is <strong>two</strong>.</p><ul><li>a</li></ul>"}]
-    one = {"header": "Gemini Apps", "title": "Prompted 1+1?", "time": DAY, "products": ["Gemini Apps"]}
+    one = {"header": "Gemini-Apps", "title": "Prompted 1+1?", "time": DAY, "products": ["Gemini-Apps"]}
+    one |= {"attachedFiles": ["a.txt", 3], "imageFile": "b.png"}
     path = written(
         tmp_path / "MyActivity.json", [one | {"safeHtmlItem": html}, one | {"title": "Used Gemini Apps"}]
     )
     assert is_chats(path)
     events = run(database, path)
     [event] = imported(events)
-    assert shown(store, event.conversation_id) == [("user", "1+1?"), ("assistant", "It is **two**.\n\n- a")]
+    assert shown(store, event.conversation_id) == [
+        ("user", "[file: a.txt]\n\n[file: b.png]\n\n1+1?"),
+        ("assistant", "It is **two**.\n\n- a"),
+    ]
     assert store.get(event.conversation_id).created_at == DAY_S
     assert "skipped: 1" in broken(events)[0].reason
 

@@ -17,7 +17,7 @@ from desktop.store.transfer.importers.programs.perplexity import Perplexity
 from tests.desktop.store.transfer.importers.files import broken, imported, run, shown, written
 
 ENTRY = {
-    "uuid": "2", "context_uuid": "c", "thread_title": "Sky", "display_model": "turbo", "query_str": "Sure?",
+    "uuid": "2", "context_uuid": "c", "thread_title": "Later", "display_model": "turbo", "query_str": "Sure?",
     "entry_created_datetime": "2026-02-07T10:01:00Z", "entry_updated_datetime": "2026-02-07T10:02:00Z",
     "sources": {"sources": ["web"]},
     "blocks": [
@@ -28,7 +28,8 @@ ENTRY = {
     "collection_info": {"title": "My  space"},
 }  # fmt: skip
 FIRST = {
-    **ENTRY, "uuid": "1", "query_str": "Why?", "entry_created_datetime": "2026-02-07T10:00:00Z",
+    **ENTRY, "uuid": "1", "thread_title": "Sky", "query_str": "Why?",
+    "entry_created_datetime": "2026-02-07T10:00:00Z",
     "blocks": [{"intended_usage": "ask_text", "markdown_block": {"answer": "So."}}],
 }  # fmt: skip
 LOADED = {"status": "success", "entries": [ENTRY, FIRST], "has_next_page": False}
