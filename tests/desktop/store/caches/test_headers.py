@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from desktop.store.caches import headers
 from desktop.store.caches.headers import FILE_NAME, HeaderStore
 from engine.core import ModelInfo, WorkSpace
 from engine.hub.local.header_process import info_from_json, info_to_json
@@ -65,6 +66,21 @@ def test_another_stamp_or_version_knows_nothing(store: HeaderStore) -> None:
     newer = again(store, "2")
     assert newer.get("/m/a.gguf", STAMP) is None
     assert again(newer).get("/m/a.gguf", STAMP) is None
+
+
+def test_more_models_than_anybody_has_are_forgotten(
+    store: HeaderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headers, "MOST_MODELS", 2)
+    for name in "ab":
+        store.put(name, STAMP, INFO)
+    full = again(store)
+    assert full.get("a", STAMP) == INFO
+    full.put("c", STAMP, INFO)
+    later = again(full)
+    assert [later.get(name, STAMP) for name in "abc"] == [None] * 3
+    later.put("a", STAMP, INFO)
+    assert again(later).get("a", STAMP) == INFO
 
 
 def test_a_file_name_that_is_not_unicode(store: HeaderStore) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from desktop.store.caches.vectors import VectorStore
 
@@ -24,6 +26,19 @@ def test_they_are_found_by_model_and_text(tmp_path: Path) -> None:
     assert store.get("a", ["on", "etwo"]) is None
     assert store.get("a", ["one"]) is None
     assert (tmp_path / "new" / "vectors.sqlite").stat().st_mode & 0o077 == 0
+    store.close()
+
+
+def test_the_file_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *given, **more: opened.append(1) or connect(*given, **more)
+    )
+    store = VectorStore(tmp_path / "vectors.sqlite")
+    store.put("a", PIECES, ROWS)
+    assert store.get("a", PIECES) is not None
+    assert len(opened) == 1
     store.close()
 
 
