@@ -175,7 +175,8 @@ def test_open_document_texts(text: Any) -> None:
         '<text:h text:outline-level="9"><text:span/>Deep</text:h>'
         '<text:p>one<text:s text:c="2"/>two<text:tab/><text:span>three</text:span><text:line-break/>four'
         "<office:annotation><text:p>a comment</text:p></office:annotation></text:p>"
-        "<text:p>noted<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>the note"
+        "<text:p>noted<text:note><text:note-citation>1</text:note-citation><text:note-body>"
+        "<text:p>the note</text:p><text:p>goes on"
         "</text:p></text:note-body></text:note>.</text:p>"
         "<text:list><text:list-item><text:p>item</text:p><text:p>goes on</text:p><text:list><text:list-item>"
         "<text:p>inner</text:p></text:list-item></text:list></text:list-item></text:list>"
@@ -186,7 +187,7 @@ def test_open_document_texts(text: Any) -> None:
         "</draw:frame></text:p></text:section></office:text>"
     )  # fmt: skip
     assert text(open_document("text", body)) == (
-        "## A part\n\n# Top\n\n###### Deep\n\none  two\tthree\nfour\n\nnoted (the note).\n\n"
+        "## A part\n\n# Top\n\n###### Deep\n\none  two\tthree\nfour\n\nnoted (the note goes on).\n\n"
         "- item\n  goes on\n  - inner\n\n"
         "| h | i |\n| --- | --- |\n| v |  |\n\ninside\n\nin a box"
     )
