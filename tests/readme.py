@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 _MIXTURE = " mixture of experts"
 _PICTURES = {
-    "aya_vision": "Aya Vision", "command_vision": "Command A Vision", "deepseek_ocr": "DeepSeek-OCR",
+    "aya_vision": "Aya", "command_vision": "Command A Vision", "deepseek_ocr": "DeepSeek-OCR",
     "deepseek_ocr2": "2",
     "deepseek_vl": "DeepSeek-VL", "dots_ocr": "dots.ocr", "exaone4_5": "EXAONE 4.5",
     "gemma3": "Gemma 3", "gemma3n": "3n", "gemma4": "4",
@@ -34,9 +34,10 @@ _PICTURES = {
     "mllama": "Llama 3.2", "llama4": "4", "llava": "LLaVA, Moondream 2", "llava_next": "NeXT",
     "llava_onevision": "OneVision",
     "minicpm_v": "MiniCPM-V", "minicpm_v4_6": "4.6", "molmo2": "Molmo 2", "ovis2": "Ovis2",
-    "paddle_ocr": "PaddleOCR-VL", "phi3_v": "Phi-3.5", "pixtral": "Pixtral, Mistral 3, 4",
+    "paddle_ocr": "PaddleOCR-VL", "paligemma": "PaliGemma", "phi3_v": "Phi-3.5",
+    "pixtral": "Pixtral, Mistral 3, 4",
     "qianfan_ocr": "Qianfan-OCR", "qwen2_vl": "Qwen2-VL",
-    "qwen2_5_vl": "2.5", "qwen2_5_omni": "2.5-Omni", "qwen3_vl": "3, 3.5, 3-Omni", "vip_llava": "ViP",
+    "qwen2_5_vl": "2.5", "qwen2_5_omni": "Omni", "qwen3_vl": "3, 3.5, 3-Omni", "vip_llava": "ViP",
 }  # fmt: skip
 """The models of each family of vision encoders."""
 

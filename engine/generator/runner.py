@@ -102,7 +102,8 @@ class SequenceRunner:
         for row, ids in enumerate(self._prompts):
             lease = self._lease(row, ids)
             self._leases.append(lease)
-            self._passes.append(self._cache.readings.of(self._cache.key, ids, lease.length))
+            key = self._cache.key + self._readings[row].key
+            self._passes.append(self._cache.readings.of(key, ids, lease.length))
         self.cached = sum(lease.length for lease in self._leases)
 
     def lease(self) -> Lease:
@@ -110,7 +111,8 @@ class SequenceRunner:
         return self._leases[0]
 
     def _lease(self, row: int, ids: Sequence[int]) -> Lease:
-        lease = self._cache.open(ids, key=f" replayed {id(self)} {row}" if self._replayed else "")
+        own = self._readings[row].key
+        lease = self._cache.open(ids, key=f" replayed {id(self)} {row}" if self._replayed else own)
         if whole := self._readings[row].whole(ids, lease.length):
             lease.truncate(whole[0])
         if self._guidance is not None:  # both rows may need every page
@@ -307,11 +309,13 @@ class SequenceRunner:
             while self._leases[row].length < len(ids):
                 yield ModelPass(partial(self._part_again, row, ids, passes), True)
                 self._extend()
+            self._leases[row].truncate(len(ids))
         self._suspended = []
 
     def _part_again(self, row: int, ids: Sequence[int], passes: Passes) -> list[SequencePart]:
         """The next pass over `ids`, which these passes have read before."""
         lease = self._leases[row]
+        ids = self._prompts[row] if len(ids) < self._readings[row].prefix else ids
         start, end = self._readings[row].again(ids, passes, lease.length, self.chunk)
         if start < lease.length:
             lease.truncate(start)
@@ -373,12 +377,12 @@ class SequenceRunner:
     def close(self) -> None:
         """Return the pages."""
         self._usual_pass = None  # which refers to this runner
-        for lease, passes in zip(self._leases, self._passes, strict=True):
+        for lease, passes, reading in zip(self._leases, self._passes, self._readings, strict=True):
             ids, pages = lease.ids.copy(), lease.pages[:1]
             lease.close()
             if not self._replayed:
                 cut(passes, len(ids))
-                self._cache.readings.remember(self._cache.key, ids, passes)
+                self._cache.readings.remember(self._cache.key + reading.key, ids, passes)
             for page in pages if self._replayed else ():
                 self._cache.table.lose(page)
 

@@ -24,8 +24,8 @@ from engine.models.layers.features import Features
 from engine.models.layers.positions.mrope import sequence_positions
 from engine.models.memory.estimate import cache_dtype, chosen_context, further_pages
 from engine.models.memory.fit import prefill_rows, work_space
-from engine.models.picture_tokens import PictureTokens, borders_in, shift_after, spans_in
-from engine.models.pictures import LONGEST_WHOLE, PicturePass
+from engine.models.picture_tokens import PictureTokens, borders_in, shift_after, spans_in, take_rows
+from engine.models.pictures import LONGEST_WHOLE, PicturePass, run_in_pieces
 from engine.settings import CacheSettings
 from engine.tensors import Floats, Ints
 from engine.words import _
@@ -121,7 +121,8 @@ class PagedCache:
         if keep == (self.model.kept is not None) and features is self.model.features:
             return
         width = self.model.config.width if features is None else features.width
-        rows = max(self.rows, LONGEST_WHOLE) if self.bidirectional_pictures else self.rows
+        most = 2 * self.context_length if self.reads_prefixes else LONGEST_WHOLE
+        rows = max(self.rows, most) if self.bidirectional_pictures else self.rows
         self.model.kept = np.zeros((rows, width), np.float32) if keep else None
         self.model.features = features
         self.record_again(self.key)
@@ -190,13 +191,18 @@ class PagedCache:
         """Whether the tokens of a picture attend to each other, so that a span is read in one pass."""
         return self.pictures is not None and self.pictures.spec.bidirectional
 
+    @property
+    def reads_prefixes(self) -> bool:
+        """Whether all tokens of a prompt with pictures attend to each other."""
+        return self.pictures is not None and self.pictures.spec.prefix
+
     def borders(self, ids: Sequence[int]) -> Sequence[int]:
         """Where passes over pictures begin and end in a text, ascending. Raises `BadPicture`."""
         return borders_in(ids, self.pictures) if self.pictures is not None else ()
 
     def pass_of(self, parts: Sequence[SequencePart]) -> tuple[Program, Step]:
-        """The pass over one sequence's part, or over several: the program that runs it, and its step as in
-        `step_of`. The caller extends the leases after it. Raises as `run`, and `BadPicture`.
+        """The program for one sequence's part, or for several, and its step as in `step_of`. The caller
+        extends the leases after it. Raises as `run`, and `BadPicture`.
         """
         if self.pictures is not None and self.pictures.spec.looked_at is not None:
             return self._pass_that_looks(parts)
@@ -221,35 +227,29 @@ class PagedCache:
         assert self.pictures is not None
         step, spec = self.step(*part), self.pictures.spec
         spans = spans_in(part.ids, self.pictures)
-        passes = self._passes_over(spans[0][3].tokens, self.pictures)
+        passes = self._passes_over(max(spans[0][3].tokens, len(part.ids)), self.pictures)
         states: Floats = np.empty((len(part.ids), self.model.config.width), np.float32)
         deep: list[Floats] = [np.zeros_like(states) for _unused in range(spec.deep)]
         text = step.token_ids < FIRST_PICTURE_ID
         if text.any():
             states[text] = self._embedded(step, text)
         places = None
-        for begin, end, first, span in spans:
-            rows, at = self.pictures.rows(first), part.ids[begin] - first
-            own = slice(at, at + end - begin)
-            for target, source in zip([states, *deep], [rows.states, *rows.deep], strict=True):
-                target[begin:end] = source[own]
-            if spec.positions is not None:
-                starts = len(part.lease.ids) + begin - at
-                places = sequence_positions([(0, span.rows, span.columns)], span.tokens)[0][own]
-                places += np.int32(starts - self.shift(part.lease, starts))
+        take_rows(spans, part.ids, self.pictures, [states, *deep])
+        for begin, end, first, span in spans if spec.positions is not None else ():
+            at = part.ids[begin] - first
+            starts, own = len(part.lease.ids) + begin - at, slice(at, at + end - begin)
+            places = sequence_positions([(0, span.rows, span.columns)], span.tokens)[0][own]
+            places += np.int32(starts - self.shift(part.lease, starts))
         return passes.ready(step, states, deep, places)
 
     def _embedded(self, step: Step, which: npt.NDArray[np.bool_]) -> Floats:
         """The embeddings (rows, E) of some of a step's tokens."""
         if self._embeddings is None:
             self._embeddings = self.model.record_embeddings(self.store, self.rows)
-        ids, places = step.token_ids[which], step.positions[which]
-        return self._embeddings.run(Step(ids, places, step.pages, len(ids), states=step.states))
+        return run_in_pieces(self._embeddings, step, which)
 
     def _passes_over(self, tokens: int, pictures: PictureTokens) -> PicturePass:
-        """The recorded pass over spans of this many tokens, which may be more than `rows` if they are read at
-        once: it is then recorded for a power of two, so that a longer span seldom needs another one.
-        """
+        """The recorded pass over so many tokens: a power of two of them, where they are read at once."""
         most = max(self.rows, 1 << (tokens - 1).bit_length()) if pictures.spec.bidirectional else self.rows
         found = self._picture_pass
         if found is None or found.max_rows < most:

@@ -72,13 +72,25 @@ def spans_in(ids: Sequence[int], pictures: PictureTokens) -> Spans:
     return found
 
 
+def take_rows(spans: Spans, ids: Sequence[int], pictures: PictureTokens, targets: Sequence[Floats]) -> None:
+    """Write the rows of the spans of a text to the first of `targets` (len(ids), E), and their further rows
+    to the others. Raises `BadPicture`.
+    """
+    for begin, end, first, _span in spans:
+        rows, at = pictures.rows(first), ids[begin] - first
+        for target, source in zip(targets, [rows.states, *rows.deep], strict=True):
+            target[begin:end] = source[at : at + end - begin]
+
+
 def borders_in(ids: Sequence[int], pictures: PictureTokens) -> list[int]:
     """Where passes over pictures begin and end in a text, ascending. Raises `BadPicture`.
 
     A few tokens of text between two spans, such as the ends of a picture's lines, are read with these, unless
-    passes depend on where a span begins.
+    passes depend on where a span begins. If the text is a prefix, all of it is one pass.
     """
     spec = pictures.spec
+    if spec.prefix:
+        return [0, len(ids)] if any(id >= FIRST_PICTURE_ID for id in ids) else []
     apart = spec.bidirectional or spec.positions is not None or spec.deep > 0 or spec.looked_at is not None
     found: list[int] = []
     for begin, end, _first, _span in spans_in(ids, pictures):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.backends.base import Array, AttentionShape, Ops, Program, RotaryTable, Step
 from engine.core import FIRST_PICTURE_ID
@@ -71,6 +72,11 @@ class PictureSpec(Protocol):
         ...
 
     @property
+    def prefix(self) -> bool:
+        """Whether all tokens of a prompt with pictures attend to each other."""
+        ...
+
+    @property
     def looked_at(self) -> int | None:
         """The token that stands for a picture which layers of their own look at; None: there are none."""
         ...
@@ -87,7 +93,7 @@ class PicturePass:
     ) -> None:
         """`ropes` are the model's, as long as the longest text. Raises `UnsupportedModel`."""
         _refuse(config, parts, spec)
-        self._bidirectional, self._windows_alone = spec.bidirectional, spec.windows_alone
+        self._spec = spec
         self.states: Floats = np.zeros((max_rows, config.width), np.float32)
         self.deep: list[Floats] = [np.zeros_like(self.states) for _unused in range(spec.deep)]
         self._filled: list[tuple[RotaryTable, RotaryTable, Axes]] = []
@@ -127,8 +133,8 @@ class PicturePass:
 
     def forward(self, ops: Ops, parts: Parts, kept: Floats | None, features: Features | None) -> Array:
         """The whole pass: logits (logit_rows, V); the rest is as in `Parts`."""
-        if self._bidirectional:
-            ops = cast(Ops, _BothWays(ops, self._windows_alone))
+        if self._spec.bidirectional:
+            ops = cast(Ops, _BothWays(ops, self._spec))
         x = parts.hidden_of(ops, ops.given(self.states), self.tables, kept, features, self.deep)
         return x if parts.headless else parts.logits(ops, x)
 
@@ -181,10 +187,12 @@ class PicturePass:
 
 
 class _BothWays:
-    """`Ops` of which a token attends to later ones of its step, too, or does so with windows alone."""
+    """`Ops` of which a token attends to later ones of its step, too, or does so with windows alone. Those of
+    a prefix see each other whatever the window.
+    """
 
-    def __init__(self, ops: Ops, windows_alone: bool) -> None:
-        self._ops, self._windows_alone = ops, windows_alone
+    def __init__(self, ops: Ops, spec: PictureSpec) -> None:
+        self._ops, self._spec = ops, spec
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ops, name)
@@ -194,7 +202,8 @@ class _BothWays:
         **more: Any,
     ) -> Array:  # fmt: skip
         """As `Ops.attention`."""
-        both_ways = shape.window > 0 or not self._windows_alone
+        both_ways = shape.window > 0 or not self._spec.windows_alone
+        shape = replace(shape, window=0) if self._spec.prefix else shape
         shape = replace(shape, bidirectional=both_ways, backward_window=both_ways)
         return self._ops.attention(layer, q, k, v, shape, *others, **more)
 
@@ -215,3 +224,13 @@ def _refuse(config: ModelConfig, parts: Parts, spec: PictureSpec) -> None:
         raise UnsupportedModel(
             _("This model's layers cannot look at a whole picture at once. Choose another model.")
         )
+
+
+def run_in_pieces(program: Program, step: Step, which: npt.NDArray[np.bool_]) -> Floats:
+    """What a program gives for some of a step's tokens, each of which has nothing to do with the others."""
+    ids, places, found = step.token_ids[which], step.positions[which], list[Floats]()
+    for at in range(0, len(ids), program.max_rows):
+        own, own_places = (each[at : at + program.max_rows] for each in (ids, places))
+        piece = Step(own, own_places, step.pages, len(own), states=step.states)
+        found.append(program.run(piece).copy())
+    return np.concatenate(found)

@@ -82,6 +82,8 @@ class VisionSpec:
         unsectioned: a picture's tokens have positions as those of texts, whatever the language model's rope
             has.
         windows_alone: of a `bidirectional` model, whether only layers with a window are so (Gemma 4).
+        prefix: of a `bidirectional` model, whether all tokens of a prompt with pictures attend to each other,
+            as a picture's do (prefix language models, arXiv 1910.10683, section 3.2.1).
         looked_at: of a model with layers that look at pictures, the id of the token that stands for a whole
             one: its span is one token, and `PictureRows.states` are any number of rows.
     """
@@ -98,6 +100,7 @@ class VisionSpec:
     sign: str = ""
     unsectioned: bool = False
     looked_at: int | None = None
+    prefix: bool = False
 
 
 class VisionEncoder(Protocol):

@@ -24,6 +24,8 @@ _NAMED = {"rwkv-world": "rwkv"}
 """Templates that llama.cpp's converter writes down by a name of its own."""
 _MOONDREAM = "moondream"
 """In the names of models whose files have no template, or but the name of one, as "vicuna"."""
+_OF_CLASSES = {"paligemma": "paligemma"}
+"""By `model_type`, classes of models whose folders have no template."""
 MOST_BYTES = 128 << 20
 """Largest size of a file next to the weights; the largest known, a tokenizer.json, has 34 MB."""
 
@@ -75,8 +77,14 @@ def _folder_templates(folder: Path) -> dict[str, str]:
         given = value if isinstance(value, dict) else {_DEFAULT: value}
         if found := {key: source for key in given if (source := _written(given[key]))}:
             return found | extra
-    made = _of_tokenizer(folder)
+    made = _of_class(folder) or _of_tokenizer(folder)
     return extra if made is None else {_DEFAULT: made, **extra}
+
+
+def _of_class(folder: Path) -> str | None:
+    """The template of a class of models whose folders have none, but whose prompts have one form."""
+    name = read_json(folder / "config.json").get("model_type")
+    return fallback_source(_OF_CLASSES[name]) if isinstance(name, str) and name in _OF_CLASSES else None
 
 
 def _of_tokenizer(folder: Path) -> str | None:

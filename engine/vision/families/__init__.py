@@ -27,6 +27,7 @@ from engine.vision.families.mllama import MLLAMA
 from engine.vision.families.molmo2 import MOLMO2
 from engine.vision.families.ovis2 import OVIS2
 from engine.vision.families.paddle_ocr import PADDLE_OCR
+from engine.vision.families.paligemma import PALIGEMMA
 from engine.vision.families.phi3_v import PHI3_V
 from engine.vision.families.pixtral import LIGHTON_OCR, PIXTRAL
 from engine.vision.families.qwen_vl import EXAONE4_5, QWEN2_5_OMNI, QWEN2_5_VL, QWEN2_VL, QWEN3_VL
@@ -35,6 +36,6 @@ FAMILIES: tuple[Family, ...] = (
     AYA_VISION, COMMAND_VISION, DEEPSEEK_OCR, DEEPSEEK_OCR2, DEEPSEEK_VL, DOTS_OCR, EXAONE4_5, GEMMA3,
     GEMMA3N, GEMMA4, GLM4V, GLM_OCR, GOT_OCR2, IDEFICS2, IDEFICS3, INTERNVL, JANUS, KIMI_VL, KIMI_K2_5,
     LFM2_VL, LIGHTON_OCR, MLLAMA, LLAMA4, LLAVA, LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA, MINICPM_V,
-    MINICPM_V4_6, MOLMO2, OVIS2, PADDLE_OCR, PHI3_V, PIXTRAL, QIANFAN_OCR, QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI,
-    QWEN3_VL,
+    MINICPM_V4_6, MOLMO2, OVIS2, PADDLE_OCR, PALIGEMMA, PHI3_V, PIXTRAL, QIANFAN_OCR, QWEN2_VL, QWEN2_5_VL,
+    QWEN2_5_OMNI, QWEN3_VL,
 )  # fmt: skip

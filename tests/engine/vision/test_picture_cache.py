@@ -26,11 +26,12 @@ from engine.settings import (
 )
 from tests.engine.vision.tiny.chats import GREEDY, Reply, asked, opened
 from tests.engine.vision.tiny.families import FAMILIES
+from tests.engine.vision.tiny.paligemma_prefix import KINDS as PREFIXES
 
 TOKENS = 24
-KINDS = ("qwen2_vl", "gemma3", "qwen3_5", "idefics3", "mllama")
-"""With sections of rotary positions, in both directions, with states, of several spans, and
-looked at by layers of their own.
+KINDS = ("qwen2_vl", "gemma3", "qwen3_5", "idefics3", "mllama", "paligemma")
+"""With sections of rotary positions, in both directions, with states, of several spans, looked at by layers
+of their own, and in a prefix.
 """
 PICTURES = [asked("What do they show?", (60, 40), (33, 70))]
 TEXT = [Message("user", "Tell me something about the quick brown fox, and nothing else.")]
@@ -38,7 +39,7 @@ TEXT = [Message("user", "Tell me something about the quick brown fox, and nothin
 
 @pytest.fixture(scope="module", params=KINDS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return FAMILIES[request.param](tmp_path_factory.mktemp("model")).folder
+    return {**FAMILIES, **PREFIXES}[request.param](tmp_path_factory.mktemp("model")).folder
 
 
 @pytest.fixture
