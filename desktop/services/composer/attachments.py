@@ -16,7 +16,7 @@ from desktop.services.composer.fit_to_context import fitted, shortened, size_of
 from desktop.services.composer.meaning import MeaningService
 from desktop.services.composer.pictures import ReadPicture
 from desktop.services.engine.background import Background
-from desktop.services.engine.stream_thread import Job
+from desktop.services.engine.job import Job
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context import is_temporary
 from desktop.store.attachments.message_format import Attachment, message_text

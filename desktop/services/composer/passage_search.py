@@ -12,7 +12,7 @@ from itertools import accumulate
 from desktop.services.composer.attachments import AttachmentService
 from desktop.services.composer.meaning import MeaningService, Orders
 from desktop.services.engine.background import Background
-from desktop.services.engine.stream_thread import Job
+from desktop.services.engine.job import Job
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context import is_temporary
 from desktop.store.attachments.message_format import HEAD, Attachment, split

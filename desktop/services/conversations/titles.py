@@ -11,7 +11,7 @@ from typing import NamedTuple
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.conversations.title_text import later_title_request, title_of, title_request
-from desktop.services.engine.stream_thread import Job
+from desktop.services.engine.job import Job
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.context import is_temporary
 from desktop.settings import Behaviour

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, Slot
 
-from desktop.services.engine.stream_thread import CLOSE_TIMEOUT_S, Job, MakeGenerator, StreamThread
+from desktop.services.engine.job import Job, MakeGenerator
+from desktop.services.engine.stream_thread import CLOSE_TIMEOUT_S, StreamThread
 
 __all__ = ["Background"]
 

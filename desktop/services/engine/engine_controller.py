@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.engine.cpu_yield import CpuYield
+from desktop.services.engine.job import Job, MakeGenerator
 from desktop.services.engine.model_host import AskModel, Describe, ModelHost, OpenChat
-from desktop.services.engine.stream_thread import CROWDED, ROOMY, Coalescing, Job, MakeGenerator, StreamThread
+from desktop.services.engine.stream_thread import CROWDED, ROOMY, Coalescing, StreamThread
 from engine.core import ChatRequest, Loading, ModelInfo, Prefill, Priority, Running, Text, Waiting
 from engine.lazy_dataclass import dataclass
 from engine.platform import core_yield

@@ -29,25 +29,21 @@ import logging
 import queue
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import field
 from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, Qt, Signal, SignalInstance, Slot
 
+from desktop.services.engine.job import Job, MakeGenerator, is_no_memory, message_of, traceback_text
 from desktop.services.system.debounce import debounce
 from engine.errors import Cancelled, EngineError
 from engine.lazy_dataclass import dataclass
 from engine.words import N_, translate
 
-__all__ = ["CLOSE_TIMEOUT_S", "Coalescing", "Job", "MakeGenerator", "StreamThread", "is_no_memory"]
+__all__ = ["CLOSE_TIMEOUT_S", "Coalescing", "StreamThread"]
 
 log = logging.getLogger(__name__)
-
-MakeGenerator = Callable[[threading.Event], Iterator[Any]]
-"""Called on the worker's thread with the job's stop event; returns the generator to run there."""
 
 
 class Coalescing(NamedTuple):
@@ -84,34 +80,6 @@ CROWDED, ROOMY = 60.0, 4.0
 """They wait this many times as long as the GUI thread was busy: if the worker needs all cores, and if not."""
 
 
-def is_no_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on the computer or on a GPU; some PyTorch allocators raise RuntimeError."""
-    words = _text(error)
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and (
-            type(error).__name__ == "OutOfMemoryError"
-            or "not enough memory" in words
-            or "out of memory" in words
-        )
-    )
-
-
-def _text(error: BaseException) -> str:
-    """Its message without what Qt cannot take, such as half a surrogate pair from a file's name."""
-    try:
-        return str(error).encode("utf-8", "replace").decode()
-    except Exception:  # noqa: BLE001 - __str__ is foreign code
-        return type(error).__name__
-
-
-def _traceback() -> str:
-    try:
-        return traceback.format_exc().encode("utf-8", "replace").decode()
-    except Exception:  # noqa: BLE001 - formatting calls __str__
-        return ""
-
-
 @dataclass(eq=False)
 class _Begun:
     """A job that runs, and its last event that has crossed."""
@@ -119,28 +87,6 @@ class _Begun:
     job: Job
     events: Iterator[Any]
     last: Any = None
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """The handle of one started generator; `in_turns`: it runs beside others of its kind.
-
-    `stop` asks it to end soon; it still ends with `finished` or `failed`.
-    """
-
-    id: int
-    make_generator: MakeGenerator
-    in_turns: bool = False
-    stop_event: threading.Event = field(default_factory=threading.Event)
-
-    def stop(self) -> None:
-        """Set the job's stop event; a job that has not begun yet never begins, and finishes with None."""
-        self.stop_event.set()
-
-    @property
-    def stopping(self) -> bool:
-        """Whether `stop` was called."""
-        return self.stop_event.is_set()
 
 
 _END = Job(0, lambda stop: iter(()))
@@ -359,12 +305,12 @@ class StreamThread(QObject):
             if isinstance(error, Cancelled) and job.stop_event.is_set():
                 values = (None,)
             else:
-                sentence = _text(error)
+                sentence = message_of(error)
                 log.warning("job %d: %s", job.id, sentence)
                 signal, values = self.failed, (sentence, error.report)
         except BaseException as error:  # noqa: BLE001
             self._on_error(error)
-            details = _traceback()
+            details = traceback_text()
             log.error("job %d failed\n%s", job.id, details)
             sentence = translate(NO_MEMORY if is_no_memory(error) else UNEXPECTED, kind=type(error).__name__)
             signal, values = self.failed, (sentence, details)

@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, Signal
 
 from desktop.items.models.local_models import ModelEntry, model_name
 from desktop.services.engine.background import Background
-from desktop.services.engine.stream_thread import Job
+from desktop.services.engine.job import Job
 from engine.words import N_, _, translate
 
 __all__ = ["DraftCandidate", "DraftModelService", "DraftProblem", "draft_problem"]

@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.items.models.local_models import ModelEntry
 from desktop.services.engine.background import Background
-from desktop.services.engine.stream_thread import Job
+from desktop.services.engine.job import Job
 from desktop.services.models.devices import FindDevices, find_devices
 from desktop.services.models.local_models import LocalModelsService
 from desktop.services.session.chat_session import ChatSession

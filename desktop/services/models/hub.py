@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from PySide6.QtCore import QObject, Signal
 
 from desktop.services.engine.background import Background
-from desktop.services.engine.stream_thread import Job
+from desktop.services.engine.job import Job
 from desktop.store.settings.preferences import Preferences
 from engine.core import Downloaded, Downloading
 from engine.settings import LoadSettings

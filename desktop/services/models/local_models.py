@@ -14,8 +14,8 @@ from PySide6.QtCore import QObject, Signal
 
 from desktop.items.models.local_models import ModelEntry, entry, model_name
 from desktop.services.engine.background import Background
+from desktop.services.engine.job import Job
 from desktop.services.engine.model_host import Describe, describe
-from desktop.services.engine.stream_thread import Job
 from desktop.services.models.header_reader import HeaderReader
 from desktop.services.system.debounce import debounce
 from engine.errors import EngineError

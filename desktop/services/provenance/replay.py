@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, Signal
 
+from desktop.services.engine.job import Job
 from desktop.services.engine.reply_record import stats_of
-from desktop.services.engine.stream_thread import Job
 from desktop.services.provenance.provenance import ReplyProvenance
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.pictures import with_data

@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from desktop.items.models.local_models import ModelEntry
 from desktop.services.engine.background import Background
-from desktop.services.engine.stream_thread import Job
+from desktop.services.engine.job import Job
 from desktop.services.providers.remote_models import LIST_SECONDS, RemoteModels
 from desktop.services.providers.servers import ListedModel, Server, id_for, read_servers
 from desktop.store.settings.preferences import Preferences

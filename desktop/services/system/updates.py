@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from desktop.items.models.local_models import starter_inside
 from desktop.services.engine.background import Background
-from desktop.services.engine.stream_thread import Job
+from desktop.services.engine.job import Job
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.relaunch import relaunch
 from desktop.settings import Behaviour

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
-from desktop.items.commands.slash import escaped, unescaped
+from desktop.items.commands.slash import unescaped
 from desktop.services.composer.attachments import estimated
 from desktop.services.composer.composer_services import ComposerServices
 from desktop.services.composer.fit_to_context import over_text
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.session.several import ColumnSettings
-from desktop.store.attachments.message_format import join, split
+from desktop.store.attachments.message_format import join
 from desktop.views.chat.announcer import REPLYING
 from desktop.views.chat.chat_pane import ChatPane
 from desktop.views.composer.attachment_controller import AttachmentController
 from desktop.views.composer.passage_offers import PassageOffers
-from desktop.views.composer.queue_list import QueueList
+from desktop.views.composer.queue_controller import QueueController
 from desktop.views.composer.spell_checker import SpellChecker
 from desktop.views.composer.suggestion_bar import SuggestionBar
 from desktop.views.widgets.listening import listen
 from engine.core import PromptSize
 from engine.settings import StopSettings, ThinkingSettings
-from engine.words import N_, _, paragraph, translate
+from engine.words import _, paragraph
 
 if TYPE_CHECKING:
     from desktop.views.composer.emoji_picker import EmojiPicker
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["ComposerController"]
 
 _TOO_LONG, _READING = "too long", "reading"
-_UNTIL = {"loading": N_("Sent when the model is loaded"), "no_model": N_("Sent when a model is loaded")}
-"""When a queued message is sent in these states."""
 _SURELY_SHORT = 1000
 """Messages of fewer bytes need not be counted."""
 
@@ -55,10 +53,11 @@ class ComposerController(QObject):
         self._several: Sequence[ColumnSettings] = ()
         self.write_several: Callable[[str, Sequence[ColumnSettings]], bool] = lambda text, settings: False
         """Sends a message and has several replies to it written; False if it is not sent."""
-        self.offers, self.rows = SuggestionBar(), QueueList()
+        self.offers = SuggestionBar()
         self.emoji: EmojiPicker | None = None
         composer = chat.composer
-        composer.add_above(self.rows)
+        self.waiting = QueueController(writing, session, chat, self)
+        composer.add_above(self.waiting.rows)
         composer.add_above(self.offers)
         self.files = AttachmentController(writing.attachments, session, chat, self.offers, window)
         self.passages = PassageOffers(self.offers, writing, lambda by: self._trim(by_match=by))
@@ -76,9 +75,7 @@ class ComposerController(QObject):
         listen(self, writing.attachments.changed, lambda _conversation: self.offers.withdraw(_TOO_LONG))
         listen(self, writing.attachments.refused, lambda _sentence: self._keep_unsent())
         listen(self, writing.attachments.reading, lambda _files: self._on_read())
-        writing.queue.changed.connect(self._show_queue)
         listen(self, session.conversation_changed, lambda _conversation: self._forget())
-        listen(self, session.state_changed, lambda state: self._show_queue() if self.rows.rows else None)
         composer.thinking.chosen.connect(self._choose_thinking)
         listen(
             self,
@@ -88,10 +85,6 @@ class ComposerController(QObject):
         listen(self, session.adapted_changed, self._show_thinking)
         listen(self, session.conversation_changed, lambda _conversation: self._show_thinking())
         self.files.chips.stopped.connect(self._keep_unsent)
-        self.rows.edited.connect(self._edit_waiting)
-        self.rows.removed.connect(self._remove_waiting)
-        self.rows.sent.connect(writing.queue.send)
-        self._show_queue()
         self._show_thinking()
 
     def _show_thinking(self) -> None:
@@ -252,7 +245,6 @@ class ComposerController(QObject):
     def _forget(self) -> None:
         self._asked, self._answers, self._several = None, "", ()
         self._keep_unsent()
-        self._show_queue()
 
     def _on_sized(self, size: PromptSize | None) -> None:
         """Send the message now that its length is known, or say by how much it is too long."""
@@ -357,43 +349,3 @@ class ComposerController(QObject):
         self._keep_unsent()
         self._writing.follow_ups.stop()
         self.offers.withdraw(_TOO_LONG)
-
-    # -- what waits
-
-    def _show_queue(self) -> None:
-        conversation = self._session.conversation
-        until = translate(_UNTIL.get(self._session.state, N_("Sent when the reply is complete")))
-        self.rows.show_waiting(
-            self._writing.queue.waiting(conversation), self._writing.queue.is_held(conversation), until
-        )
-
-    def _remove_waiting(self, number: int) -> None:
-        found = self._writing.queue.remove(number)
-        if found is not None:
-            self._session.push_undo(
-                _("removing a queued message"),
-                lambda: self._put_back(found.conversation_id, found.text, found.opening),
-            )
-            self._chat.banner.show_notice(_("The queued message was removed."), "info", undo=True)
-
-    def _put_back(self, conversation: int, text: str, opening: str) -> None:
-        if conversation != self._session.conversation:
-            self._session.open_conversation(conversation)
-        self._writing.queue.add(text, opening)
-
-    def _edit_waiting(self, number: int) -> None:
-        """Move a queued message back into the composer, before the text there."""
-        found = self._writing.queue.remove(number)
-        if found is None:
-            return
-        composer = self._chat.composer
-        files, place = split(found.text)
-        held = [each.attachment for each in self.files.held()]
-        self._writing.attachments.put(
-            [*(attachment for _unused, attachment in files), *held], self._session.conversation
-        )
-        parts = (found.text[place:], unescaped(composer.text()))
-        composer.set_text(escaped("\n\n".join(part for part in parts if part.strip())))
-        if found.opening:
-            composer.set_opening(found.opening)
-        composer.setFocus()

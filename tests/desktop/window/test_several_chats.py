@@ -49,7 +49,7 @@ def test_two_chats_answer_at_once_each_with_its_own_stop(hand) -> None:
     two = send(hand, "pears")
     pears = hand.session.conversation
     assert sorted(writing(hand)) == ["apples", "pears"]
-    assert not hand.window.composer_controller.rows.rows, "nothing waits"
+    assert not hand.window.composer_controller.waiting.rows.rows, "nothing waits"
     hand.window.navigation.open_chat(apples)
     hand.press(Key.Key_Escape)
     hand.wait_for("idle")
@@ -70,7 +70,7 @@ def test_a_second_message_waits_for_the_reply_of_its_own_chat(hand) -> None:
     two = send(hand, "pears")
     hand.type("plums")
     hand.press(Key.Key_Return)
-    assert [row.text.words for row in hand.window.composer_controller.rows.rows] == ["plums"]
+    assert [row.text.words for row in hand.window.composer_controller.waiting.rows.rows] == ["plums"]
     hand.echo.chat.hold = None
     two.set()
     hand.qtbot.waitUntil(lambda: hand.texts() == ["pears", "pears", "plums", "plums"])

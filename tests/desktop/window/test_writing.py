@@ -252,17 +252,17 @@ def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -
     for text in ("two", "three", "four"):
         hand.type(text)
         send(hand)
-    assert [row.text.words for row in harness(hand).rows.rows] == ["two", "three", "four"]
-    assert harness(hand).rows.title.text() == "Sent when the reply is complete"
-    QTest.mouseClick(harness(hand).rows.rows[1].remove, Qt.MouseButton.LeftButton)
-    QTest.mouseClick(harness(hand).rows.rows[1].edit, Qt.MouseButton.LeftButton)
+    assert [row.text.words for row in harness(hand).waiting.rows.rows] == ["two", "three", "four"]
+    assert harness(hand).waiting.rows.title.text() == "Sent when the reply is complete"
+    QTest.mouseClick(harness(hand).waiting.rows.rows[1].remove, Qt.MouseButton.LeftButton)
+    QTest.mouseClick(harness(hand).waiting.rows.rows[1].edit, Qt.MouseButton.LeftButton)
     assert hand.box.toPlainText() == "four"
     hand.type("!")
     send(hand)
     chat.hold.set()
     hand.qtbot.waitUntil(lambda: hand.texts() == ["one", "one", "two", "two", "four!", "four!"])
     hand.wait_for("idle")
-    assert not harness(hand).rows.isVisible()
+    assert not harness(hand).waiting.rows.isVisible()
     chat.hold = threading.Event()
     hand.type("five")
     send(hand)
@@ -270,14 +270,14 @@ def test_messages_wait_in_order_are_edited_removed_and_held_after_a_stop(hand) -
     send(hand)
     hand.click("Stop the reply")
     hand.wait_for("idle")
-    assert harness(hand).rows.title.text() == "1 queued message"
+    assert harness(hand).waiting.rows.title.text() == "1 queued message"
     assert hand.texts()[-2:] == ["five", ""]
     hand.restart()
     hand.load()
     chat.hold.set()
-    hand.click("Send", harness(hand).rows)
+    hand.click("Send", harness(hand).waiting.rows)
     hand.qtbot.waitUntil(lambda: hand.texts()[-2:] == ["six", "six"])
-    assert not harness(hand).rows.rows
+    assert not harness(hand).waiting.rows.rows
 
 
 def test_a_waiting_message_goes_back_whole_before_what_is_being_written(hand) -> None:
@@ -294,11 +294,11 @@ def test_a_waiting_message_goes_back_whole_before_what_is_being_written(hand) ->
     assert (chips(hand), hand.window.chat.composer.opening()) == ([], "")
     attach(hand, "more.md", "# Beta\n")
     hand.type("//new is one, too")
-    QTest.mouseClick(harness(hand).rows.rows[0].edit, Qt.MouseButton.LeftButton)
+    QTest.mouseClick(harness(hand).waiting.rows.rows[0].edit, Qt.MouseButton.LeftButton)
     assert hand.box.toPlainText() == "//stop is a path\n\n/new is one, too"  # it would be no command
     assert [held.attachment.name for held in harness(hand).files.held()] == ["notes.md", "more.md"]
     assert hand.window.chat.composer.opening() == "Well,"
-    assert not harness(hand).rows.rows
+    assert not harness(hand).waiting.rows.rows
     assert hand.window.focusWidget() is hand.box
     hand.click("Stop the reply")
     hand.wait_for("idle")
@@ -313,13 +313,13 @@ def test_a_waiting_message_that_was_removed_is_put_back_into_its_own_chat(hand) 
     hand.type("two")
     send(hand)
     talk, queue = hand.session.conversation, hand.window.services.composer.queue
-    QTest.mouseClick(harness(hand).rows.rows[0].remove, Qt.MouseButton.LeftButton)
+    QTest.mouseClick(harness(hand).waiting.rows.rows[0].remove, Qt.MouseButton.LeftButton)
     assert queue.waiting(talk) == []
     hand.window.navigation.new_chat()
     hand.session.undo()
     assert hand.session.conversation == talk
     assert [(each.text, each.opening) for each in queue.waiting(talk)] == [("two", "Well,")]
-    assert [row.text.words for row in harness(hand).rows.rows] == ["two"]
+    assert [row.text.words for row in harness(hand).waiting.rows.rows] == ["two"]
     hand.click("Stop the reply")
     hand.wait_for("idle")
 
@@ -396,12 +396,12 @@ def test_an_edit_without_an_answer_and_a_fork(hand) -> None:
     assert hand.texts() == ["first", "first", "second try"]
     assert (hand.items()[2].variant_index, hand.items()[2].variant_count) == (1, 2)
     assert hand.session.state == "idle"
-    hand.window.chat._act("previous", hand.items()[2].id)
+    hand.window.chat.transcript.action.emit("previous", hand.items()[2].id)
     assert hand.texts()[2:] == ["second", "second"]
     source = hand.session.conversation
     hand.session.set_system_prompt("Be short.")
     tokens = hand.session.tokens(hand.items()[1].id)
-    hand.window.chat._act("fork", hand.items()[2].id)
+    hand.window.chat.transcript.action.emit("fork", hand.items()[2].id)
     assert hand.session.conversation != source
     assert hand.texts() == ["first", "first", "second"]
     assert hand.items()[2].variant_count == 2
@@ -558,9 +558,9 @@ def test_a_long_message_without_files_is_cut_or_sent_anyway_with_a_warning_befor
     hand.wait_for("prefill", "answering")
     send(hand)
     assert "longer than the context" in offers.words.text()
-    assert not harness(hand).rows.rows
+    assert not harness(hand).waiting.rows.rows
     hand.click("Queue anyway")
-    assert len(harness(hand).rows.rows) == 1
+    assert len(harness(hand).waiting.rows.rows) == 1
     hand.click("Stop the reply")
     hand.wait_for("idle")
 
@@ -578,10 +578,10 @@ def test_messages_wait_while_the_model_is_loaded_and_a_refusal_disappears(hand) 
     assert not banner.isVisible()
     send(hand)
     assert hand.box.toPlainText() == ""
-    assert harness(hand).rows.title.text() == "Sent when the model is loaded"
+    assert harness(hand).waiting.rows.title.text() == "Sent when the model is loaded"
     hand.echo.load_hold.set()
     hand.qtbot.waitUntil(lambda: hand.texts() == ["early", "early"])
-    assert not harness(hand).rows.isVisible()
+    assert not harness(hand).waiting.rows.isVisible()
 
 
 def test_the_reading_of_a_hard_pdf_is_stopped_at_its_chip(hand, monkeypatch) -> None:
@@ -673,18 +673,18 @@ def test_a_waiting_message_is_counted_again_before_it_is_sent(hand) -> None:
     assert hand.items()[2].text[place:] == "Sum it up"
     assert 4096 - 16 - 8 < len(hand.items()[2].text.split()) <= 4096 - 16
     hand.qtbot.waitUntil(lambda: "too long" in hand.window.chat.banner.text.text())
-    assert harness(hand).rows.title.text() == "1 queued message"
+    assert harness(hand).waiting.rows.title.text() == "1 queued message"
     assert len(hand.items()) == 4
     hand.echo.chat.reply = "done"
     hand.window.chat.banner.hide()
-    hand.click("Send", harness(hand).rows)  # it would only fail: it waits on, and why is said again
+    hand.click("Send", harness(hand).waiting.rows)  # it would only fail: it waits on, and why is said again
     hand.qtbot.waitUntil(hand.window.chat.banner.isVisible)
     assert hand.window.chat.banner.text.text().endswith("too long for the context. Shorten it.")
     (row,) = queue.waiting(hand.session.conversation)
     queue.remove(row.id)
     queue.add("word " * 4089 + "end")
-    hand.qtbot.waitUntil(lambda: len(harness(hand).rows.rows) == 1)
-    hand.click("Send", harness(hand).rows)  # only the reply's room lacks
+    hand.qtbot.waitUntil(lambda: len(harness(hand).waiting.rows.rows) == 1)
+    hand.click("Send", harness(hand).waiting.rows)  # only the reply's room lacks
     hand.qtbot.waitUntil(lambda: hand.texts()[-1] == "done" and len(hand.items()) == 6)
 
 
@@ -795,13 +795,13 @@ def test_drafts_move_along_when_a_temporary_chat_is_kept(hand) -> None:
     assert not hand.session.temporary
     assert hand.box.toPlainText() == "Sum it up"
     assert hand.window.chat.composer.opening() == "Well,"
-    assert [row.text.words for row in harness(hand).rows.rows] == ["two"]
+    assert [row.text.words for row in harness(hand).waiting.rows.rows] == ["two"]
     assert [held.attachment.name for held in harness(hand).files.held()] == ["notes.md"]
     kept = hand.session.conversation
     hand.restart()
     assert hand.session.conversation == kept
     assert [held.attachment.name for held in harness(hand).files.held()] == ["notes.md"]
-    assert [row.text.words for row in harness(hand).rows.rows] == ["two"]
+    assert [row.text.words for row in harness(hand).waiting.rows.rows] == ["two"]
 
 
 def test_find_counts_and_shows_matches_in_other_versions(hand: Hand) -> None:

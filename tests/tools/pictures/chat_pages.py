@@ -115,7 +115,7 @@ def calls(stage: Stage) -> QWidget:
 
 @page
 def editing(stage: Stage) -> QWidget:
-    stage.window.chat.edit_last_own()
+    stage.window.chat.message_commands.edit_last_own()
     return stage.window
 
 

@@ -11,8 +11,9 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
+from desktop.services.engine.job import Job, MakeGenerator
 from desktop.services.engine.model_host import ModelHost
-from desktop.services.engine.stream_thread import Coalescing, Job, MakeGenerator, StreamThread
+from desktop.services.engine.stream_thread import Coalescing, StreamThread
 from engine.core import ChatRequest, Message, Text, Waiting
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from tests.desktop.services.engine.test_stream_thread import Listener, counting

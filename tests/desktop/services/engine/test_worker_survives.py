@@ -11,7 +11,8 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
-from desktop.services.engine.stream_thread import Coalescing, StreamThread, is_no_memory
+from desktop.services.engine.job import is_no_memory
+from desktop.services.engine.stream_thread import Coalescing, StreamThread
 from engine.errors import BadCheckpoint, EngineError
 from tests.desktop.services.engine.test_stream_thread import Listener, counting
 
