@@ -198,6 +198,8 @@ class Exchange:
 
 def parsed(body: bytes) -> dict[str, Any]:
     """The JSON object in a body; half surrogate pairs in its texts are replaced. Raises `ApiError`."""
+    if not body.strip():
+        raise bad_request("The body of the request is empty; a JSON object was expected.")
     if values_in(body) > MOST_VALUES:
         raise bad_request(
             f"The JSON of the body has more than {MOST_VALUES:,} values; send fewer, in several requests."

@@ -28,6 +28,8 @@ ADMITTED = "inglenook.admitted"
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
 _SLASHES = re.compile(r"/+")
+_ABSOLUTE = re.compile(r"^https?://[^/]*", re.IGNORECASE)
+"""What proxies, and clients set to one, put before the path. The Host header says the same."""
 _HOSTED = re.compile(r"^(?:/openai(?:/v1|/deployments/[^/]+)?|/v1/openai(?!/v1/|/deployments/))(?=/)")
 """What Groq's clients, those of OpenAI on Azure, and DeepInfra's put in the place of /v1."""
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9_\-, ]{0,1000}", re.ASCII)
@@ -137,7 +139,10 @@ _OWN_PAGES = ("none", "same-origin")
 
 
 def _meant(path: str) -> str:
-    """The path that clients mean who put a slash too many into the address, or the one of a hosted API."""
+    """The path that clients mean who put a slash too many, or that of a hosted API, into the address, or send
+    the whole address.
+    """
+    path = _ABSOLUTE.sub("", path)
     return _HOSTED.sub("/v1", "/" + _SLASHES.sub("/", path).strip("/"), count=1)
 
 

@@ -223,6 +223,20 @@ def test_paths_of_hosted_apis(served: Served, path: str, doubled: bool) -> None:
         assert "Remove /v1 from the address" in ask(served, "/v1" + path).error["message"]
 
 
+def test_a_whole_address_as_the_path(served: Served) -> None:
+    """Clients set to a proxy send it."""
+    address = f"http://127.0.0.1:{served.port}{MODELS}"
+    assert ask(served, address).body == ask(served, MODELS).body
+    assert ask(served, address, headers={"Authorization": None}).status == 401
+    assert ask(served, address, headers={"Host": "elsewhere.example"}).error["code"] == "host_not_allowed"
+
+
+def test_an_empty_body_is_called_so(served: Served) -> None:
+    for body in (b"", b" \n"):
+        answer = ask(served, "/v1/chat/completions", body, method="POST")
+        assert (answer.status, "is empty" in answer.error["message"]) == (400, True)
+
+
 def test_what_is_not_there(served: Served) -> None:
     """It is said whatever is sent there, a file for instance."""
     sent = ask(served, "/v1/audio/transcriptions", b"x", headers={"Content-Type": "multipart/form-data"})
