@@ -136,14 +136,14 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
     """(line, text) of each literal of a module that reads like words for people; f-strings with their fields
     in braces. Docstrings and SQL are left out.
     """
-    tree = ast.parse(path.read_text("utf-8"))
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
     skipped: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             skipped.add(node.value)
         elif isinstance(node, ast.JoinedStr):
             skipped |= set(node.values)
-    for node in ast.walk(tree):
+    for node in nodes:
         if node in skipped:
             continue
         if isinstance(node, ast.JoinedStr):

@@ -7,7 +7,6 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from numba import types
 
 from engine.backends.base import AttentionShape
 from engine.backends.cpu.kernels.attention.pairs import (
@@ -47,14 +46,10 @@ def _weights(x: int, factors: int, vectors: int, out: int) -> None:
     pack_weights(x, factors, vectors, out)
 
 
-def _compiled(function: Any, count: int) -> Any:
-    return numba.njit(types.void(*[types.int64] * count))(function)
-
-
-keys_packed: Any = _compiled(_keys, 4)
-query_packed: Any = _compiled(_query, 3)
-values_packed: Any = _compiled(_values, 5)
-weights_packed: Any = _compiled(_weights, 4)
+keys_packed: Any = numba.njit(_keys)
+query_packed: Any = numba.njit(_query)
+values_packed: Any = numba.njit(_values)
+weights_packed: Any = numba.njit(_weights)
 
 
 def packed_rows(rows: Array) -> tuple[Array, Array]:
