@@ -183,8 +183,8 @@ def test_open_document_texts(text: Any) -> None:
         f"<table:table><table:table-column/><table:table-header-rows><table:table-row>{cell('h')}{cell('i')}"
         f"</table:table-row></table:table-header-rows><table:table-row>{cell('v')}<table:covered-table-cell/>"
         "</table:table-row></table:table>"
-        "<text:section><text:p>inside<draw:frame><draw:text-box><text:p>in a box</text:p></draw:text-box>"
-        "</draw:frame></text:p></text:section></office:text>"
+        "<text:section><text:p>inside<text:span><draw:frame><draw:text-box><text:p>in a box</text:p>"
+        "</draw:text-box></draw:frame></text:span></text:p></text:section></office:text>"
     )  # fmt: skip
     assert text(open_document("text", body)) == (
         "## A part\n\n# Top\n\n###### Deep\n\none  two\tthree\nfour\n\nnoted (the note goes on).\n\n"

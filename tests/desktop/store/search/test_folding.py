@@ -126,6 +126,7 @@ def test_places_lead_back_to_the_text(before: str, word: str, after: str) -> Non
 def test_the_first_place_far_in_a_long_text() -> None:
     text = "é" + "\u0301" * 700 + "ß" * 1000 + "Ünder"
     assert first_place(text, ("under",)) == 1701
+    assert (first_place("plain words", ("no",)), first_place("Grüße", ("no",))) == (0, 0)
     assert places("naïve Café\u0301 now", ("cafe",)) == ((6, 11),)
     for count in (255, 256, 300):  # nothing is left of it
         assert first_place("\u0301" * count, ("a",)) == 0
