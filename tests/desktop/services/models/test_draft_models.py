@@ -11,7 +11,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from desktop.items.models.local_models import ModelEntry, entry
-from desktop.services.models.draft_models import ITSELF, DraftModelService
+from desktop.services.models.draft_models import ITSELF, DraftCandidate, DraftModelService
 from engine.errors import BadCheckpoint
 from tests.desktop.fakes import ECHO_INFO
 
@@ -97,6 +97,11 @@ def test_an_assistant_is_checked_though_it_is_no_model_to_load(
     drafts.set_target(str(tmp_path / "big.gguf"))
     assert until_known(qtbot, drafts) == {"helper": "", "damaged": "It is damaged."}
     assert judge.calls == [("big.gguf", "helper")]
+    assert {each.entry.name: each.assistant for each in drafts.candidates} == {
+        "helper": True,
+        "damaged": False,
+    }
+    assert not DraftCandidate(entry(ECHO_INFO)).assistant
 
 
 def test_known_answers_are_shown_while_they_are_checked_again(

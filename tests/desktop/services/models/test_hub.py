@@ -215,6 +215,11 @@ def test_a_failed_download_can_be_retried(deck: Deck) -> None:
     deck.until(("Q4_K_M", "finished", 1000))
 
 
+def test_a_folder_without_downloads_has_none_that_are_unfinished(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").touch()
+    assert HubApi().unfinished(tmp_path) == []
+
+
 def test_unfinished_downloads_of_an_earlier_run(deck: Deck) -> None:
     deck.hub.left = [UnfinishedDownload(choice("Q8_0"), 400)]
     deck.hub.had["Q8_0"] = 4

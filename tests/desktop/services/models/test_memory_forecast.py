@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QObject, Signal
+from pytestqt.qtbot import QtBot
 
 from desktop.services.models.memory_forecast import MEMORY, PARTS, MemoryForecast, forecast
 from engine.backends import main_memory
@@ -75,6 +76,22 @@ def test_the_models_own_head_counts_while_it_drafts(qapp: Any) -> None:
     session.model = dataclasses.replace(INFO, mtp=False, mtp_bytes=0)
     assert _draft(forecast) == 0
     forecast.close()
+
+
+def test_the_header_of_a_draft_model_is_read_once_and_then_counts(qtbot: QtBot) -> None:
+    read: list[Path] = []
+    session = Session()
+    session.drafting = SpeculationSettings(method="model", draft_model="/models/small.gguf")
+    forecast = MemoryForecast(
+        session,  # type: ignore[arg-type]
+        Devices(),  # type: ignore[arg-type]
+        lambda path: read.append(path) or dataclasses.replace(INFO, mtp=False),
+    )
+    with qtbot.waitSignal(forecast.changed):
+        assert [_draft(forecast), _draft(forecast)] == [0, 0]  # not known yet
+    assert _draft(forecast) > INFO.resident_bytes
+    assert read == [Path("/models/small.gguf")]
+    assert forecast.close()
 
 
 @pytest.mark.parametrize(
