@@ -18,13 +18,11 @@ from safetensors.numpy import load_file
 from transformers import Exaone4_5_Config, Exaone4_5_ForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from engine.errors import BadCheckpoint
 from engine.models.headers.keys import Keys
 from engine.vision.families import FAMILIES
-from engine.vision.opening import vision_spec
-from engine.weights import open_checkpoint
 from tests.engine.vision.test_by_llama_cpp import by_llama_cpp
 from tests.engine.vision.tiny.chats import Reply, add_text, asked, by_transformers, opened, vocabulary
+from tests.engine.vision.tiny.damaged import assert_refused
 from tests.engine.vision.tiny.encoding import Encoded, Floats, assert_close, picture, randomise, save
 from tests.engine.vision.tiny.mmproj import write_mmproj
 from tests.engine.vision.tiny.whole_models import END, TEXT
@@ -153,11 +151,4 @@ def test_absent_settings() -> None:
     "changes", [{"num_key_value_heads": 3}, {"num_key_value_heads": 4}, {"num_key_value_heads": 8}]
 )
 def test_damaged_headers(made: Any, tmp_path: Path, changes: dict[str, int]) -> None:
-    folder = made[2]
-    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    config["vision_config"] |= changes
-    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
-    with pytest.raises(BadCheckpoint) as raised:
-        vision_spec(open_checkpoint(tmp_path))
-    assert "\n" not in str(raised.value)
+    assert_refused(made[2], tmp_path, changes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,8 @@ import torch
 from transformers import Gemma4Config, Gemma4ForConditionalGeneration
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 
-from engine.errors import EngineError
 from engine.vision import Span, passes
-from engine.vision.opening import vision_spec
-from engine.weights import open_checkpoint
+from tests.engine.vision.tiny.damaged import assert_refused
 from tests.engine.vision.tiny.encoding import Encoded, assert_close, picture, randomise, save
 from tests.engine.vision.tiny.mmproj import write_mmproj
 from tests.tiny import TINY
@@ -180,19 +177,9 @@ def test_mmproj(made: Made, encoded: Encoded, tmp_path: Path, monkeypatch: pytes
         ({"hidden_activation": "unknown"}, "activation"), ({"rms_norm_eps": "small"}, "rms_norm_eps"),
     ],
 )  # fmt: skip
-def test_hostile_folders(hostile: Path, change: dict[str, Any], words: str) -> None:
+def test_hostile_folders(hostile: Path, tmp_path: Path, change: dict[str, Any], words: str) -> None:
     """One sentence says what is wrong."""
-    path = hostile / "config.json"
-    kept = path.read_text()
-    config = json.loads(kept)
-    config["vision_config"] |= change
-    path.write_text(json.dumps(config))
-    try:
-        with pytest.raises(EngineError, match=words) as caught:
-            vision_spec(open_checkpoint(hostile))
-        assert "\n" not in str(caught.value)
-    finally:
-        path.write_text(kept)
+    assert_refused(hostile, tmp_path, change, words)
 
 
 @pytest.fixture(scope="module")

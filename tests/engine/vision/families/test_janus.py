@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,8 @@ from transformers import (
 from transformers.models.deepseek_vl.image_processing_pil_deepseek_vl import DeepseekVLImageProcessorPil
 from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
 
-from engine.errors import EngineError
-from engine.vision.opening import vision_spec
-from engine.weights import open_checkpoint
 from tests.engine.vision.tiny.converted import encoder_tensors, write_tower
+from tests.engine.vision.tiny.damaged import assert_refused
 from tests.engine.vision.tiny.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
 SIDE, PATCH = 42, 7
@@ -115,11 +112,4 @@ def test_an_mmproj_file_says_the_same(pair: Any, tmp_path: Path) -> None:
     "changes", [{"depth": 3}, {"use_qk_norm": True}, {"image_size": 40}, {"mlp_ratio": 0}, {"patch_size": 0}]
 )
 def test_headers_that_cannot_be_run(pair: Any, tmp_path: Path, changes: dict[str, Any]) -> None:
-    folder = pair[2].path
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    config["vision_config"] |= changes
-    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
-    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
-    with pytest.raises(EngineError) as raised:
-        vision_spec(open_checkpoint(tmp_path))
-    assert "\n" not in str(raised.value)
+    assert_refused(pair[2].path, tmp_path, changes)

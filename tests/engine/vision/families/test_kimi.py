@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,10 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from engine.errors import EngineError
 from engine.vision import Span
 from engine.vision.families.kimi import Frame
-from engine.vision.opening import vision_spec
-from engine.weights import open_checkpoint
 from tests.engine.vision.tiny.converted import write_tower
+from tests.engine.vision.tiny.damaged import assert_refused
 from tests.engine.vision.tiny.encoding import Encoded, Floats, assert_close, picture
 from tests.engine.vision.tiny.kimi_folders import (
     LONGEST,
@@ -155,11 +152,4 @@ def test_a_long_picture_is_one_row(encoded: Encoded) -> None:
     ],
 )  # fmt: skip
 def test_damaged_headers(encoded: Encoded, tmp_path: Path, changes: dict[str, Any]) -> None:
-    folder = encoded.path
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    config["vision_config"] |= changes
-    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
-    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
-    with pytest.raises(EngineError) as raised:
-        vision_spec(open_checkpoint(tmp_path))
-    assert "\n" not in str(raised.value)
+    assert_refused(encoded.path, tmp_path, changes)

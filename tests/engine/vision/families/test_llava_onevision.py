@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,10 +16,8 @@ from transformers.models.llava_onevision.image_processing_pil_llava_onevision im
 )
 from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 
-from engine.errors import EngineError
-from engine.vision.opening import vision_spec
 from engine.vision.pictures.interpolation import linear, resized_grid
-from engine.weights import open_checkpoint
+from tests.engine.vision.tiny.damaged import assert_refused
 from tests.engine.vision.tiny.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
 PATCH = 7
@@ -95,10 +92,4 @@ def test_shrunk_grids_are_those_of_torch(sizes: tuple[int, int, int, int]) -> No
     ],
 )  # fmt: skip
 def test_headers_that_cannot_be_run(pair: Any, tmp_path: Path, changes: dict[str, Any]) -> None:
-    folder = pair[2].path
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps(config | changes), "utf-8")
-    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
-    with pytest.raises(EngineError) as raised:
-        vision_spec(open_checkpoint(tmp_path))
-    assert "\n" not in str(raised.value)
+    assert_refused(pair[2].path, tmp_path, changes, part="")

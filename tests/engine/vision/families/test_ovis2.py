@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,9 @@ from transformers import Ovis2Config, Ovis2ForConditionalGeneration
 from transformers.models.ovis2.image_processing_pil_ovis2 import Ovis2ImageProcessorPil
 
 from engine.core import FIRST_PICTURE_ID
-from engine.errors import EngineError
 from engine.vision import Span
-from engine.vision.opening import vision_spec
-from engine.weights import open_checkpoint
 from tests.engine.vision.tiny.chats import Reply, add_text, asked, by_transformers, opened, vocabulary
+from tests.engine.vision.tiny.damaged import assert_refused
 from tests.engine.vision.tiny.encoding import SIZES, Encoded, Floats, assert_close, picture, randomise, save
 from tests.engine.vision.tiny.whole_models import END, TEXT
 
@@ -129,11 +126,4 @@ def test_a_chat(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_damaged_headers(models: Any, tmp_path: Path, changes: dict[str, Any]) -> None:
-    folder = models[2].path
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    config["vision_config"] |= changes
-    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
-    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
-    with pytest.raises(EngineError) as raised:
-        vision_spec(open_checkpoint(tmp_path))
-    assert "\n" not in str(raised.value)
+    assert_refused(models[2].path, tmp_path, changes)

@@ -14,10 +14,8 @@ from safetensors.numpy import load_file
 from transformers import PaddleOCRVLConfig, PaddleOCRVLForConditionalGeneration
 from transformers.models.paddleocr_vl.image_processing_pil_paddleocr_vl import PaddleOCRVLImageProcessorPil
 
-from engine.errors import EngineError
 from engine.vision import Span
-from engine.vision.opening import vision_spec
-from engine.weights import open_checkpoint
+from tests.engine.vision.tiny.damaged import assert_refused
 from tests.engine.vision.tiny.encoding import Encoded, assert_close, picture, randomise, save
 from tests.engine.vision.tiny.mmproj import write_mmproj
 
@@ -110,11 +108,4 @@ def test_a_narrow_picture_has_no_more_patches_than_others(pair: Any) -> None:
     ],
 )  # fmt: skip
 def test_damaged_headers(pair: Any, tmp_path: Path, changes: dict[str, Any]) -> None:
-    folder = pair[2].path
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    config["vision_config"] |= changes
-    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
-    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
-    with pytest.raises(EngineError) as raised:
-        vision_spec(open_checkpoint(tmp_path))
-    assert "\n" not in str(raised.value)
+    assert_refused(pair[2].path, tmp_path, changes)

@@ -31,6 +31,7 @@ from engine.vision import Positions, Span
 from engine.vision.opening import vision_spec
 from engine.vision.pictures.sizes import MOST_TOKENS
 from engine.weights import open_checkpoint
+from tests.engine.vision.tiny.damaged import assert_refused
 from tests.engine.vision.tiny.encoding import Encoded, assert_close, picture, randomise, save
 from tests.engine.vision.tiny.mmproj import write_mmproj
 from tests.tiny import TINY
@@ -283,19 +284,9 @@ def test_the_first_converter_swapped_names(tmp_path: Path) -> None:
         ({"temporal_patch_size": 1}, "shape"),
     ],
 )
-def test_hostile_folders(hostile: Path, change: dict[str, Any], words: str) -> None:
+def test_hostile_folders(hostile: Path, tmp_path: Path, change: dict[str, Any], words: str) -> None:
     """One sentence says what is wrong."""
-    path = hostile / "config.json"
-    kept = path.read_text()
-    config = json.loads(kept)
-    config["vision_config"] |= change
-    path.write_text(json.dumps(config))
-    try:
-        with pytest.raises(EngineError, match=words) as caught:
-            vision_spec(open_checkpoint(hostile))
-        assert "\n" not in str(caught.value)
-    finally:
-        path.write_text(kept)
+    assert_refused(hostile, tmp_path, change, words)
 
 
 @pytest.fixture(scope="module")
