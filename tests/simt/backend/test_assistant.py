@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.chat import finished, open_chat
-from engine.settings import CacheSettings, LoadSettings, SpeculationSettings
+from engine.settings import SpeculationSettings
 from tests.engine.models.drafting.assistant_files import PAIRS, write_pair
 from tests.engine.speculation.test_assistant import perfect
-from tests.engine.speculation.test_mtp import GREEDY, NONE, asked, written
-from tests.simt.fake import FakeDevice
-from tests.simt.fake_machine import install
+from tests.simt.backend.drafting import check_drafts
 
 
 @pytest.mark.slow
@@ -20,23 +17,8 @@ from tests.simt.fake_machine import install
 def test_drafts_of_the_assistant_do_not_change_a_reply(
     devices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With layers that add nothing every draft is right, so that passes are few; the assistant's memory and
-    what the model kept for it come back.
-    """
-    machine = install(monkeypatch, *(FakeDevice(index=index) for index in range(devices)))
+    """With layers that add nothing every draft is right."""
     path, own = write_pair(PAIRS["dense"], tmp_path)
     perfect(path, own)
-    load = LoadSettings(backend="cuda", gpus="0,1" if devices > 1 else "")
     drafting = SpeculationSettings("model", str(own), draft_tokens=4, adaptive=False)
-    chat = finished(open_chat(path, load, CacheSettings(context_length=512, dtype="fp32")))
-    chat.generator.drafters.threshold = 0.0  # tiny models are never sure
-    plain, _ = written(chat, asked(GREEDY, NONE, 24))
-    found, stats = written(chat, asked(GREEDY, drafting, 24))
-    assert found == plain
-    assert stats.acceptance_rate == 1.0
-    assert stats.passes <= 8
-    assert written(chat, asked(GREEDY, NONE, 24))[0] == plain
-    assert all(device.done for device in machine.devices)
-    chat.close()
-    del chat
-    assert machine.taken == [0] * devices
+    check_drafts(path, drafting, devices, monkeypatch)
