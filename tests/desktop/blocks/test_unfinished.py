@@ -78,6 +78,22 @@ def test_long_text_after_a_backtick_is_no_code() -> None:
     assert withholds("see [a](http")
 
 
+@pytest.mark.parametrize(
+    "part",
+    ["a [b ", "[", "[a](", "[a](b '", "![a](", "`a ", "``a` ", "\\(a ", "\\", "*", "_a", "$x ", "<", "[^"],
+)
+@pytest.mark.timeout(60)
+def test_no_text_takes_long(part: str) -> None:
+    text = part * (20_000 // len(part))
+    assert settled(text).startswith(text[: len(text) // 2])
+
+
+@pytest.mark.timeout(60)
+def test_an_address_with_many_brackets_is_tried_once() -> None:
+    text = "[a](" + "(xyz" * 300 + " b"
+    assert settled(text) == text
+
+
 def test_a_table_is_one_from_its_second_cell_on() -> None:
     text = "Figures:\n\n| Name | Value |\n|:-----|------:|\n| one | 1 |\n"
     begun = text.index("Value")
