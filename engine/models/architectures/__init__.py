@@ -69,6 +69,7 @@ _ROOMS = {
         "lfm2": "LFM2 LFM2_MIXTURE LFM3", "qwen3_5": "QWEN_3_5 QWEN_3_5_MIXTURE QWEN_3_NEXT",
         "granite_hybrid": "GRANITE_4", "nemotron_h": "NEMOTRON_H", "falcon_h1": "FALCON_H1",
         "mamba2": "MAMBA_2 BAMBA", "mamba": "MAMBA JAMBA", "kimi_linear": "KIMI_LINEAR",
+        "kimi_k3": "KIMI_K3",
         "olmo_hybrid": "OLMO_HYBRID", "rwkv7": "RWKV_7 ARWKV_7", "lara_mini": "LARA_MINI",
         "bailing_hybrid": "BAILING_HYBRID", "minimax": "MINIMAX", "qwen4": "QWEN_4",
         "glm5_next": "GLM_5_NEXT", "zamba": "ZAMBA_2 ZAMBA", "recurrent_gemma": "RECURRENT_GEMMA",

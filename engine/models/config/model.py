@@ -143,6 +143,8 @@ class ModelConfig:
     is added, and their result (MiniMax); empty: 1 and `residual_scale`.
     """
     logit_scale: float = 1.0
+    residual_block: int = 0
+    """Every how many layers a new sum begins, over all of which layers attend (Kimi K3); 0: there is one."""
     experts: Experts | None = None
     sinks: bool | frozenset[int] | None = False
     """Whether every layer has attention sinks (arXiv 2309.17453), or the layers that do; None: those of which
@@ -257,10 +259,8 @@ class ModelConfig:
             )  # fmt: skip
         if any(not 0 <= layer < self.layers for layer in self.recurrent_layers):
             raise BadCheckpoint(
-                _(
-                    "The model has {layers} layers, but its layer {recurrent_layers} is said to be "
-                    "recurrent.", layers=self.layers, recurrent_layers=max(self.recurrent_layers),
-                )
+                _("The model has {layers} layers, but its layer {recurrent_layers} is said to be "
+                  "recurrent.", layers=self.layers, recurrent_layers=max(self.recurrent_layers))
             )  # fmt: skip
         for layer in range(self.layers - self.shared_kv, self.layers):
             self.kv_layer(layer)

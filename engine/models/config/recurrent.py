@@ -96,7 +96,7 @@ class SeparateDelta:
     decays: str = "head"
     """As in `LinearAttentionShape`."""
     rank: int = 0
-    """Numbers between the two matrices that make decay and gate; 0: one matrix makes each."""
+    """Numbers between the two matrices that make decay and gate; 0, or without a second name: one does."""
     doubled: bool = False
     """Whether strengths are from 0 to 2 instead of 1."""
     bound: float = 0.0

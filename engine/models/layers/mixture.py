@@ -16,8 +16,8 @@ from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts, Limits
-from engine.models.layers.parts import FeedForward, GatedMlp, Linear, Norm, Normed, PlainMlp, limited, scaled
-from engine.models.layers.residual.residual_gates import weighed_norm
+from engine.models.layers.narrow import Narrow, narrow_of
+from engine.models.layers.parts import FeedForward, GatedMlp, Linear, Norm, PlainMlp, limited, scaled
 from engine.models.names import TensorNames
 from engine.tensors import Floats, Ints
 from engine.words import _
@@ -29,22 +29,6 @@ class Expert:
 
     weights: tuple[Weight, ...]
     bias: Floats | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Narrow:
-    """What stands around experts of fewer features: x (T, E) is projected and normed (T, Z), each expert's
-    result is normed by `each`, and their weighted sum is projected back.
-    """
-
-    down: Linear
-    up: Linear
-    norm: Normed | None = None
-    each: Normed | None = None
-
-    def __call__(self, ops: Ops, x: Array) -> Array:
-        y = self.down(ops, x)
-        return self.norm(ops, y) if self.norm else y
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +51,8 @@ class ExpertStack:
         if self.narrow is None:
             return ops.gather(made, routes, residual)
         made = self.narrow.each(ops, made) if self.narrow.each else made
-        return self.narrow.up(ops, ops.gather(made, routes), residual)
+        summed = ops.gather(made, routes)
+        return self.narrow.up(ops, self.narrow.last(ops, summed) if self.narrow.last else summed, residual)
 
     def inner(self, ops: Ops, gate: Array | None, up: Array) -> Array:
         """What stands before the last matrix."""
@@ -161,7 +146,7 @@ def mixture(
             gate = made.expert(at + (names.expert_gate or split("gate_up", "gate")), experts.width, width)
         up = made.expert(at + (names.expert_up or split("gate_up", "up")), experts.width, width)
     last = made.expert(at + down, width, experts.width, last=True)
-    narrow = _narrow(source, config, names, experts.narrow, at) if experts.narrow else None
+    narrow = narrow_of(source, config, names, experts.narrow, at) if experts.narrow else None
     return Mixture(
         router,
         experts.routing,
@@ -174,20 +159,6 @@ def mixture(
         router_cap=experts.router_cap,
         adjugates=_adjugates(source, config, names, experts, at) if experts.adjugates else None,
         adjugate_scale=experts.adjugate_scale,
-    )
-
-
-def _narrow(source: WeightSource, config: ModelConfig, names: TensorNames, width: int, at: str) -> Narrow:
-    own = names.narrow
-    assert own is not None
-    offset, ones = config.norm_offset, np.ones(width, np.float32)
-    return Narrow(
-        linear(source, at + own.down, width, config.width, config.mlp_bias),
-        linear(source, at + own.up, config.width, width, config.mlp_bias),
-        norm(source, at + own.norm, width, config.norm_eps, layer_norm=False, bias=False, offset=offset)
-        if own.norm
-        else None,
-        weighed_norm(source, at + own.each, ones, config.post_norm_eps) if own.each else None,
     )
 
 

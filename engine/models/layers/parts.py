@@ -165,10 +165,15 @@ _LARGE = 1e30
 def limited(ops: Ops, gate: Array, up: Array, activation: str, limits: Limits | None) -> Array:
     """activation(gate) * up within the limits.
 
-    Those of "clamped_swiglu" are instead what stands for 7 and for 1.702 in it.
+    Those of "clamped_swiglu" are instead what stands for 7 and for 1.702 in it, those of "situ" soft caps: it
+    is sigmoid(gate) cap(gate) cap(up); 0: none of the last.
     """
     if limits is None:
         return ops.gated(gate, up, activation)
+    if activation == "situ":
+        capped = ops.soft_cap(gate, 1.0, limits[0])
+        up = ops.soft_cap(up, 1.0, limits[1]) if limits[1] else up
+        return ops.gated(gate, ops.gated(capped, up, "identity"), "sigmoid")
     if activation == "clamped_swiglu":
         limit, slope = limits
         gate, up = (

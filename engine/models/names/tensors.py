@@ -107,7 +107,8 @@ class NarrowNames:
     up: str
     norm: str = ""
     each: str = ""
-    """The norm after each expert."""
+    """The norm after each expert, and the next that of their weighted sum."""
+    last: str = ""
 
 
 @dataclass(frozen=True, slots=True)

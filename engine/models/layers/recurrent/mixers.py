@@ -264,7 +264,7 @@ def _separate_delta(
     shape = separate_delta_shape(kind)
 
     def made(name: str, up: str, rows: int) -> Linear | LowRank:
-        if not kind.rank:
+        if not (kind.rank and up):
             return layer.linear(name, rows, width, False)
         return LowRank(layer.linear(name, kind.rank, width, False), layer.linear(up, rows, kind.rank, False))
 
