@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from desktop.items.chats.chat_list import ChatListModel
 from desktop.services.conversations import chat_list as chat_list_module
 from desktop.services.conversations.chat_list import ChatList
 from desktop.settings import Behaviour
@@ -36,6 +37,17 @@ def shown(chat_list: ChatList) -> list[str]:
         "  " * row.depth + str(chat_list.rows.index(place).data())
         for place, row in enumerate(chat_list.rows.shown())
     ]
+
+
+def test_days_pass_while_the_window_is_open(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_list_module, "CLOCK_MS", 1)
+    passed: list[object] = []
+    monkeypatch.setattr(ChatListModel, "refresh_dates", lambda self: passed.append(self))
+    chat_list = ChatList(harness.session)
+    chat_list.load()
+    chat_list.begin_upkeep()
+    harness.qtbot.waitUntil(lambda: bool(passed))
+    assert chat_list.close()
 
 
 def test_pins_and_folders_are_kept(harness: Harness, chat_list: ChatList) -> None:
