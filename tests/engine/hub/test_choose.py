@@ -227,7 +227,7 @@ def test_quantised_weights_of_other_programs(facts: dict[str, object]) -> None:
     assert titles(choices(["config.json", "model.safetensors"], **facts)) == {"Safetensors"}
 
 
-@pytest.mark.parametrize("method", ["higgs", "spqr", "fp_quant", "sinq", "fouroversix", "eetq", "metal"])
+@pytest.mark.parametrize("method", ["higgs", "spqr", "fp_quant", "sinq", "fouroversix", "eetq"])
 def test_weights_that_no_reader_knows_are_not_offered(method: str) -> None:
     with pytest.raises(DownloadError, match=f"quantised for {method}, which are not supported"):
         choices(["config.json", "model.safetensors"], quantisation=method)
