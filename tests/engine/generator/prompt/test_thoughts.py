@@ -4,6 +4,7 @@ given apart, as transformers renders it.
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -49,10 +50,14 @@ def source(name: str) -> str:
     return (FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
 
 
+@functools.lru_cache(maxsize=2)
+def template(name: str) -> ChatTemplate:
+    return ChatTemplate(source(name), "<s>", "</s>")
+
+
 def written(name: str, messages: list[Message], *, thinking: bool, offered: bool, last: bool = False) -> str:
     """The text of a prompt."""
-    template = ChatTemplate(source(name), "<s>", "</s>")
-    prompts = Prompts(tokenizer_with(*CONTROL.get(name, ())), template, 100_000)
+    prompts = Prompts(tokenizer_with(*CONTROL.get(name, ())), template(name), 100_000)
     variables = '{"thinking": true}' if thinking else ""
     request = ChatRequest(tuple(messages), tools=OFFERED if offered else (), template_variables=variables)
     return prompts.rendered(messages, request, add_generation_prompt=not last, continue_last=last)[0]

@@ -5,6 +5,7 @@ vocabularies (the version changed where it has none).
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -24,6 +25,7 @@ GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "mistral_chats.json"
 CASES = [(name, chat) for name, prompts in GOLDEN["prompts"].items() for chat in prompts]
 
 
+@functools.cache
 def template(name: str) -> ChatTemplate:
     kind, version = name.split(" ")
     efforts = ("none", "high") if version == "15" else ()
