@@ -39,8 +39,8 @@ _HELD = (
     (re.compile(r"(?<![\w\]!])\[(?![\s\d^]|[xX]\])[^\[\]\n]{0,40}\]?$"), 42),
     (re.compile(r"\[\^[^\]\s^]{0,80}$"), 82),
     (_PICTURE, _LONGEST_LINK),
-    (re.compile(r"\\\((?:(?!\\\)).){0,400}$", re.DOTALL), 402),
-    (re.compile(r"\\\[(?:(?!\\\]).){0,400}$", re.DOTALL), 402),
+    (re.compile(r"\\\((?:(?!\\[()]).){0,400}$", re.DOTALL), 402),
+    (re.compile(r"\\\[(?:(?!\\[\[\]]).){0,400}$", re.DOTALL), 402),
     (re.compile(rf"(?<![{_LATIN}$]) \$ {{1,2}} (?! [\s\d$] | {_PROSE} ) [^$\n]{{0,120}} $", re.VERBOSE), 122),
 )  # fmt: skip
 """What may stand at the end without being shown yet, and how many characters it has at most."""

@@ -103,3 +103,9 @@ def test_a_table_is_one_from_its_second_cell_on() -> None:
         kinds = [block.kind for block in splitter.blocks() if block.kind is not Kind.MARKUP]
         assert kinds == ([Kind.PROSE, Kind.TABLE] if end > begun else [Kind.PROSE]), text[:end]
         assert "".join(block.source for block in splitter.blocks()) == text[:end]
+
+
+@pytest.mark.parametrize("piece", ["[a ", "$a ", "![a ", "<", "\\(", "[^"])
+def test_only_a_few_marks_are_withheld_however_many_are_open(piece: str) -> None:
+    text = "Words " + piece * 700
+    assert len(text) - len(settled(text)) <= 20

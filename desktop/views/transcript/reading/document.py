@@ -66,7 +66,7 @@ class _Writer:
         """Prose, a list, a quote, a table or a footnote."""
         part = SafeDocument()
         alert = row.block.alert if row.block is not None and not row.block.joined else ""
-        set_markdown(part, source, self._style, kind, None, row.references, alert, spoken_math)
+        set_markdown(part, source, self._style, kind, None, row.references, alert, spoken_math, row.growing)
         part.setLayoutEnabled(True)
         self._begin()
         first = QTextCursor(self._cursor.block())
