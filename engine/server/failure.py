@@ -95,7 +95,9 @@ _ANTHROPIC_KINDS = {
 
 def is_googles(path: str) -> bool:
     """Whether only Google's API has this path."""
-    return path.startswith(GOOGLE_PATH) or path.rpartition(":")[2] in GOOGLE_METHODS
+    return (
+        path.startswith((GOOGLE_PATH, "/upload" + GOOGLE_PATH)) or path.rpartition(":")[2] in GOOGLE_METHODS
+    )
 
 
 class ApiError(Exception):

@@ -45,14 +45,10 @@ def scored(fields: Fields) -> int | None:
     return 0 if fields.flag("logprobs") else None
 
 
-def _choice(fields: Fields) -> str | None:
-    """The choice among tools in OpenAI's word."""
-    if fields.get("tool_choice") is None:
-        return None
-    choice = fields.text("tool_choice")
-    if choice not in _CHOICES:
-        raise fields.wrong("tool_choice", " or ".join(_CHOICES))
-    return _CHOICES[choice]
+def _choice(fields: Fields) -> Any:
+    """The choice among tools in OpenAI's word, which some clients send themselves."""
+    value = fields.get("tool_choice")
+    return _CHOICES.get(value, value) if isinstance(value, str) else value
 
 
 def _is_on(thinking: Fields) -> bool:

@@ -96,6 +96,8 @@ def test_calls_of_tools(served: Served) -> None:
     assert cut[-1]["delta"]["finish_reason"] == "MAX_TOKENS"
     assert kinds.count("tool-call-end") == kinds.count("tool-call-start") - 1
     assert "tool_calls" not in chat(served, tools=tools, tool_choice="NONE").json["message"]
+    same = chat(served, **{**asked, "tool_choice": "any"}).json["message"]["tool_calls"]  # LangChain's
+    assert [call["function"] for call in same] == [call["function"] for call in calls]
 
 
 def prompt(served: Served, monkeypatch: pytest.MonkeyPatch, body: Mapping[str, Any]) -> Any:
@@ -170,7 +172,7 @@ def test_formats(served: Served) -> None:
     ("fields", "words"),
     [
         ({"stop_sequences": 5}, "stop_sequences"), ({"p": 7}, "p is 7"), ({"documents": [5]}, "documents"),
-        ({"tool_choice": "auto"}, "REQUIRED"), ({"thinking": {"type": "much"}}, "thinking.type"),
+        ({"tool_choice": "SOME"}, "tool_choice is"), ({"thinking": {"type": "much"}}, "thinking.type"),
         ({"messages": [{"role": "user", "content": [{"type": "sound"}]}]}, "messages[0].content[0].type"),
     ],
 )  # fmt: skip

@@ -328,6 +328,9 @@ def test_unknown_paths(served: Served) -> None:
         answer = ask(served, path, {})
         assert words in answer.error["message"]
         assert (answer.status, answer.error["code"]) == (404, "not_found")
+    for path in ("/v1beta/files", "/upload/v1beta/files"):
+        error = ask(served, path, {}).json["error"]
+        assert ("inlineData" in error["message"], error["status"]) == (True, "NOT_FOUND")
 
 
 @pytest.mark.loopback
