@@ -249,7 +249,7 @@ class PagedCache:
         return run_in_pieces(self._embeddings, step, which)
 
     def _passes_over(self, tokens: int, pictures: PictureTokens) -> PicturePass:
-        """The recorded pass over so many tokens: a power of two of them, where they are read at once."""
+        """The recorded pass over this many tokens: over a power of two, where they are read at once."""
         most = max(self.rows, 1 << (tokens - 1).bit_length()) if pictures.spec.bidirectional else self.rows
         found = self._picture_pass
         if found is None or found.max_rows < most:

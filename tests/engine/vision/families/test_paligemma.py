@@ -46,7 +46,7 @@ def test_rows_are_those_of_transformers(made: Case, width: int, height: int) -> 
     encoded.close()
 
 
-def test_prompts_have_the_form_of_the_makers(made: Case, chat: LocalChat) -> None:
+def test_prompts_have_their_usual_form(made: Case, chat: LocalChat) -> None:
     """Pictures first, then the beginning of a text and the last question; the rest is left out."""
     turns = [asked("One?", (20, 20)), Message("assistant", "A cat."), asked("And this?", (30, 40))]
     ids = Reply(chat, turns, 1).plain_ids(made.token)

@@ -24,7 +24,7 @@ MARK = "<|image|>"
 
 
 class _Silenced:
-    """As the makers have it, and this program: what sees no picture is not changed by layers that look."""
+    """As in the original code, and this program: what sees no picture is not changed by layers that look."""
 
     def __init__(self, model: Any) -> None:
         self._sees: Any = None
