@@ -4,7 +4,7 @@ store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.base import AttentionShape, Program, Step
+from engine.backends.base import AttentionShape, Backend, KVCache, Program, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.kv_cache import CpuCache
 from engine.models.layers.positions.alibi import alibi_slopes, in_bfloat16
@@ -75,7 +75,32 @@ def _bfloat16(values: Array) -> Array:
     return torch.from_numpy(values.astype(np.float32)).bfloat16().double().numpy()
 
 
-class Layers:
+class Recorded:
+    """A pass over a cache, recorded with a backend."""
+
+    backend: Backend
+    cache: KVCache
+    forward: Callable[[Any], Any]
+
+    @contextmanager
+    def program(self) -> Iterator[Program]:
+        program = self.backend.record(self.forward, self.cache, 128)
+        try:
+            yield program
+        finally:
+            program.close()
+
+    def run(self) -> Array:
+        """The results of `STEPS`, one after the other."""
+        found, start = [], 0
+        with self.program() as program:
+            for rows in STEPS:
+                found.append(program.run(step(start, rows)).copy())
+                start += rows
+        return np.concatenate(found)
+
+
+class Layers(Recorded):
     """As many layers of attention as there are shapes, over tables of queries, keys and values; the
     outputs side by side.
     """
@@ -107,30 +132,14 @@ class Layers:
             return ops.last_rows(total)
 
         self.cache = self.backend.new_cache([first] * len(shapes), 6, dtype)
-        self._forward = forward
-
-    @contextmanager
-    def program(self) -> Iterator[Program]:
-        program = self.backend.record(self._forward, self.cache, 128)
-        try:
-            yield program
-        finally:
-            program.close()
-
-    def run(self) -> Array:
-        found, start = [], 0
-        with self.program() as program:
-            for rows in STEPS:
-                found.append(program.run(step(start, rows)).copy())
-                start += rows
-        return np.concatenate(found)
+        self.forward = forward
 
 
 def step(start: int, rows: int, pages: Array = PAGES) -> Step:
     return Step(IDS[start : start + rows], np.arange(start, start + rows, dtype=np.int32), pages, rows)
 
 
-def kept(layers: Layers, layer: int, shape: AttentionShape) -> list[Array]:
+def kept(layers: Recorded, layer: int, shape: AttentionShape) -> list[Array]:
     """Keys and values of all positions, from the store: (T, G, D) each."""
     assert isinstance(layers.cache, CpuCache)
     positions = np.arange(len(IDS))

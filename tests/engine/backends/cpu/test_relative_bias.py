@@ -4,26 +4,24 @@ the store, and against the reference backend.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.backends.base import AttentionShape, Backend, Program
+from engine.backends.base import AttentionShape, Backend
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.kv_cache import CpuCache
 from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.reference.backend import ReferenceBackend
 from engine.backends.relative import RelativeBias
-from tests.engine.backends.cpu.test_attention import IDS, STEPS, kept, step
+from tests.engine.backends.cpu.test_attention import IDS, Recorded, kept, step
 from tests.engine.backends.kernel_oracles import Matrix
 
 Array = np.ndarray[Any, Any]
 
 
-class Layer:
+class Layer(Recorded):
     """A layer of attention over tables of queries, keys, values, weights of `count` profiles and sinks, which
     count if it `has_sinks`.
     """
@@ -45,7 +43,7 @@ class Layer:
         self.tables[3].values *= np.float32(8)
         self.tables[4].values *= np.float32(4)
         self.profiles = np.random.default_rng(7).standard_normal((count, extent)).astype(np.float32)
-        self.backend: Backend = CpuBackend(2) if backend is None else backend
+        self.backend = CpuBackend(2) if backend is None else backend
         packed = [self.backend.load_weight(each) for each in self.tables]
 
         def forward(ops: Any) -> Any:
@@ -56,28 +54,11 @@ class Layer:
         self.forward = forward
         self.cache = self.backend.new_cache([shape], 6, dtype)
 
-    @contextmanager
-    def program(self) -> Iterator[Program]:
-        program = self.backend.record(self.forward, self.cache, 128)
-        try:
-            yield program
-        finally:
-            program.close()
-
-    def run(self) -> Array:
-        """The results of `STEPS`, one after the other."""
-        found, start = [], 0
-        with self.program() as program:
-            for rows in STEPS:
-                found.append(program.run(step(start, rows)).copy())
-                start += rows
-        return np.concatenate(found)
-
     def exact(self) -> Array:
         """The same by the formula, float64, over the keys and values in the store."""
         shape, rows = self.shape, len(IDS)
         assert isinstance(self.cache, CpuCache)
-        keys, values = kept(self, 0, shape)  # type: ignore[arg-type]
+        keys, values = kept(self, 0, shape)
         q = self.tables[0].values[IDS].reshape(rows, shape.heads, -1).astype(np.float64)
         weights = self.tables[3].values[IDS].reshape(rows, shape.heads, self.count).astype(np.float64)
         back = np.arange(rows)[:, None] - np.arange(rows)
