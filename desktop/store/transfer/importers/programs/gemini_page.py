@@ -27,7 +27,7 @@ _CELL = re.compile(r"<div class=\"content-cell\b[^\"]{0,200}\bmdl-typography--bo
 _NEXT = re.compile(r"<div class=\"content-cell\b")
 _BREAK = re.compile(r"<br ?/?>")
 _TAG = re.compile(r"<[^>]{0,2000}>")
-_LINK = re.compile(r"\s*-?(?:\s|&nbsp;)*<a\b[^>]{0,2000}>[^<>]*</a>\s*")
+_LINK = re.compile(r"\s*+-?(?:\s|&nbsp;)*+<a\b[^>]{0,2000}>[^<>]*</a>\s*")
 _WHEN = re.compile(r"(?=.*(?<!\d)\d{4}(?!\d))(?=.*\d:\d\d)[^<>\n]{8,64}")
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?(?: ?([ap])\.? ?m\b)?", re.IGNORECASE)
 _ZONE = re.compile(r"\b(?:UTC|GMT)(?:([+-])(\d{1,2}):?(\d\d)?)?(?!\w)")
