@@ -375,9 +375,9 @@ class SequenceRunner:
         self.passes += 1
 
     def close(self) -> None:
-        """Return the pages."""
+        """Return the pages, of which a sequence that has not begun has none."""
         self._usual_pass = None  # which refers to this runner
-        for lease, passes, reading in zip(self._leases, self._passes, self._readings, strict=True):
+        for lease, passes, reading in zip(self._leases, self._passes, self._readings, strict=False):
             ids, pages = lease.ids.copy(), lease.pages[:1]
             lease.close()
             if not self._replayed:
