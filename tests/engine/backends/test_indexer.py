@@ -109,6 +109,7 @@ class Layer:
         return np.stack(rows).reshape(LENGTH, -1)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", SHAPES)
 def test_all_backends_choose_what_the_formulas_say(name: str) -> None:
     """The GPU is a fake one, see `tests.simt.fake`."""

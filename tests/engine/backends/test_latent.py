@@ -73,6 +73,7 @@ class Layer:
         return found
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", SHAPES)
 def test_reference(name: str) -> None:
     layer = Layer(ReferenceBackend(), SHAPES[name], "fp32")

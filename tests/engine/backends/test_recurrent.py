@@ -297,6 +297,7 @@ class DeltaLayer(Layer):
         return np.concatenate([part.reshape(len(ids), -1) for part in out], 1)
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     "sizes",

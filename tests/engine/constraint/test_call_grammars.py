@@ -134,6 +134,7 @@ def walk(filter: GrammarFilter, seed: int) -> str | None:
     return None
 
 
+@pytest.mark.slow_after(10)
 @pytest.mark.parametrize("name", NAMES)
 def test_whatever_is_allowed_is_read_as_calls_that_fit(name: str) -> None:
     grammar, ended = CallGrammar(forms()[name], TOOLS), 0

@@ -170,6 +170,7 @@ STRINGS: list[tuple[dict[str, Any], list[str], list[str]]] = [
 ]
 
 
+@pytest.mark.slow_after(60)
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize(("one", "right", "wrong"), STRINGS)
 def test_all_that_a_schema_says_of_a_string_holds(
@@ -232,6 +233,7 @@ OBJECTS: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow_after(100)
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize(("one", "right", "wrong"), OBJECTS)
 def test_all_that_a_schema_says_of_other_values_holds(

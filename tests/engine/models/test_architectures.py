@@ -70,6 +70,7 @@ def test_any_cut_into_steps_gives_the_same(folder: Folder, name: str) -> None:
     assert_near(logits(model, tokens, cuts, context=case.length), whole, 2e-5)
 
 
+@pytest.mark.slow_after(40)
 @usual(case for case in CASES if case.gguf is not None)
 def test_gguf_file_agrees_with_the_folder(folder: Folder, name: str, tmp_path: Path) -> None:
     case = BY_NAME[name]

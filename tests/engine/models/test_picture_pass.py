@@ -40,6 +40,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return made(request.param, tmp_path_factory.mktemp("pictures"))
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_of_pictures_take_the_place_of_embeddings(whole: Made, backend: str) -> None:
     model = load(whole.folder, BACKENDS[backend]())
@@ -47,6 +48,7 @@ def test_rows_of_pictures_take_the_place_of_embeddings(whole: Made, backend: str
     model.close()
 
 
+@pytest.mark.slow_after(2)
 def test_decoding_ahead_after_pictures(whole: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample, "MIN_SCANNED", 1)
     model = load(whole.folder, CpuBackend(threads=2))

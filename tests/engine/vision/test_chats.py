@@ -37,6 +37,7 @@ def assert_as_transformers(case: Case, reply: Reply, *sizes: tuple[int, int]) ->
             assert each.raw_probability == pytest.approx(probabilities[each.id], rel=0.02, abs=2e-4)
 
 
+@pytest.mark.slow_after(10)
 def test_a_reply_about_a_picture_is_that_of_transformers(case: Case) -> None:
     assert case.chat.info.reads_pictures
     reply = Reply(case.chat, [asked("What is this?", (60, 40))], TOKENS)
@@ -46,6 +47,7 @@ def test_a_reply_about_a_picture_is_that_of_transformers(case: Case) -> None:
     assert other.tokens[0].alternatives != reply.tokens[0].alternatives
 
 
+@pytest.mark.slow_after(10)
 def test_a_second_turn_reads_only_what_is_new(case: Case) -> None:
     first = [asked("One?", (50, 50))]
     begun = Reply(case.chat, first, TOKENS)
@@ -58,6 +60,7 @@ def test_a_second_turn_reads_only_what_is_new(case: Case) -> None:
     assert_as_transformers(case, reply, (50, 50), (30, 70), (64, 64))
 
 
+@pytest.mark.slow_after(10)
 def test_the_length_is_known_before_a_picture_is_read(case: Case) -> None:
     message = asked("How long is it?", (80, 35))
     bare = asked("How long is it?", (80, 35))
@@ -67,6 +70,7 @@ def test_the_length_is_known_before_a_picture_is_read(case: Case) -> None:
     assert len(reply.rendered.ids) == foreseen.prompt_tokens == sum(foreseen.messages)
 
 
+@pytest.mark.slow_after(10)
 def test_a_text_is_read_as_without_an_encoder(case: Case) -> None:
     reply = Reply(case.chat, [Message("user", "No picture here.")], TOKENS)
     assert_as_transformers(case, reply)

@@ -181,6 +181,7 @@ def test_caches_that_are_kept_on_disk_have_pictures(folder: Path) -> None:
             chat.close()
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize("length", [1, 24, 30, 45, 60])
 def test_a_picture_of_which_the_cache_has_a_part_is_read_on(
     chat: LocalChat, alone: list[int], length: int, monkeypatch: pytest.MonkeyPatch
@@ -201,6 +202,7 @@ def test_a_picture_of_which_the_cache_has_a_part_is_read_on(
     assert reply.cached <= length
 
 
+@pytest.mark.slow_after(1)
 def test_a_suspended_reply_about_pictures_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More chats than the cache can hold together are answered as each alone."""
     settings = CacheSettings(context_length=1024, dtype="fp32", memory=1)

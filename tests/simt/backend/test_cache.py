@@ -81,6 +81,7 @@ def alone(cache: PagedCache, ids: list[int]) -> Floats:
         return read(cache, lease, ids, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", some(("fp32", "fp16", "fp8", "q8", "q6", "q4"), "q4"))
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_everything_equals_the_text_alone(path: Path, tmp_path: Path, dtype: str, devices: int) -> None:

@@ -38,6 +38,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return made(request.param, tmp_path_factory.mktemp("pictures"))
 
 
+@pytest.mark.slow_after(5)
 @pytest.mark.parametrize("devices", BACKENDS)
 def test_rows_of_pictures_take_the_place_of_embeddings(whole: Made, devices: str) -> None:
     model = load(whole.folder, BACKENDS[devices]())
@@ -45,6 +46,7 @@ def test_rows_of_pictures_take_the_place_of_embeddings(whole: Made, devices: str
     model.close()
 
 
+@pytest.mark.slow_after(3)
 def test_decoding_ahead_after_pictures(whole: Made) -> None:
     model = load(whole.folder, BACKENDS["one"]())
     assert decode_ahead(model, whole.kind)

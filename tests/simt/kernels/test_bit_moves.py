@@ -29,6 +29,7 @@ def file_rows(layout: CodeLayout, rows: int, columns: int) -> Bytes:
     return np.random.default_rng(rows + columns).integers(0, 256, size, np.uint8)
 
 
+@pytest.mark.slow_after(40)
 @pytest.mark.parametrize("layout", CODES, ids=lambda each: each.name)
 def test_what_moves_only_bits_is_packed_by_moving_them_to_the_last_bit(layout: CodeLayout) -> None:
     for rows, columns in ((32, 256), (64, 768), (32, 2048), (96, 1280)):

@@ -86,6 +86,7 @@ def test_a_key_of_zeros_takes_nothing_out() -> None:
     assert np.isfinite(y).all()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("size", [-100.0, -20.0, 4.0, 1e30])
 def test_decays_of_any_size(size: float) -> None:
     """What hardly decays, and what is forgotten at once."""

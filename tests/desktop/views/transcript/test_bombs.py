@@ -25,6 +25,7 @@ PIECE = 2048
 """The length of the longest piece of a line in characters."""
 
 
+@pytest.mark.slow_after(20)
 @pytest.mark.parametrize("name", BOMBS)
 def test_every_row_of_a_text_is_small(name: str) -> None:
     text = bomb(name, 20_000)

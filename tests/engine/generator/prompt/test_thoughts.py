@@ -99,6 +99,7 @@ def reply(name: str, text: str, calls: tuple[ToolCall, ...] = ()) -> tuple[Messa
     return Message("assistant", whole, calls), Message("assistant", text, calls, reasoning=THOUGHT)
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.parametrize("thinking", [False, True])
 @pytest.mark.parametrize("name", REPEAT)
 def test_thoughts_are_repeated_as_with_their_own_field(name: str, thinking: bool) -> None:
@@ -115,6 +116,7 @@ def test_thoughts_are_repeated_as_with_their_own_field(name: str, thinking: bool
     assert found == expected(name, [ASKED, apart, AGAIN], thinking=thinking, offered=False)
 
 
+@pytest.mark.slow_after(10)
 @pytest.mark.parametrize("name", NAMES)
 def test_which_templates_repeat_thoughts(name: str) -> None:
     assert ChatTemplate(source(name), "<s>", "</s>").repeats_thoughts == (name in REPEAT)

@@ -133,6 +133,7 @@ def test_lists_that_share_their_parts_are_looked_through_once() -> None:
     assert added_by([], "append", (doubled,), {}, 9)[1] == 1
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("name", ENDLESS)
 def test_lists_stay_bounded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.engine.text.template.test_sandbox import compile_and_render

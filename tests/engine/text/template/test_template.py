@@ -49,6 +49,7 @@ def by_transformers(source: str, messages: tuple[Message, ...], *, prompt: bool,
     return str(rendered[0])
 
 
+@pytest.mark.slow_after(100)
 @pytest.mark.parametrize("mode", ["prompt", "closed", "continue"])
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
 @pytest.mark.parametrize("name", TEMPLATES)

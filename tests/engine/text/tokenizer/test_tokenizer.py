@@ -269,6 +269,7 @@ THREES = {
 """How the models' own tokenizer.json cuts numbers."""
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("rule", THREES)
 def test_digits_in_threes_are_cut_as_the_makers_patterns_do_also_in_long_numbers(
     rule: str, tmp_path: Path

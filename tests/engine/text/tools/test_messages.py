@@ -57,6 +57,7 @@ def by_transformers(source: str, *, as_text: bool) -> str:
     return str(rendered[0])
 
 
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.jinja")))
 def test_tools_calls_and_results_are_rendered_as_transformers_does(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -37,6 +37,7 @@ INVOKED = '<invoke name="weather">\n<parameter name="city">Oslo</parameter>\n</i
 STEP = "<｜tool_call_begin｜>{}<｜tool_call_end｜>"
 
 
+@pytest.mark.slow_after(15)
 @pytest.mark.parametrize("form", [HERMES, CODER, GLM], ids=["json", "tagged", "glm"])
 @pytest.mark.parametrize(
     ("inside", "calls"),
@@ -68,6 +69,7 @@ def test_what_a_tag_of_calls_may_hold(form: CallForm, inside: str, calls: list[t
     assert (text.split(), found) == (["Look:", "Done."], calls)
 
 
+@pytest.mark.slow_after(30)
 @pytest.mark.parametrize("form", [HERMES, CODER, KIMI, BARE, PYTHON, LFM, GLM], ids=lambda form: form.kind)
 @pytest.mark.parametrize(
     ("reply", "calls"),
@@ -98,6 +100,7 @@ def test_a_tag_may_name_the_tool(form: CallForm, reply: str, calls: list[tuple[s
     assert read(form, f"So:\n{reply}") == ("So:", calls)
 
 
+@pytest.mark.slow_after(20)
 @pytest.mark.parametrize("form", [HERMES, CODER, KIMI, BARE, PYTHON, LFM, GLM], ids=lambda form: form.kind)
 @pytest.mark.parametrize(
     ("reply", "calls"),

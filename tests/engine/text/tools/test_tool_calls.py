@@ -49,6 +49,7 @@ def read(form: CallForm, pieces: list[str], *, cut: bool = False) -> tuple[str, 
     return text, calls
 
 
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_template_s_own_calls_are_read_back(name: str) -> None:
     template = ChatTemplate((FOLDER / f"{name}.jinja").read_text("utf-8"), "<s>", "</s>")

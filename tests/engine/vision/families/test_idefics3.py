@@ -69,6 +69,7 @@ def processed(processor: Any, width: int, height: int, **settings: Any) -> Any:
     return processor([picture(width, height)], return_tensors="pt", return_row_col_info=True, **settings)
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_rows_and_layout_are_those_of_transformers(pair: Any, width: int, height: int) -> None:
     model, processor, encoded, tokens = pair
@@ -84,6 +85,7 @@ def test_rows_and_layout_are_those_of_transformers(pair: Any, width: int, height
     assert encoded.text(width, height) == Idefics3Processor.replace_image_token(words, inputs, 0)
 
 
+@pytest.mark.slow_after(1)
 def test_an_mmproj_file_says_the_same(pair: Any, tmp_path: Path) -> None:
     model, processor, encoded, _tokens = pair
     vision = model.config.vision_config

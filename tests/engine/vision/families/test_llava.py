@@ -69,6 +69,7 @@ def pair(
     encoded.close()
 
 
+@pytest.mark.slow_after(10)
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_rows_are_those_of_transformers(pair: Any, width: int, height: int) -> None:
     model, processor, encoded = pair

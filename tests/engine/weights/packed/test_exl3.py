@@ -131,6 +131,7 @@ def test_divided_experts(tmp_path: Path, kind: str) -> None:
         assert_decoded(found[name + ".weight"].dequantise(), meant * np.float32(factor))
 
 
+@pytest.mark.slow
 def test_models(tmp_path: Path) -> None:
     """Padded widths, a padded vocabulary and padded biases, several numbers of bits; a head that is quantised
     although the config calls tables tied. The memory estimate is exact. The CPU holds matrices as F16.

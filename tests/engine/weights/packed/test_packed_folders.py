@@ -99,6 +99,7 @@ def file_name(packing: Packing) -> str:
     return EXL2_NAME if packing[1]["quant_method"] == "exl2" else "model.safetensors"
 
 
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS.keys())
 def test_every_number_is_what_the_packer_meant(tmp_path: Path, packing: Packing) -> None:
     """Whole matrices, and rows of them in any order, to the last bit; sizes add up to the file's."""

@@ -122,6 +122,7 @@ def test_floats(tmp_path: Path, kind: torch.dtype) -> None:
     np.testing.assert_array_equal(tensors[STEM + ".weight"].dequantise(), (data.float() * scale).numpy())
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("bits", [8, 4])
 def test_a_model(tmp_path: Path, bits: int) -> None:
     """On both backends, in steps of several lengths."""
