@@ -64,6 +64,8 @@ def unseen_focus(window: QWidget) -> Iterator[str]:
         if (other := QApplication.focusWidget()) is not None:
             other.clearFocus()
         QApplication.processEvents()
+        if not Shiboken.isValid(widget) or not widget.isVisible():  # a popup closes without the focus
+            continue
         before = _picture(widget)
         widget.setFocus(Qt.FocusReason.TabFocusReason)
         QApplication.processEvents()

@@ -21,7 +21,6 @@ MAKERS = {**BLOCKS, **PACKED}
 SEEN: set[str] = set()
 
 
-@pytest.mark.slow_after(40)
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("capability", [75, 90])
 def test_as_the_file_says(name: str, capability: int) -> None:
