@@ -377,12 +377,12 @@ class SequenceRunner:
     def close(self) -> None:
         """Return the pages, of which a sequence that has not begun has none."""
         self._usual_pass = None  # which refers to this runner
-        for lease, passes, reading in zip(self._leases, self._passes, self._readings, strict=False):
+        for row, (lease, passes) in enumerate(zip(self._leases, self._passes, strict=True)):
             ids, pages = lease.ids.copy(), lease.pages[:1]
             lease.close()
             if not self._replayed:
                 cut(passes, len(ids))
-                self._cache.readings.remember(self._cache.key + reading.key, ids, passes)
+                self._cache.readings.remember(self._cache.key + self._readings[row].key, ids, passes)
             for page in pages if self._replayed else ():
                 self._cache.table.lose(page)
 
