@@ -222,20 +222,12 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
     `first` is a multiple of `LARGE_TILES`. All tiles take one part of x after another, so that the part
     stays in the cache.
     """
-    weight, tile_bytes, blocks = (
-        ld_i64(args + 8 * A_WEIGHT),
-        ld_i64(args + 8 * A_TILE_BYTES),
-        ld_i64(args + 8 * A_BLOCKS),
-    )
-    x_stride, y_stride = (
-        ld_i64(args + 8 * (A_PACKED_STRIDE if INTEGER_PANEL else A_X_STRIDE)),
-        ld_i64(args + 8 * A_Y_STRIDE),
-    )
-    x, y = (
-        ld_i64(args + 8 * (A_PACKED if INTEGER_PANEL else A_X)) + start * x_stride,
-        ld_i64(args + 8 * A_Y) + start * y_stride,
-    )
-    panel, interleaved = scratch + SCRATCH_PANEL, ld_i64(args + 8 * A_INTERLEAVED)
+    weight, tile_bytes = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES)
+    blocks, interleaved = ld_i64(args + 8 * A_BLOCKS), ld_i64(args + 8 * A_INTERLEAVED)
+    x_stride = ld_i64(args + 8 * (A_PACKED_STRIDE if INTEGER_PANEL else A_X_STRIDE))
+    x = ld_i64(args + 8 * (A_PACKED if INTEGER_PANEL else A_X)) + start * x_stride
+    y_stride = ld_i64(args + 8 * A_Y_STRIDE)
+    y, panel = ld_i64(args + 8 * A_Y) + start * y_stride, scratch + SCRATCH_PANEL
     together = min(interleaved, last - first)
     few = rows <= FEW_ROWS and blocks <= FEW_BLOCKS
     kept = rows <= LARGE_ROWS and not few
