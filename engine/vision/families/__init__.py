@@ -1,36 +1,36 @@
-"""The families of vision encoders that can be run, one file each."""
+"""The families of vision encoders that can be run, one file each, in rooms by how a picture is laid out."""
 
 from __future__ import annotations
 
 from engine.vision.design import Family
-from engine.vision.families.cohere import AYA_VISION, COMMAND_VISION
-from engine.vision.families.deepseek_ocr import DEEPSEEK_OCR
-from engine.vision.families.deepseek_ocr2 import DEEPSEEK_OCR2
-from engine.vision.families.dots_ocr import DOTS_OCR
-from engine.vision.families.gemma3 import GEMMA3
-from engine.vision.families.gemma3n import GEMMA3N
-from engine.vision.families.gemma4 import GEMMA4
-from engine.vision.families.glm4v import GLM4V, GLM_OCR
-from engine.vision.families.got_ocr2 import GOT_OCR2
-from engine.vision.families.idefics2 import IDEFICS2
-from engine.vision.families.idefics3 import IDEFICS3
-from engine.vision.families.internvl import INTERNVL, QIANFAN_OCR
-from engine.vision.families.janus import DEEPSEEK_VL, JANUS
-from engine.vision.families.kimi import KIMI_K2_5, KIMI_VL
-from engine.vision.families.lfm2_vl import LFM2_VL
-from engine.vision.families.llama4 import LLAMA4
-from engine.vision.families.llava import LLAVA, VIP_LLAVA
-from engine.vision.families.llava_next import LLAVA_NEXT, LLAVA_ONEVISION
-from engine.vision.families.minicpm_v import MINICPM_V
-from engine.vision.families.minicpm_v4_6 import MINICPM_V4_6
-from engine.vision.families.mllama import MLLAMA
-from engine.vision.families.molmo2 import MOLMO2
-from engine.vision.families.ovis2 import OVIS2
-from engine.vision.families.paddle_ocr import PADDLE_OCR
-from engine.vision.families.paligemma import PALIGEMMA
-from engine.vision.families.phi3_v import PHI3_V
-from engine.vision.families.pixtral import LIGHTON_OCR, PIXTRAL
-from engine.vision.families.qwen_vl import EXAONE4_5, QWEN2_5_OMNI, QWEN2_5_VL, QWEN2_VL, QWEN3_VL
+from engine.vision.families.any_size.dots_ocr import DOTS_OCR
+from engine.vision.families.any_size.gemma4 import GEMMA4
+from engine.vision.families.any_size.glm4v import GLM4V, GLM_OCR
+from engine.vision.families.any_size.kimi import KIMI_K2_5, KIMI_VL
+from engine.vision.families.any_size.paddle_ocr import PADDLE_OCR
+from engine.vision.families.any_size.pixtral import LIGHTON_OCR, PIXTRAL
+from engine.vision.families.any_size.qwen_vl import EXAONE4_5, QWEN2_5_OMNI, QWEN2_5_VL, QWEN2_VL, QWEN3_VL
+from engine.vision.families.fixed_size.gemma3 import GEMMA3
+from engine.vision.families.fixed_size.gemma3n import GEMMA3N
+from engine.vision.families.fixed_size.janus import DEEPSEEK_VL, JANUS
+from engine.vision.families.fixed_size.llava import LLAVA, VIP_LLAVA
+from engine.vision.families.fixed_size.paligemma import PALIGEMMA
+from engine.vision.families.tiled.cohere import AYA_VISION, COMMAND_VISION
+from engine.vision.families.tiled.deepseek_ocr import DEEPSEEK_OCR
+from engine.vision.families.tiled.deepseek_ocr2 import DEEPSEEK_OCR2
+from engine.vision.families.tiled.got_ocr2 import GOT_OCR2
+from engine.vision.families.tiled.idefics2 import IDEFICS2
+from engine.vision.families.tiled.idefics3 import IDEFICS3
+from engine.vision.families.tiled.internvl import INTERNVL, QIANFAN_OCR
+from engine.vision.families.tiled.lfm2_vl import LFM2_VL
+from engine.vision.families.tiled.llama4 import LLAMA4
+from engine.vision.families.tiled.llava_next import LLAVA_NEXT, LLAVA_ONEVISION
+from engine.vision.families.tiled.minicpm_v import MINICPM_V
+from engine.vision.families.tiled.minicpm_v4_6 import MINICPM_V4_6
+from engine.vision.families.tiled.mllama import MLLAMA
+from engine.vision.families.tiled.molmo2 import MOLMO2
+from engine.vision.families.tiled.ovis2 import OVIS2
+from engine.vision.families.tiled.phi3_v import PHI3_V
 
 FAMILIES: tuple[Family, ...] = (
     AYA_VISION, COMMAND_VISION, DEEPSEEK_OCR, DEEPSEEK_OCR2, DEEPSEEK_VL, DOTS_OCR, EXAONE4_5, GEMMA3,

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from tests.engine.vision.families import test_minicpm_v
+from tests.engine.vision.families.tiled import test_minicpm_v
 from tests.engine.vision.tiny import minicpm_folders
 from tests.engine.vision.tiny.converted import FLATTENED, encoder_tensors, flat_kernels, write_tower
 from tests.engine.vision.tiny.encoding import Encoded, Floats, picture, randomise

@@ -14,7 +14,7 @@ import transformers
 from engine.models.headers.keys import Keys
 from engine.vision.design import Design
 from engine.vision.families import FAMILIES
-from engine.vision.families.internvl import CHAT, from_hf
+from engine.vision.families.tiled.internvl import CHAT, from_hf
 
 WHOLE = {"vision_config": {"image_size": 256}}
 """Of a size that can be divided into tokens, which the default cannot."""

@@ -20,7 +20,13 @@ from transformers import (
 )
 
 from engine.vision import Span
-from tests.engine.vision.families import test_gemma4, test_glm4v, test_kimi, test_pixtral, test_qwen_vl
+from tests.engine.vision.families.any_size import (
+    test_gemma4,
+    test_glm4v,
+    test_kimi,
+    test_pixtral,
+    test_qwen_vl,
+)
 from tests.engine.vision.test_by_llama_cpp import by_llama_cpp
 from tests.engine.vision.tiny import kimi_folders
 from tests.engine.vision.tiny.encoding import Encoded, picture, randomise

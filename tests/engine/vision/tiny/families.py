@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from tests.engine.vision.families.lfm2_crops import PATCH, SETTINGS, batched, crops
+from tests.engine.vision.families.tiled.lfm2_crops import PATCH, SETTINGS, batched, crops
 from tests.engine.vision.tiny.chats import add_text, vocabulary
 from tests.engine.vision.tiny.encoding import randomise, save
 from tests.engine.vision.tiny.further_families import FURTHER

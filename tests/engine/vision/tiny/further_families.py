@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image
 
-from tests.engine.vision.families import command_tiles, llama4_tiles
+from tests.engine.vision.families.tiled import command_tiles, llama4_tiles
 from tests.engine.vision.tiny import deepseek_ocr_folders, kimi_folders
 from tests.engine.vision.tiny.chats import add_text, vocabulary
 from tests.engine.vision.tiny.encoding import randomise, save

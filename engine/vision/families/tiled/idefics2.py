@@ -12,7 +12,7 @@ from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
-from engine.vision.families.idefics3 import placed
+from engine.vision.families.tiled.idefics3 import placed
 from engine.vision.headers import (
     HALF,
     MOST_HEADS,

@@ -17,7 +17,7 @@ from transformers import Llama4Config, Llama4ForConditionalGeneration
 from engine.errors import EngineError
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
-from tests.engine.vision.families.llama4_tiles import batched, crops, prompt
+from tests.engine.vision.families.tiled.llama4_tiles import batched, crops, prompt
 from tests.engine.vision.tiny.converted import encoder_tensors, write_tower
 from tests.engine.vision.tiny.encoding import SIZES, Encoded, assert_close, picture, randomise
 

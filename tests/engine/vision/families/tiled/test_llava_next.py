@@ -16,7 +16,7 @@ from transformers.models.llava_next.processing_llava_next import LlavaNextProces
 
 from engine.errors import BadCheckpoint
 from engine.models.headers.keys import Keys
-from engine.vision.families.llava_next import Tiles, from_gguf, from_hf
+from engine.vision.families.tiled.llava_next import Tiles, from_gguf, from_hf
 from engine.vision.pictures.images import BICUBIC
 from tests.engine.vision.tiny.converted import FLATTENED, encoder_tensors, write_tower
 from tests.engine.vision.tiny.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from engine.errors import EngineError
 from engine.models.headers.keys import Keys
 from engine.vision.encoders.sam_encoder import SamDesign
-from engine.vision.families.deepseek_ocr2 import ReaderShape, from_hf
+from engine.vision.families.tiled.deepseek_ocr2 import ReaderShape, from_hf
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.test_by_llama_cpp import by_llama_cpp

@@ -8,7 +8,7 @@ from engine.models.headers.keys import Keys
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
-from engine.vision.families.llava import PREFIXES, OneCrop
+from engine.vision.families.fixed_size.llava import PREFIXES, OneCrop
 from engine.vision.headers import (
     HALF,
     MOST_WIDTH,

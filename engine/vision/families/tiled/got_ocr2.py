@@ -11,7 +11,7 @@ from engine.tensors import Floats
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.sam_encoder import SamDesign
-from engine.vision.families.internvl import Tiles
+from engine.vision.families.tiled.internvl import Tiles
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,

@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file
 
 from engine.vision import Span
-from engine.vision.families.kimi import Frame
+from engine.vision.families.any_size.kimi import Frame
 from tests.engine.vision.tiny.converted import write_tower
 from tests.engine.vision.tiny.damaged import assert_refused
 from tests.engine.vision.tiny.encoding import Encoded, Floats, assert_close, picture

@@ -21,7 +21,7 @@ from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2Im
 
 from engine.errors import UnsupportedModel
 from engine.models.headers.keys import Keys
-from engine.vision.families.internvl import CHAT, Tiles, from_hf
+from engine.vision.families.tiled.internvl import CHAT, Tiles, from_hf
 from tests.engine.vision.tiny.converted import encoder_tensors, write_tower
 from tests.engine.vision.tiny.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 

@@ -15,8 +15,8 @@ from PIL import Image
 from transformers import Lfm2VlConfig, Lfm2VlForConditionalGeneration
 
 from engine.vision import passes
-from engine.vision.families.lfm2_vl import Tiles
-from tests.engine.vision.families.lfm2_crops import FACTOR, PATCH, SETTINGS, TOKENS, batched, crops
+from engine.vision.families.tiled.lfm2_vl import Tiles
+from tests.engine.vision.families.tiled.lfm2_crops import FACTOR, PATCH, SETTINGS, TOKENS, batched, crops
 from tests.engine.vision.tiny.converted import FLATTENED, encoder_tensors, flat_kernels, write_tower
 from tests.engine.vision.tiny.encoding import SIZES, Encoded, Floats, assert_close, picture, randomise
 

@@ -17,8 +17,8 @@ from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
-from engine.vision.families import internvl
-from engine.vision.families.llava import PREFIXES
+from engine.vision.families.fixed_size.llava import PREFIXES
+from engine.vision.families.tiled import internvl
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,

@@ -13,8 +13,8 @@ from engine.tensors import Bytes
 from engine.vision.base import NUMBER, Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
-from engine.vision.families.idefics3 import placed
-from engine.vision.families.llava import stored_layers
+from engine.vision.families.fixed_size.llava import stored_layers
+from engine.vision.families.tiled.idefics3 import placed
 from engine.vision.headers import (
     HALF,
     MOST_SIDE,

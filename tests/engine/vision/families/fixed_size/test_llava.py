@@ -16,7 +16,7 @@ from transformers.models.siglip.image_processing_pil_siglip import SiglipImagePr
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
-from engine.vision.families.llava import from_hf
+from engine.vision.families.fixed_size.llava import from_hf
 from tests.engine.vision.tiny.converted import FLATTENED, encoder_tensors, write_tower
 from tests.engine.vision.tiny.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 

@@ -21,11 +21,11 @@ from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2Im
 
 from engine.errors import BadCheckpoint
 from engine.models.headers.keys import Keys
-from engine.vision.families.cohere import from_hf_aya, from_hf_command
+from engine.vision.families.tiled.cohere import from_hf_aya, from_hf_command
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
-from tests.engine.vision.families.command_tiles import crops
-from tests.engine.vision.families.llama4_tiles import batched
+from tests.engine.vision.families.tiled.command_tiles import crops
+from tests.engine.vision.families.tiled.llama4_tiles import batched
 from tests.engine.vision.tiny.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
 
 SIDE, PATCH, MOST = 28, 7, 6

@@ -20,7 +20,7 @@ from engine.models.layers.parts import Linear, Norm, bare_norm
 from engine.tensors import Floats
 from engine.vision.base import PictureRows, Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
-from engine.vision.families.llava import OneCrop
+from engine.vision.families.fixed_size.llava import OneCrop
 from engine.vision.headers import (
     HALF,
     MOST_SIDE,

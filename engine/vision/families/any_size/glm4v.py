@@ -19,8 +19,8 @@ from engine.models.layers.parts import GatedMlp, Linear, Norm
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.grid_encoder import GridDesign, GridParts
-from engine.vision.families.pixtral import by_channel
-from engine.vision.families.qwen_vl import frame_linears
+from engine.vision.families.any_size.pixtral import by_channel
+from engine.vision.families.any_size.qwen_vl import frame_linears
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,

@@ -19,7 +19,7 @@ from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.patch_encoder import PatchDesign
-from engine.vision.families import llava
+from engine.vision.families.fixed_size import llava
 from engine.vision.headers import MOST_SIDE, prefix_of, resampling, whole_patches
 from engine.vision.pictures.images import BICUBIC, resized
 from engine.vision.pictures.interpolation import linear, resized_grid

@@ -13,7 +13,7 @@ from engine.tensors import Bytes
 from engine.vision.base import Piece, Span, VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
-from engine.vision.families.llava import PREFIXES
+from engine.vision.families.fixed_size.llava import PREFIXES
 from engine.vision.headers import (
     HALF,
     MOST_WIDTH,

@@ -9,8 +9,8 @@ from engine.models.headers.keys import Keys
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
-from engine.vision.families.idefics3 import placed
-from engine.vision.families.minicpm_v import LARGEST_TOWER, MOST_SLICES, Slices
+from engine.vision.families.tiled.idefics3 import placed
+from engine.vision.families.tiled.minicpm_v import LARGEST_TOWER, MOST_SLICES, Slices
 from engine.vision.headers import (
     HALF,
     MOST_SIDE,

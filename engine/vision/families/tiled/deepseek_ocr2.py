@@ -22,7 +22,7 @@ from engine.tensors import Bytes, Floats
 from engine.vision.base import Piece, Span
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.sam_encoder import SamDesign
-from engine.vision.families.deepseek_ocr import GGUF_SAM, SPEC, Tiles, gguf_sam, hf_sam, sam_shape
+from engine.vision.families.tiled.deepseek_ocr import GGUF_SAM, SPEC, Tiles, gguf_sam, hf_sam, sam_shape
 from engine.vision.headers import (
     HALF,
     MOST_HEADS,

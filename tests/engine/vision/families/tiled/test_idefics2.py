@@ -14,7 +14,7 @@ from transformers.models.idefics2.image_processing_pil_idefics2 import Idefics2I
 
 from engine.errors import BadCheckpoint
 from engine.models.headers.keys import Keys
-from engine.vision.families.idefics2 import from_hf
+from engine.vision.families.tiled.idefics2 import from_hf
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.tiny.encoding import TEXT, Encoded, Floats, assert_close, picture, randomise, save

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from engine.errors import EngineError
 from engine.vision import NUMBER, Span
-from engine.vision.families.minicpm_v import Slices
+from engine.vision.families.tiled.minicpm_v import Slices
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.tiny.chats import Reply, add_text, asked, opened, vocabulary

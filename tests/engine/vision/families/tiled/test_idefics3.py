@@ -23,7 +23,7 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import (
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
-from engine.vision.families.idefics3 import Tiles
+from engine.vision.families.tiled.idefics3 import Tiles
 from engine.vision.pictures.images import LANCZOS
 from tests.engine.vision.tiny.converted import encoder_tensors, write_tower
 from tests.engine.vision.tiny.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
@@ -106,7 +106,7 @@ def test_an_mmproj_file_says_the_same(pair: Any, tmp_path: Path) -> None:
 def test_a_smaller_grid_takes_the_positions_of_its_shares() -> None:
     from transformers.models.idefics3.modeling_idefics3 import Idefics3VisionEmbeddings
 
-    from engine.vision.families.idefics3 import placed
+    from engine.vision.families.tiled.idefics3 import placed
 
     config = Idefics3Config(
         vision_config={"hidden_size": 8, "image_size": 26 * 4, "patch_size": 4}

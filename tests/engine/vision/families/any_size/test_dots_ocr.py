@@ -20,7 +20,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from engine.errors import BadCheckpoint
 from engine.models.headers.keys import Keys
-from engine.vision.families.dots_ocr import from_hf
+from engine.vision.families.any_size.dots_ocr import from_hf
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.test_by_llama_cpp import by_llama_cpp

@@ -1,0 +1,1 @@
+"""Families that read one square picture of a fixed size."""
