@@ -61,6 +61,10 @@ class ModelInfo:
     """How many of the last of these have keys alone: those of multi-head latent attention, of which values
     are columns, and of indexers.
     """
+    picture_shapes: tuple[tuple[int, int], ...] = ()
+    """The same of what layers that look at pictures see of these, beside the cache."""
+    picture_rows: int = 0
+    """How many rows of the largest picture they see."""
     quantisation: str = ""
     """The usual name of the weights' format: "Q4_K", "GPTQ 4-bit", "BF16"."""
     licence: str = ""

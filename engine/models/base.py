@@ -195,8 +195,7 @@ class Model:
 
     def cross_page_bytes(self) -> int:
         """Bytes of a page of what those layers see."""
-        shapes = [(shape.kv_heads, shape.head_dim) for shape in self.looking.shapes]
-        return page_bytes(shapes, "auto", self.backend.name)
+        return page_bytes(self.looking.kv_shapes, "auto", self.backend.name)
 
     def new_cross_cache(self, pages: int) -> KVCache:
         """A zeroed cache of what they see. Raises `NotEnoughMemory`."""

@@ -20,6 +20,7 @@ from engine.errors import NotEnoughMemory
 from engine.kv_cache.lease import Lease
 from engine.kv_cache.page_pool import pages_for
 from engine.models.base import Model
+from engine.models.memory.estimate import picture_pages
 from engine.models.picture_tokens import PictureTokens
 from engine.tensors import Floats
 from engine.units import size_text
@@ -27,8 +28,6 @@ from engine.words import _
 
 Group = tuple[int, ...]
 """The ids of pictures that are seen together; empty: none is."""
-_FIRST_ROOM = 2
-"""How many times the pictures of the first pass the cache has room for; it grows when more are needed."""
 _NOTHING = CrossKeys(np.zeros(1, np.int32), 1)
 """What rows see that see no picture: the first page, whose keys and values are zeros."""
 
@@ -105,7 +104,7 @@ class CrossCache:
             self._free += self._kept.pop(old).pages.tolist()
         if len(self._free) < needed:
             others = [each for each in asked if each in self._kept]
-            self._grow(_FIRST_ROOM * (needed + sum(len(self._kept[each].pages) for each in others)))
+            self._grow(needed + sum(len(self._kept[each].pages) for each in others))
             for each in others:
                 self._add(each, asked)
         pages = np.array([self._free.pop() for _unused in range(needed)], np.int32)
@@ -121,29 +120,30 @@ class CrossCache:
             places = np.arange(start, start + len(part), dtype=np.int32)
             self._programs[1].run(Step(np.zeros(len(part), np.int32), places, pages))
 
-    def _grow(self, pages: int) -> None:
-        """Make the cache, or a larger one, with this many pages and that of zeros; it is empty then."""
+    def _grow(self, asked: int) -> None:
+        """Make the cache, or a larger one, with room for as many pages again as are `asked`, or as there is
+        memory for, and that of zeros; it is empty then.
+        """
         self.close()
         model = self._model
         each = model.cross_page_bytes()
         free = model.backend.free_memory()
-        if pages > (room := free // each - 1):
-            if room < pages // _FIRST_ROOM:
-                raise NotEnoughMemory(
-                    _(
-                        "The pictures of this chat need {size} of memory, but {size_2} are free; close other "
-                        "programs, or send fewer pictures.",
-                        size=size_text(each * (pages // _FIRST_ROOM + 1)),
-                        size_2=size_text(free),
-                    )
+        pages = min(picture_pages(asked), free // each)
+        if pages <= asked:
+            raise NotEnoughMemory(
+                _(
+                    "The pictures of this chat need {size} of memory, but {size_2} are free; close other "
+                    "programs, or send fewer pictures.",
+                    size=size_text(each * (asked + 1)),
+                    size_2=size_text(free),
                 )
-            pages = room
-        self._cache = self._store.cross = model.new_cross_cache(pages + 1)
+            )
+        self._cache = self._store.cross = model.new_cross_cache(pages)
         self._programs = (
             model.record_looking(self._store, self._rows, self._context),
             model.record_writing(self._cache, self._rows, self._given),
         )
-        self._free = list(range(pages, 0, -1))
+        self._free = list(range(pages - 1, 0, -1))
 
     def close(self) -> None:
         """Release the programs and the keys and values; they are made again when they are needed."""

@@ -17,6 +17,7 @@ from engine.models.config import ModelConfig
 from engine.models.config.hyper import GatedStreams
 from engine.models.drafting.mtp import head_bytes
 from engine.models.headers.generation_defaults import sampler_defaults
+from engine.models.layers.attention.cross import CrossingBlocks
 from engine.models.load import read_config, survey
 from engine.models.memory.fit import work_space
 from engine.models.quantising import PlainCount
@@ -48,6 +49,7 @@ def describe_text_model(checkpoint: Checkpoint, *, for_gpus: bool = True) -> Mod
     plain = PlainCount(checkpoint, backend)
     seen = survey(checkpoint, backend, plain)
     assert seen.parts is not None
+    looking = seen.parts.looking
     gpu_bytes, gpu_work = _on_a_gpu(checkpoint, config) if for_gpus else (0, WorkSpace())
     head = head_bytes(checkpoint, backend)
     return ModelInfo(
@@ -66,6 +68,7 @@ def describe_text_model(checkpoint: Checkpoint, *, for_gpus: bool = True) -> Mod
         has_chat_template=has_chat_template,
         kv_shapes=config.kv_shapes,
         keys_alone=sum(shape.latent > 0 for shape in config.cache_shapes),
+        picture_shapes=looking.kv_shapes if isinstance(looking, CrossingBlocks) else (),
         quantisation=quantisation_name(checkpoint),
         licence=licence(checkpoint),
         pooling=pooling(checkpoint),

@@ -86,6 +86,7 @@ class VisionSpec:
             as a picture's do (prefix language models, arXiv 1910.10683, section 3.2.1).
         looked_at: of a model with layers that look at pictures, the id of the token that stands for a whole
             one: its span is one token, and `PictureRows.states` are any number of rows.
+        seen_rows: how many rows these are at most.
     """
 
     family: str
@@ -100,6 +101,7 @@ class VisionSpec:
     sign: str = ""
     unsectioned: bool = False
     looked_at: int | None = None
+    seen_rows: int = 0
     prefix: bool = False
 
 

@@ -58,7 +58,8 @@ def described(
         return replace(info, lacks_vision_file=not why and _lacks_file(checkpoint, info)), None
     spec, file = found.spec, found.file
     info = replace(
-        info, reads_pictures=True, vision_encoder=spec.family, vision_bytes=spec.nbytes,
+        info, reads_pictures=True, picture_rows=spec.seen_rows, vision_encoder=spec.family,
+        vision_bytes=spec.nbytes,
         vision_file="" if file is None else str(file),
         vision_file_bytes=0 if file is None else file.stat().st_size,
     )  # fmt: skip

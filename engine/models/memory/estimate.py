@@ -25,13 +25,16 @@ FURTHER_CONTEXTS, FREE_SHARE = 3, 8
 """The automatic room for conversations beyond one context: this many contexts at most, and this part of the
 free memory (1/8).
 """
+PICTURE_ROOM = 2
+"""How many times the pictures that are looked at first a cache of what is seen of them has room for."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEstimate:
     """What a model's cache will take.
 
-    `context_bytes` is one context's share of the `total_bytes` that all conversations have.
+    `context_bytes` is one context's share of the `total_bytes` that all conversations have; both count what
+    layers of their own see of a picture.
 
     `free_bytes` are free now; the cache `fits` when that is enough. `sentence` says all this for display.
     Bytes are reserved, but taken by the system only as conversations fill them.
@@ -109,8 +112,9 @@ def cache_bytes(
     needed = context_pages(tokens)
     pages = needed + further_pages(tokens, each, settings.memory, free)
     states = state_count(pages, info.state_bytes, free)
-    alone = needed * each + min(states, LEAST_STATES) * info.state_bytes
-    total = pages * each + states * info.state_bytes
+    beside = _picture_bytes(info, backend)
+    alone = needed * each + min(states, LEAST_STATES) * info.state_bytes + beside
+    total = pages * each + states * info.state_bytes + beside
     fits = total <= free
     text = _cache_words(tokens, alone, total, free_words(free, where))
     if not fits:
@@ -119,6 +123,21 @@ def cache_bytes(
         )
         text = paragraph(text, advice)
     return CacheEstimate(tokens, each / PAGE_TOKENS, alone, total, free, fits, text)
+
+
+def picture_pages(pages: int) -> int:
+    """Pages of a cache of what layers see of pictures, when the first ones take this many: room for others,
+    and the page of zeros that rows without a picture see.
+    """
+    return PICTURE_ROOM * pages + 1
+
+
+def _picture_bytes(info: ModelInfo, backend: str) -> int:
+    """What layers that look at pictures see of one of the largest, as `CrossCache` will reserve it."""
+    if not info.picture_shapes:
+        return 0
+    pages = -(-info.picture_rows // PAGE_TOKENS)
+    return picture_pages(pages) * page_bytes(info.picture_shapes, "auto", backend)
 
 
 def _cache_words(tokens: int, alone: int, total: int, available: str) -> str:

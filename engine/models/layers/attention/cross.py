@@ -83,6 +83,11 @@ class CrossingBlocks:
         dim = shapes[0].head_dim
         return (*shapes, AttentionShape(1, 1, dim, dim**-0.5))
 
+    @property
+    def kv_shapes(self) -> tuple[tuple[int, int], ...]:
+        """As `ModelInfo.kv_shapes`, of those layers of the cache."""
+        return tuple((shape.kv_heads, shape.head_dim) for shape in self.shapes)
+
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
         return self.observed(ops, x, tables, unobserved)
 

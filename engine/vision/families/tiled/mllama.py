@@ -57,7 +57,7 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     )  # fmt: skip
     vision = vision.over(_TOWER)
     side, patch = square(vision, "image_size"), square(vision, "patch_size")
-    whole_patches(side, patch)
+    patches = whole_patches(side, patch) ** 2
     within = vision.integers("intermediate_layers_indices", 0, shape.layers - 1)
     if vision.raw("intermediate_layers_indices") is None:
         within = _INNER
@@ -65,8 +65,9 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     rows = text.integer("vocab_size", 1, MAX_VOCAB, 128256) + EXTRA_ROWS
     token = config.integer("image_token_index", 0, rows - 1, 128256)
     canvas, grids = _canvas(vision, processor, side)
+    spec = VisionSpec("mllama", _MARK, _MARK, looked_at=token, seen_rows=canvas.most * (patches + 1))
     return TiledDesign(
-        VisionSpec("mllama", _MARK, _MARK, looked_at=token), shape,
+        spec, shape,
         vision.integer("num_global_layers", 0, MOST_LAYERS, 8), tuple(layer + 1 for layer in within), patch,
         grids, canvas, normalisation(processor, HALF, HALF),
         text.integer("hidden_size", 1, MOST_WIDTH, 4096), names,

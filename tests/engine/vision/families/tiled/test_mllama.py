@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import torch
 from engine.core import Message
 from engine.errors import BadCheckpoint
 from engine.models.cross_cache import group_after
+from engine.models.memory.estimate import cache_bytes
+from engine.settings import CacheSettings
 from engine.vision import Span
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
@@ -75,6 +78,19 @@ def test_pictures_in_a_row_are_seen_together(made: Case) -> None:
     assert_as_transformers(made, reply, *sizes)
     turned = [first, Message("assistant", "A dog."), both]  # what is cached ends in the middle
     assert_as_transformers(made, Reply(chat, turned, TOKENS), *sizes)
+    chat.close()
+
+
+def test_what_is_seen_of_the_largest_picture_is_foreseen(made: Case) -> None:
+    chat = opened(made.folder)
+    Reply(chat, [Message("user", "What?" + shown((97, 97))[0].words, pictures=shown((97, 97)))], 1)
+    store, info, settings = chat.generator.cache.store, chat.info, CacheSettings(context_length=300)
+    assert store.cross is not None
+    blind = replace(info, picture_shapes=())
+    said, without = (cache_bytes(each, settings, free=1 << 30) for each in (info, blind))
+    assert said.context_bytes - without.context_bytes == store.cross.nbytes > 0
+    assert said.total_bytes - without.total_bytes == store.cross.nbytes
+    assert said.bytes_per_token == without.bytes_per_token
     chat.close()
 
 
