@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
-__all__ = ["UNFINISHED_ADDRESS", "may_be_open", "settled", "withholds"]
+__all__ = ["UNFINISHED_ADDRESS", "may_be_formula", "may_be_open", "settled", "withholds"]
 
 UNFINISHED_ADDRESS = "#"
 """Where a link leads whose address has not arrived: nowhere."""
@@ -44,6 +44,10 @@ _HELD = (
     (re.compile(rf"(?<![{_LATIN}$]) \$ {{1,2}} (?! [\s\d$] | {_PROSE} ) [^$\n]{{0,120}} $", re.VERBOSE), 122),
 )  # fmt: skip
 """What may stand at the end without being shown yet, and how many characters it has at most."""
+_LONGEST_FORMULA = 1500
+_ARGUMENT = re.compile(r"\\[A-Za-z]++\*?\{[^{}\\\n]*+\}?")
+_SENTENCE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}+[,.;:]?[ ]+[A-Za-z]|\n[ \t]*\n")
+"""Words in a row, or an empty line: neither is in a formula, except in the argument of a command."""
 
 
 def may_be_open(text: str) -> bool:
@@ -72,6 +76,11 @@ def settled(text: str) -> str:
         if len(shown) == before:
             break
     return shown
+
+
+def may_be_formula(latex: str) -> bool:
+    """Whether the beginning of display math is still one, and not text after a sign that only looks so."""
+    return len(latex) <= _LONGEST_FORMULA and _SENTENCE.search(_ARGUMENT.sub("", latex)) is None
 
 
 def withholds(text: str) -> bool:

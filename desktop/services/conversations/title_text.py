@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from desktop.blocks import THINKING_TAGS
+from desktop.blocks.plain_words import plain_words
 from desktop.store.attachments.message_format import split
 from desktop.store.conversations.records import StoredMessage, auto_title
 from engine.core import ChatRequest, Message
@@ -37,6 +38,8 @@ _MOST_TOKENS = 24
 _MOST_CHARACTERS = 80
 """A longer answer is a sentence, not a title."""
 _QUOTES = "\"'“”„‟«»‹›‘’‚「」『』"
+_LEFT_MARKS = re.compile(r"(?<!\w)[*`]++(?!\s)|(?<!\s)[*`]++(?!\w)|(?<!\w)_(?=[^\W_])|(?<=[^\W_])_(?!\w)")
+"""Marks without a pair, and single underscores around words; not those in names such as `__init__`."""
 _LEAST_LETTERS = 3
 _COMMON = frozenset((
     "about", "and", "are", "can", "chat", "conversation", "discussion", "for", "from", "guide", "has",
@@ -97,7 +100,8 @@ def title_of(
         mark in answer for pair in (*tags, *THINKING_TAGS) for mark in pair
     ):
         return ""
-    text = re.sub(r"[*_`#]+|\[|\]\([^)]*\)|<\|[^|]*\|>", "", answer)
+    text = plain_words(re.sub(r"<\|[^|<>]{0,80}\|>", "", answer))
+    text = _LEFT_MARKS.sub("", text)
     text = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
     text = re.sub(r"^title\s*[:\-–]\s*", "", text.strip(_QUOTES + " "), flags=re.IGNORECASE)
     text = text.strip(_QUOTES + " .,;:-–—|/\\")

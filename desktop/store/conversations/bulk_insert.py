@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from desktop.blocks.plain_words import plain_words
 from desktop.store.attachments.picture_marks import marks
 from desktop.store.attachments.pictures import PictureStore, StoredPicture
 from desktop.store.attachments.whole_texts import WholeTextStore, packed
@@ -119,7 +120,10 @@ class RecordWriter:
             ),
             "",
         )
-        title = record.title if record.auto_title else " ".join(record.title.split()) or auto_title(first)
+        given = " ".join(record.title.split())
+        if record.source != OWN:  # models write Markdown into the titles of other programs
+            given = plain_words(given)
+        title = record.title if record.auto_title else given or auto_title(first)
         created = record.created_at if record.created_at is not None else _earliest(record, now)
         cursor = self._database.execute(
             "INSERT INTO conversations (title, auto_title, created_at, updated_at, deleted, settings, "

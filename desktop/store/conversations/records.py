@@ -31,6 +31,8 @@ STATES = ("complete", "running", "stopped", "failed")
 """The possible values of `StoredMessage.state`."""
 TITLE_CHARACTERS = 48
 _BEGINNING = 4000
+_ONLY_MARKS = "*-_=~`>#|+: "
+"""A line of these alone is a rule or opens a block."""
 """Characters of a message among which its title is looked for first."""
 CHAT, NOTEBOOK = "chat", "notebook"
 """The kinds of conversation. A notebook has a single message with the role "assistant": its document."""
@@ -135,7 +137,8 @@ def auto_title(text: str) -> str:
     """
     source = auto_source(text)
     lines = (*plain_words(source[:_BEGINNING]).splitlines(), *source.splitlines())
-    line = next((" ".join(part.split()) for part in lines if part.strip()), "")
+    written = [" ".join(part.split()) for part in lines if part.strip()]
+    line = next((part for part in written if part.strip(_ONLY_MARKS)), next(iter(written), ""))
     line = re.sub(r"^[*-]\s+(?:\[[ xX]\]\s+)?(?=\S)", "", line)
     if len(line) <= TITLE_CHARACTERS:
         return line

@@ -8,7 +8,7 @@ import pytest
 
 from desktop.blocks import BlockSplitter, Kind, mark_spans
 from desktop.blocks.parser import parse_table
-from desktop.blocks.unfinished import settled, withholds
+from desktop.blocks.unfinished import may_be_formula, settled, withholds
 from tests.desktop.blocks.test_parser import words
 
 _TAG = re.compile(r"</?[a-z#][^<>]*>")
@@ -109,3 +109,18 @@ def test_a_table_is_one_from_its_second_cell_on() -> None:
 def test_only_a_few_marks_are_withheld_however_many_are_open(piece: str) -> None:
     text = "Words " + piece * 700
     assert len(text) - len(settled(text)) <= 20
+
+
+@pytest.mark.parametrize(
+    ("latex", "formula"),
+    [
+        ("", True),
+        (r"\frac{\text{total cost of all}}{n} = \sin x \cos y + \operatorname{arg max}_x", True),
+        ("\\begin{align*}\na &= b \\\\\n c &= d \\quad\\text{where it is n", True),
+        ("is what I want", False),
+        ("a = b\n\nSo we", False),
+        ("x + " * 400, False),
+    ],
+)
+def test_a_formula_is_awaited_while_it_looks_like_one(latex: str, formula: bool) -> None:
+    assert may_be_formula(latex) is formula

@@ -154,6 +154,8 @@ def test_titles(database: Database, store: ConversationStore) -> None:
     cases: list[tuple[dict[str, Any], tuple[str, bool]]] = [
         ({"title": "  Two \n words "}, ("Two words", False)),
         ({"title": " "}, ("What is it?", True)),
+        ({"title": "**Peas** in `C#`", "source": "ollama"}, ("Peas in C#", False)),
+        ({"title": "**Peas** of my own", "source": OWN}, ("**Peas** of my own", False)),
         ({"title": " own  one ", "auto_title": True}, (" own  one ", True)),
     ]
     for number, (given, expected) in enumerate(cases):

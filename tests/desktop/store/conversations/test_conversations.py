@@ -299,6 +299,8 @@ def test_titles(store: ConversationStore) -> None:
         ("- [ ] **buy** `milk`", "buy milk"),
         ("```python\nprint(2**3)\n```\nWhy is it 8?", "print(2**3)"),
         ("```", "```"),
+        ("***\n# **Peas**", "Peas"),
+        ("🎉\nPeas", "🎉"),
         ("word " * 30, "word word word word word word word word word…"),
         ("x" * 100, "x" * 47 + "…"),
         ("a" * 48, "a" * 48),

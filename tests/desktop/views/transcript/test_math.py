@@ -173,6 +173,34 @@ def test_formulas_stream_in_and_the_view_stays_at_its_end(show: Show, qtbot: QtB
     assert images(row(view, MathRow).document)
 
 
+def test_a_word_stands_for_a_formula_until_it_is_drawn(show: Show, qtbot: QtBot) -> None:
+    text = "So\n\n$$\n\\frac{a}{\\text{all of b}}\n\\\\ c\n$$\n\nEnd."
+    view, model = show([MessageItem(1, "assistant", "", running=True)], 500, 300)
+    seen, tall = set(), set()
+    for start in range(len(text)):
+        model.append_text(1, text[start])
+        view.flush()
+        for widget in view.pool.widgets():
+            if isinstance(widget, MathRow):
+                seen.add(widget.document.toPlainText())
+                tall.add(widget.height())
+                if not images(widget.document):
+                    widget.select(0, 3)
+                    assert widget.selected_text().startswith("$$")
+                    assert text[4:].startswith(widget.selected_text())
+    qtbot.waitUntil(view.settled)
+    assert seen - {"\ufffc"} == {"Formula…"}
+    assert len(tall) <= 2, "its space changes once, when it is drawn"
+    assert images(row(view, MathRow).document)
+
+
+def test_text_after_a_sign_that_opens_no_formula_is_shown_while_it_grows(show: Show) -> None:
+    view, model = show([MessageItem(1, "assistant", "", running=True)], 500, 300)
+    model.append_text(1, "$$ is what every shop wants")
+    view.flush()
+    assert row(view, MathRow).document.toPlainText() == "is what every shop wants"
+
+
 def test_drawing_formulas_above_does_not_move_the_text_on_the_screen(show: Show, qtbot: QtBot) -> None:
     maths = "\n\n".join(
         f"$$\n\\begin{{pmatrix}}{i}\\\\2\\\\3\\\\4\\\\5\\end{{pmatrix}}\n$$" for i in range(40)
