@@ -223,9 +223,9 @@ class TiledEncoder:
         parts, inner = self._parts, dict(zip(self._design.inner, self._inner, strict=True))
         further = tuple(ops.given(each) for each in (self._queries, self._keys, self._values))
         x = ops.given(self._states)
-        for layers, block in enumerate(parts.blocks, 1):
-            x = self._layer(ops, block, x, further)
+        for layers, block in enumerate(parts.blocks):
             x = ops.keep(x, inner[layers]) if layers in inner else x
+            x = self._layer(ops, block, x, further)
         x = ops.add(parts.norms[1](ops, x), ops.given(self._after))
         for block in parts.more:
             x = self._layer(ops, block, x, further)

@@ -68,7 +68,7 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     spec = VisionSpec("mllama", _MARK, _MARK, looked_at=token, seen_rows=canvas.most * (patches + 1))
     return TiledDesign(
         spec, shape,
-        vision.integer("num_global_layers", 0, MOST_LAYERS, 8), tuple(layer + 1 for layer in within), patch,
+        vision.integer("num_global_layers", 0, MOST_LAYERS, 8), within, patch,
         grids, canvas, normalisation(processor, HALF, HALF),
         text.integer("hidden_size", 1, MOST_WIDTH, 4096), names,
     )  # fmt: skip

@@ -51,7 +51,7 @@ def mllama(folder: Path) -> Case:
     vision = {
         "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_global_layers": 2,
         "attention_heads": 2, "image_size": SIDE, "patch_size": PATCH, "vision_output_dim": 96,
-        "intermediate_layers_indices": [0, 2],
+        "intermediate_layers_indices": [1, 3],
     }  # fmt: skip
     text = {
         **TEXT, "num_hidden_layers": 5, "cross_attention_layers": [1, 3], "num_attention_heads": 4,
@@ -63,6 +63,10 @@ def mllama(folder: Path) -> Case:
     model: Any = randomise(MllamaForConditionalGeneration(config))
     add_text(save(model, processor(), folder), [END, MARK], MARK)
     _Silenced(model)
+    # As in the original code, and in transformers up to version 4: states before the layers of these numbers,
+    # not after them.
+    tower = model.model.vision_model
+    tower.intermediate_layers_indices = [layer - 1 for layer in tower.intermediate_layers_indices]
 
     def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
         found = processor()([list(pictures)], return_tensors="pt")
