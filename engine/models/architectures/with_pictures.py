@@ -12,8 +12,8 @@ from typing import Any
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures import architecture_of
-from engine.models.architectures.llama.cosmos3 import named_as_made
 from engine.models.architectures.llama.llama import EMU_3
+from engine.models.architectures.llama_variants.cosmos3 import named_as_made
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_architecture
 from engine.models.headers.keys import Keys

@@ -19,9 +19,9 @@ from engine.core import Loading
 from engine.errors import BadCheckpoint, BadSetting, EngineError, NotEnoughMemory, UnsupportedModel
 from engine.models import read_model
 from engine.models.architectures import ARCHITECTURES, architecture_of
-from engine.models.architectures.mixtures import llama4
-from engine.models.architectures.mixtures.afmoe import TRINITY
 from engine.models.architectures.recurrent import mamba
+from engine.models.architectures.windowed_mixtures import llama4
+from engine.models.architectures.windowed_mixtures.afmoe import TRINITY
 from engine.models.config.experts import Experts
 from engine.models.config.recurrent import SelectiveScan
 from engine.models.describe import cpu_only

@@ -18,7 +18,8 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architectures.dense.gemma4 import gguf_local_rope
 from engine.models.architectures.gpt import gpt_neox
-from engine.models.architectures.llama import hunyuan, phi, smollm3, stablelm
+from engine.models.architectures.llama import hunyuan
+from engine.models.architectures.llama_variants import phi, smollm3, stablelm
 from engine.models.architectures.mixtures import phimoe
 from engine.models.architectures.recurrent import mamba2
 from engine.models.headers.keys import Keys

@@ -12,7 +12,7 @@ from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.latent.deepseek import HF_NAMES as LATENT_NAMES
 from engine.models.architectures.latent.deepseek import dense_first
-from engine.models.architectures.llama.smollm3 import nope_layers
+from engine.models.architectures.llama_variants.smollm3 import nope_layers
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts
 from engine.models.config.indexer import IndexerNames

@@ -1,1 +1,1 @@
-"""Llama, and what differs from it in names, biases, factors or a single part."""
+"""Llama, and what differs from it in names, biases, norms of queries and keys, or factors."""

@@ -1,1 +1,1 @@
-"""Models that are mixtures of experts in every size."""
+"""Models that are mixtures of experts in every size, whose layers all attend to the whole text."""

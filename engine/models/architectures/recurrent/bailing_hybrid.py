@@ -10,9 +10,9 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.architectures.latent.deepseek import HF_NAMES as LATENT_NAMES
-from engine.models.architectures.mixtures.step3_5 import layer_limits
 from engine.models.architectures.recurrent.kimi_linear import GGUF_NAMES as KIMI_GGUF
 from engine.models.architectures.recurrent.kimi_linear import adapted, decay_bound
+from engine.models.architectures.windowed_mixtures.step3_5 import layer_limits
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts
 from engine.models.config.recurrent import SeparateDelta

@@ -13,7 +13,7 @@ import pytest
 
 from engine.backends.states import ConvolutionShape
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.architectures.mixtures.inkling import from_hf
+from engine.models.architectures.windowed_mixtures.inkling import from_hf
 from engine.models.base import read_bytes
 from engine.models.config import ModelConfig
 from engine.models.config.relative import RelativeHeads

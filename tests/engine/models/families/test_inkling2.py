@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.backends.states import ConvolutionShape
 from engine.errors import BadCheckpoint, UnsupportedModel
-from engine.models.architectures.mixtures.inkling2 import from_hf, from_hf_looped
+from engine.models.architectures.windowed_mixtures.inkling2 import from_hf, from_hf_looped
 from engine.models.base import read_bytes
 from engine.models.config import ModelConfig
 from engine.models.config.relative import ClippedHeads

@@ -10,7 +10,7 @@ import pytest
 from engine.errors import BadCheckpoint
 from engine.models.architectures.dense import hrm_text, muse_glimmer
 from engine.models.architectures.llama import qwen
-from engine.models.architectures.mixtures import laguna
+from engine.models.architectures.windowed_mixtures import laguna
 from engine.models.config import ModelConfig
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import STRETCH

@@ -10,8 +10,8 @@ from typing import Any
 
 from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
-from engine.models.architectures.mixtures.inkling import HF_NAMES as HF_INKLING
-from engine.models.architectures.mixtures.inkling import MADE_NAMES, sliding_layers, unpadded
+from engine.models.architectures.windowed_mixtures.inkling import HF_NAMES as HF_INKLING
+from engine.models.architectures.windowed_mixtures.inkling import MADE_NAMES, sliding_layers, unpadded
 from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts

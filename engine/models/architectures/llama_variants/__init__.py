@@ -1,0 +1,1 @@
+"""Llama with one part another: its activation, its norms, its positions, or layers of different sizes."""
