@@ -18,7 +18,7 @@ from engine.backends.cuda.proof import proven
 from engine.models.proof import cases, first_use
 from engine.settings import CacheSettings, SamplerSettings, StopSettings
 from tests.desktop.hand import Hand
-from tests.desktop.window.test_engine_trouble import RELOAD, banner_text, offered
+from tests.desktop.window.models.test_engine_trouble import RELOAD, banner_text, offered
 from tests.simt.fake import FakeDevice
 from tests.simt.fake_machine import FakeMachine, install
 from tests.tiny import TINY, write_gguf
