@@ -16,7 +16,7 @@ import pytest
 
 from desktop.store.transfer.exporters.own import FORMAT, VERSION
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 WATCH = """
 import os, socket, sys
 
