@@ -32,19 +32,37 @@ from engine.vision.pictures.tiling import covering_grid
 _MORE = 16
 """Further dimensions of a head, of which the first one counts."""
 _APART = 100.0
-_TABLES, _GATED = ("gated", "pre_tile", "post_tile"), "global_transformer.layers."
 _MULTIPLE = 8
 """The rows of a tile are made a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True)
-class TiledNames:
-    """The names of its tensors; `parts` stand before those of the encoder, `projector` has no ".weight"."""
+class TableNames:
+    """The full names of a table and of its gate."""
 
-    parts: str
+    table: str
+    gate: str
+
+
+@dataclass(frozen=True, slots=True)
+class TiledNames:
+    """The names of its tensors: of `first`, `norms` and `projector` without ".weight" and ".bias", else full
+    ones; `more_gates` follow those of the layers of `more`. Gates are factors, or where `curved` they are
+    numbers whose tanh is the factor, of `positions` one minus this.
+    """
+
+    first: str
+    class_row: str
+    positions: TableNames
+    before: TableNames
+    places: TableNames
+    after: TableNames
+    norms: tuple[str, str]
     tower: TowerNames
     more: TowerNames
+    more_gates: tuple[str, str]
     projector: str
+    curved: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,40 +174,38 @@ class TiledDesign:
     def build(self, source: WeightSource) -> Generator[int, None, TiledParts]:
         """As `Design.build`."""
         check_patches(self.rows * self.canvas.most)
-        at, width, tiles, shape = self.names.parts, self.tower.width, self.canvas.most, self.tower
+        names, width, tiles, shape = self.names, self.tower.width, self.canvas.most, self.tower
 
         def gate(name: str) -> np.float32:
-            return np.float32(np.tanh(source.vector(at + name, 1)[0]))
+            found = source.vector(name, 1)[0]
+            return np.float32(np.tanh(found) if names.curved else found)
 
-        def table(module: str, name: str, *sizes: int) -> Table:
-            whole = source.vector(f"{at}{module}.{name}", self.grids + 1, tiles * math.prod(sizes))
-            return Table(whole.reshape(self.grids + 1, tiles, *sizes), gate(module + ".gate"))
+        def table(of: TableNames, *sizes: int) -> Table:
+            whole = source.vector(of.table, self.grids + 1, tiles * math.prod(sizes))
+            return Table(whole.reshape(self.grids + 1, tiles, *sizes), gate(of.gate))
 
-        place, before, after = (f"{name}_positional_embedding" for name in _TABLES)
-        places = table(place, "tile_embedding.weight", self.rows, width)
-        positions = source.vector(f"{at}{place}.embedding", self.rows, width) * (1 - places.gate)
-        blocks = yield from tower_layers(source, shape, self.names.tower, shape.layers)
+        share = gate(names.positions.gate)
+        positions = source.vector(names.positions.table, self.rows, width)
+        positions = positions * (1 - share if names.curved else share)
+        blocks = yield from tower_layers(source, shape, names.tower, shape.layers)
         more = yield from mapped(
-            tower_layers(source, shape, self.names.more, self.more), lambda done: shape.layers + done
+            tower_layers(source, shape, names.more, self.more), lambda done: shape.layers + done
         )
-        norms = [
-            norm(source, f"{at}layernorm_{name}", width, 1e-5, layer_norm=True, bias=None)
-            for name in ("pre", "post")
-        ]
+        norms = [norm(source, name, width, 1e-5, layer_norm=True, bias=None) for name in names.norms]
         gates = [
-            tuple((1.0, float(gate(f"{_GATED}{number}.gate_{half}"))) for half in ("attn", "ffn"))
+            tuple((1.0, float(gate(names.more.layer.format(number) + half))) for half in names.more_gates)
             for number in range(self.more)
         ]
         return TiledParts(
-            patch_linear(source, at + "patch_embedding", width, self.patch, False),
-            source.vector(at + "class_embedding", width), positions,
-            table(before, "embedding.weight", width), places, table(after, "embedding.weight", width),
-            (norms[0], norms[1]), blocks.blocks,
+            patch_linear(source, names.first, width, self.patch, False),
+            source.vector(names.class_row, width), positions, table(names.before, width),
+            table(names.places, self.rows, width), table(names.after, width), (norms[0], norms[1]),
+            blocks.blocks,
             tuple(
                 replace(block, scales=(first, second))
                 for block, (first, second) in zip(more.blocks, gates, strict=True)
             ),
-            linear(source, self.names.projector, self.width, self.states, None),
+            linear(source, names.projector, self.width, self.states, None),
         )  # fmt: skip
 
     def encoder(self, spec: VisionSpec, parts: TiledParts, backend: Backend) -> TiledEncoder:

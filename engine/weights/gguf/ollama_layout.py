@@ -76,6 +76,7 @@ def as_llama_cpp(metadata: Metadata, tensors: Tensors) -> tuple[Metadata, Tensor
         tensors = {_gpt_oss_name(each): tensor for each, tensor in tensors.items()}
     if encoder is not None:
         tensors = _renamed(name, encoder, metadata, tensors)
+        tensors = _cross_attention(metadata, tensors) if name == "mllama" else tensors
         changes |= _clip_keys(name, encoder, metadata, tensors)
     return (_Over(changes, metadata), tensors) if changes else (metadata, tensors)
 
@@ -197,6 +198,26 @@ def _renamed(name: str, encoder: _Encoder, metadata: Metadata, tensors: Tensors)
     return found
 
 
+def _cross_attention(metadata: Metadata, tensors: Tensors) -> Tensors:
+    """Llama 3.2 Vision's layers that look at pictures under the names of folders. Their queries and keys have
+    the order of pairs as those with rope have, but the weights of their norms do not.
+    """
+    found = dict[str, RawTensor]()
+    for name, tensor in tensors.items():
+        start, mark, end = name.partition(".cross_attn_")
+        if mark and end.endswith(("_norm.weight", "_proj.weight")):
+            key = {"q_proj.weight": "head_count", "k_proj.weight": "head_count_kv"}.get(end)
+            heads = metadata.get(f"mllama.attention.{key}")
+            rows = tensor.shape[0] if tensor.shape else 0
+            if isinstance(heads, int) and heads > 0 and rows % (2 * heads) == 0:
+                order = np.arange(rows).reshape(heads, rows // heads // 2, 2)
+                tensor = tensor.take(order.transpose(0, 2, 1).reshape(-1))
+            found[f"{start}.cross_attn.{end}"] = tensor
+        else:
+            found[name] = tensor
+    return found
+
+
 def _layer_of(deep: Any, name: re.Match[str]) -> str:
     """The layer in place of the number of a merger of deep rows."""
     number = int(name[1])
@@ -297,6 +318,10 @@ def _llama_4_clip(metadata: Metadata, tensors: Tensors) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _llama_3_2_clip(metadata: Metadata, tensors: Tensors) -> dict[str, Any]:
+    return {"vision.attention.layer_norm_epsilon": 1e-5}
+
+
 def _rows(tensors: Tensors, name: str) -> int:
     """The rows of a tensor; 1 if it is not there, which is found later."""
     tensor = tensors.get(name)
@@ -358,6 +383,10 @@ _ENCODERS: Mapping[str, _Encoder] = {
             ("v.patch_embd_1.weight", "v.patch_embd.weight.1"),
         ),
         _qwen_2_5_clip,
+    ),
+    "mllama": _Encoder(
+        "mllama", ((".attn_norm.", ".ln1."), (".ffn_norm.", ".ln2."), (".attn_output.", ".attn_out.")),
+        _llama_3_2_clip,
     ),
     **dict.fromkeys(_QWEN_3, _QWEN_3_ENCODER),
 }  # fmt: skip

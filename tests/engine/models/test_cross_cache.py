@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from engine.vision import PictureRows, Span, VisionSpec
 from tests.engine.backends.test_cross_attention import BACKENDS
 from tests.engine.models.oracle import load
 from tests.engine.vision.tiny.mllama_tiles import mllama
+from tests.engine.vision.tiny.ollama_files import FORMS, written
 
 ROWS = (17, 300, 5, 64, 256, 33)
 """Of each picture."""
@@ -92,6 +94,16 @@ def test_texts_with_pictures_and_without_run_together(made: Any, exact: Model, b
     for number, (_ours, (lease, _logits)) in enumerate(pairs):
         program, alone = oracle.pass_of([SequencePart(lease, [50 + number], 1)])
         assert close(together[number], program.run(alone)[0]), texts[number]
+    cache.close()
+    oracle.close()
+    model.close()
+
+
+def test_files_of_ollama_look_at_pictures_as_folders_do(made: Any, exact: Model, tmp_path: Path) -> None:
+    model = load(written(FORMS["mllama"], made.folder, tmp_path / "m.gguf"))
+    cache, oracle = opened(model, made.token), opened(exact, made.token)
+    (_lease, found), (_other, expected) = read(cache, 0, 1), read(oracle, 0, 1)
+    assert close(found, expected)
     cache.close()
     oracle.close()
     model.close()

@@ -10,13 +10,15 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import hf_decoder
+from engine.models.headers.decoder import gguf_decoder, gguf_vocab, hf_decoder
 from engine.models.headers.keys import Keys
-from engine.models.names import HF
+from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 
 VISION_PREFIXES, VISION_CLASS = ("vision_model.", "model.vision_model."), "class_embedding"
 """What the names of the encoder's tensors begin with, and one of them."""
+GGUF_CLASS = "v.class_embd"
+"""The full name of that one in GGUF files."""
 _FEWEST = 3
 _STEP = 5
 EXTRA_ROWS = 8
@@ -51,7 +53,20 @@ def _completed(config: ModelConfig, tensors: Mapping[str, RawTensor]) -> ModelCo
     return replace(config, picture_layers=config.mlp_layers)
 
 
+def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """`mllama` in the files of Ollama's converter. The head has a row for each token of texts."""
+    head = tensors.get("output.weight")
+    rows = gguf_vocab(tensors)
+    texts = min(rows, head.shape[0]) if head is not None and head.shape else rows
+    shape = gguf_decoder(keys, tensors, "mllama", interleaved=True, vocab_size=texts)
+    pictures = frozenset(keys.integers("attention.cross_attention_layers", 0, shape["layers"] - 1))
+    return ModelConfig(
+        **shape, mlp_layers=pictures, bare_layers=pictures, extra_embeddings=rows - texts,
+        picture_layers=pictures if GGUF_CLASS in tensors else frozenset(),
+    )  # fmt: skip
+
+
 LLAMA_3_2_VISION = Architecture(
-    (), ("MllamaForCausalLM", "MllamaForConditionalGeneration"), from_hf, None, HF, None,
-    prefixes=("", "language_model.", "-model.language_model."), completed=_completed,
+    ("mllama",), ("MllamaForCausalLM", "MllamaForConditionalGeneration"), from_hf, from_gguf, HF, GGUF,
+    prefixes=("", "language_model.", "-model.language_model."), interleaved_rows=True, completed=_completed,
 )  # fmt: skip

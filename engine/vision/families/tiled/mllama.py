@@ -7,21 +7,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.errors import BadCheckpoint
-from engine.models.architectures.llama.mllama import EXTRA_ROWS, VISION_CLASS, VISION_PREFIXES
+from engine.models.architectures.llama.mllama import EXTRA_ROWS, GGUF_CLASS, VISION_CLASS, VISION_PREFIXES
 from engine.models.headers.decoder import MAX_VOCAB
 from engine.models.headers.keys import Keys
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
-from engine.vision.encoders.tiled_encoder import Canvas, TiledDesign, TiledNames
+from engine.vision.encoders.tiled_encoder import Canvas, TableNames, TiledDesign, TiledNames
 from engine.vision.headers import (
+    CLIP_DEVIATION,
+    CLIP_MEAN,
     HALF,
     MOST_LAYERS,
+    MOST_SIDE,
     MOST_WIDTH,
+    PATCHES,
+    gguf_names,
     inner,
     normalisation,
     prefix_of,
     resampling,
+    rows_of,
     square,
+    tower_from_gguf,
     tower_from_hf,
     whole_patches,
 )
@@ -35,6 +42,8 @@ _TOWER = {
     "image_size": 448, "patch_size": 14, "layer_norm_eps": 1e-5,
 }  # fmt: skip
 _INNER = (3, 7, 15, 23, 30)
+_TABLES = "gated", "pre_tile", "post_tile"
+"""What the names of the tables of positions begin with."""
 _GRIDS = 8
 """Of four tiles at most, which is what models have that do not say."""
 _MOST_TILES = 64
@@ -47,14 +56,6 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     )
     shape = tower_from_hf(vision.over(_TOWER), "gelu")
     at = prefix_of(tensors, VISION_CLASS, VISION_PREFIXES)
-    layers = replace(
-        SIGLIP, layer="transformer.layers.{}.", attention_norm="input_layernorm", output="self_attn.o_proj",
-        mlp_norm="post_attention_layernorm",
-    )  # fmt: skip
-    names = TiledNames(
-        at, layers.under(at), replace(layers, layer="global_" + layers.layer).under(at),
-        at.removesuffix("vision_model.") + "multi_modal_projector",
-    )  # fmt: skip
     vision = vision.over(_TOWER)
     side, patch = square(vision, "image_size"), square(vision, "patch_size")
     patches = whole_patches(side, patch) ** 2
@@ -67,10 +68,50 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     canvas, grids = _canvas(vision, processor, side)
     spec = VisionSpec("mllama", _MARK, _MARK, looked_at=token, seen_rows=canvas.most * (patches + 1))
     return TiledDesign(
-        spec, shape,
-        vision.integer("num_global_layers", 0, MOST_LAYERS, 8), within, patch,
-        grids, canvas, normalisation(processor, HALF, HALF),
-        text.integer("hidden_size", 1, MOST_WIDTH, 4096), names,
+        spec, shape, vision.integer("num_global_layers", 0, MOST_LAYERS, 8), within, patch, grids, canvas,
+        normalisation(processor, HALF, HALF), text.integer("hidden_size", 1, MOST_WIDTH, 4096), _names(at),
+    )  # fmt: skip
+
+
+def _names(at: str) -> TiledNames:
+    """Those of a folder, which begin with `at`."""
+    layers = replace(
+        SIGLIP, layer="transformer.layers.{}.", attention_norm="input_layernorm", output="self_attn.o_proj",
+        mlp_norm="post_attention_layernorm",
+    )  # fmt: skip
+    positions, before, after = (f"{at}{name}_positional_embedding." for name in _TABLES)
+    return TiledNames(
+        at + "patch_embedding", at + "class_embedding",
+        TableNames(positions + "embedding", positions + "gate"),
+        TableNames(before + "embedding.weight", before + "gate"),
+        TableNames(positions + "tile_embedding.weight", positions + "gate"),
+        TableNames(after + "embedding.weight", after + "gate"), (at + "layernorm_pre", at + "layernorm_post"),
+        layers.under(at), replace(layers, layer="global_" + layers.layer).under(at),
+        ("gate_attn", "gate_ffn"), at.removesuffix("vision_model.") + "multi_modal_projector",
+    )  # fmt: skip
+
+
+def from_gguf(keys: Keys, tensors: Tensors) -> Design:
+    """The encoder in the files of Ollama's converter, whose gates are factors."""
+    shape = replace(tower_from_gguf(keys), activation="gelu")
+    side, patch = keys.integer("image_size", 1, MOST_SIDE), keys.integer("patch_size", 1, MOST_SIDE)
+    patches = whole_patches(side, patch) ** 2
+    layers = gguf_names(tensors, shape)
+    positions, tiles, before, after = (
+        TableNames(f"v.{name}_embd.weight", f"v.{name}_embd.gate")
+        for name in ("position", "tile_position", "pre_tile_position", "post_tile_position")
+    )
+    names = TiledNames(
+        PATCHES[0], GGUF_CLASS, positions, before, tiles, after, ("v.pre_ln", "v.post_ln"), layers,
+        replace(layers, layer="v.global.blk.{}."), ("attn_gate", "ffn_gate"), "mm.0", curved=False,
+    )  # fmt: skip
+    canvas = Canvas(side, keys.integer("max_num_tiles", 1, _MOST_TILES), BILINEAR)
+    token = rows_of(tensors, "output.weight")  # the first row that is for pictures alone
+    return TiledDesign(
+        VisionSpec("mllama", _MARK, _MARK, looked_at=token, seen_rows=canvas.most * (patches + 1)), shape,
+        keys.integer("global.block_count", 0, MOST_LAYERS),
+        keys.integers("intermediate_layers_indices", 0, shape.layers - 1), patch, len(canvas.grids()), canvas,
+        normalisation(keys, CLIP_MEAN, CLIP_DEVIATION), keys.integer("projection_dim", 1, MOST_WIDTH), names,
     )  # fmt: skip
 
 
@@ -94,4 +135,4 @@ def _canvas(vision: Keys, processor: Keys, side: int) -> tuple[Canvas, int]:
     return canvas, grids
 
 
-MLLAMA = Family("mllama", ("MllamaForConditionalGeneration",), (), from_hf, None)
+MLLAMA = Family("mllama", ("MllamaForConditionalGeneration",), ("mllama",), from_hf, from_gguf)

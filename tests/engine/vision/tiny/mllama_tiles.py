@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from PIL import Image
 from transformers import MllamaConfig, MllamaForConditionalGeneration
+from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 from transformers.models.mllama.image_processing_pil_mllama import MllamaImageProcessorPil
 from transformers.models.mllama.processing_mllama import (
     convert_sparse_cross_attention_mask_to_dense,
@@ -42,7 +43,9 @@ class _Silenced:
 
 def processor() -> MllamaImageProcessorPil:
     size = {"height": SIDE, "width": SIDE}
-    return MllamaImageProcessorPil(size=size, max_image_tiles=TILES, image_std=[0.5, 0.4, 0.3])
+    return MllamaImageProcessorPil(
+        size=size, max_image_tiles=TILES, image_mean=OPENAI_CLIP_MEAN, image_std=OPENAI_CLIP_STD
+    )
 
 
 def mllama(folder: Path) -> Case:

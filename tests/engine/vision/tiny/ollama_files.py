@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from tests.engine.models.cases.expert_routing import llama_4_keys, llama_4_tensors
 from tests.engine.models.gguf_form import Config, GgufForm, Tensors, write_gguf
+from tests.tiny import _interleaved
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def written(form: OllamaForm, folder: Path, path: Path) -> Path:
 
 def _of_head(name: str) -> bool:
     """Whether a tensor is of the vision encoder that the text model's converter would not know."""
-    return name.startswith("vision_model.")
+    return name.startswith(("vision_model.", "model.vision_model."))
 
 
 def split(tensors: Tensors, name: str, parts: tuple[str, ...]) -> Tensors:
@@ -113,6 +114,41 @@ def _llama_4_text(config: Config) -> Mapping[str, Any]:
         "vision.attention.head_count": vision["num_attention_heads"], "vision.rope.freq_base": 1e4,
         "vision.layer_norm_epsilon": 1e-5, "vision.pixel_shuffle_ratio": 0.5,
     }  # fmt: skip
+
+
+def _llama_3_2_text(config: Config) -> Mapping[str, Any]:
+    vision = config["vision_config"]
+    names = {
+        "num_hidden_layers": "block_count", "num_global_layers": "global.block_count",
+        "intermediate_layers_indices": "intermediate_layers_indices", "hidden_size": "embedding_length",
+        "intermediate_size": "feed_forward_length", "attention_heads": "attention.head_count",
+        "norm_eps": "attention.layer_norm_epsilon", "image_size": "image_size", "patch_size": "patch_size",
+        "max_num_tiles": "max_num_tiles", "num_channels": "num_channels",
+    }  # fmt: skip
+    return {
+        "attention.cross_attention_layers": config["cross_attention_layers"],
+        **{f"vision.{new}": vision[old] for old, new in names.items()},
+    }
+
+
+def _llama_3_2_tensors(config: Config, tensors: Tensors) -> Tensors:
+    """Queries and keys of all layers are in the order of pairs."""
+    found: Tensors = {}
+    heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
+    for name, values in tensors.items():
+        name = re.sub(r"model\.(?:language_model\.)?layers\.(\d+)\.cross_attn", r"blk.\1.cross_attn", name)
+        name = name.replace("cross_attn.", "cross_attn_")
+        if looking := re.search(r"\.cross_attn_([qk])_proj\.", name):
+            values = _interleaved(values, heads[looking[1]])
+        found[name] = values
+    return found
+
+
+def _llama_3_2_encoder(tensors: Tensors) -> Tensors:
+    """Gates are factors, of which the one of positions is kept twice."""
+    found = {name: np.tanh(values) if name.endswith("gate") else values for name, values in tensors.items()}
+    gate = found["v.position_embd.gate"]
+    return found | {"v.tile_position_embd.gate": gate, "v.position_embd.gate": 1 - gate}
 
 
 def _qwen_2_5_text(config: Config) -> Mapping[str, Any]:
@@ -188,6 +224,29 @@ _VISION_LLAMA_4 = (
     ("self_attn.v_proj", "attn_v"), ("self_attn.o_proj", "attn_output"),
     ("post_attention_layernorm", "ffn_norm"), ("patch_embedding.linear", "patch_embedding"),
 )  # fmt: skip
+_VISION_LLAMA_3_2 = (
+    ("model.vision_model", "v"), ("vision_model", "v"), ("model.multi", "multi"),
+    ("gate_attn", "attn_gate"), ("gate_ffn", "ffn_gate"), ("class_embedding", "class_embd"),
+    ("patch_embedding", "patch_embd"), ("gated_positional_embedding.tile_embedding", "tile_position_embd"),
+    ("gated_positional_embedding.embedding", "position_embd.weight"),
+    ("gated_positional_embedding", "position_embd"), ("embedding.weight", "weight"),
+    ("pre_tile_positional_embedding", "pre_tile_position_embd"),
+    ("post_tile_positional_embedding", "post_tile_position_embd"), ("layernorm_pre", "pre_ln"),
+    ("layernorm_post", "post_ln"), ("global_transformer.layers", "global.blk"), ("transformer.layers", "blk"),
+    ("multi_modal_projector", "mm.0"), ("self_attn.q_proj", "attn_q"), ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+)  # fmt: skip
+_LLAMA_3_2_NOW = (
+    ("input_layernorm", "attn_norm"), ("self_attn.o_proj", "attn_output"),
+    ("post_attention_layernorm", "ffn_norm"), ("mlp.fc1", "ffn_up"), ("mlp.fc2", "ffn_down"),
+)  # fmt: skip
+_LLAMA_3_2_FIRST = (
+    ("input_layernorm", "ln1"), ("self_attn.o_proj", "attn_out"), ("post_attention_layernorm", "ln2"),
+    ("mlp.fc1", "ffn_down"), ("mlp.fc2", "ffn_up"),
+)  # fmt: skip
+_LLAMA_3_2 = GgufForm(
+    "mllama", interleaved=True, keys=_llama_3_2_text, change=_llama_3_2_tensors, alike=("llama",)
+)
 FORMS: Mapping[str, OllamaForm] = {
     "gemma3": OllamaForm(
         GgufForm("gemma3", offset=1.0, keys=_gemma_3_text, change=_scale_of_heads),
@@ -197,6 +256,8 @@ FORMS: Mapping[str, OllamaForm] = {
     "llama4": OllamaForm(
         GgufForm("llama4", keys=_llama_4_text, change=llama_4_tensors), _VISION_LLAMA_4
     ),
+    "mllama": OllamaForm(_LLAMA_3_2, (*_VISION_LLAMA_3_2, *_LLAMA_3_2_NOW), _llama_3_2_encoder),
+    "mllama, first": OllamaForm(_LLAMA_3_2, (*_VISION_LLAMA_3_2, *_LLAMA_3_2_FIRST), _llama_3_2_encoder),
     "mistral3": OllamaForm(
         GgufForm("mistral3", interleaved=True, keys=_mistral_3_text), _VISION_MISTRAL_3
     ),
