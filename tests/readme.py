@@ -15,7 +15,7 @@ from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.gguf_blocks.quants import NVFP4_PAIRS
 from engine.vision.families import FAMILIES
 from engine.weights import FORMATS
-from engine.weights.gguf.table import TWO_BIT_FORMATS
+from engine.weights.gguf.table import IK_FORMATS, TWO_BIT_FORMATS
 from engine.weights.packed.table import METHODS
 from tests.engine.models.cases.encoders import ENCODERS
 from tests.engine.models.cases.table import CASES
@@ -93,6 +93,12 @@ def formats() -> str:
         kept.setdefault(how, []).append(format.name)
     rows = [f"- GGUF, {how}: {', '.join(names)}." for how, names in kept.items()]
     rows[0] = rows[0].replace("GGUF,", "GGUF, single or split, held in memory", 1)
+    families = ("IQ2_K", "IQ6_K"), ("IQ2_KS", "IQ5_KS"), ("IQ1_KT", "IQ4_KT")
+    named = [f"{first} to {last}" for first, last in families]
+    inside = {f"IQ{i}_{a[4:]}" for a, b in families for i in range(int(a[2]), int(b[2]) + 1)}
+    named += sorted({format.name for format in IK_FORMATS} - inside)
+    assert inside <= {format.name for format in IK_FORMATS}
+    rows.append(f"- GGUF of ik_llama.cpp: {', '.join(named)}.")
     rows.append(f"- Folders: floats, {', '.join(METHODS)}.")
     return "\n".join(_wrapped(row, "  ") for row in rows)
 

@@ -20,9 +20,11 @@ _FILE_TYPES = {
     12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K",
     19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL",
     26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0",
-    37: "TQ2_0", 38: "MXFP4", 39: "NVFP4", 40: "Q1_0", 41: "Q2_0",
+    37: "TQ2_0", 38: "MXFP4", 39: "NVFP4", 40: "Q1_0", 41: "Q2_0", 135: "Q6_0", 138: "IQ2_K", 139: "IQ3_K",
+    140: "IQ4_K", 141: "IQ5_K", 142: "IQ6_K", 145: "IQ4_KS", 146: "IQ3_KL", 147: "IQ2_KS", 148: "IQ4_KSS",
+    150: "IQ5_KS", 151: "IQ2_KT", 152: "IQ3_KT", 153: "IQ4_KT", 154: "IQ3_KS", 155: "IQ2_KL", 156: "IQ1_KT",
 }  # fmt: skip
-"""`general.file_type` of a GGUF file. Source: llama.h's list of file types (facts only)."""
+"""`general.file_type` of a GGUF file. Source: the lists of llama.h and of ik_llama.cpp (facts only)."""
 
 _FLOATS = ("F32", "F16", "BF16", "F64")
 _README_BYTES = 1 << 16

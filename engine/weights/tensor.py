@@ -97,7 +97,7 @@ class FileTensor:
         if not out.size:
             return out
         flat = out.reshape(-1)
-        if self._order is None:
+        if self._order is None and not format.row_bytes:
             blocks = self.nbytes // format.block_bytes
             step = max(1, _CHUNK_BYTES // format.block_bytes)
             for first in range(0, blocks, step):
@@ -105,6 +105,8 @@ class FileTensor:
                 raw = self._read_bytes(first * format.block_bytes, (last - first) * format.block_bytes)
                 flat[first * format.block_size : last * format.block_size] = format.dequantise(raw, (-1,))
             return out
+        if len(self.shape) == 1:
+            return format.dequantise(self.data, self.shape)
         step = max(1, _CHUNK_BYTES // max(1, self._row_bytes))
         for first in range(0, self.shape[0], step):
             last = min(first + step, self.shape[0])

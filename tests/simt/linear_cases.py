@@ -24,6 +24,8 @@ BLOCKS_OF_256 = (
     "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "TQ1_0", "TQ2_0", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS",
     "IQ2_XXS", "IQ1_M", "IQ1_S",
 )  # fmt: skip
+IK = ("IQ2_K", "IQ2_KS", "IQ2_KL", "IQ3_K", "IQ3_KS", "IQ5_K", "IQ3_KT")
+"""One of each packed form of ik_llama.cpp's types with blocks of 256; Q6_0 has blocks of 32."""
 GROUPED = tuple(
     f"GROUPED{bits}_{unit}{end}" for bits in (2, 3, 4, 5, 6, 8) for unit in (32, 64, 128) for end in ("",
     "_F32")
@@ -61,7 +63,7 @@ class Drawn:
 
 def columns_of(type_name: str) -> int:
     """Few: for blocks of 32 an odd number of them; two spans, or one and a half rounds of two warps."""
-    if type_name in BLOCKS_OF_256:
+    if type_name in (*BLOCKS_OF_256, *IK):
         return 256
     if type_name.startswith(("GROUPED", "AFFINE")):
         return {32: 96, 64: 192, 128: 128}[int(type_name.split("_")[1])]
@@ -74,7 +76,7 @@ def tensor(type_name: str, rows: int, columns: int, seed: int = 0) -> RawTensor:
         bits, unit = type_name.removeprefix("GROUPED").split("_")[:2]
         return Drawn(rows, columns, int(bits), int(unit), not type_name.endswith("_F32"), seed).tensor
     rng = np.random.default_rng(seed)
-    if type_name.startswith("AFFINE") or type_name == NVFP4:
+    if type_name.startswith("AFFINE") or type_name in (NVFP4, "Q6_0", *IK):
         build = builder(type_name)
         assert build is not None
         return build(rng, rows, columns)

@@ -42,7 +42,8 @@ class BlockType:
     m. `bits` is the width of a code, `scale_bits` that of a scale and of a min (0: the type has none). `d` is
     "fp16", "fp32", "e8m0" (2^(e - 128)) or "ue4m3" (half of an unsigned E4M3). If `signed`, scales are int8,
     if `floats` E4M3. `mins` says whether there are mins, or an m if there are no scales. `codebook` is that
-    of codes that are looked up.
+    of codes that are looked up. The first `row_bytes` of a block stand in a file once for each row, before
+    its blocks. `types` are the types that are packed as this one; () means itself alone.
     """
 
     name: str
@@ -61,6 +62,8 @@ class BlockType:
     mins: bool = False
     unit: float = 1.0
     codebook: Codebook | None = None
+    row_bytes: int = 0
+    types: tuple[str, ...] = ()
 
     def decode(self, blocks: Bytes) -> Floats:
         """(B, nbytes) to float32 (B, values), rounded in the order of the formula."""

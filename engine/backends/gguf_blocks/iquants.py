@@ -27,6 +27,7 @@ from engine.backends.gguf_blocks.codebooks import (
     signs,
     signs_of_four,
 )
+from engine.backends.gguf_blocks.pieces import nibble_pairs
 
 Numbers = tuple[npt.NDArray[np.uint16], Bytes]
 """d and the scales of blocks, as in `Parts`."""
@@ -52,11 +53,6 @@ def _half(blocks: Bytes) -> npt.NDArray[np.uint16]:
 def _words(blocks: Bytes, start: int, stop: int, dtype: str) -> npt.NDArray[np.uint32]:
     """Bytes `start` to `stop` of each block as little-endian integers, widened to uint32."""
     return np.ascontiguousarray(blocks[:, start:stop]).view(dtype).astype(np.uint32)
-
-
-def _pairs(packed: Bytes) -> Bytes:
-    """(B, n) bytes to (B, 2n): each byte's low nibble, then its high one."""
-    return np.stack([packed & 15, packed >> 4], axis=2).reshape(len(packed), -1)
 
 
 def _digits(packed: npt.NDArray[np.uint32], bits: int, count: int, mask: int) -> npt.NDArray[np.uint32]:
@@ -101,7 +97,7 @@ _IQ2_XS = Codebook(
 
 
 def _iq2_xs(blocks: Bytes) -> Numbers:
-    return _half(blocks), _odd(_pairs(blocks[:, 66:74]))
+    return _half(blocks), _odd(nibble_pairs(blocks[:, 66:74]))
 
 
 _IQ2_S = Codebook(
@@ -115,7 +111,7 @@ _IQ2_S = Codebook(
 
 
 def _iq2_s(blocks: Bytes) -> Numbers:
-    return _half(blocks), _odd(_pairs(blocks[:, 74:82]))
+    return _half(blocks), _odd(nibble_pairs(blocks[:, 74:82]))
 
 
 _IQ3_XXS = Codebook(
@@ -146,7 +142,7 @@ _IQ3_S = Codebook(
 
 
 def _iq3_s(blocks: Bytes) -> Numbers:
-    return _half(blocks), _odd(_pairs(blocks[:, 106:110]))
+    return _half(blocks), _odd(nibble_pairs(blocks[:, 106:110]))
 
 
 @functools.cache

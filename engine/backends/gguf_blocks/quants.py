@@ -5,40 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.backends.gguf_blocks.block_type import BlockType, Bytes, Parts
+from engine.backends.gguf_blocks.pieces import PAIRS, bit_pairs, fp16, nibble_pairs, nibbles, planes, two_bits
 
 IQ4_LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The value of each code of IQ4_NL and IQ4_XS."""
 FP4_LEVELS = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 """Twice the value of each 4-bit float (E2M1); the scales are halved in return."""
-_PAIRS = np.array([0, 2, 4, 6], np.uint8).reshape(4, 1)
-_BITS = np.arange(8, dtype=np.uint8).reshape(8, 1)
-
-
-# --- pieces of blocks ---------------------------------------------------------------------------------------
-
-
-def _fp16(blocks: Bytes, at: int) -> npt.NDArray[np.uint16]:
-    """The fp16 number at byte `at` as uint16 (B, 1)."""
-    return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.uint16)
-
-
-def _nibbles(packed: Bytes, run: int = 16) -> Bytes:
-    """(B, n) bytes to (B, 2 n) codes: for each `run` bytes all low nibbles, then all high nibbles."""
-    runs = packed.reshape(len(packed), -1, 1, run)
-    return np.concatenate([runs & 15, runs >> 4], axis=2).reshape(len(packed), -1)
-
-
-def _two_bits(packed: Bytes) -> Bytes:
-    """(B, 64) bytes to (B, 256) codes: for each 32 bytes the four bit pairs, lowest first."""
-    return ((packed.reshape(-1, 2, 1, 32) >> _PAIRS) & np.uint8(3)).reshape(-1, 256)
-
-
-def _planes(packed: Bytes) -> Bytes:
-    """(B, 32) bytes to (B, 256): bit g of byte k belongs to value k of the g-th 32."""
-    return ((packed[:, None, :] >> _BITS) & np.uint8(1)).reshape(-1, 256)
 
 
 def _trits(packed: Bytes, count: int) -> Bytes:
@@ -57,43 +31,43 @@ def _legacy(minimum: bool, fifth: bool) -> Callable[[Bytes], Parts]:
     """Q4_0 to Q5_1 and IQ4_NL: d, perhaps m, perhaps 32 fifth bits, 16 bytes of nibbles."""
 
     def split(blocks: Bytes) -> Parts:
-        codes, numbers = _nibbles(blocks[:, -16:]), 4 if minimum else 2
+        codes, numbers = nibbles(blocks[:, -16:]), 4 if minimum else 2
         if fifth:
             bits = np.unpackbits(blocks[:, numbers : numbers + 4], axis=1, bitorder="little")
             codes |= bits << np.uint8(4)
-        return Parts(codes, _fp16(blocks, 0), _fp16(blocks, 2) if minimum else None)
+        return Parts(codes, fp16(blocks, 0), fp16(blocks, 2) if minimum else None)
 
     return split
 
 
 def _q8_0(blocks: Bytes) -> Parts:
     """d, 32 int8; 128 is added to make codes."""
-    return Parts(blocks[:, 2:] ^ np.uint8(0x80), _fp16(blocks, 0))
+    return Parts(blocks[:, 2:] ^ np.uint8(0x80), fp16(blocks, 0))
 
 
 def _mxfp4(blocks: Bytes) -> Parts:
     """An exponent, 16 bytes of nibbles."""
-    return Parts(_nibbles(blocks[:, 1:]), blocks[:, :1])
+    return Parts(nibbles(blocks[:, 1:]), blocks[:, :1])
 
 
 def _nvfp4(blocks: Bytes) -> Parts:
     """Four 8-bit float scales, then 8 bytes of nibbles for each 16 values."""
-    return Parts(_nibbles(blocks[:, 4:], 8), blocks[:, :4])
+    return Parts(nibbles(blocks[:, 4:], 8), blocks[:, :4])
 
 
 def _q2_k(blocks: Bytes) -> Parts:
     """16 bytes (scale nibble, min nibble), 64 bytes of bit pairs, d, dmin."""
     both = blocks[:, :16]
     scales, mins = both & np.uint8(15), both >> np.uint8(4)
-    return Parts(_two_bits(blocks[:, 16:80]), _fp16(blocks, 80), _fp16(blocks, 82), scales, mins)
+    return Parts(two_bits(blocks[:, 16:80]), fp16(blocks, 80), fp16(blocks, 82), scales, mins)
 
 
 def _q3_k(blocks: Bytes) -> Parts:
     """32 bytes of third bits, 64 bytes of bit pairs, 12 bytes of 6-bit scales plus 32, d."""
     low = np.concatenate([blocks[:, 96:104] & 15, blocks[:, 96:104] >> 4], axis=1)
-    high = ((blocks[:, None, 104:108] >> _PAIRS) & np.uint8(3)).reshape(-1, 16)
-    codes = _two_bits(blocks[:, 32:96]) | (_planes(blocks[:, :32]) << np.uint8(2))
-    return Parts(codes, _fp16(blocks, 108), scales=(low | (high << np.uint8(4))) - np.uint8(32))
+    high = ((blocks[:, None, 104:108] >> PAIRS) & np.uint8(3)).reshape(-1, 16)
+    codes = two_bits(blocks[:, 32:96]) | (planes(blocks[:, :32]) << np.uint8(2))
+    return Parts(codes, fp16(blocks, 108), scales=(low | (high << np.uint8(4))) - np.uint8(32))
 
 
 def _q45_k(fifth: bool) -> Callable[[Bytes], Parts]:
@@ -103,18 +77,18 @@ def _q45_k(fifth: bool) -> Callable[[Bytes], Parts]:
         first, second, third = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
         scales = np.concatenate([first & 63, (third & 15) | ((first >> 6) << np.uint8(4))], axis=1)
         mins = np.concatenate([second & 63, (third >> 4) | ((second >> 6) << np.uint8(4))], axis=1)
-        codes = _nibbles(blocks[:, -128:], 32)
+        codes = nibbles(blocks[:, -128:], 32)
         if fifth:
-            codes |= _planes(blocks[:, 16:48]) << np.uint8(4)
-        return Parts(codes, _fp16(blocks, 0), _fp16(blocks, 2), scales, mins)
+            codes |= planes(blocks[:, 16:48]) << np.uint8(4)
+        return Parts(codes, fp16(blocks, 0), fp16(blocks, 2), scales, mins)
 
     return split
 
 
 def _q6_k(blocks: Bytes) -> Parts:
     """128 bytes of low nibbles (a run of 64 is half the block), 64 of upper bit pairs, 16 int8 scales, d."""
-    codes = _nibbles(blocks[:, :128], 64) | (_two_bits(blocks[:, 128:192]) << np.uint8(4))
-    return Parts(codes, _fp16(blocks, 208), scales=np.ascontiguousarray(blocks[:, 192:208]))
+    codes = nibbles(blocks[:, :128], 64) | (two_bits(blocks[:, 128:192]) << np.uint8(4))
+    return Parts(codes, fp16(blocks, 208), scales=np.ascontiguousarray(blocks[:, 192:208]))
 
 
 def _iq4_xs(blocks: Bytes) -> Parts:
@@ -122,32 +96,29 @@ def _iq4_xs(blocks: Bytes) -> Parts:
 
     32 is added to stored scales.
     """
-    low = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], axis=2).reshape(-1, 8)
-    high = ((blocks[:, 2:4, None] >> _PAIRS.reshape(4)) & np.uint8(3)).reshape(-1, 8)
-    scales = (low | (high << np.uint8(4))) - np.uint8(32)
-    return Parts(_nibbles(blocks[:, 8:]), _fp16(blocks, 0), scales=scales)
+    scales = (nibble_pairs(blocks[:, 4:8]) | (bit_pairs(blocks[:, 2:4]) << np.uint8(4))) - np.uint8(32)
+    return Parts(nibbles(blocks[:, 8:]), fp16(blocks, 0), scales=scales)
 
 
 def _tq1_0(blocks: Bytes) -> Parts:
     """32 and 16 bytes of five base-3 digits, 4 bytes of four, d."""
     runs = [_trits(blocks[:, :32], 5), _trits(blocks[:, 32:48], 5), _trits(blocks[:, 48:52], 4)]
-    return Parts(np.concatenate(runs, axis=1), _fp16(blocks, 52))
+    return Parts(np.concatenate(runs, axis=1), fp16(blocks, 52))
 
 
 def _tq2_0(blocks: Bytes) -> Parts:
     """64 bytes of bit pairs, d."""
-    return Parts(_two_bits(blocks[:, :64]), _fp16(blocks, 64))
+    return Parts(two_bits(blocks[:, :64]), fp16(blocks, 64))
 
 
 def _q1_0(blocks: Bytes) -> Parts:
     """d, a bit for each value: 0 is -d, 1 is d. Codes are 0 and 2."""
-    return Parts(np.unpackbits(blocks[:, 2:], axis=1, bitorder="little") << np.uint8(1), _fp16(blocks, 0))
+    return Parts(np.unpackbits(blocks[:, 2:], axis=1, bitorder="little") << np.uint8(1), fp16(blocks, 0))
 
 
 def _q2_0(blocks: Bytes) -> Parts:
     """d, 16 bytes of four bit pairs each, which follow each other."""
-    pairs = (blocks[:, 2:, None] >> _PAIRS.reshape(4)) & np.uint8(3)
-    return Parts(pairs.reshape(len(blocks), -1), _fp16(blocks, 0))
+    return Parts(bit_pairs(blocks[:, 2:]), fp16(blocks, 0))
 
 
 QUANTS = (

@@ -15,7 +15,8 @@ from engine.backends.packing.composite import PERMUTED
 from engine.backends.packing.pieces import affine_type
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats, Format
-from engine.weights.gguf.table import GGUF_FORMATS
+from engine.weights.gguf.ik_types import as_packed
+from engine.weights.gguf.table import GGUF_FORMATS, IK_FORMATS
 from engine.weights.packed.affine import affine_matrix
 from engine.weights.packed.float4 import wrap_floats
 from engine.weights.packed.fp8 import wrap_fp8
@@ -68,6 +69,17 @@ def _in_blocks(format: Format, rng: Random, rows: int, columns: int) -> RawTenso
         found.append(good)
         have += len(good)
     return FileTensor(_NAME, format.name, (rows, columns), np.concatenate(found)[:count].reshape(-1))
+
+
+def _in_rows(format: Format, rng: Random, rows: int, columns: int) -> RawTensor:
+    """The same of a type of ik_llama.cpp, whose rows may have a number of their own."""
+    if not format.row_bytes:
+        return as_packed(_in_blocks(format, rng, rows, columns))
+    raw = rng.integers(0, 256, (rows, format.nbytes((columns,))), dtype=np.uint8)
+    # times the largest scale and level these are 0.4
+    number = np.full(1, 2e-4, np.float16) if format.row_bytes == 2 else np.full(1, 2.5e-5, np.float32)
+    raw[:, : format.row_bytes] = number.view(np.uint8)
+    return as_packed(FileTensor(_NAME, format.name, (rows, columns), raw.reshape(-1)))
 
 
 def _words(rng: Random, *shape: int) -> npt.NDArray[np.int32]:
@@ -261,7 +273,10 @@ def _while_loading(kind: str, rng: Random, rows: int, columns: int) -> RawTensor
     )
 
 
-BLOCKS: dict[str, Builder] = {format.name: partial(_in_blocks, format) for format in GGUF_FORMATS}
+BLOCKS: dict[str, Builder] = {
+    **{format.name: partial(_in_blocks, format) for format in GGUF_FORMATS},
+    **{format.name: partial(_in_rows, format) for format in IK_FORMATS},
+}
 """Builders by type: the types of GGUF files, which embedding tables may have, too."""
 
 PACKED: dict[str, Builder] = {

@@ -16,16 +16,17 @@ from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.file import ModelFile
 from engine.weights.format import Format
+from engine.weights.gguf.ik_types import as_packed
 from engine.weights.gguf.metadata import Cursor, GgufMetadata
 from engine.weights.gguf.nvfp4 import with_scales
 from engine.weights.gguf.ollama import known_place
 from engine.weights.gguf.ollama_layout import as_llama_cpp
-from engine.weights.gguf.table import GGUF_FORMATS, GGUF_TYPE_NAMES, TWO_BIT_FORMATS
+from engine.weights.gguf.table import GGUF_FORMATS, GGUF_TYPE_NAMES, IK_FORMATS, TWO_BIT_FORMATS
 from engine.weights.gguf.two_bits import in_groups
 from engine.weights.tensor import FileTensor, check_overlap, find_format
 from engine.words import _
 
-_READABLE = ", ".join(format.name for format in (*GGUF_FORMATS, *TWO_BIT_FORMATS))
+_READABLE = ", ".join(format.name for format in (*GGUF_FORMATS, *TWO_BIT_FORMATS, *IK_FORMATS))
 _MAX_TENSORS = 1 << 16
 _MAX_NAME_BYTES = 1024
 _SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
@@ -93,7 +94,7 @@ def _add(table: dict[str, RawTensor], tensors: list[FileTensor], part: Path) -> 
                     tensor=tensor.name,
                 )
             )
-        table[tensor.name] = in_groups(tensor)
+        table[tensor.name] = as_packed(in_groups(tensor))
 
 
 def split_parts(path: Path) -> list[Path]:
@@ -208,7 +209,7 @@ def _read_entry(cursor: Cursor, index: int) -> _Entry:
     number = cursor.u32(_("the type of tensor {name}", name=name))
     offset = cursor.u64(_("the offset of tensor {name}", name=name))
     type_name = GGUF_TYPE_NAMES.get(number)
-    if type_name is None and number > 255:
+    if type_name is None and number > 511:
         raise cursor.fail(
             _("tensor {name} has the type number {number}, which does not exist", name=name, number=number)
         )

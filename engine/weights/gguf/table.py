@@ -5,6 +5,7 @@ Source: the ggml project's `docs/gguf.md`.
 
 from __future__ import annotations
 
+from engine.backends.gguf_blocks.ik_quants import IK_BLOCKS
 from engine.backends.gguf_blocks.quants import TWO_BIT_BLOCKS
 from engine.backends.gguf_blocks.table import GGUF_BLOCKS
 from engine.weights.format import Format
@@ -20,10 +21,22 @@ TWO_BIT_FORMATS = tuple(
     Format(block.name, block.values, block.nbytes, block.decode) for block in TWO_BIT_BLOCKS
 )
 
-ALL_FORMATS: tuple[Format, ...] = (*GGUF_FORMATS, *TWO_BIT_FORMATS, *NUMBER_FORMATS, *FOLDER_FORMATS)
+IK_FORMATS = tuple(
+    Format(block.name, block.values, block.nbytes - block.row_bytes, block.decode, row_bytes=block.row_bytes)
+    for block in IK_BLOCKS
+)
+"""The types that ik_llama.cpp adds."""
+
+ALL_FORMATS: tuple[Format, ...] = (
+    *GGUF_FORMATS,
+    *TWO_BIT_FORMATS,
+    *IK_FORMATS,
+    *NUMBER_FORMATS,
+    *FOLDER_FORMATS,
+)
 """Every type that can be read, in GGUF and safetensors files."""
 
-GGUF_TYPE_NAMES = {block.number: block.name for block in (*GGUF_BLOCKS, *TWO_BIT_BLOCKS)} | {
+GGUF_TYPE_NAMES = {block.number: block.name for block in (*GGUF_BLOCKS, *TWO_BIT_BLOCKS, *IK_BLOCKS)} | {
     0: "F32", 1: "F16", 9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
     30: "BF16",
 }  # fmt: skip

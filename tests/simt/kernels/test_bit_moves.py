@@ -20,8 +20,8 @@ from tests.engine.backends.kernel_oracles import Matrix
 from tests.simt.fake import FakeDevice
 
 CODES = [each for each in WEIGHT_LAYOUTS if isinstance(each, CodeLayout)]
-MORE_THAN_BITS = ("tq10", "nvfp464")
-"""Five digits to a byte, and scales that are multiplied."""
+MORE_THAN_BITS = ("tq10", "nvfp464", "iq2kl", "iq3k", "bytes32")
+"""Five digits to a byte, codes for two values, negated scales, and scales that are multiplied."""
 
 
 def file_rows(layout: CodeLayout, rows: int, columns: int) -> Bytes:

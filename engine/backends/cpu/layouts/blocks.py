@@ -40,7 +40,8 @@ from engine.backends.cpu.kernels.linear.integer_dot import (
 )
 from engine.backends.cpu.kernels.linear.panel_format import PanelFormat, UnpackedWeights
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
-from engine.backends.cpu.layouts.codes import GROUP, CodeReader, Codes
+from engine.backends.cpu.layouts.byte_codes import ByteCodes
+from engine.backends.cpu.layouts.codes import GROUP, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
 from engine.backends.gguf_blocks.block_type import BlockType, Parts
 from engine.lazy_dataclass import dataclass
@@ -62,11 +63,14 @@ class BlockLayout:
 
     @property
     def types(self) -> tuple[str, ...]:
-        return (self.block.name,)
+        return self.block.types or (self.block.name,)
 
     @cached_property
-    def codes(self) -> Codes:
+    def codes(self) -> Codes | ByteCodes:
         """How the codes are packed, and what they mean."""
+        if self.block.bits == 8:
+            assert self.block.zero == 128
+            return ByteCodes()
         return Codes(self.block.bits, self.block.zero, self.block.levels or None)
 
     @property
@@ -207,7 +211,7 @@ class BlockLayout:
 
         def group_dot(group: ir.Value, g: ir.Value) -> None:
             prefetch_lines(b, group, self._group_bytes, len(rows), ahead)
-            reader = CodeReader(b, self.codes, group, self._small_bytes)
+            reader = self.codes.reader(b, group, self._small_bytes)
             packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
             for part in range(GROUP // self.part):
                 which = ALL if self.part == GROUP else HALF_SUMS[part]
@@ -234,7 +238,7 @@ class BlockLayout:
 
         def group_panel(group: ir.Value, g: ir.Value) -> None:
             reader, out = (
-                CodeReader(b, self.codes, group, self._small_bytes),
+                self.codes.reader(b, group, self._small_bytes),
                 b.add(target, b.mul(g, ir.Constant(I64, form.size))),
             )
             for part in range(GROUP // self.part):
@@ -248,7 +252,7 @@ class BlockLayout:
         d, m = self._numbers(b, block)
 
         def group_unpack(group: ir.Value, g: ir.Value) -> None:
-            reader = CodeReader(b, self.codes, group, self._small_bytes)
+            reader = self.codes.reader(b, group, self._small_bytes)
             out = b.add(target, b.mul(g, ir.Constant(I64, GROUP * LANES * 4)))
             for part in range(GROUP // self.part):
                 scale, minimum = self._scale(b, group, part, d, m)

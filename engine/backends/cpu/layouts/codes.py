@@ -81,6 +81,9 @@ class Codes:
                 words[places[place]] |= ((codes[q] >> np.uint32(first)) & mask) << np.uint32(width * quad)
         return words
 
+    def reader(self, b: ir.IRBuilder, address: ir.Value, offset: int) -> CodeReader:
+        return CodeReader(b, self, address, offset)
+
     def table(self) -> list[float]:
         """The meaning of each code, repeated up to 16 entries (5 bits: 32)."""
         meaning = (

@@ -23,9 +23,10 @@ def code_parts(block: BlockType, parts: Parts, rows: int, columns: int) -> CodeP
     """Blocks of `rows` x `columns` that are taken apart, by rows."""
     codes, d = parts.codes.reshape(rows, columns), parts.d.reshape(rows, -1)
     dmin = None if parts.dmin is None else parts.dmin.reshape(rows, -1)
-    if block.floats and parts.scales is not None:
+    if _scales(block) == "float":
+        assert parts.scales is not None
         # Numbers of fp4 are half of the levels.
-        steps = 2 * parts.d.reshape(-1, 1) * block.scales(parts.scales)
+        steps = parts.d.reshape(-1, 1) * block.scales(parts.scales) * np.float32(2 if block.floats else 1)
         return CodeParts(codes, steps.astype(np.float32).reshape(rows, -1))
     if parts.scales is None:
         return CodeParts(codes, d=d) if _scales(block) == "one" else CodeParts(codes, d, dmin)
@@ -40,7 +41,7 @@ def code_parts(block: BlockType, parts: Parts, rows: int, columns: int) -> CodeP
 
 def _scales(block: BlockType) -> str:
     """The kind of scales, as in `CodeLayout`."""
-    if block.floats:
+    if block.d == "fp32":
         return "float"
     if not block.scale_bits:
         return "power" if block.d == "e8m0" else "half" if block.values == 32 else "one"
@@ -53,7 +54,7 @@ def _layout(block: BlockType) -> CodeLayout:
     table = "fp4" if block.levels == FP4_LEVELS else "int8" if block.levels else ""
     return CodeLayout(
         block.name.replace("_", "").lower(),
-        (block.name,),
+        block.types or (block.name,),
         4 if table else block.bits,
         partial(_taken, block),
         block.values,
@@ -62,7 +63,7 @@ def _layout(block: BlockType) -> CodeLayout:
         _scales(block),
         ("sub" if block.scale_bits else "half") if block.mins else "",
         128 if table == "int8" else block.zero,
-        4 if block.values == 256 else 1,
+        4 if block.values == 256 and block.d == "fp16" else 1,
         table,
         block.levels if table == "int8" else (),
         block.unit,
@@ -71,5 +72,5 @@ def _layout(block: BlockType) -> CodeLayout:
 
 GGUF_WEIGHT_LAYOUTS = tuple(_layout(block) for block in PACKED_BLOCKS)
 """Some take more bytes than in the file: the base-3 digits of TQ1_0 become codes of two bits, groups of IQ1
-to IQ3 a code of four bits for each value, and the scales of NVFP4 float32 numbers.
+to IQ3 a code of four bits for each value, and the scales of blocks with a float32 d float32 numbers.
 """
