@@ -6,22 +6,18 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
 from engine.backends.base import Backend
-from engine.core import Loading
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource
 from engine.models.headers.keys import Keys
 from engine.tensors import RawTensor
 from engine.vision.base import Piece, VisionEncoder, VisionSpec
+from engine.vision.passes import Prepared
 
 Tensors = Mapping[str, RawTensor]
 
 
-class OpenedEncoder(VisionEncoder, Protocol):
+class OpenedEncoder(VisionEncoder, Prepared, Protocol):
     """An encoder whose weights are loaded."""
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """Compile its kernels and record its passes; yields progress. Before anything is encoded."""
-        ...
 
 
 class Design(Protocol):

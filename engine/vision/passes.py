@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -20,6 +21,35 @@ time for two layers, and 3.0 s with 32 bits (AMD Zen 5).
 """
 PIECE = 1024
 """Rows of a pass at most whose rows, or windows, have nothing to do with each other."""
+
+
+class Prepared(Protocol):
+    """What is prepared before it runs."""
+
+    def prepare(self) -> Generator[Loading, None, None]:
+        """Compile the kernels that are missing, and record; yields progress."""
+        ...
+
+    def close(self) -> None:
+        """Release its memory; it cannot be used afterwards."""
+        ...
+
+
+class OfPasses:
+    """What runs passes: they are prepared in this order, and released in the other."""
+
+    def __init__(self, *passes: Prepared) -> None:
+        self._passes = passes
+
+    def prepare(self) -> Generator[Loading, None, None]:
+        """Prepare all; yields progress."""
+        for each in self._passes:
+            yield from each.prepare()
+
+    def close(self) -> None:
+        """Release all; none can be used afterwards."""
+        for each in reversed(self._passes):
+            each.close()
 
 
 class Pass:
@@ -90,7 +120,7 @@ class Pass:
             self._cache.close()
 
 
-class Pieces:
+class Pieces(OfPasses):
     """Runs `forward` over rows that have nothing to do with each other, at most `most` in a pass. It is given
     rows of each of the `widths`.
     """
@@ -105,6 +135,7 @@ class Pieces:
             return ops.last_rows(forward(ops, *(ops.given(each) for each in self._given)))
 
         self.run = Pass(backend, whole, rows)
+        super().__init__(self.run)
 
     def rows(self, *given: Floats) -> Generator[Waiting, None, Floats]:
         """The results (T, N) of rows (T, K) of each width; yields between short steps."""

@@ -13,7 +13,7 @@ from itertools import groupby
 import numpy as np
 
 from engine.backends.base import Backend
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource
 from engine.models.layers.parts import Block, Linear, Norm
@@ -22,7 +22,7 @@ from engine.vision.base import PictureRows, Piece, Span, VisionSpec
 from engine.vision.layers.grid import Axial, Order, block_order, windows
 from engine.vision.layers.grid_passes import After, Head, Stage, first_rows, head_rows
 from engine.vision.layers.tower import TowerShape
-from engine.vision.passes import Pass
+from engine.vision.passes import OfPasses
 from engine.vision.pictures.images import Normalisation, patches, read_picture, resized
 
 Size = Callable[[int, int], tuple[int, int]]
@@ -121,7 +121,7 @@ class GridDesign:
         return GridEncoder(self, spec, parts, backend)
 
 
-class GridEncoder:
+class GridEncoder(OfPasses):
     """A `VisionEncoder` of one design, with its weights."""
 
     def __init__(self, design: GridDesign, spec: VisionSpec, parts: GridParts, backend: Backend) -> None:
@@ -135,11 +135,9 @@ class GridEncoder:
         most = design.most_patches // self._cell
         heads = (parts.head, *parts.deep)
         self._heads = tuple((head.merge, head_rows(backend, head, most)) for head in heads)
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `OpenedEncoder.prepare`."""
-        for each in self._passes():
-            yield from each.prepare()
+        stages, after = (stage.run for stage in self._stages), (head.run for _, head in self._heads)
+        self._all = (self._first.run, *stages, *after)
+        super().__init__(*self._all)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `VisionEncoder.layout`."""
@@ -178,16 +176,7 @@ class GridEncoder:
         """
         design, rows = self._design, 1 + len(self._design.deep)
         columns = 2 * 3 * design.frames * design.patch**2 + 3 * rows * design.tower.width
-        return sum(each.work_bytes() for each in self._passes()) + 4 * design.most_patches * columns
-
-    def close(self) -> None:
-        """As `VisionEncoder.close`."""
-        for each in self._passes():
-            each.close()
-
-    def _passes(self) -> list[Pass]:
-        stages, heads = (stage.run for stage in self._stages), (head.run for _, head in self._heads)
-        return [self._first.run, *stages, *heads]
+        return sum(each.work_bytes() for each in self._all) + 4 * design.most_patches * columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops, RotaryTable
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.errors import BadCheckpoint
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, norm
@@ -21,7 +21,7 @@ from engine.tensors import Bytes, Floats
 from engine.vision.base import PictureRows, Piece, VisionSpec
 from engine.vision.layers.projector import ProjectorNames, TokensShape
 from engine.vision.layers.tower import NO_ROPE, Tower, TowerNames, TowerShape, patch_linear, tower_layers
-from engine.vision.passes import Pass
+from engine.vision.passes import OfPasses, Pass
 from engine.vision.pictures.images import Normalisation, patches, read_picture
 from engine.words import _
 
@@ -175,7 +175,7 @@ class PatchParts:
     line_end: Floats | None
 
 
-class PatchEncoder:
+class PatchEncoder(OfPasses):
     """A `VisionEncoder` of one design, with its weights: the tower's pass, and what makes tokens of it."""
 
     def __init__(self, design: PatchDesign, spec: VisionSpec, parts: PatchParts, backend: Backend) -> None:
@@ -206,11 +206,7 @@ class PatchEncoder:
             shape.attention,
         )
         self._tokens = design.projector.tokens(backend, parts.projector, most)
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `OpenedEncoder.prepare`."""
-        yield from self._tower.prepare()
-        yield from self._tokens.prepare()
+        super().__init__(self._tower, self._tokens)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `VisionEncoder.layout`."""
@@ -247,11 +243,6 @@ class PatchEncoder:
             self._grid = rows, columns
         states = (yield from self._tower.steps(first + count))[first:]
         return (yield from self._tokens.rows(states, rows, columns))
-
-    def close(self) -> None:
-        """As `VisionEncoder.close`."""
-        self._tower.close()
-        self._tokens.close()
 
 
 def _tower(tower: Tower, patches: Floats, positions: Floats, tables: RopeTables, ops: Ops) -> Array:

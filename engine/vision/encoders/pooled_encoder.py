@@ -11,15 +11,16 @@ from collections.abc import Generator
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Backend, Ops
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear
 from engine.models.layers.parts import GatedMlp, Linear
 from engine.tensors import Floats, RawTensor
 from engine.vision.base import PictureRows, Piece, Span, VisionSpec
 from engine.vision.encoders.patch_encoder import check_patches
+from engine.vision.layers.host_attention import attend
 from engine.vision.layers.tower import NO_ROPE, Tower, TowerNames, TowerShape, patch_linear, tower_layers
-from engine.vision.passes import Pass, Pieces
+from engine.vision.passes import OfPasses, Pass, Pieces
 from engine.vision.pictures.images import Normalisation, patches, read_picture
 from engine.vision.pictures.overlapping import Overlapping
 
@@ -142,7 +143,7 @@ class PooledDesign:
         return PooledEncoder(self, spec, parts, backend)
 
 
-class PooledEncoder:
+class PooledEncoder(OfPasses):
     """A `VisionEncoder` of one design, with its weights. Attention among the patches of a square is done on
     the host.
     """
@@ -169,11 +170,7 @@ class PooledEncoder:
         self._queries = Pieces(backend, query, (states,))
         self._others = Pieces(backend, keys_and_values, (states,))
         self._last = Pieces(backend, last, (pooling.heads * pooling.head_dim,))
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `OpenedEncoder.prepare`."""
-        for each in (self._tower, self._queries.run, self._others.run, self._last.run):
-            yield from each.prepare()
+        super().__init__(self._tower, self._queries, self._others, self._last)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `VisionEncoder.layout`."""
@@ -204,16 +201,8 @@ class PooledEncoder:
         others = yield from self._others.rows(squares.reshape(count * size, width))
         keys, values = (_heads(each, count, size, shape) for each in np.split(others, 2, axis=1))
         query = query.reshape(count, shape.heads, 1, shape.head_dim)
-        scores = query @ keys.swapaxes(-1, -2) * np.float32(shape.scale)
-        scores = np.where(there[:, None, None, :] > 0, scores, np.float32(-np.inf))
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        mean = (weights / weights.sum(axis=-1, keepdims=True)) @ values
+        mean = attend(query, keys, values, shape.scale, there[:, None, None, :] > 0)
         return (yield from self._last.rows(mean.reshape(count, -1)))
-
-    def close(self) -> None:
-        """As `VisionEncoder.close`."""
-        for each in (self._tower, self._queries.run, self._others.run, self._last.run):
-            each.close()
 
 
 def _heads(states: Floats, count: int, size: int, shape: AttentionShape) -> Floats:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 from engine.backends.base import Backend
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.drain import mapped
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear
@@ -17,26 +17,18 @@ from engine.tensors import Floats
 from engine.vision.base import PictureRows, Piece, VisionSpec
 from engine.vision.encoders.patch_encoder import Cutter, check_patches
 from engine.vision.layers.sam import SamEncoder, SamNames, SamParts, SamShape, build
-from engine.vision.passes import Pieces
+from engine.vision.passes import OfPasses, Pieces, Prepared
 from engine.vision.pictures.images import Normalisation, read_picture
 
 Assemble = Callable[[Sequence[Floats], int, int, Sequence[Floats]], Sequence[Floats]]
 """The rows (n, N) of each crop, the picture's width and height, and the marks -> the rows of each span."""
 
 
-class Second(Protocol):
+class Second(Prepared, Protocol):
     """Runs a second tower, with its weights. Used by one thread."""
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `OpenedEncoder.prepare`."""
-        ...
 
     def rows(self, grid: Floats) -> Generator[Waiting, None, Floats]:
         """What it makes (n, `outputs`) of a crop's grid (R, R, C); yields between short steps."""
-        ...
-
-    def close(self) -> None:
-        """Release its memory."""
         ...
 
 
@@ -116,7 +108,7 @@ class SamDesign:
         return SamDesignEncoder(self, spec, parts, backend)
 
 
-class SamDesignEncoder:
+class SamDesignEncoder(OfPasses):
     """A `VisionEncoder` of one design, with its weights."""
 
     def __init__(self, design: SamDesign, spec: VisionSpec, parts: SamDesignParts, backend: Backend) -> None:
@@ -127,13 +119,8 @@ class SamDesignEncoder:
         if design.second is not None:
             inputs, self._second = design.second.outputs, design.second.second(backend, parts.second)
         self._projector = Pieces(backend, parts.projector, (inputs,))
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `OpenedEncoder.prepare`."""
-        yield from self._sam.prepare()
-        if self._second is not None:
-            yield from self._second.prepare()
-        yield from self._projector.run.prepare()
+        second = () if self._second is None else (self._second,)
+        super().__init__(self._sam, *second, self._projector)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `VisionEncoder.layout`."""
@@ -151,10 +138,3 @@ class SamDesignEncoder:
             found.append((yield from self._projector.rows(states)))
         height, width = picture.shape[:2]
         return tuple(PictureRows(each) for each in self._design.assemble(found, width, height, self._marks))
-
-    def close(self) -> None:
-        """As `VisionEncoder.close`."""
-        self._sam.close()
-        self._projector.run.close()
-        if self._second is not None:
-            self._second.close()

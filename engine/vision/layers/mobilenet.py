@@ -8,7 +8,7 @@ right and at the bottom. Convolutions of each channel alone are done on the host
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Protocol
 
@@ -21,7 +21,8 @@ from engine.models.building.source import View, WeightSource, linear, norm
 from engine.models.layers.parts import Linear, Norm
 from engine.tensors import Floats
 from engine.vision.layers.convolution import around, beyond, convolution, of_each_channel
-from engine.vision.passes import Pass, Pieces
+from engine.vision.layers.host_attention import attend
+from engine.vision.passes import OfPasses, Pieces, Prepared
 
 EPS = 1e-6
 _GELU = "gelu_tanh"
@@ -52,11 +53,8 @@ class BlockShape:
         return self.step == 1 and self.inputs == self.outputs
 
 
-class Block(Protocol):
+class Block(Prepared, Protocol):
     """A block with its weights, as it runs. Used by one thread."""
-
-    @property
-    def passes(self) -> Sequence[Pass]: ...
 
     def grid(self, grid: Floats) -> Generator[Waiting, None, Floats]:
         """What it makes of a grid; yields between short steps."""
@@ -194,7 +192,7 @@ def convolved(
     return np.concatenate(found)
 
 
-class _Edge:
+class _Edge(OfPasses):
     """An edge residual block: a convolution of 3 * 3 places, then one of a place."""
 
     def __init__(self, parts: ResidualParts, backend: Backend) -> None:
@@ -205,7 +203,7 @@ class _Edge:
             return _projected(ops, parts, _expanded(ops, parts, x), residual)
 
         self._run = Pieces(backend, forward, widths, _ROWS)
-        self.passes = (self._run.run,)
+        super().__init__(self._run)
 
     def grid(self, grid: Floats) -> Generator[Waiting, None, Floats]:
         """As `Block.grid`."""
@@ -223,7 +221,7 @@ def _projected(ops: Ops, parts: ResidualParts, x: Array, residual: Array | None)
     return x if residual is None else ops.add(residual, x)
 
 
-class _Inverted:
+class _Inverted(OfPasses):
     """An inverted residual block: more channels, a convolution of each of them, then fewer channels."""
 
     def __init__(self, parts: ResidualParts, backend: Backend) -> None:
@@ -250,7 +248,7 @@ class _Inverted:
                 Pieces(backend, first, (shape.inputs,), _ROWS),
                 Pieces(backend, second, (shape.hidden, *residual), _ROWS),
             )
-        self.passes = tuple(each.run for each in self._runs)
+        super().__init__(*self._runs)
 
     def grid(self, grid: Floats) -> Generator[Waiting, None, Floats]:
         """As `Block.grid`."""
@@ -267,7 +265,7 @@ class _Inverted:
         return (yield from rows(self._runs[1], x, *residual))
 
 
-class _Attention:
+class _Attention(OfPasses):
     """Multi-query attention (arXiv 1911.02150) of all places, to keys and values of a halved grid."""
 
     def __init__(self, parts: AttentionParts, backend: Backend) -> None:
@@ -292,7 +290,7 @@ class _Attention:
             for layer, after in zip((parts.key, parts.value), norms, strict=True)
         )  # fmt: skip
         self._last = Pieces(backend, last, (inner, width), _ROWS)
-        self.passes = tuple(each.run for each in (self._first, self._keys, self._values, self._last))
+        super().__init__(self._first, self._keys, self._values, self._last)
 
     def grid(self, grid: Floats) -> Generator[Waiting, None, Floats]:
         """As `Block.grid`."""
@@ -308,8 +306,6 @@ class _Attention:
         heads = queries.reshape(-1, shape.hidden // shape.dim, shape.dim)
         attended = np.empty_like(heads)
         for head in range(heads.shape[1]):
-            scores = heads[:, head] @ keys.T * np.float32(shape.dim**-0.5)
-            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-            attended[:, head] = (weights @ values) / weights.sum(axis=1, keepdims=True)
+            attended[:, head] = attend(heads[:, head], keys, values, shape.dim**-0.5)
             yield Waiting()
         return (yield from rows(self._last, attended.reshape(*grid.shape[:2], -1), grid))

@@ -8,17 +8,19 @@ normed patches, which are the same in all layers; a gated feed-forward part foll
 from __future__ import annotations
 
 from collections.abc import Generator
+from itertools import chain
 
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear, norm
 from engine.models.layers.parts import GatedMlp, Linear, Norm
 from engine.tensors import Floats
+from engine.vision.layers.host_attention import attend
 from engine.vision.layers.projector import ProjectorNames
-from engine.vision.passes import Pass, Pieces
+from engine.vision.passes import OfPasses, Pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Perceiver:
     after: Norm
 
 
-class PerceiverPass:
+class PerceiverPass(OfPasses):
     """`Tokens` of a perceiver. Attention itself is done on the host, since its queries are few."""
 
     def __init__(self, backend: Backend, shape: PerceiverShape, parts: Perceiver, most: int) -> None:
@@ -135,11 +137,7 @@ class PerceiverPass:
             for layer in parts.layers
         ]
         self._after = Pieces(backend, parts.after, (width,), shape.count)
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `Tokens.prepare`."""
-        for each in self._passes():
-            yield from each.prepare()
+        super().__init__(self._first, *chain.from_iterable(self._layers), self._after)
 
     def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
         """As `Tokens.rows`."""
@@ -162,17 +160,6 @@ class PerceiverPass:
         for group in range(shape.kv_heads):
             keys, values = both[:, 0, group], both[:, 1, group]
             own = heads[:, group].reshape(-1, shape.head_dim)
-            scores = own @ keys.T * np.float32(shape.head_dim**-0.5)
-            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-            mean = (weights / weights.sum(axis=1, keepdims=True)) @ values
+            mean = attend(own, keys, values, shape.head_dim**-0.5)
             found[:, group] = mean.reshape(count, -1, shape.head_dim)
         return found.reshape(count, -1)
-
-    def close(self) -> None:
-        """As `Tokens.close`."""
-        for each in self._passes():
-            each.close()
-
-    def _passes(self) -> list[Pass]:
-        layers = (each.run for layer in self._layers for each in layer)
-        return [self._first.run, *layers, self._after.run]

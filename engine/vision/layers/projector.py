@@ -9,29 +9,21 @@ from typing import Any, Protocol
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
 from engine.models.layers.parts import FeedForward, Linear, Norm
 from engine.tensors import Floats
 from engine.vision.layers.merging import Merge, joined
 from engine.vision.layers.tower import activated
-from engine.vision.passes import Pass
+from engine.vision.passes import OfPasses, Pass, Prepared
 
 
-class Tokens(Protocol):
+class Tokens(Prepared, Protocol):
     """Makes the tokens of a crop of what a tower makes of its patches. Used by one thread."""
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `OpenedEncoder.prepare`."""
-        ...
 
     def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
         """The tokens (n, N) of a grid of patches (rows * columns, E); yields between short steps."""
-        ...
-
-    def close(self) -> None:
-        """Release its memory."""
         ...
 
 
@@ -121,17 +113,14 @@ def projector(source: WeightSource, shape: ProjectorShape, names: ProjectorNames
     return Projector(activated(first, second, shape.activation), before)
 
 
-class ProjectorPass:
+class ProjectorPass(OfPasses):
     """`Tokens` of merged patches."""
 
     def __init__(self, backend: Backend, shape: ProjectorShape, parts: Projector, most: int) -> None:
         self._shape = shape
         self._merged = np.zeros((most // shape.factor**2, shape.inputs), np.float32)
         self._run = Pass(backend, partial(_projected, parts, self._merged), len(self._merged))
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `Tokens.prepare`."""
-        yield from self._run.prepare()
+        super().__init__(self._run)
 
     def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
         """As `Tokens.rows`."""
@@ -139,10 +128,6 @@ class ProjectorPass:
         self._merged[: len(merged)] = merged
         yield Waiting()
         return self._run.run(len(merged)).copy()
-
-    def close(self) -> None:
-        """As `Tokens.close`."""
-        self._run.close()
 
 
 def _projected(projector: Projector, merged: Floats, ops: Ops) -> Array:

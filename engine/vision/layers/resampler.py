@@ -12,14 +12,15 @@ from collections.abc import Generator
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
 from engine.models.layers.parts import Linear, Norm
 from engine.tensors import Floats
 from engine.vision.layers.grid import frequencies
+from engine.vision.layers.host_attention import attend
 from engine.vision.layers.projector import ProjectorNames
-from engine.vision.passes import Pass
+from engine.vision.passes import OfPasses, Pass
 
 HEAD_DIM = 128
 _EPS = 1e-6
@@ -99,7 +100,7 @@ def _inputs(source: WeightSource, names: ResamplerNames, width: int) -> tuple[Li
     return tuple(found)
 
 
-class ResamplerPass:
+class ResamplerPass(OfPasses):
     """`Tokens` of a resampler. Attention itself is done on the host, since its queries are few and always the
     same.
     """
@@ -127,11 +128,7 @@ class ResamplerPass:
         self._first = Pass(backend, queries, shape.queries)
         self._second = Pass(backend, keys_and_values, most)
         self._third = Pass(backend, last, shape.queries)
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `Tokens.prepare`."""
-        for each in (self._first, self._second, self._third):
-            yield from each.prepare()
+        super().__init__(self._first, self._second, self._third)
 
     def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
         """As `Tokens.rows`."""
@@ -143,9 +140,7 @@ class ResamplerPass:
         made = yield from self._second.steps(count)
         keys, values = (self._split(part) for part in np.split(made, 2, axis=1))
         for head, (q, k, v) in enumerate(zip(self._queries, keys, values, strict=True)):
-            scores = q @ k.T * np.float32(HEAD_DIM**-0.5)
-            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-            mean = (weights / weights.sum(axis=1, keepdims=True)) @ v
+            mean = attend(q, k, v, HEAD_DIM**-0.5)
             self._attended[:, head * HEAD_DIM : (head + 1) * HEAD_DIM] = mean
             yield Waiting()
         return self._third.run(len(self._attended)).copy()
@@ -154,11 +149,6 @@ class ResamplerPass:
         """(T, N) -> (heads, T, D)."""
         heads = states.reshape(len(states), self._heads, HEAD_DIM)
         return np.ascontiguousarray(heads.transpose(1, 0, 2))
-
-    def close(self) -> None:
-        """As `Tokens.close`."""
-        for each in (self._first, self._second, self._third):
-            each.close()
 
 
 def places(rows: int, columns: int, width: int) -> Floats:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
 from engine.backends.base import Array, AttentionShape, Backend, Ops
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear, norm
 from engine.models.layers.parts import Linear, Norm, PlainMlp
@@ -24,7 +25,7 @@ from engine.tensors import Bytes, Floats
 from engine.vision.layers.convolution import around, convolution
 from engine.vision.layers.grid_passes import first_rows
 from engine.vision.layers.tower import patch_linear
-from engine.vision.passes import PIECE, Pass, Pieces
+from engine.vision.passes import PIECE, OfPasses, Pass, Pieces
 from engine.vision.pictures.images import Normalisation, patches
 from engine.vision.pictures.interpolation import linear as line
 from engine.vision.pictures.interpolation import resampled, smooth_cubic
@@ -164,7 +165,7 @@ def _layer(shape: SamShape, names: SamNames, source: WeightSource, number: int) 
     )  # fmt: skip
 
 
-class SamEncoder:
+class SamEncoder(OfPasses):
     """Runs it, for square pictures of the shape's side or smaller ones. Used by one thread."""
 
     def __init__(self, shape: SamShape, parts: SamParts, pixels: Normalisation, backend: Backend) -> None:
@@ -189,11 +190,13 @@ class SamEncoder:
             Pieces(backend, half, (9 * inputs,))
             for half, inputs in zip(parts.halves, shape.channels, strict=False)
         ]
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `OpenedEncoder.prepare`."""
-        for each in self._passes():
-            yield from each.prepare()
+        super().__init__(
+            self._first,
+            *chain.from_iterable(self._layers),
+            *(each.run for each in self._attention.values()),
+            *self._neck,
+            *self._halves,
+        )
 
     def states(self, crop: Bytes | Floats) -> Generator[Waiting, None, Floats]:
         """The rows of a square picture (side, side, 3) as a grid (R, R, C); yields between short steps."""
@@ -213,17 +216,6 @@ class SamEncoder:
             grid = yield from _convolved(half, grid, 2)
         return grid
 
-    def close(self) -> None:
-        """Release its memory."""
-        for each in self._passes():
-            each.close()
-
-    def _passes(self) -> list[Pass]:
-        layers = (each.run for pair in self._layers for each in pair)
-        attention = (each.run for each in self._attention.values())
-        last = (each.run for each in (*self._neck, *self._halves))
-        return [self._first.run, *layers, *attention, *last]
-
 
 def _normed(first: Linear, after: Norm, ops: Ops, x: Array) -> Array:
     return after(ops, first(ops, x))
@@ -236,7 +228,7 @@ def _convolved(run: Pieces, grid: Floats, step: int) -> Generator[Waiting, None,
     return found.reshape(*squares.shape[:2], -1)
 
 
-class _Attention:
+class _Attention(OfPasses):
     """Attention among the patches of a window of `side` patches a side, or with 0 among all of them."""
 
     def __init__(self, shape: SamShape, side: int, backend: Backend) -> None:
@@ -256,6 +248,7 @@ class _Attention:
             return ops.last_rows(ops.attention(0, q, k, v, own))
 
         self.run = Pass(backend, forward, most, own)
+        super().__init__(self.run)
 
     def rows(self, layer: _Layer, made: Floats) -> Generator[Waiting, None, Floats]:
         """What attention gives (R * R, E) of a grid's queries, keys and values (R, R, 3 E)."""

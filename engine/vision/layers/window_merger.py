@@ -13,17 +13,18 @@ from functools import partial
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.drain import drain
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear, norm
 from engine.models.layers.parts import FeedForward, Linear, Norm
 from engine.models.layers.whole import Blocks
 from engine.tensors import Floats
+from engine.vision.layers.host_attention import attend
 from engine.vision.layers.merging import joined
 from engine.vision.layers.projector import Projector, ProjectorNames, ProjectorPass, ProjectorShape
 from engine.vision.layers.tower import NO_ROPE, TowerNames, TowerShape, activated, tower_layers
-from engine.vision.passes import Pass
+from engine.vision.passes import OfPasses, Pass
 
 FACTOR = 2
 """Patches of a square's side, both times."""
@@ -101,7 +102,7 @@ class WindowMergerShape:
         return WindowMergerPass(backend, self, parts, most)
 
 
-class WindowMergerPass:
+class WindowMergerPass(OfPasses):
     """`Tokens` of merged squares. Attention among four rows is done on the host."""
 
     def __init__(self, backend: Backend, shape: WindowMergerShape, parts: WindowMerger, most: int) -> None:
@@ -125,11 +126,7 @@ class WindowMergerPass:
         self._inputs, self._outputs = Pass(backend, inputs, most), Pass(backend, outputs, most)
         self._rest = Pass(backend, rest, most // _CELL, self._shape)
         self._last = ProjectorPass(backend, shape.projector, parts.projector, most // _CELL)
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `Tokens.prepare`."""
-        for each in (self._inputs, self._outputs, self._rest, self._last):
-            yield from each.prepare()
+        super().__init__(self._inputs, self._outputs, self._rest, self._last)
 
     def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
         """As `Tokens.rows`."""
@@ -152,13 +149,6 @@ class WindowMergerPass:
         shape = self._shape
         parts = made.reshape(-1, _CELL, 3, shape.heads, shape.head_dim).transpose(2, 0, 3, 1, 4)
         query, key, value = parts
-        scores = query @ key.swapaxes(-1, -2) * np.float32(shape.scale)
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        mean = (weights / weights.sum(axis=-1, keepdims=True)) @ value
+        mean = attend(query, key, value, shape.scale)
         found: Floats = mean.transpose(0, 2, 1, 3).reshape(len(made), -1)
         return found
-
-    def close(self) -> None:
-        """As `Tokens.close`."""
-        for each in (self._inputs, self._outputs, self._rest, self._last):
-            each.close()

@@ -5,14 +5,15 @@ of the encoder's own, so it counts as one more.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, linear, norm
 from engine.models.headers.keys import Keys
@@ -35,7 +36,7 @@ from engine.vision.headers import (
 from engine.vision.layers.convolution import convolution
 from engine.vision.layers.merging import averaged
 from engine.vision.layers.mobilenet import EDGE, EPS, BlockParts, BlockShape, build_block, convolved
-from engine.vision.passes import Pass, Pieces
+from engine.vision.passes import OfPasses, Pieces
 from engine.vision.pictures.images import BILINEAR, Normalisation, read_picture
 
 SPEC = VisionSpec("gemma3n", "<image_soft_token>", "<image_soft_token>")
@@ -150,7 +151,7 @@ class _Design:
         return _Encoder(self, spec, parts, backend)
 
 
-class _Encoder:
+class _Encoder(OfPasses):
     """A `VisionEncoder` of one design, with its weights."""
 
     def __init__(self, design: _Design, spec: VisionSpec, parts: _Parts, backend: Backend) -> None:
@@ -163,11 +164,7 @@ class _Encoder:
         width = design.channels[-1]
         self._rows = Pieces(backend, partial(_soft, parts), (width,), _TOKENS**2)
         self._end = Pieces(backend, partial(_projected, parts, parts.hard_norm), (width,), 1)
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `OpenedEncoder.prepare`."""
-        for each in self._passes():
-            yield from each.prepare()
+        super().__init__(self._stem, *chain.from_iterable(self._stages), self._join, self._rows, self._end)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `VisionEncoder.layout`."""
@@ -191,18 +188,6 @@ class _Encoder:
         states = yield from self._rows.rows(averaged(states, cells, cells, cells // _TOKENS))
         end = yield from self._end.rows(self._mark)
         return (PictureRows(np.concatenate([states, end])),)
-
-    def close(self) -> None:
-        """As `VisionEncoder.close`."""
-        for each in self._passes():
-            each.close()
-
-    def _passes(self) -> Iterator[Pass]:
-        yield self._stem.run
-        for stage in self._stages:
-            for block in stage:
-                yield from block.passes
-        yield from (each.run for each in (self._join, self._rows, self._end))
 
 
 def _activated(first: Linear, after: Norm, ops: Ops, x: Array) -> Array:

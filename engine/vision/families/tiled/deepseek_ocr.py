@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource, norm
 from engine.models.headers.keys import Keys
@@ -37,7 +37,7 @@ from engine.vision.headers import (
 )
 from engine.vision.layers.sam import SamNames, SamShape
 from engine.vision.layers.tower import GGUF, NO_ROPE, QUICK, TowerNames, TowerShape, tower_layers
-from engine.vision.passes import Pass
+from engine.vision.passes import OfPasses, Pass
 from engine.vision.pictures.images import BICUBIC, Normalisation, resized
 from engine.vision.pictures.interpolation import resampled, smooth_cubic
 from engine.vision.pictures.tiling import best_grid, tiles_of
@@ -167,7 +167,7 @@ class ClipShape:
         return _Clip(self, backend, parts)
 
 
-class _Clip:
+class _Clip(OfPasses):
     """A `Second`."""
 
     def __init__(self, shape: ClipShape, backend: Backend, parts: _ClipParts) -> None:
@@ -179,10 +179,7 @@ class _Clip:
             return ops.last_rows(parts.blocks(ops, x, NO_ROPE))
 
         self._run = Pass(backend, forward, len(self._given), shape.tower.attention)
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `Second.prepare`."""
-        yield from self._run.prepare()
+        super().__init__(self._run)
 
     def rows(self, grid: Floats) -> Generator[Waiting, None, Floats]:
         """As `Second.rows`."""
@@ -192,10 +189,6 @@ class _Clip:
         self._given[1 : 1 + cells**2] = states + resampled(places[1:], cells, cells, smooth_cubic)
         found = yield from self._run.steps(1 + cells**2)
         return np.concatenate([found[1:], states], axis=1)
-
-    def close(self) -> None:
-        """As `Second.close`."""
-        self._run.close()
 
 
 def hf_sam(prefix: str) -> SamNames:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops, RotaryTable
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention
 from engine.models.building.source import WeightSource, norm
@@ -38,7 +38,7 @@ from engine.vision.headers import (
 from engine.vision.layers.grid import frequencies
 from engine.vision.layers.sam import SamNames, SamShape
 from engine.vision.layers.tower import GGUF, TowerNames, TowerShape, tower_layers
-from engine.vision.passes import Pass
+from engine.vision.passes import OfPasses, Pass
 from engine.vision.pictures.images import Normalisation
 
 _SPEC = replace(SPEC, family="deepseek_ocr2")
@@ -132,7 +132,7 @@ class ReaderShape:
         return _Reader(self, backend, parts)
 
 
-class _Reader:
+class _Reader(OfPasses):
     """A `Second`: a pass over the rows of a picture, and one over the queries that follow."""
 
     def __init__(self, shape: ReaderShape, backend: Backend, parts: _Parts) -> None:
@@ -155,11 +155,7 @@ class _Reader:
         layers, own = shape.tower.layers, shape.tower.attention
         self._read = Pass(backend, read, shape.most, own, layers, more=asked)
         self._ask = Pass(backend, ask, asked, after=self._read)
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `Second.prepare`."""
-        yield from self._read.prepare()
-        yield from self._ask.prepare()
+        super().__init__(self._read, self._ask)
 
     def rows(self, grid: Floats) -> Generator[Waiting, None, Floats]:
         """As `Second.rows`."""
@@ -169,11 +165,6 @@ class _Reader:
         self._queries[: len(queries)] = queries
         yield from self._read.steps(count)
         return (yield from self._ask.steps(len(queries), count)).copy()
-
-    def close(self) -> None:
-        """As `Second.close`."""
-        self._ask.close()
-        self._read.close()
 
 
 def _numbered(blocks: Blocks, both_ways: bool) -> Blocks:

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.errors import UnsupportedModel
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import View, WeightSource, linear, norm
@@ -36,7 +36,7 @@ from engine.vision.headers import (
 from engine.vision.layers.merging import joined
 from engine.vision.layers.projector import ProjectorNames
 from engine.vision.layers.tower import TowerNames
-from engine.vision.passes import Pass
+from engine.vision.passes import OfPasses, Pass
 from engine.vision.pictures.images import resized
 from engine.vision.pictures.tiling import best_grid, grids, tiles_of
 from engine.words import _
@@ -177,7 +177,7 @@ class WordsShape:
         return _WordsPass(backend, self, parts, most)
 
 
-class _WordsPass:
+class _WordsPass(OfPasses):
     """`Tokens` of visual words, which are followed by the rows of all marks."""
 
     def __init__(self, backend: Backend, shape: WordsShape, parts: _Words, most: int) -> None:
@@ -195,11 +195,7 @@ class _WordsPass:
 
         self._first = Pass(backend, words, len(self._joined))
         self._second = Pass(backend, rows, len(self._likely))
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `Tokens.prepare`."""
-        yield from self._first.prepare()
-        yield from self._second.prepare()
+        super().__init__(self._first, self._second)
 
     def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
         """As `Tokens.rows`."""
@@ -214,11 +210,6 @@ class _WordsPass:
             likely /= likely.sum(axis=1, keepdims=True)
         found = yield from self._second.steps(len(self._likely))
         return found.copy()
-
-    def close(self) -> None:
-        """As `Tokens.close`."""
-        self._first.close()
-        self._second.close()
 
 
 def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
