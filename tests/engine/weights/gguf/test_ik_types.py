@@ -68,7 +68,7 @@ def test_every_type_has_a_golden_row() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_are_decoded_as_ik_llama_cpp_decodes_them(name: str) -> None:
-    """Bit for bit but for zeros' signs. Products there take IQ6_K's levels as whole numbers, its decoder does not."""
+    """Bit for bit but for the signs of zeros; IQ6_K with the whole levels that products take there."""
     raw, values = golden(name)
     form = find_format(name)
     assert form is not None
