@@ -18,7 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from desktop.store.attachments.picture_marks import keys_json
-from desktop.store.database.errors import Damaged, DiskFull, Gone, Rows, StoreError, is_damage, translated
+from desktop.store.database.errors import (
+    Damaged, DiskFull, Gone, Rows, StoreError, is_damage, not_created, translated,
+)  # fmt: skip
 from desktop.store.database.integrity_marker import (
     check_done,
     check_requested,
@@ -83,15 +85,7 @@ def data_folder(folder: Path | None = None) -> Path:
     try:
         private_folder(place)
     except OSError as error:
-        raise StoreError(
-            _(
-                "The data folder {place} cannot be created ({strerror}). Choose another one with "
-                "{data_variable}, or free some disk space.",
-                place=place,
-                strerror=error.strerror,
-                data_variable=DATA_VARIABLE,
-            )
-        ) from error
+        raise not_created(place, error) from error
     return place
 
 

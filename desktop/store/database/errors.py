@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from desktop.store.database.integrity_marker import request_check
+from engine.platform.folders import DATA_VARIABLE
 from engine.printable import one_line
 from engine.words import _, translate
 
@@ -22,6 +24,7 @@ __all__ = [
     "is_damage",
     "is_locked",
     "missing",
+    "not_created",
     "translated",
 ]
 
@@ -60,6 +63,26 @@ class Gone(StoreError):
 
 class Damaged(StoreError):
     """The file is inconsistent. What can be read is recovered when it is next opened."""
+
+
+def not_created(place: Path, error: OSError) -> StoreError:
+    """The error for a data folder that cannot be created."""
+    facts = {"place": place, "strerror": error.strerror, "data_variable": DATA_VARIABLE}
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(
+            _(
+                "The data folder {place} cannot be created ({strerror}). Choose another one with "
+                "{data_variable}, or free some disk space.",
+                **facts,
+            )
+        )
+    return StoreError(
+        _(
+            "The data folder {place} cannot be created ({strerror}). Choose another one with "
+            "{data_variable}.",
+            **facts,
+        )
+    )
 
 
 def missing(what: str, number: int) -> StoreError:

@@ -6,7 +6,15 @@ import re
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, Qt, Signal
-from PySide6.QtGui import QContextMenuEvent, QDragEnterEvent, QDragMoveEvent, QFocusEvent, QImage, QKeyEvent
+from PySide6.QtGui import (
+    QContextMenuEvent,
+    QDragEnterEvent,
+    QDragMoveEvent,
+    QFocusEvent,
+    QImage,
+    QKeyEvent,
+    QTextDocumentFragment,
+)
 from PySide6.QtWidgets import QFrame, QMenu, QSizePolicy
 
 from desktop.views.widgets.growing_text_edit import FittedTextEdit
@@ -101,10 +109,12 @@ class MessageEdit(FittedTextEdit):
         )
 
     def canInsertFromMimeData(self, source: QMimeData) -> bool:
-        return source.hasText() or source.hasUrls() or source.hasImage()
+        return source.hasText() or source.hasUrls() or source.hasImage() or source.hasHtml()
 
     def insertFromMimeData(self, source: QMimeData) -> None:
-        """Paste plain text; files, and pictures without text, are reported instead."""
+        """Paste plain text, also of a source that offers only HTML; files, and pictures without text, are
+        reported instead.
+        """
         urls = source.urls()
         if urls and all(url.isLocalFile() for url in urls):
             self.files_pasted.emit([Path(url.toLocalFile()) for url in urls])
@@ -115,6 +125,8 @@ class MessageEdit(FittedTextEdit):
             if not image.isNull():
                 self.picture_pasted.emit(image)
             return
+        if not text and len(html := source.html()) < HUGE_PASTE:
+            text = QTextDocumentFragment.fromHtml(html).toPlainText()
         if is_huge(text):
             self.huge_pasted.emit(text)
             return

@@ -14,12 +14,28 @@ from PySide6.QtGui import (
 from desktop.blocks import UNFINISHED_ADDRESS
 from desktop.views.transcript.style import Style
 
-__all__ = ["CELL_TOP", "QUOTE_ROOM", "TextFormats", "cell_format", "table_format"]
+__all__ = [
+    "CELL_TOP", "QUOTE_ROOM", "TextFormats", "cell_format", "list_depth", "quote_depth", "table_format",
+]  # fmt: skip
 
 CELL_TOP = 0.4
 """Room above the text of a table's cell in lines of text."""
 QUOTE_ROOM = 0.9
 """Indentation of a quote in lines of text."""
+_DEEPEST_LIST, _DEEPEST_QUOTE = 12, 6
+"""Lists within lists, and quotes within quotes, after which nothing is indented further: text would have no
+room left, and Qt shows none then.
+"""
+
+
+def list_depth(lists: int) -> int:
+    """How far text within so many `lists` is indented, in lists."""
+    return min(lists, _DEEPEST_LIST)
+
+
+def quote_depth(quotes: int) -> int:
+    """How far text within so many `quotes` is indented, in quotes."""
+    return min(quotes, _DEEPEST_QUOTE)
 
 
 class TextFormats:
@@ -78,7 +94,7 @@ def table_format(style: Style, quotes: int, depth: int) -> QTextTableFormat:
     shape.setCellPadding(0)
     shape.setMargin(0)
     if quotes or depth:
-        shape.setLeftMargin(style.px(QUOTE_ROOM) * quotes + style.px(1.35) * depth)
+        shape.setLeftMargin(style.px(QUOTE_ROOM) * quote_depth(quotes) + style.px(1.35) * list_depth(depth))
         shape.setBottomMargin(style.px(0.6))
     return shape
 

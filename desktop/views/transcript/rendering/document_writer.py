@@ -27,6 +27,8 @@ from desktop.views.transcript.rendering.document_formats import (
     QUOTE_ROOM,
     TextFormats,
     cell_format,
+    list_depth,
+    quote_depth,
     table_format,
 )
 from desktop.views.transcript.style import Style
@@ -45,7 +47,9 @@ DONE = QTextFormat.Property.UserProperty.value + 3
 BOXED = QTextFormat.Property.UserProperty.value + 4
 """Of a block: it begins with an invisible sign, over which the row draws a box."""
 QUOTES = QTextFormat.Property.UserProperty.value + 5
-"""Of a paragraph in quotes: for each quote, from the outermost, the number of lists around it."""
+"""Of a paragraph in quotes: for each quote that it is indented for, from the outermost, the number of lists
+around it.
+"""
 NO_BREAK = "\u2011"
 """The non-breaking hyphen."""
 LINE_BREAK = "\u2028"
@@ -139,7 +143,7 @@ class DocumentWriter:
             if following is not None and following.type == "list_item_close":
                 self._begin()  # an empty item
         elif kind == "blockquote_open":
-            self._quotes.append(len(self._lists))
+            self._quotes.append(list_depth(len(self._lists)))
         elif kind == "blockquote_close":
             self._quotes.pop()
         elif kind == "paragraph_open" and following is not None and (following.children or self._item):
@@ -159,7 +163,7 @@ class DocumentWriter:
 
     def _list_format(self, token: Token) -> QTextListFormat:
         made = QTextListFormat()
-        made.setIndent(len(self._lists) + 1)
+        made.setIndent(list_depth(len(self._lists) + 1))
         if token.type == "ordered_list_open":
             made.setStyle(QTextListFormat.Style.ListDecimal)
             made.setStart(int(token.attrs.get("start", 1)))
@@ -179,10 +183,11 @@ class DocumentWriter:
             made.setHeadingLevel(level)
         if self._quotes:
             made.setProperty(_QUOTE_LEVEL, len(self._quotes))
-            made.setProperty(QUOTES, self._quotes)
-            made.setLeftMargin(style.px(QUOTE_ROOM) * len(self._quotes))
+            indented = self._quotes[: quote_depth(len(self._quotes))]
+            made.setProperty(QUOTES, indented)
+            made.setLeftMargin(style.px(QUOTE_ROOM) * len(indented))
         if self._lists and not self._item:
-            made.setIndent(len(self._lists))
+            made.setIndent(list_depth(len(self._lists)))
         return made
 
     def _begin(self, level: int = 0) -> None:

@@ -46,17 +46,35 @@ class SafeDocument(QTextDocument):
         super().__init__()
         self.setUndoRedoEnabled(False)
         self.setDocumentMargin(0)
+        self._indent, self._deepest = self.indentWidth(), 0
         self._empty = QImage(1, 1, QImage.Format.Format_ARGB32)
         self._empty.fill(0)
 
     def renew(self, font: QFont) -> None:
         """Begin an empty document in `font`. Qt would lay out the old text once more for another font."""
         self.clear()
+        self._deepest = 0
         if font != self.defaultFont():
             self.setDefaultFont(font)
 
+    def set_indent(self, pixels: float) -> None:
+        """Indent each list by so much, or by less where that leaves too little room: see `set_width`."""
+        self._indent, self._deepest = pixels, 0
+        block = self.begin()
+        while block.isValid():
+            lists = block.textList()
+            depth = lists.format().indent() if lists is not None else block.blockFormat().indent()
+            self._deepest = max(self._deepest, depth)
+            block = block.next()
+        self.setIndentWidth(pixels)
+
     def set_width(self, width: float) -> None:
-        """Lay out for `width` pixels. Qt would lay out everything again for an unchanged width."""
+        """Lay out for `width` pixels, of which lists within lists leave at least half to their text. Qt would
+        lay out everything again for an unchanged width.
+        """
+        indent = min(self._indent, width / 2 / self._deepest) if self._deepest else self._indent
+        if self._deepest and indent != self.indentWidth():
+            self.setIndentWidth(indent)
         if width != self.textWidth():
             self.setTextWidth(width)
 
@@ -85,7 +103,6 @@ def set_markdown(
     if table:
         source = _mirrored(source)
     document.renew(style.text_font)
-    document.setIndentWidth(style.px(1.35))
     if table:
         document.setLayoutEnabled(False)
     cursor = QTextCursor(document)
@@ -100,8 +117,9 @@ def set_markdown(
         writer.write(parse(source, references, growing))
     if kind in (Kind.LIST, Kind.QUOTE):
         _order_numbers(document)
-    if kind is Kind.LIST:
-        document.setIndentWidth(max(style.px(1.35), _number_width(document, style)))
+    if not table:
+        numbers = _number_width(document, style) if kind is Kind.LIST else 0.0
+        document.set_indent(max(style.px(1.35), numbers))
     pending = put_inlays(document, spans, style, inlay, spoken) if spans else set()
     cursor.endEditBlock()
     return pending

@@ -61,7 +61,7 @@ class FooterRow(RowWidget):
     def __init__(self, context: RowContext) -> None:
         super().__init__(context)
         self._shown = False
-        self._written = ""
+        self._written = self._described = ""
         self._top = self._end = self._used = 0  # of the last line of buttons
         self.buttons = {name: _Action(name, icon, translate(label), self) for name, icon, label in _ACTIONS}
         for button in self.buttons.values():
@@ -79,7 +79,13 @@ class FooterRow(RowWidget):
                 name = "several"
             self.signals.action.emit(name, self.row.item.id)
 
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.ActivationChange:
+            self._say_when()
+
     def reveal(self, shown: bool) -> None:
+        self._say_when()
         if shown != self._shown:
             self._shown = shown
             self._paint_buttons()
@@ -102,9 +108,8 @@ class FooterRow(RowWidget):
             else ""
         )
         figures = spoken(item.footer).replace(" · ", ", ")
-        name = ", ".join(part for part in (figures, variant) if part) or _("Message actions")
-        self._written = when_text(item.written_at) if item.written_at > 0 and not item.running else ""
-        self.setAccessibleName(", ".join(part for part in (name, self._written) if part))
+        self._described = ", ".join(part for part in (figures, variant) if part) or _("Message actions")
+        self._say_when()
         for name, button in self.buttons.items():
             shown = item.variant_count > 1 if name in _VARIANTS else not (item.running and name != "copy")
             if name not in self._offered or (name in _REPLY_ONLY and item.role != "assistant"):
@@ -116,6 +121,16 @@ class FooterRow(RowWidget):
         self.buttons["previous"].setEnabled(item.variant_index > 0 and not item.running)
         self.buttons["next"].setEnabled(item.variant_index < item.variant_count - 1 and not item.running)
         self._paint_buttons()
+
+    def _say_when(self) -> None:
+        """What was written today was written yesterday once the window is looked at after midnight."""
+        if self.row is None:
+            return
+        item, before = self.row.item, self._written
+        self._written = when_text(item.written_at) if item.written_at > 0 and not item.running else ""
+        self.setAccessibleName(", ".join(part for part in (self._described, self._written) if part))
+        if self._written != before:
+            self.update()
 
     def _variant(self) -> str:
         item = self.row.item if self.row else None

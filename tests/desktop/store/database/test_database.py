@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import threading
@@ -406,6 +407,22 @@ def test_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         data_folder(tmp_path / "file" / "below")
     monkeypatch.delenv("INGLENOOK_DATA")
     assert data_folder().name == "inglenook"
+
+
+@pytest.mark.parametrize(
+    ("number", "full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EROFS, False)]
+)
+def test_space_is_asked_for_only_where_a_folder_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, full: bool
+) -> None:
+    def refuse(folder: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(database_module, "private_folder", refuse)
+    with pytest.raises(StoreError, match="cannot be created") as refused:
+        data_folder(tmp_path / "new")
+    assert os.strerror(number) in str(refused.value)
+    assert ("free some disk space" in str(refused.value)) is full
 
 
 @pytest.mark.slow

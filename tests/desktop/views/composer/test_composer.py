@@ -200,6 +200,14 @@ def test_styled_text_is_pasted_plain(composer) -> None:
     assert composer.text() == "bold"
 
 
+def test_a_source_that_offers_only_html_is_pasted_as_its_text(composer) -> None:
+    data = QMimeData()
+    data.setHtml("<p>one <b>bold</b> &amp; <a href='https://example.org'>link</a></p><ul><li>item</li></ul>")
+    assert composer.box.canInsertFromMimeData(data)
+    composer.box.insertFromMimeData(data)
+    assert composer.text().split("\n") == ["one bold & link", "item"]
+
+
 def test_pasted_files_are_reported_and_never_inserted_as_text(composer, qtbot) -> None:
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile("/tmp/notes.md")])

@@ -225,6 +225,37 @@ def test_each_quote_within_a_quote_has_its_bar(style: Style) -> None:
     assert found == [None, [0], [0, 0], None, [1]]
 
 
+DEEP = {
+    "bullets": (Kind.LIST, "".join(f"{'  ' * level}- level {level} goes on\n" for level in range(40))),
+    "numbers": (Kind.LIST, "".join(f"{'   ' * level}1. level {level} goes on\n" for level in range(30))),
+    "quotes": (Kind.QUOTE, "\n\n".join(f"{'> ' * level}level {level} goes on" for level in range(30))),
+    "both": (Kind.LIST, "".join(f"{'  ' * level}- > level {level} goes on\n" for level in range(20))),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+@pytest.mark.parametrize("scale", [100, 200])
+def test_lists_and_quotes_within_many_others_keep_room_for_their_text(
+    style: Style, name: str, scale: int
+) -> None:
+    kind, source = DEEP[name]
+    document = SafeDocument()
+    set_markdown(document, source, make_style(QFont(), scale, style.colours), kind)
+    document.set_width(800)
+    wide = document.indentWidth()
+    document.set_width(380)
+    assert document.size().height() > 0  # it lays all out
+    block, least = document.begin(), 380.0
+    while block.isValid():
+        lines = [block.layout().lineAt(number) for number in range(block.layout().lineCount())]
+        assert lines, f"{block.text()} is not shown"
+        least = min(least, *(line.width() for line in lines))
+        block = block.next()
+    assert least > 60
+    document.set_width(800)
+    assert document.indentWidth() == wide, "the room is back"
+
+
 def test_an_alert_begins_with_its_name(style: Style) -> None:
     document = SafeDocument()
     set_markdown(document, "- mind this\n", style, Kind.QUOTE, alert="warning")

@@ -283,6 +283,22 @@ def test_buttons_of_a_message_wrap_where_they_do_not_fit(show: Show) -> None:
     assert footer.buttons["previous"].y() == footer.buttons["next"].y()
 
 
+def test_after_midnight_messages_are_of_yesterday(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = ["Today, 11:50 PM"]
+    monkeypatch.setattr("desktop.views.transcript.row_widgets.footer.when_text", lambda moment: now[0])
+    view, _ = show([MessageItem(1, "assistant", "words", written_at=1000.0)])
+    [footer] = [widget for widget in view.pool.widgets() if isinstance(widget, FooterRow)]
+    assert footer.accessibleName().endswith("Today, 11:50 PM")
+    before = footer.grab().toImage()
+    now[0] = "Yesterday, 11:50 PM"
+    QApplication.sendEvent(footer, QEvent(QEvent.Type.ActivationChange))  # the reader comes back
+    assert footer.accessibleName().endswith("Yesterday, 11:50 PM")
+    assert footer.grab().toImage() != before
+    now[0] = "1 May 2026"
+    footer.reveal(True)
+    assert footer.accessibleName().endswith("1 May 2026")
+
+
 def test_buttons_of_a_message_ask_for_actions(show: Show, qtbot: QtBot) -> None:
     view, _ = show([MessageItem(7, "assistant", "Hi **you**", variant_index=1, variant_count=3)])
     [footer] = [widget for widget in view.pool.widgets() if isinstance(widget, FooterRow)]
