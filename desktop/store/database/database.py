@@ -2,8 +2,7 @@
 
 WAL with `synchronous = NORMAL`: a commit survives the death of the process (kill -9), because the operating
 system already has the write-ahead log. Only a power cut can lose the last commits, and never the consistency
-of the file. FULL would wait for the disk at every commit, and commits happen on the GUI thread five times a
-second during a reply.
+of the file. FULL would make the GUI thread wait for the disk five times a second during a reply.
 Source: https://www.sqlite.org/pragma.html#pragma_synchronous and https://www.sqlite.org/wal.html
 """
 
@@ -19,8 +18,15 @@ from pathlib import Path
 
 from desktop.store.attachments.picture_marks import keys_json
 from desktop.store.database.errors import (
-    Damaged, DiskFull, Gone, Rows, StoreError, is_damage, not_created, translated,
-)  # fmt: skip
+    Damaged,
+    DiskFull,
+    Gone,
+    Rows,
+    StoreError,
+    is_damage,
+    not_created,
+    translated,
+)
 from desktop.store.database.integrity_marker import (
     check_done,
     check_requested,
