@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import not_kinds, unlike_layers, unsupported_activation, unsupported_layer
 from engine.models.headers.rope import extended_context, gguf_context, longer, rope_from_gguf, rope_from_hf
 from engine.tensors import RawTensor
 from engine.words import _
@@ -98,14 +99,7 @@ def hf_activation(keys: Keys, name: str = "hidden_act", default: str = "silu") -
     """The activation that config.json names. Raises `UnsupportedModel` for an unknown one."""
     found = keys.text(name, default)
     if found not in HF_ACTIVATIONS:
-        known = ", ".join(HF_ACTIVATIONS)
-        raise UnsupportedModel(
-            _(
-                "The model's activation is {found!r}; only {known} are supported. Choose another model.",
-                found=found,
-                known=known,
-            )
-        )
+        raise unsupported_activation(found, HF_ACTIVATIONS)
     return HF_ACTIVATIONS[found]
 
 
@@ -117,18 +111,6 @@ def refuse_other_than_silu(keys: Keys, name: str = "hidden_act") -> None:
                 "The model sets {name} to {value!r}; only silu is supported. Choose another model.",
                 name=name,
                 value=keys.text(name),
-            )
-        )
-
-
-def refuse_other(keys: Keys, name: str, value: Any) -> None:
-    """Raises `UnsupportedModel` where a key that only ever has one value has another one."""
-    if keys.raw(name) not in (None, value):
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                name=name,
-                value=keys.raw(name),
             )
         )
 
@@ -282,21 +264,10 @@ def hf_layer_types(
     if kinds is None:
         return None
     if not isinstance(kinds, list) or len(kinds) != layers:
-        raise BadCheckpoint(
-            _(
-                "config.json: {name} is not a list of {layers} kinds of layers; the file is damaged.",
-                name=name,
-                layers=layers,
-            )
-        )
+        raise not_kinds(name, layers)
     other = [kind for kind in kinds if kind not in known]
     if other:
-        raise UnsupportedModel(
-            _(
-                "The model has layers of the kind {other!r}, which are not supported. Choose another model.",
-                other=other[0],
-            )
-        )
+        raise unsupported_layer(other[0])
     return tuple(kinds)
 
 
@@ -323,14 +294,7 @@ def each_layer(keys: Keys, name: str, low: int, high: int, layers: int) -> tuple
 def all_layers(found: tuple[Value, ...], name: str, layers: int) -> tuple[Value, ...]:
     """The first `layers` values that the key `name` has. Raises `BadCheckpoint` where there are fewer."""
     if len(found) < layers:
-        raise BadCheckpoint(
-            _(
-                "The model has {layers} layers but states {name} of {found}; the file is damaged.",
-                layers=layers,
-                name=name,
-                found=len(found),
-            )
-        )
+        raise unlike_layers(layers, name, len(found))
     return found[:layers]
 
 

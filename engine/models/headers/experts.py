@@ -11,6 +11,7 @@ from engine.errors import UnsupportedModel
 from engine.models.config.experts import Experts, Limits
 from engine.models.headers.decoder import MAX_LAYERS
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unsupported
 from engine.words import _
 
 _MAX_EXPERTS = 1 << 10
@@ -105,13 +106,7 @@ def gate_limits(name: str, limit: float) -> Limits:
     larger. Raises `UnsupportedModel` for one so small that silu's least value, -0.28, would be cut, too.
     """
     if limit < _LEAST_LIMIT:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                name=name,
-                value=limit,
-            )
-        )
+        raise unsupported(name, limit)
     return limit / (1 + math.exp(-limit)), limit
 
 

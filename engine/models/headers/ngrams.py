@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from engine.backends.ngrams import NGrams
-from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.errors import BadCheckpoint
 from engine.models.config.hyper import NGramLayers
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unsupported
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -42,13 +43,7 @@ def hf_ngrams(keys: Keys, width: int, vocab: int, linear: frozenset[int]) -> NGr
             )
         )
     if heads * (base + 50 * heads * len(layers)) >= _MOST_ROWS:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                name="ngram_vocab_size_base",
-                value=base,
-            )
-        )
+        raise unsupported("ngram_vocab_size_base", base)
     counts = primes_from(base, heads * len(layers))
     seed, hashes = keys.integer("seed", 0, 1 << 62, 1234), {}
     for i, layer in enumerate(layers):

@@ -284,5 +284,5 @@ def test_cohere_2_with_an_unknown_choice_of_experts_is_refused(tmp_path: Path) -
     save_file({"x": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
     for name in ("expert_selection_fn", "shared_expert_combination_strategy"):
         write_config(tmp_path, config | {name: "noise"})
-        with pytest.raises(UnsupportedModel, match=f"sets {name} to noise"):
+        with pytest.raises(UnsupportedModel, match=f"sets {name} to 'noise'"):
             read_config(open_checkpoint(tmp_path))

@@ -69,7 +69,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[EngineError], str]] = {
         "MolmoForCausalLM", {"clip_qkv": 8.0, "layer_norm_type": "rms"}, UnsupportedModel, "clip_qkv to 8.0"
     ),
     "layers of words": (STEP, {"moe_layers_enum": "1,two"}, BadCheckpoint, "whole numbers"),
-    "an unknown gate": (LAGUNA, {"gating": "per-group"}, UnsupportedModel, "gating to per-group"),
+    "an unknown gate": (LAGUNA, {"gating": "per-group"}, UnsupportedModel, "gating to 'per-group'"),
     "no gate at all": (LAGUNA, {"gating": None}, UnsupportedModel, "gating to None"),
     "weights on the input": (
         LAGUNA, {"moe_apply_router_weight_on_input": True}, UnsupportedModel, "router_weight_on_input to True"

@@ -10,8 +10,9 @@ from dataclasses import replace
 from engine.models.architecture import Architecture
 from engine.models.architectures.dense.glm import GLM
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_CONTEXT, hf_decoder, refuse_other
+from engine.models.headers.decoder import MAX_CONTEXT, hf_decoder
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import HF
 
 HF_NAMES = replace(

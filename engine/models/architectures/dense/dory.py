@@ -18,8 +18,9 @@ from engine.models.architecture import Architecture
 from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import Loops, Sphere, SphereNames
-from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, hf_decoder, hf_layer_types, refuse_other
+from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, hf_decoder, hf_layer_types
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.headers.rope import rope_from_hf
 from engine.models.layers.whole import Stack
 from engine.models.names import HF, TensorNames

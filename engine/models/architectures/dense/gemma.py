@@ -25,6 +25,7 @@ from engine.models.headers.decoder import (
     layer_kinds,
 )
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import uneven
 from engine.models.headers.rope import gguf_magnitude, rope_from_gguf, rope_from_hf
 from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import GGUF, HF
@@ -172,13 +173,7 @@ def _gguf_later(
     largest = shape["layers"] == _LARGEST.get(architecture)
     scaled_by = shape["width"] // shape["heads"] if largest else shape["head_dim"]
     if not scaled_by:
-        raise BadCheckpoint(
-            _(
-                "The model has {shape} heads but a width of {shape_2}; the file is damaged.",
-                shape=shape["heads"],
-                shape_2=shape["width"],
-            )
-        )
+        raise uneven(shape["heads"], shape["width"])
     return shape | {
         "embed_scale": shape["width"] ** 0.5,
         "activation": "gelu_tanh",

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.config.hyper import Cycles
 from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unlike_layers
 from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
-from engine.words import _
 
 HF_NAMES = replace(
     HF, norm="", layer="model.L_module.layers.{}.", second_layer="model.H_module.layers.{}.",
@@ -46,14 +45,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     layers = keys.integer("num_hidden_layers", 1, MAX_LAYERS)
     size = keys.integer("num_layers_per_stack", 1, MAX_LAYERS, layers)
     if 2 * size > MAX_LAYERS:
-        raise BadCheckpoint(
-            _(
-                "The model has {layers} layers but states {name} of {found}; the file is damaged.",
-                layers=layers,
-                name="num_layers_per_stack",
-                found=size,
-            )
-        )
+        raise unlike_layers(layers, "num_layers_per_stack", size)
     keys = keys.replaced("num_key_value_heads", None).replaced("num_hidden_layers", 2 * size)
     bias = keys.flag("attention_bias", False)
     shape = hf_decoder(keys, bias=bias, mlp_bias=keys.flag("mlp_bias", False), head_dim=128)
@@ -70,14 +62,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     slow, fast = keys.integer("hrm.h_cycles", 1, _MOST_RUNS), keys.integer("hrm.l_cycles", 1, _MOST_RUNS)
     layers = keys.integer("block_count", 1, 1 << 24)
     if layers != size * slow * (fast + 1):
-        raise BadCheckpoint(
-            _(
-                "The model has {layers} layers but states {name} of {found}; the file is damaged.",
-                layers=layers,
-                name="hrm.layers_per_stack",
-                found=size,
-            )
-        )
+        raise unlike_layers(layers, "hrm.layers_per_stack", size)
     shape: dict[str, Any] = gguf_decoder(
         keys.replaced("block_count", 2 * size), tensors, "hrm_text", handled=("embedding_scale",)
     )

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_LAYERS, MAX_VOCAB, hf_decoder, refuse_other
+from engine.models.headers.decoder import MAX_LAYERS, MAX_VOCAB, hf_decoder
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other, unsupported
 from engine.models.headers.rope import rope_from_hf
 from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import HF, TensorNames
 from engine.tensors import RawTensor
-from engine.words import _
 
 HF_NAMES = replace(HF, attention_post=HF.attention_norm, mlp_post=HF.mlp_norm)
 PUBLISHED = replace(
@@ -52,13 +51,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     )  # fmt: skip
     kind = keys.text("qk_norm_type", "qwen3")
     if kind not in _QK_NORMS:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                name="qk_norm_type",
-                value=kind,
-            )
-        )
+        raise unsupported("qk_norm_type", kind)
     every = range(shape["layers"])
     scaled = every if keys.raw(_SCALED) is None else keys.integers(_SCALED, 0, MAX_LAYERS)
     unscaled = frozenset(every).difference(scaled)

@@ -17,9 +17,9 @@ from engine.models.headers.decoder import (
     hf_activation,
     hf_shape,
     hf_sliding,
-    refuse_other,
 )
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.headers.rope import gguf_unscaled_rope, rope_from_hf
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor

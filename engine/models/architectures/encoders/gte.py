@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.encoders.bert import ENCODER
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_activation, hf_shape
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.headers.rope import rope_from_hf
 from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import TensorNames
-from engine.words import _
 
 _QUIRKS: Mapping[str, Any] = {
     **ENCODER, "placement": "after_sum", "norm_bias": True, "embed_norm": True, "final_norm": False,
@@ -34,14 +33,7 @@ _BASE, _MAKERS_BASE = 160_000.0, 10_000.0
 def from_hf(keys: Keys) -> ModelConfig:
     """`GteModel` of transformers, and the authors' `NewModel`."""
     for name, usual in _PLAIN.items():
-        if keys.raw(name) not in (None, usual):
-            raise UnsupportedModel(
-                _(
-                    "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                    name=name,
-                    value=keys.raw(name),
-                )
-            )
+        refuse_other(keys, name, usual)
     defaults = {"layer_norm_eps": 1e-12, "max_position_embeddings": 8192, "tie_word_embeddings": True}
     shape = hf_shape(_unscaled(keys), "layer_norm_eps", **defaults)
     return ModelConfig(

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.dense.gemma import to_both_sides
 from engine.models.architectures.encoders.bert import AFTER_SUM, ENCODER, token_types
@@ -29,10 +28,10 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other, unsupported_activation
 from engine.models.headers.rope import rope_from_gguf, rope_from_hf
 from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
-from engine.words import _
 
 _MODERN: dict[str, Any] = {
     "norm_bias": None, "embed_norm": True, "unnormed_layers": frozenset({0}),
@@ -59,6 +58,7 @@ _NOMIC_KEYS = {
     "intermediate_size": "n_inner", "max_position_embeddings": "n_positions",
     "layer_norm_eps": "layer_norm_epsilon", "rope_theta": "rotary_emb_base",
 }  # fmt: skip
+_ACTIVATIONS = ("swiglu", "geglu", "gelu")
 _PLAIN_NOMIC = {
     "prenorm": False, "causal": False, "parallel_block": False, "use_rms_norm": False,
     "rotary_emb_interleaved": False, "rotary_emb_fraction": 1.0, "num_shared_experts": 0,
@@ -127,23 +127,10 @@ def from_gguf_modern(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfi
 def from_hf_nomic(keys: Keys) -> ModelConfig:
     """`NomicBertModel`, by the keys of GPT-2 in its authors' files, or by the usual ones."""
     for name, usual in _PLAIN_NOMIC.items():
-        if keys.raw(name) not in (None, usual):
-            raise UnsupportedModel(
-                _(
-                    "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                    name=name,
-                    value=keys.raw(name),
-                )
-            )
+        refuse_other(keys, name, usual)
     activation = keys.text("activation_function", "swiglu")
-    if activation not in ("swiglu", "geglu", "gelu"):
-        raise UnsupportedModel(
-            _(
-                "The model's activation is {found!r}; only {known} are supported. Choose another model.",
-                found=activation,
-                known="swiglu, geglu, gelu",
-            )
-        )
+    if activation not in _ACTIVATIONS:
+        raise unsupported_activation(activation, _ACTIVATIONS)
     keys = keys.renamed(**_NOMIC_KEYS)
     shape = hf_shape(
         keys, "layer_norm_eps", layer_norm_eps=1e-12, max_position_embeddings=2048, tie_word_embeddings=True

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.gpt.gpt_bigcode import HF_NAMES
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unsupported
 from engine.models.names import GGUF
 from engine.tensors import RawTensor
-from engine.words import _
 
 _QUIRKS: dict[str, Any] = {"norm": "layer", "norm_bias": True, "gated": False}
 
@@ -22,13 +21,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     """`CodeShellForCausalLM`, under the original keys."""
     positions = keys.text("position_embedding_type")
     if positions != "rope":
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value}, which is not supported. Choose another model.",
-                name="position_embedding_type",
-                value=positions,
-            )
-        )
+        raise unsupported("position_embedding_type", positions)
     keys = keys.renamed(
         hidden_size="n_embd", num_hidden_layers="n_layer", num_attention_heads="n_head",
         max_position_embeddings="n_positions", intermediate_size="n_inner", hidden_act="activation_function",

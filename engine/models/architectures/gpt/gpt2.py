@@ -18,9 +18,9 @@ from engine.models.headers.decoder import (
     hf_activation,
     hf_architecture,
     hf_name,
-    refuse_other,
 )
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import GGUF, TensorNames
 from engine.tensors import RawTensor
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, hf_activation, hf_shape
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import not_kinds
 from engine.models.names import HF
-from engine.words import _
 
 HF_NAMES = replace(
     HF, embed="transformer.wte", norm="transformer.ln_f", layer="transformer.h.{}.",
@@ -63,13 +62,7 @@ def _local(keys: Keys, layers: int) -> list[bool]:
     except (TypeError, ValueError, KeyError):
         found = []
     if len(found) < layers:
-        raise BadCheckpoint(
-            _(
-                "config.json: {name} is not a list of {layers} kinds of layers; the file is damaged.",
-                name="attention_types",
-                layers=layers,
-            )
-        )
+        raise not_kinds("attention_types", layers)
     return found[:layers]
 
 

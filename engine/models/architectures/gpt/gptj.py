@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_activation, hf_shape
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import not_a_multiple
 from engine.models.layers.positions.rope import RopeConfig
 from engine.models.names import HF
-from engine.words import _
 
 HF_NAMES = replace(
     HF, embed="transformer.wte", norm="transformer.ln_f", layer="transformer.h.{}.", attention_norm="ln_1",
@@ -31,13 +30,7 @@ def from_hf_codegen(keys: Keys) -> ModelConfig:
     """`CodeGenForCausalLM`."""
     config = from_hf(keys)
     if config.heads % _SHARDS:
-        raise BadCheckpoint(
-            _(
-                "The model has {heads} heads, but a multiple of {parts} was expected; the file is damaged.",
-                heads=config.heads,
-                parts=_SHARDS,
-            )
-        )
+        raise not_a_multiple(config.heads, _SHARDS)
     return config
 
 

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.gpt.gpt2 import HF_NAMES as GPT_2_NAMES
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_shape, hf_shape
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unsupported
 from engine.models.layers.positions.alibi import alibi_slopes
 from engine.models.names import GGUF
 from engine.tensors import RawTensor
-from engine.words import _
 
 HF_NAMES = replace(GPT_2_NAMES, gate="mlp.c_fc2")
 _QUIRKS: dict[str, Any] = {"norm": "layer", "norm_bias": True, "rope": None}
@@ -27,13 +26,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     needed = {"activation_function": "swiglu", "position_embedding_type": "alibi"}
     for name, usual in {**needed, "mup_scale_qk_dot_prod": True}.items():
         if (found := keys.raw(name)) != usual and (found is not None or name in needed):
-            raise UnsupportedModel(
-                _(
-                    "The model sets {name} to {value}, which is not supported. Choose another model.",
-                    name=name,
-                    value=found,
-                )
-            )
+            raise unsupported(name, found)
     keys = keys.renamed(
         hidden_size="n_embd", num_hidden_layers="n_layer", num_attention_heads="n_head",
         max_position_embeddings="n_positions", intermediate_size="n_inner",

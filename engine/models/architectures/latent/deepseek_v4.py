@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.backends.indexer import IndexerShape
 from engine.backends.routing import ROOT, SCORES
-from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.latent.hunyuan_4 import MOST_STREAMS
 from engine.models.config import ModelConfig
@@ -25,10 +25,10 @@ from engine.models.headers.decoder import (
     gguf_vocab,
     hf_layer_types,
     hf_shape,
-    refuse_other,
 )
 from engine.models.headers.experts import gate_limits, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other, unsupported
 from engine.models.headers.rope import ALPHA, STRETCH, gguf_factor, rope_from_hf
 from engine.models.headers.sparse import indexers
 from engine.models.names import GGUF, HF, TensorNames, with_experts, with_shared
@@ -159,7 +159,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
         ("expert_weights_norm", keys.flag("expert_weights_norm", True), True),
     ):
         if found != usual:
-            raise _unsupported(name, found)
+            raise unsupported(name, found)
     made: dict[str, Any] = {"architectures": ["deepseek4"], "num_hidden_layers": layers}
     for name, own in _BY_GGUF_KEY.items():
         keys.number(name, -1e12, 1e12)  # raises if it is absent
@@ -194,7 +194,7 @@ def _gguf_limit(keys: Keys, layers: int) -> float:
         elif value is not None:
             found.add(keys.number(name, 0.0, 1e6))
     if len(found) > 1:
-        raise _unsupported("swiglu_clamp_exp", sorted(found))
+        raise unsupported("swiglu_clamp_exp", sorted(found))
     return next(iter(found), 0.0) or 1e6
 
 
@@ -215,7 +215,7 @@ def _kinds(keys: Keys, layers: int) -> tuple[str, ...]:
         return (*(_WHOLE,) * 2, *(_CHOSEN if layer % 2 else _WHOLE for layer in range(layers)))[:layers]
     rates = all_layers(keys.integers("compress_ratios", 0, _MOST_BLOCK), "compress_ratios", layers)
     if other := [rate for rate in rates if rate not in _BY_RATE]:
-        raise _unsupported("compress_ratios", other[0])
+        raise unsupported("compress_ratios", other[0])
     return tuple(_BY_RATE[rate] for rate in rates)
 
 
@@ -281,22 +281,12 @@ def _experts(keys: Keys, layers: int) -> Experts | None:
     tabled = [layer for layer in range(layers) if (kinds[layer] == "hash_moe" if kinds else layer < first)]
     scores, width = keys.text("scoring_func", ROOT), keys.integer("moe_intermediate_size", 1, 1 << 22)
     if scores not in (*SCORES, ROOT):
-        raise _unsupported("scoring_func", scores)
+        raise unsupported("scoring_func", scores)
     return hf_experts(
         keys, range(layers), count="n_routed_experts", used="num_experts_per_tok", width=width,
         normalise=True, scores=scores, corrected=True, shared_width=width, tabled=frozenset(tabled),
         scale=keys.number("routed_scaling_factor", 0.0, 1e6, 1.5),
     )  # fmt: skip
-
-
-def _unsupported(name: str, value: object) -> UnsupportedModel:
-    return UnsupportedModel(
-        _(
-            "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-            name=name,
-            value=value,
-        )
-    )
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:

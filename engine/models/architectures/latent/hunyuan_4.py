@@ -14,9 +14,10 @@ from engine.models.architectures.latent.deepseek_sparse import GGUF_INDEXED, IND
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Limits
 from engine.models.config.hyper import HyperConnections
-from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, all_layers, refuse_other
+from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, all_layers
 from engine.models.headers.experts import gate_limits, hf_groups
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.headers.sparse import gguf_indexer
 from engine.models.names import TensorNames
 from engine.tensors import RawTensor

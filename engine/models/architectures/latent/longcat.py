@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
@@ -16,9 +15,9 @@ from engine.models.config.latent import LatentAttention
 from engine.models.headers.decoder import MAX_LAYERS, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import hf_latent_decoder
+from engine.models.headers.refusals import unsupported
 from engine.models.layers.whole import Stack
 from engine.models.names import HF, LatentNames, TensorNames, with_experts
-from engine.words import _
 
 _MOST = 1 << 10
 
@@ -57,13 +56,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     )  # fmt: skip
     latent: LatentAttention = shape["latent"]
     if not latent.query_rank:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                name="q_lora_rank",
-                value=None,
-            )
-        )
+        raise unsupported("q_lora_rank", None)
     scaled = replace(latent, scales=((width / latent.query_rank) ** 0.5, (width / latent.rank) ** 0.5))
     return ModelConfig(**shape | {"latent": scaled}, experts=_experts(keys, layers))
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder, hf_layer_types, refuse_other
+from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder, hf_layer_types
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import GGUF, HF, SHARING
 from engine.tensors import RawTensor
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_decoder, refuse_other
+from engine.models.headers.decoder import gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_decoder
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unsupported
 from engine.models.layers.attention.differences import difference_blocks
 from engine.models.names import HF
-from engine.words import _
 
 _DEFAULTS = {
     "vocab_size": 32_000, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
@@ -23,13 +22,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     shape = hf_decoder(keys, bias=keys.flag("attention_bias", False), rms_norm_eps=1e-5)
     dim = shape["head_dim"]
     if shape["kv_heads"] % 2:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                name="num_key_value_heads",
-                value=shape["kv_heads"],
-            )
-        )
+        raise unsupported("num_key_value_heads", shape["kv_heads"])
     return ModelConfig(**shape | {"head_dim": 2 * dim}, attention_scale=dim**-0.5)
 
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_CONTEXT, hf_decoder, hf_windows, refuse_other
+from engine.models.headers.decoder import MAX_CONTEXT, hf_decoder, hf_windows
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.layers.attention.weighed_keys import MORE, weighed_layers
 from engine.models.names import HF, RecurrentNames
 

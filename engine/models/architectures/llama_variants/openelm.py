@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_LAYERS, each_layer, gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import GGUF, TensorNames
 from engine.tensors import RawTensor
-from engine.words import _
 
 HF_NAMES = TensorNames(
     embed="transformer.token_embeddings", norm="transformer.norm", head="lm_head",
@@ -35,14 +34,7 @@ _MOST, _WIDEST = 1 << 14, 1 << 22
 def from_hf(keys: Keys) -> ModelConfig:
     """`OpenELMForCausalLM`, by the original keys."""
     for name, usual in _USUAL.items():
-        if keys.raw(name) not in (None, usual):
-            raise UnsupportedModel(
-                _(
-                    "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                    name=name,
-                    value=keys.raw(name),
-                )
-            )
+        refuse_other(keys, name, usual)
     keys = keys.renamed(**_KEYS).over({"hidden_act": "swish", "vocab_size": 32000})
     layers, width = keys.integer("num_hidden_layers", 1, MAX_LAYERS), keys.integer("hidden_size", 1, 1 << 20)
     queries, groups = (

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_decoder, refuse_other_than_silu
 from engine.models.headers.experts import hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unsupported
 from engine.models.names import HF, with_shared
-from engine.words import _
 
 HF_NAMES = replace(
     with_shared(HF, "mlp.shared_experts"), router="mlp.router", expert_gate_up="mlp.experts.fc1",
@@ -23,13 +22,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     """`AriaTextForCausalLM`, and the text model of `AriaForConditionalGeneration`."""
     refuse_other_than_silu(keys)
     if keys.flag("mlp_bias", False):
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value}, which is not supported. Choose another model.",
-                name="mlp_bias",
-                value=True,
-            )
-        )
+        raise unsupported("mlp_bias", True)
     keys = keys.over({"intermediate_size": 4096, "moe_num_experts": 8, "moe_topk": 2})
     shape = hf_decoder(keys, bias=keys.flag("attention_bias", False))
     width = shape["ffn_width"]

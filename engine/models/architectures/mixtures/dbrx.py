@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_decoder, hf_activation, hf_decoder
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unsupported
 from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
-from engine.words import _
 
 _AT = "norm_attn_norm"
 HF_NAMES = replace(
@@ -46,13 +45,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     )  # fmt: skip
     power = own.number("moe_normalize_expert_weights", 0.0, _MOST, 1.0)
     if power != 1:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value}, which is not supported. Choose another model.",
-                name="moe_normalize_expert_weights",
-                value=power,
-            )
-        )
+        raise unsupported("moe_normalize_expert_weights", power)
     whole = not own.has("moe_normalize_expert_weights") or own.raw("moe_normalize_expert_weights") is not None
     named = own.table("ffn_act_fn")
     shape |= {"norm_eps": 1e-5, "activation": hf_activation(named, "name") if named else "silu"}

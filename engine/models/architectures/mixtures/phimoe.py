@@ -8,9 +8,10 @@ from typing import Any
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_windows, refuse_other
+from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_windows
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import GGUF, HF, with_experts
 from engine.tensors import RawTensor
 

@@ -7,18 +7,17 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
 from engine.models.config.convolved import ConvolvedHeads
 from engine.models.config.experts import Experts
-from engine.models.headers.decoder import MAX_CONTEXT, hf_activation, hf_layer_types, hf_shape, refuse_other
+from engine.models.headers.decoder import MAX_CONTEXT, hf_activation, hf_layer_types, hf_shape
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other, unsupported
 from engine.models.headers.rope import rope_from_hf
 from engine.models.layers.whole import Stack
 from engine.models.names import MIXTURE, NetworkNames, RecurrentNames
-from engine.words import _
 
 _OWN, _GATE = "self_attn.qkv_proj.", "mlp.gate."
 NAMES = replace(
@@ -52,13 +51,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     shape, bias = hf_shape(keys), keys.flag("attention_bias", False)
     layers, dim, groups = shape["layers"], shape["head_dim"], shape["kv_heads"]
     if groups * dim % 2:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                name="head_dim",
-                value=dim,
-            )
-        )
+        raise unsupported("head_dim", dim)
     kinds = hf_layer_types(keys, layers, _KINDS) or _KINDS[:1] * layers
     window, everywhere = keys.integer("sliding_window", 0, MAX_CONTEXT, 0), frozenset(range(layers))
     main, local = (

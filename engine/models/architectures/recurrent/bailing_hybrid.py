@@ -21,12 +21,12 @@ from engine.models.headers.decoder import (
     gguf_decoder,
     hf_layer_types,
     recurrent_by_heads,
-    refuse_other,
     refuse_other_than_silu,
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_decoder
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import LatentNames, RecurrentNames
 from engine.tensors import RawTensor
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from engine.backends.indexer import IndexerShape
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.latent.deepseek import by_sigmoid
 from engine.models.architectures.latent.deepseek_sparse import INDEXED
@@ -29,16 +28,15 @@ from engine.models.headers.decoder import (
     all_layers,
     gguf_decoder,
     hf_layer_types,
-    refuse_other,
     refuse_other_than_silu,
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gate_limits, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_decoder
+from engine.models.headers.refusals import refuse_other, unsupported
 from engine.models.headers.sparse import full_layers, indexers
 from engine.models.names import RecurrentNames
 from engine.tensors import RawTensor
-from engine.words import _
 
 _AT, _LINEAR, _INDEXED = "self_attn.", "linear_attention", "indexed_attention"
 assert INDEXED.indexer is not None
@@ -172,13 +170,7 @@ def _indexer(keys: Keys, context: int, indexed: list[int], full: list[int]) -> I
         return None
     budget, block = keys.integer("index_topk", 1, MAX_CONTEXT, 2048), keys.integer("index_kpool", 1, 64, 16)
     if budget % block:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                name="index_topk",
-                value=budget,
-            )
-        )
+        raise unsupported("index_topk", budget)
     own = IndexerShape(
         keys.integer("index_n_heads", 1, 1 << 10, 32), keys.integer("index_head_dim", 1, 1 << 12, 128),
         budget // block, block, pooled=True,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.architectures.latent.deepseek import HF_NAMES as LATENT_NAMES
 from engine.models.config import ModelConfig
@@ -24,6 +24,7 @@ from engine.models.headers.decoder import (
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_decoder
+from engine.models.headers.refusals import unsupported
 from engine.models.names import GGUF, LATENT_GGUF, RecurrentNames, TensorNames, with_experts
 from engine.tensors import RawTensor
 from engine.words import _
@@ -127,13 +128,7 @@ def decay_bound(keys: Keys, name: str) -> float:
     """How far decays go in the exponent at most, by a key that states it as a negative number."""
     bound = -keys.number(name, -1e6, 1e6, -5.0)
     if bound <= 0.0:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                name=name,
-                value=-bound,
-            )
-        )
+        raise unsupported(name, -bound)
     return bound
 
 

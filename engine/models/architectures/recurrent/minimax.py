@@ -19,10 +19,10 @@ from engine.models.headers.decoder import (
     hf_decoder,
     hf_layer_types,
     hf_windows,
-    refuse_other,
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import GGUF, RecurrentNames
 from engine.tensors import RawTensor
 

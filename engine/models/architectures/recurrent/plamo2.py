@@ -18,15 +18,9 @@ from engine.models.architectures.dense.plamo3 import HF_NAMES as HF_3
 from engine.models.architectures.dense.plamo3 import NORM_OFFSET, layers_between_norms
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import SelectiveScan
-from engine.models.headers.decoder import (
-    MAX_CONTEXT,
-    MAX_LAYERS,
-    gguf_decoder,
-    hf_shape,
-    recurrent_by_heads,
-    refuse_other,
-)
+from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, gguf_decoder, hf_shape, recurrent_by_heads
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.headers.rope import rope_from_hf
 from engine.models.names import SCAN_GGUF, RecurrentNames
 from engine.tensors import RawTensor

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.backends.indexer import IndexerShape
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures.llama.qwen import gguf_qwen_experts, hf_qwen_experts
 from engine.models.architectures.recurrent.qwen3_5 import GGUF_NAMES as QWEN_3_5_GGUF
@@ -28,9 +27,9 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.keys import Keys
 from engine.models.headers.ngrams import gguf_ngrams, hf_ngrams
+from engine.models.headers.refusals import unsupported
 from engine.models.headers.sparse import indexers
 from engine.tensors import RawTensor
-from engine.words import _
 
 _INDEXER = "self_attn.indexer."
 NAMES = replace(
@@ -94,18 +93,8 @@ def _gate(keys: Keys) -> str:
     """The activation of the gate of linear attention."""
     name = keys.text("output_gate_type", "silu") if keys.raw("output_gate_type") is not None else "silu"
     if name not in ("sigmoid", "silu"):
-        raise _unsupported("output_gate_type", name)
+        raise unsupported("output_gate_type", name)
     return name
-
-
-def _unsupported(name: str, value: object) -> UnsupportedModel:
-    return UnsupportedModel(
-        _(
-            "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-            name=name,
-            value=value,
-        )
-    )
 
 
 def _indexed(keys: Keys, layers: int) -> frozenset[int]:
@@ -124,7 +113,7 @@ def _indexer(keys: Keys, context: int, rope_dim: int, indexed: frozenset[int]) -
         keys.integer("indexer_compress_ratio", 1, 64),
     )
     if budget % block:
-        raise _unsupported("indexer_budget", budget)
+        raise unsupported("indexer_budget", budget)
     shape = IndexerShape(
         keys.integer("indexer_n_heads", 1, 1 << 10), keys.integer("indexer_head_dim", rope_dim, 1 << 12),
         budget // block, block, pooled=True,
@@ -142,7 +131,7 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
     indexed = frozenset(layer for layer, ratio in enumerate(ratios) if ratio) - config.recurrent_layers
     blocks = {ratios[layer] for layer in indexed}
     if len(blocks) > 1:
-        raise _unsupported("attention.compress_ratios", sorted(blocks))
+        raise unsupported("attention.compress_ratios", sorted(blocks))
     own = keys.renamed(
         indexer_n_heads="attention.indexer.head_count", indexer_head_dim="attention.indexer.key_length",
         indexer_budget="attention.indexer.top_k",

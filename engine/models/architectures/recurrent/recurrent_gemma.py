@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from engine.models.architecture import Architecture
-from engine.models.architectures.recurrent.zamba import uneven
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import GatedUnit
 from engine.models.headers.decoder import MAX_CONTEXT, hf_activation, hf_layer_types, hf_shape
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import uneven
 from engine.models.headers.rope import rope_from_hf
 from engine.models.names import HF, RecurrentNames
 
@@ -42,7 +42,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     layers, width, heads = shape["layers"], shape["width"], shape["heads"]
     channels = keys.integer("lru_width", 1, 1 << 20, width)
     if channels % heads:
-        raise uneven(channels, heads)
+        raise uneven(heads, channels)
     blocks = _KINDS if keys.raw("block_types") is None else keys.raw("block_types")
     if isinstance(blocks, list | tuple):  # of which the rest is repetition
         blocks = [*blocks] * layers

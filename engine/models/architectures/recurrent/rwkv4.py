@@ -7,8 +7,9 @@ from dataclasses import replace
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Rwkv4
-from engine.models.headers.decoder import MAX_LAYERS, hf_shape, refuse_other
+from engine.models.headers.decoder import MAX_LAYERS, hf_shape
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import HF, ShiftNames
 
 NAMES = replace(

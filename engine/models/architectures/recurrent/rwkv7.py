@@ -15,6 +15,7 @@ from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Rwkv7
 from engine.models.headers.decoder import HF_ACTIVATIONS, gguf_decoder, hf_shape
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unsupported_activation
 from engine.models.names import GGUF, HF, RwkvNames, TensorNames
 from engine.tensors import RawTensor
 from engine.words import _
@@ -110,13 +111,7 @@ def gguf_heads(keys: Keys) -> tuple[Keys, int, int]:
 def _act(keys: Keys) -> str:
     found = keys.text("hidden_act", "sqrelu")
     if found not in (*HF_ACTIVATIONS, "sqrelu"):
-        raise UnsupportedModel(
-            _(
-                "The model's activation is {found!r}; only {known} are supported. Choose another model.",
-                found=found,
-                known=", ".join((*HF_ACTIVATIONS, "sqrelu")),
-            )
-        )
+        raise unsupported_activation(found, (*HF_ACTIVATIONS, "sqrelu"))
     return HF_ACTIVATIONS.get(found, "relu2")
 
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import MatrixLstm
-from engine.models.headers.decoder import hf_shape, refuse_other
+from engine.models.headers.decoder import hf_shape
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import HF, RecurrentNames
 
 _LAYER = "mlstm_layer"

@@ -8,17 +8,16 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import HeadedScan, Mamba, SharedBlocks
 from engine.models.headers.decoder import hf_activation, hf_layer_types, hf_shape, refuse_other_than_silu
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import uneven
 from engine.models.headers.rope import rope_from_hf
 from engine.models.layers.whole import Stack
 from engine.models.names import HF, TensorNames, mamba_names, scan_names
-from engine.words import _
 
 _MOST = 1 << 14
 _KINDS = ("linear_attention", "mamba", "hybrid")
@@ -64,7 +63,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     )
     inner, heads = keys.integer("mamba_expand", 1, 64) * width, keys.integer("n_mamba_heads", 1, _MOST, 2)
     if inner % heads:
-        raise uneven(inner, heads)
+        raise uneven(heads, inner)
     rank = (
         -(-width // 16)
         if keys.raw("mamba_dt_rank") in (None, "auto")
@@ -92,7 +91,7 @@ def from_hf_2(keys: Keys) -> ModelConfig:
     layers, inner = shape["layers"], keys.integer("mamba_expand", 1, 64) * shape["width"]
     heads, groups = keys.integer("n_mamba_heads", 1, _MOST, 8), keys.integer("mamba_ngroups", 1, _MOST, 1)
     if inner % heads:
-        raise uneven(inner, heads)
+        raise uneven(heads, inner)
     bias, rank = keys.flag("add_bias_linear", False), keys.integer("adapter_rank", 1, _MOST, 128)
     plain = tuple("hybrid" if layer in _HYBRID else "linear_attention" for layer in range(layers))
     return ModelConfig(
@@ -121,7 +120,7 @@ def _shape(keys: Keys, own: int = 0) -> dict[str, Any]:
     """
     width, heads = keys.integer("hidden_size", 1, 1 << 20), keys.integer("num_attention_heads", 1, _MOST)
     if 2 * width % heads and not own:
-        raise uneven(2 * width, heads)
+        raise uneven(heads, 2 * width)
     shape = hf_shape(keys.replaced("head_dim", own or 2 * width // heads))
     scale = (shape["head_dim"] / 2) ** -0.5
     return shape | {"activation": hf_activation(keys, default="gelu"), "attention_scale": scale}
@@ -136,17 +135,6 @@ def _layers(keys: Keys, layers: int, plain: tuple[str, ...]) -> dict[str, Any]:
     return {
         "recurrent_layers": every, "beside_attention": True, "mlp_layers": alone, "one_part": True,
     }  # fmt: skip
-
-
-def uneven(numbers: int, heads: int) -> BadCheckpoint:
-    """Heads that do not share these numbers evenly."""
-    return BadCheckpoint(
-        _(
-            "The model has {shape} heads but a width of {shape_2}; the file is damaged.",
-            shape=heads,
-            shape_2=numbers,
-        )
-    )
 
 
 def _stack(builder: Builder) -> Generator[int, None, Stack]:

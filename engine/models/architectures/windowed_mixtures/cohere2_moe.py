@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts
@@ -22,9 +21,9 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unsupported
 from engine.models.names import GGUF, MIXTURE, with_shared
 from engine.tensors import RawTensor
-from engine.words import _
 
 _STEP = 4
 _DEFAULTS = {
@@ -85,13 +84,7 @@ def _hf_experts(keys: Keys, layers: list[int], width: int) -> Experts | None:
         ("expert_selection_fn", scores, ("softmax", "sigmoid")), (how, averages, ("average", "sum")),
     ):  # fmt: skip
         if value not in known:
-            raise UnsupportedModel(
-                _(
-                    "The model sets {name} to {value}, which is not supported. Choose another model.",
-                    name=name,
-                    value=value,
-                )
-            )
+            raise unsupported(name, value)
     mean = bool(shared) and averages == "average"
     return hf_experts(
         keys, layers, count="num_experts", used="num_experts_per_tok", width=width, scores=scores,

@@ -13,15 +13,9 @@ from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts
 from engine.models.config.relative import RelativeHeads
-from engine.models.headers.decoder import (
-    MAX_CONTEXT,
-    head_dimension,
-    hf_activation,
-    hf_layer_types,
-    hf_shape,
-    refuse_other,
-)
+from engine.models.headers.decoder import MAX_CONTEXT, head_dimension, hf_activation, hf_layer_types, hf_shape
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.layers.whole import Stack
 from engine.models.names import MIXTURE, RecurrentNames, TensorNames, with_shared
 from engine.tensors import RawTensor

@@ -16,8 +16,9 @@ from engine.models.building.decoder import Builder
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Experts
 from engine.models.config.relative import ClippedHeads
-from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, head_dimension, hf_shape, refuse_other
+from engine.models.headers.decoder import MAX_CONTEXT, MAX_LAYERS, head_dimension, hf_shape
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.layers.whole import Stack
 from engine.words import _
 

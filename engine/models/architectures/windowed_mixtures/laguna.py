@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import (
@@ -25,10 +24,10 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unsupported
 from engine.models.headers.rope import gguf_unscaled_rope, rope_from_hf
 from engine.models.names import GGUF, SHARING, TensorNames, with_shared
 from engine.tensors import RawTensor
-from engine.words import _
 
 HF_NAMES = replace(SHARING, output_gate="self_attn.g_proj")
 PUBLISHED = replace(
@@ -52,14 +51,10 @@ def from_hf(keys: Keys) -> ModelConfig:
     keys = keys.over(_DEFAULTS | {count: 256})
     gating = keys.raw("gating") if keys.has("gating") else True
     input_weighted = keys.flag("moe_apply_router_weight_on_input", False)
-    if input_weighted or not isinstance(gating, bool | str) or gating not in _GATES:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value}, which is not supported. Choose another model.",
-                name="moe_apply_router_weight_on_input" if input_weighted else "gating",
-                value=input_weighted or gating,
-            )
-        )
+    if input_weighted:
+        raise unsupported("moe_apply_router_weight_on_input", True)
+    if not isinstance(gating, bool | str) or gating not in _GATES:
+        raise unsupported("gating", gating)
     shape: dict[str, Any] = hf_shape(
         keys, head_dim=128, num_key_value_heads=8, max_position_embeddings=131072
     )

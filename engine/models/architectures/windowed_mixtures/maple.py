@@ -20,10 +20,10 @@ from engine.models.headers.decoder import (
     gguf_windows,
     hf_decoder,
     hf_sliding,
-    refuse_other,
 )
 from engine.models.headers.experts import gate_limits, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import GGUF, MIXTURE
 from engine.tensors import RawTensor
 

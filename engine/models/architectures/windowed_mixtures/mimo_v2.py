@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.errors import UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.headers.decoder import (
@@ -26,10 +25,10 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unsupported
 from engine.models.headers.rope import rope_from_gguf, rope_from_hf
 from engine.models.names import GGUF, MIXTURE, TensorNames
 from engine.tensors import RawTensor
-from engine.words import _
 
 HF_NAMES = replace(MIXTURE, correction="mlp.gate.e_score_correction_bias", sinks="self_attn.sinks")
 PUBLISHED_SINKS = "self_attn.attention_sink_bias"
@@ -97,13 +96,7 @@ def _refuse_other_heads(keys: Keys) -> None:
     for name, default in same:
         own = keys.raw("swa_" + name)
         if own is not None and own != (keys.raw(name) or default):
-            raise UnsupportedModel(
-                _(
-                    "The model sets {name} to {value}, which is not supported. Choose another model.",
-                    name="swa_" + name,
-                    value=own,
-                )
-            )
+            raise unsupported("swa_" + name, own)
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:

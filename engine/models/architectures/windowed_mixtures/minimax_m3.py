@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from engine.backends.indexer import IndexerShape
-from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.errors import BadCheckpoint
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.config.indexer import Indexer, IndexerNames
 from engine.models.headers.decoder import gguf_decoder, gguf_layers_with, hf_decoder, hf_layer_types
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import unsupported
 from engine.models.headers.sparse import indexers
 from engine.models.names import GGUF, SHARING, TensorNames, with_experts, with_shared
 from engine.tensors import RawTensor
@@ -56,13 +57,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     """`MiniMaxM3VLForCausalLM`, the text model of `MiniMaxM3SparseForConditionalGeneration`."""
     for name, usual in _ACTIVATION.items():
         if keys.number(name, 0.0, 1e6, usual) != usual:
-            raise UnsupportedModel(
-                _(
-                    "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                    name=name,
-                    value=keys.raw(name),
-                )
-            )
+            raise unsupported(name, keys.raw(name))
     keys = keys.over(_DEFAULTS).replaced("hidden_act", "silu")
     shape = hf_decoder(keys, bias=False, base=5e6, share=1.0, head_dim=128, max_position_embeddings=524_288)
     layers, own = shape["layers"], keys.table("sparse_attention_config") or Keys({}, "config.json")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
 from engine.models.config.experts import Limits
@@ -27,11 +26,11 @@ from engine.models.headers.decoder import (
 )
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import not_kinds, unlike_layers, unsupported, unsupported_layer
 from engine.models.headers.rope import gguf_unscaled_rope, rope_from_hf
 from engine.models.names import GGUF, SHARING, TensorNames, with_shared
 from engine.tensors import RawTensor
 from engine.weights.tensor import FileTensor
-from engine.words import _
 
 HF_NAMES = replace(SHARING, output_gate="self_attn.g_proj")
 PUBLISHED = replace(
@@ -66,7 +65,7 @@ def from_hf(keys: Keys) -> ModelConfig:
     ).over(_DEFAULTS)  # fmt: skip
     for name, value in _EXPECTED.items():
         if keys.raw(name) not in (None, value):
-            raise _unsupported(name, keys.raw(name))
+            raise unsupported(name, keys.raw(name))
     shape: dict[str, Any] = hf_shape(keys, head_dim=128, rms_norm_eps=1e-5, max_position_embeddings=128000)
     layers, dim = shape["layers"], shape["head_dim"]
     kinds = _kinds(keys, "layer_types", (_FULL, _SLIDING), layers) or (_FULL,) * layers
@@ -92,38 +91,16 @@ def from_hf(keys: Keys) -> ModelConfig:
     )  # fmt: skip
 
 
-def _unsupported(name: str, value: Any) -> UnsupportedModel:
-    return UnsupportedModel(
-        _(
-            "The model sets {name} to {value}, which is not supported. Choose another model.",
-            name=name,
-            value=value,
-        )
-    )
-
-
 def _kinds(keys: Keys, name: str, known: tuple[str, ...], layers: int) -> tuple[str, ...]:
     """A kind of each layer; () if absent."""
     found = keys.raw(name)
     if found is None:
         return ()
     if not isinstance(found, list) or len(found) < layers:
-        raise BadCheckpoint(
-            _(
-                "config.json: {name} is not a list of {layers} kinds of layers; the file is damaged.",
-                name=name,
-                layers=layers,
-            )
-        )
+        raise not_kinds(name, layers)
     for kind in found[:layers]:
         if kind not in known:
-            raise UnsupportedModel(
-                _(
-                    "The model has layers of the kind {other!r}, which are not supported. Choose another "
-                    "model.",
-                    other=kind,
-                )
-            )
+            raise unsupported_layer(kind)
     return tuple(found[:layers])
 
 
@@ -151,13 +128,13 @@ def _queries(keys: Keys, kinds: tuple[str, ...], heads: int) -> tuple[int, ...]:
         same = ("num_attention_groups", "num_key_value_heads"), ("head_dim", "head_dim")
         for name, name_of_all in same:
             if other.raw(name) not in (None, keys.raw(name_of_all)):
-                raise _unsupported(name, other.raw(name))
+                raise unsupported(name, other.raw(name))
     found = [own if kind == _SLIDING else heads for kind in kinds]
     single = keys.table("per_layer_config")
     for name, value in single.source.items() if single else ():
         of_layer = single.table(name) if single else None
         if of_layer is None or not str(name).isdecimal() or set(value) - {"num_attention_heads"}:
-            raise _unsupported("per_layer_config", value)
+            raise unsupported("per_layer_config", value)
         if int(name) < len(found):
             found[int(name)] = of_layer.integer("num_attention_heads", 1, 1 << 14, heads)
     return tuple(found) if set(found) != {heads} else ()
@@ -170,17 +147,10 @@ def layer_limits(keys: Keys, name: str, layers: int) -> tuple[Limits | None, ...
         keys = keys.replaced(name, [each or 0 for each in found])
     limits = keys.numbers(name, 0.0, 1e6)
     if limits and len(limits) < layers:
-        raise BadCheckpoint(
-            _(
-                "The model has {layers} layers but states {name} of {found}; the file is damaged.",
-                layers=layers,
-                name=name,
-                found=len(limits),
-            )
-        )
+        raise unlike_layers(layers, name, len(limits))
     # An activated gate is above -0.3: below that a limit would be one of its smallest values, too.
     if any(0 < limit < _LEAST_LIMIT for limit in limits):
-        raise _unsupported(name, min(limit for limit in limits if limit))
+        raise unsupported(name, min(limit for limit in limits if limit))
     pairs = tuple((limit, limit) if limit else None for limit in limits[:layers])
     return pairs if any(pairs) else ()
 

@@ -4,8 +4,8 @@ of which squares of four patches become one row, and as many tokens as a crop ha
 
 from __future__ import annotations
 
-from engine.errors import UnsupportedModel
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.patch_encoder import PatchDesign, PatchNames
@@ -31,7 +31,6 @@ from engine.vision.layers.projector import ProjectorNames
 from engine.vision.layers.tower import SIGLIP, TowerNames, TowerShape
 from engine.vision.layers.window_merger import FACTOR, MergerNames, WindowMergerShape
 from engine.vision.pictures.images import Normalisation
-from engine.words import _
 
 SPEC = VisionSpec("minicpm_v4_6", "<|image_pad|>", "<|image_pad|>", sign="<slice>", unsectioned=True)
 _SIDE, _MOST, _INSERTED = 448, 9, 6
@@ -43,14 +42,7 @@ _KNOWN = (("downsample_mode", "16x"), ("merger_times", 1))
 def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     """`MiniCPMV4_6ForConditionalGeneration`. Raises `UnsupportedModel`."""
     for name, value in _KNOWN:
-        if config.raw(name) not in (None, value):
-            raise UnsupportedModel(
-                _(
-                    "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                    name=name,
-                    value=config.raw(name),
-                )
-            )
+        refuse_other(config, name, value)
     vision = inner(config, "vision_config").over(LARGEST_TOWER)
     shape = tower_from_hf(vision, "gelu_pytorch_tanh")
     merger = _TOWER + "vit_merger."

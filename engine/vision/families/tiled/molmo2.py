@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.backends.base import AttentionShape
-from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers.decoder import MAX_VOCAB
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import not_a_multiple, unsupported
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.pooled_encoder import Marks, PooledDesign, PooledNames
@@ -26,7 +26,6 @@ from engine.vision.headers import (
 )
 from engine.vision.layers.tower import SIGLIP, TowerNames
 from engine.vision.pictures.overlapping import Overlapping
-from engine.words import _
 
 SPEC = VisionSpec("molmo2", "<|image|>", "<im_patch>", bidirectional=True)
 _TOWER = {
@@ -73,13 +72,7 @@ def _attention(keys: Keys) -> AttentionShape:
         keys.integer(name, 1, MOST_HEADS) for name in ("num_attention_heads", "num_key_value_heads")
     )
     if heads % others:
-        raise BadCheckpoint(
-            _(
-                "The model has {heads} heads, but a multiple of {parts} was expected; the file is damaged.",
-                heads=heads,
-                parts=others,
-            )
-        )
+        raise not_a_multiple(heads, others)
     dim = keys.integer("head_dim", 1, MOST_WIDTH)
     return AttentionShape(heads, others, dim, dim**-0.5)
 
@@ -98,13 +91,7 @@ def _two(keys: Keys, name: str, low: int, high: int, default: int) -> tuple[int,
     """Two numbers, such as of lines and of columns. Raises `BadCheckpoint` and `UnsupportedModel`."""
     found = keys.integers(name, low, high) or (min(default, high),) * 2
     if len(found) != 2:
-        raise UnsupportedModel(
-            _(
-                "The model sets {name} to {value!r}, which is not supported. Choose another model.",
-                name=name,
-                value=list(found),
-            )
-        )
+        raise unsupported(name, list(found))
     return found
 
 

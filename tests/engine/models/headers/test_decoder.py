@@ -11,6 +11,7 @@ import pytest
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.headers import decoder
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.weights import FileTensor
 
 CONFIG = {
@@ -96,10 +97,10 @@ def test_activations() -> None:
         decoder.refuse_other_than_silu(config(**{name: "swish"}), name)
         with pytest.raises(UnsupportedModel, match=f"sets {name} to 'gelu'; only silu"):
             decoder.refuse_other_than_silu(config(**{name: "gelu"}), name)
-    decoder.refuse_other(config(a=None), "a", 2)
-    decoder.refuse_other(config(a=2), "a", 2)
+    refuse_other(config(a=None), "a", 2)
+    refuse_other(config(a=2), "a", 2)
     with pytest.raises(UnsupportedModel, match="sets a to 0, which"):
-        decoder.refuse_other(config(a=0), "a", 2)
+        refuse_other(config(a=0), "a", 2)
 
 
 def test_sizes_of_a_header() -> None:
