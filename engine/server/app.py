@@ -6,10 +6,10 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from engine.server import kobold, webui
+from engine.server import kobold, shared_models, webui
 from engine.server.anthropic import messages
 from engine.server.cohere import chat as cohere_chat
 from engine.server.cohere import embed as cohere_embed
@@ -38,8 +38,8 @@ from engine.server.texts import completion, completions, embeddings, fim
 
 GET: tuple[tuple[str, Handler], ...] = (
     ("/", models.health), ("/health", models.health), ("/v1/health", models.health),
-    ("/v1/models", gemini_models.models_v1), ("/v1/models/{id:path}", gemini_models.model_v1),
-    ("/models", gemini_models.models_v1),
+    ("/v1/models", shared_models.models), ("/v1/models/{id:path}", shared_models.model),
+    ("/models", shared_models.models),
     ("/v1beta/models", gemini_models.models), ("/v1beta/models/{id:path}", gemini_models.model),
     ("/tokenizer_info", tokens.tokenizer_info), ("/info", hugging_embed.info),
     ("/v1/responses/{id}", kept.retrieve), ("/v1/responses/{id}/input_items", kept.input_items),
@@ -166,6 +166,14 @@ _POSTED = frozenset(path for path, _handler in POST)
 _PATHS = frozenset(path for _method, handlers in METHODS for path, _handler in handlers)
 
 
+_GOOGLES_ABSENT = (
+    ("files", "Files are not kept on the server; send them in the contents, as inlineData or text."),
+    ("cachedContents", "Beginnings of prompts are cached unasked; send the whole contents."),
+    ("interactions", "The Interactions API is not supported; use generateContent instead."),
+    ("fileSearchStores", "Files are not kept on the server; send their texts in the contents."),
+    ("auth_tokens", "Tokens of sessions are not made; send the token of the server."),
+)
+"""Those of Google's API."""
 _ABSENT = (
     ("/v1/audio", "Sound is neither read nor made; only texts are written."),
     ("/v1/realtime", "Realtime APIs are not supported; replies are streamed over HTTP."),
@@ -173,14 +181,16 @@ _ABSENT = (
     ("/v1/videos", "Videos are not made; only texts are written."),
     ("/v1/moderations", "Texts are not moderated."),
     ("/v1/conversations", "Conversations are not kept on the server; send previous_response_id instead."),
+    ("/v1/evals", "Evaluations are not run; send each request by itself."),
+    ("/v1/skills", "Skills are not kept on the server; send what they say in the messages."),
+    ("/v1/chatkit", "ChatKit is not supported; use /v1/responses instead."),
     ("/v1/assistants", "The Assistants API is not supported; use /v1/responses instead."),
     ("/v1/threads", "The Assistants API is not supported; use /v1/responses instead."),
     ("/v1/batches", "Batches are not supported; send each request by itself."),
     ("/v1/messages/batches", "Batches are not supported; send each request by itself."),
     ("/v1/files", "Files are not kept on the server; send their texts in the messages."),
-    ("/v1beta/files", "Files are not kept on the server; send them in the contents, as inlineData or text."),
-    ("/upload/v1beta", "Files are not kept on the server; send them in the contents, as inlineData or text."),
-    ("/v1beta/cachedContents", "Beginnings of prompts are cached unasked; send the whole contents."),
+    *((f"{version}/{part}", advice) for version in ("/v1beta", "/v1") for part, advice in _GOOGLES_ABSENT),
+    *((f"/upload{version}", _GOOGLES_ABSENT[0][1]) for version in ("/v1beta", "/v1")),
     ("/v1/uploads", "Files are not kept on the server; send their texts in the messages."),
     ("/v1/vector_stores", "Files are not kept on the server; send their texts in the messages."),
     ("/v1/containers", "Programs are not run on the server."),
@@ -213,14 +223,23 @@ def _hint(path: str) -> str:
     return ""
 
 
+def _allowed(request: Request) -> str:
+    """The methods that the path of a request answers. Starlette names those of its first route."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] != Match.NONE:
+            found |= route.methods or set()
+    return ", ".join(sorted(found))
+
+
 async def _http_error(request: Request, error: Exception) -> Response:
     """No such page, or not by this method."""
     assert isinstance(error, HTTPException)
     words = {404: "There is no such endpoint", 405: "This endpoint does not answer this method"}
     status, path = error.status_code, request.url.path
     more = dict(error.headers or {})
-    if status == 405 and path in _NOT_IDS:
-        status, more = 404, {}
+    if status == 405:
+        status, more = (404, {}) if path in _NOT_IDS else (405, {"allow": _allowed(request)})
     message = f"{words.get(status, error.detail)}: {request.method} {path[:200]}."
     if status == 404:
         message += _hint(path)

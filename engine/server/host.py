@@ -26,8 +26,8 @@ class ServedModel:
     """A model that clients may name. `context_length` is 0 unless it is `loaded`; `created` is in seconds
     since 1970. `thinking` is as in `ModelInfo`; `defaults` are the sampler settings of requests that do not
     say otherwise, `adapters` the (path, strength) of the LoRA adapters of all of them.
-    `architecture`, `format`, `quantisation` and `reads_pictures` are as in `ModelInfo`, and empty until it is
-    loaded.
+    `architecture`, `format`, `quantisation`, `reads_pictures`, `parameters` and `file_bytes` are as in
+    `ModelInfo`, and empty until it is loaded.
     """
 
     id: str
@@ -41,6 +41,16 @@ class ServedModel:
     format: str = ""
     quantisation: str = ""
     reads_pictures: bool = False
+    parameters: int = 0
+    file_bytes: int = 0
+
+    @property
+    def parameter_size(self) -> str:
+        """The number of parameters as Ollama and LM Studio write it, such as "134.52M" or "8.0B"."""
+        for unit, digits, letter in ((10**9, 1, "B"), (10**6, 2, "M"), (10**3, 0, "K")):
+            if self.parameters >= unit:
+                return f"{self.parameters / unit:.{digits}f}{letter}"
+        return str(self.parameters or "")
 
 
 class Outlet(Protocol):

@@ -168,6 +168,7 @@ class ModelThread:
         self._loaded = ServedModel(
             model, True, chat.context_length, self._created, chat.thinking, info.defaults,
             chat.adapters.usual, info.architecture, info.format, info.quantisation, info.reads_pictures,
+            info.parameters, info.file_bytes,
         )  # fmt: skip
 
     def _release(self) -> Generator[Loading, None, None]:

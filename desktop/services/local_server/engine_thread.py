@@ -61,6 +61,7 @@ class EngineThread:
             ServedModel(
                 info.name, True, source.context_length, self._created, info.thinking, info.defaults, (),
                 info.architecture, info.format, info.quantisation, info.reads_pictures,
+                info.parameters, info.file_bytes,
             ),
         )  # fmt: skip
 

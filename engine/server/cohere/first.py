@@ -44,6 +44,7 @@ async def chat(service: Service, exchange: Exchange) -> Mapping[str, Any] | None
     reply, stream = _Reply(model), fields.flag("stream")
     service.start(exchange, [chat_work(request, None)])
     exchange.failure_events = lambda failure: ((reply.failed(failure), ""),)
+    exchange.ping = lambda: (_more(""), "")
     async for _, event in service.events(exchange):
         if stream and isinstance(event, Begun):
             await exchange.start_stream(lines=True)
@@ -171,7 +172,7 @@ class _Reply:
         delta = self._writer.feed(event)
         if delta is not None and delta.text:
             self._text += delta.text
-            yield {"event_type": "text-generation", "is_finished": False, "text": delta.text}
+            yield _more(delta.text)
         if delta is not None and delta.call is not None:
             self._pieces.append(delta.call)
         if isinstance(event, Ended):
@@ -199,6 +200,10 @@ class _Reply:
         }  # fmt: skip
         calls = [made for call in calls_json(self._pieces) if (made := _made(call["function"])) is not None]
         return {**found, "tool_calls": calls} if calls else found
+
+
+def _more(text: str) -> dict[str, Any]:
+    return {"event_type": "text-generation", "is_finished": False, "text": text}
 
 
 def _end(reason: str, response: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,17 +25,7 @@ async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     return _card(openai_models.asked_for(service, exchange))
 
 
-async def models_v1(service: Service, exchange: Exchange) -> Mapping[str, Any]:
-    """The list at the address that OpenAI's, Anthropic's and Google's clients share."""
-    return await (models if _is_googles(exchange) else openai_models.models)(service, exchange)
-
-
-async def model_v1(service: Service, exchange: Exchange) -> Mapping[str, Any]:
-    """One model at the address that these clients share."""
-    return await (model if _is_googles(exchange) else openai_models.model)(service, exchange)
-
-
-def _is_googles(exchange: Exchange) -> bool:
+def is_google_client(exchange: Exchange) -> bool:
     """Whether the client is one of Google's."""
     names = {name.decode("latin-1") for name, _ in exchange.scope["headers"]}
     query = parse_qs(exchange.scope.get("query_string", b"").decode("latin-1"))

@@ -1,5 +1,5 @@
 """POST /tokenize, /detokenize and GET /tokenizer_info in vLLM's form, /apply-template in llama.cpp's, and
-/extras/... in that of llama-cpp-python's server.
+/extras/... in that of llama-cpp-python's server. The first two are also Cohere's.
 """
 
 from __future__ import annotations
@@ -31,14 +31,29 @@ async def tokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
     if fields.get("messages") is not None:
         render = _rendering(fields, model)
         return await asked(service, exchange, lambda chat: _counted(chat, render(chat)[1], fields))
-    text, special = fields.text("prompt"), fields.flag("add_special_tokens", True)
     if fields.get("content") is not None:  # llama.cpp's form
         text, special = fields.text("content"), fields.flag("add_special")
+    elif fields.get("text") is not None:
+        return await _cohere_tokens(service, exchange, fields.text("text"))
+    elif fields.get("prompt") is not None:
+        text, special = fields.text("prompt"), fields.flag("add_special_tokens", True)
+    else:
+        raise fields.wrong("prompt", "a text, or messages in its place,")
 
     def ids(chat: LocalChat) -> list[int]:
         return chat.tokenizer.encode(text, special=True, add_bos=special and chat.tokenizer.add_bos)
 
     return await asked(service, exchange, lambda chat: _counted(chat, ids(chat), fields))
+
+
+async def _cohere_tokens(service: Service, exchange: Exchange, text: str) -> Mapping[str, Any]:
+    """The token ids of a text, without a BOS token, and their texts."""
+
+    def answer(chat: LocalChat) -> Mapping[str, Any]:
+        ids = chat.tokenizer.encode(text, special=True, add_bos=False)
+        return {"tokens": ids, "token_strings": _written(ids, chat.tokenizer.piece)}
+
+    return await asked(service, exchange, answer)
 
 
 async def detokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
@@ -49,7 +64,7 @@ async def detokenize(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
     def answer(chat: LocalChat) -> Mapping[str, Any]:
         text = text_of(chat, ids)
-        return {"prompt": text, "content": text}
+        return {"prompt": text, "content": text, "text": text}  # vLLM's, llama.cpp's and Cohere's
 
     return await asked(service, exchange, answer)
 
@@ -128,20 +143,23 @@ def _rendering(fields: Fields, model: ServedModel) -> Callable[[LocalChat], tupl
 
 
 def _counted(chat: LocalChat, ids: list[int], fields: Fields) -> Mapping[str, Any]:
-    def written(make: Callable[[int], Any]) -> list[Any]:
-        def made() -> list[Any]:
-            return [make(id) for id in ids]
-
-        return made() if len(ids) < aside.LONG else made_aside("pieces", made)
-
     tokenizer = chat.tokenizer
-    pieces = written(tokenizer.piece) if fields.flag("return_token_strs") else None
+    pieces = _written(ids, tokenizer.piece) if fields.flag("return_token_strs") else None
     tokens: list[Any] = ids
     if fields.flag("with_pieces"):  # llama.cpp's
-        tokens = written(lambda id: {"id": id, "piece": _piece(tokenizer.token_bytes(id))})
+        tokens = _written(ids, lambda id: {"id": id, "piece": _piece(tokenizer.token_bytes(id))})
     return {
         "tokens": tokens, "count": len(ids), "max_model_len": chat.context_length, "token_strs": pieces,
     }  # fmt: skip
+
+
+def _written(ids: Sequence[int], make: Callable[[int], Any]) -> list[Any]:
+    """What `make` makes of each id; of many, while other replies go on."""
+
+    def made() -> list[Any]:
+        return [make(id) for id in ids]
+
+    return made() if len(ids) < aside.LONG else made_aside("pieces", made)
 
 
 def _piece(data: bytes) -> str | list[int]:

@@ -50,8 +50,9 @@ def _card_v1(model: ServedModel) -> dict[str, Any]:
     quantisation = {"name": model.quantisation, "bits_per_weight": None} if model.quantisation else None
     return {
         "type": "llm", "publisher": "", "key": model.id, "display_name": model.id,
-        "architecture": model.architecture or None, "quantization": quantisation, "size_bytes": 0,
-        "params_string": None, "format": model.format or None, "description": None,
+        "architecture": model.architecture or None, "quantization": quantisation,
+        "size_bytes": model.file_bytes,
+        "params_string": model.parameter_size or None, "format": model.format or None, "description": None,
         "loaded_instances": [instance] if model.loaded else [], "max_context_length": model.context_length,
         "capabilities": {"vision": model.reads_pictures, "trained_for_tool_use": True},
     }  # fmt: skip

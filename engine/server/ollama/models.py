@@ -46,11 +46,11 @@ def _card(model: ServedModel) -> dict[str, Any]:
     """A model. Its digest is that of its name: Ollama's own program shows the beginning and needs one."""
     created = datetime.fromtimestamp(model.created, UTC).isoformat()
     return {
-        "name": model.id, "model": model.id, "modified_at": created, "size": 0,
+        "name": model.id, "model": model.id, "modified_at": created, "size": model.file_bytes,
         "digest": hashlib.sha256(model.id.encode()).hexdigest(),
         "details": {
             "format": model.format, "family": model.architecture, "families": [model.architecture],
-            "parameter_size": "", "quantization_level": model.quantisation,
+            "parameter_size": model.parameter_size, "quantization_level": model.quantisation,
         },
     }  # fmt: skip
 
@@ -70,7 +70,7 @@ async def show(service: Service, exchange: Exchange) -> Mapping[str, Any]:
             "template": chat.template.source,
             "details": {
                 "format": info.format, "family": name, "families": [name],
-                "parameter_size": f"{info.parameters / 1e6:.0f}M",
+                "parameter_size": model.parameter_size,
                 "quantization_level": info.quantisation,
             },
             "model_info": {

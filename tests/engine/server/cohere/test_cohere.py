@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +13,20 @@ import pytest
 from engine.core import Stats
 from engine.server.cohere.message import Reply
 from engine.server.host import ServedModel
+from engine.server.options import Bounds, ServerOptions
 from engine.server.replies import Begun, Ended, Written
 from tests.engine.server.openai.test_tools_api import function
-from tests.engine.server.served import HELLO, NUMBERS, TOKEN, Answer, Served, ask, break_third_pass, complete
+from tests.engine.server.served import (
+    HELLO,
+    NUMBERS,
+    TOKEN,
+    Answer,
+    Gate,
+    Served,
+    ask,
+    break_third_pass,
+    complete,
+)  # fmt: skip
 
 pytestmark = pytest.mark.loopback
 GREEDY = {"messages": HELLO, "max_tokens": 8, "temperature": 0}
@@ -211,6 +224,59 @@ def test_vectors(served: Served) -> None:
     assert "images" in ask(served, "/v2/embed", {"images": ["data:"]}).json["message"]
 
 
+def test_a_client_that_accepts_json_alone_gets_lines(served: Served) -> None:
+    """As LiteLLM asks, which takes each line for an event."""
+    sent, accept = {**GREEDY, "stream": True}, {"Accept": "application/json"}
+    lines = ask(served, "/v2/chat", sent, headers=accept)
+    assert lines.headers["content-type"] == "application/x-ndjson"
+    found, events = lines.lines, streamed(served)
+    assert [one["type"] for one in found] == [one["type"] for one in events]
+    assert found[1:-1] == events[1:-1]
+
+
+def test_a_silent_stream_of_lines_has_lines_alone(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hasty = Served(tiny_folder, ServerOptions(token=TOKEN, bounds=Bounds(ping_seconds=0.02)))
+    try:
+        gate, found = Gate(hasty.chat, monkeypatch), []
+        sent = {**GREEDY, "stream": True}
+        asking = threading.Thread(
+            target=lambda: found.extend(
+                ask(hasty, "/v2/chat", sent, headers={"Accept": "application/json"}).lines
+            )
+        )
+        asking.start()
+        gate.wait()
+        timer = threading.Timer(0.2, gate.open)
+        timer.start()
+        asking.join()
+        timer.join()
+        assert {one["type"] for one in found} >= {"message-start", "content-delta", "message-end"}
+    finally:
+        hasty.close()
+
+
+def test_tokens(served: Served) -> None:
+    expected = ask(served, "/tokenize", {"content": "The quick", "with_pieces": True}).json["tokens"]
+    found = ask(served, "/v1/tokenize", {"model": "tiny", "text": "The quick"}).json
+    assert found["tokens"] == [one["id"] for one in expected]
+    assert "".join(found["token_strings"]) == "The quick"
+    assert ask(served, "/v1/detokenize", {"tokens": found["tokens"]}).json["text"] == "The quick"
+    assert ask(served, "/v1/tokenize", {"text": 5}).error["param"] == "text"
+    nothing = ask(served, "/v1/tokenize", {"model": "tiny"})
+    assert (nothing.status, nothing.error["param"]) == (400, "prompt")
+
+
+@pytest.mark.parametrize("name", ["cohere", "cohere-ai"])
+def test_models_in_coheres_form(served: Served, name: str) -> None:
+    headers = {"X-Fern-SDK-Name": name}
+    found = ask(served, "/v1/models?page_size=5", headers=headers).json
+    assert [one["name"] for one in found["models"]] == ["tiny", "other"]
+    assert found["next_page_token"] is None
+    one = ask(served, "/v1/models/tiny", headers=headers).json
+    assert (one, one["context_length"]) == (found["models"][0], 1024)
+    assert "data" in ask(served, "/v1/models").json
+
+
 @pytest.mark.slow
 def test_coheres_own_client(served: Served) -> None:
     cohere = pytest.importorskip("cohere")
@@ -223,5 +289,8 @@ def test_coheres_own_client(served: Served) -> None:
     assert events[-1].delta.usage.tokens.output_tokens == whole.usage.tokens.output_tokens
     vectors = client.embed(model="tiny", texts=["a"], input_type="search_query", embedding_types=["float"])
     assert len(vectors.embeddings.float_) == 1
+    tokens = client.tokenize(text="The quick", model="tiny")
+    assert client.detokenize(tokens=tokens.tokens, model="tiny").text == "The quick"
+    assert client.models.list().models[0].name == client.models.get("tiny").name == "tiny"
     with pytest.raises(cohere.BadRequestError, match="max_tokens"):
         client.chat(**{**sent, "max_tokens": 0})

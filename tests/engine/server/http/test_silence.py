@@ -43,6 +43,11 @@ def hasty(tiny_folder: Path) -> Iterator[Served]:
         ),
         ("/api/chat", {"messages": HELLO, **OLLAMA}, b'"content":""},"done":false}\n'),
         ("/api/generate", {"prompt": "Hello", **OLLAMA}, b'"response":"","done":false}\n'),
+        (
+            "/v1/chat",
+            {"message": "Hello", "max_tokens": 3, "stream": True},
+            b'\n{"event_type":"text-generation","is_finished":false,"text":""}\n',
+        ),
     ],
 )
 def test_a_silent_stream_gives_signs_of_life(

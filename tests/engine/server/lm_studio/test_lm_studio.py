@@ -156,6 +156,13 @@ def test_models(served: Served) -> None:
     assert card["quantization"]
     assert loaded["quantization"] == {"name": card["quantization"], "bits_per_weight": None}
     assert other["quantization"] is None
+    info = served.chat.info
+    assert (loaded["size_bytes"], loaded["params_string"]) == (
+        info.file_bytes,
+        f"{info.parameters / 1000:.0f}K",
+    )
+    assert info.file_bytes > info.parameters > 1000
+    assert (other["size_bytes"], other["params_string"]) == (0, None)
     assert loaded["capabilities"] == {"vision": False, "trained_for_tool_use": True}
     assert (loaded["key"], other["key"], other["loaded_instances"]) == ("tiny", "other", [])
     assert (loaded["architecture"], loaded["format"]) == ("LlamaForCausalLM", "safetensors")

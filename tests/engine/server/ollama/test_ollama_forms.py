@@ -162,9 +162,22 @@ def test_scores_stand_in_the_line_of_their_text() -> None:
     assert line["logprobs"] == [{"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": [other]}]
 
 
+@pytest.mark.parametrize(
+    ("parameters", "size"),
+    [
+        (0, ""), (999, "999"), (1_500, "2K"), (134_515_008, "134.52M"), (999_000_000, "999.00M"),
+        (8_030_261_248, "8.0B"), (1_235_814_400, "1.2B"), (671_000_000_000, "671.0B"),
+    ],
+)  # fmt: skip
+def test_the_size_of_a_model_as_ollama_writes_it(parameters: int, size: str) -> None:
+    model = ServedModel("tiny", True, parameters=parameters)
+    assert _card(model)["details"]["parameter_size"] == size
+
+
 def test_the_card_of_a_model() -> None:
     card = _card(TINY)
     assert (card["name"], card["model"], card["size"]) == ("tiny", "tiny", 0)
     assert datetime.fromisoformat(card["modified_at"]).timestamp() == 1_700_000_000
     assert (card["details"]["family"], card["details"]["families"]) == ("owl", ["owl"])
+    assert _card(ServedModel("known", True, file_bytes=5))["size"] == 5
     assert card["digest"] != _card(ServedModel("other"))["digest"]

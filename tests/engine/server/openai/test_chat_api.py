@@ -310,11 +310,23 @@ def test_bad_requests_get_one_sentence(
     assert "Traceback" not in answer.error["message"]
 
 
-@pytest.mark.parametrize(("method", "status"), [("GET", 405), ("PUT", 405), ("DELETE", 405)])
-def test_wrong_methods(served: Served, method: str, status: int) -> None:
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
+def test_wrong_methods(served: Served, method: str) -> None:
     answer = ask(served, "/v1/chat/completions", method=method)
-    assert answer.status == status
-    assert answer.error["message"]
+    assert (answer.status, answer.headers["allow"]) == (405, "POST")
+    assert answer.body == b"" if method == "HEAD" else answer.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/", "GET, HEAD, POST"), ("/v1/models", "GET, HEAD"), ("/v1/responses/x", "DELETE, GET, HEAD"),
+        ("/v1/models/load", "GET, HEAD, POST"), ("/api/extra/generate/check", "GET, HEAD, POST"),
+    ],
+)  # fmt: skip
+def test_a_wrong_method_is_told_all_right_ones(served: Served, path: str, methods: str) -> None:
+    answer = ask(served, path, method="PUT")
+    assert (answer.status, answer.headers["allow"]) == (405, methods)
 
 
 def test_unknown_paths(served: Served) -> None:
@@ -323,11 +335,14 @@ def test_unknown_paths(served: Served) -> None:
     for path, words in (
         ("/messages", "Add /v1"), ("/fim/completions", "Add /v1"), ("/v1/v1/messages", "Remove /v1"),
         ("/v1/audio/speech", "Sound is neither"), ("/v1/files", "Files are not kept"),
-        ("/v1/responses/compact", "not compacted"),
+        ("/v1/responses/compact", "not compacted"), ("/v1/evals", "not run"), ("/v1/skills", "not kept"),
+        ("/upload/v1/files", "inlineData"), ("/v1/cachedContents", "cached unasked"),
     ):  # fmt: skip
         answer = ask(served, path, {})
         assert words in answer.error["message"]
         assert (answer.status, answer.error["code"]) == (404, "not_found")
+    error = ask(served, "/v1beta/interactions", {}).json["error"]
+    assert ("generateContent" in error["message"], error["status"]) == (True, "NOT_FOUND")
     for path in ("/v1beta/files", "/upload/v1beta/files"):
         error = ask(served, path, {}).json["error"]
         assert ("inlineData" in error["message"], error["status"]) == (True, "NOT_FOUND")
