@@ -24,7 +24,7 @@ BLOCKS_OF_256 = (
     "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "TQ1_0", "TQ2_0", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS",
     "IQ2_XXS", "IQ1_M", "IQ1_S",
 )  # fmt: skip
-IK = ("IQ2_K", "IQ2_KS", "IQ2_KL", "IQ3_K", "IQ3_KS", "IQ5_K", "IQ3_KT")
+IK = ("IQ2_K", "IQ2_KS", "IQ2_KL", "IQ3_K", "IQ3_KS", "IQ4_K", "IQ4_KS", "IQ5_K", "IQ3_KT")
 """One of each packed form of ik_llama.cpp's types with blocks of 256; Q6_0 has blocks of 32."""
 GROUPED = tuple(
     f"GROUPED{bits}_{unit}{end}" for bits in (2, 3, 4, 5, 6, 8) for unit in (32, 64, 128) for end in ("",

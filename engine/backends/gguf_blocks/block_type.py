@@ -42,7 +42,9 @@ class BlockType:
     m. `bits` is the width of a code, `scale_bits` that of a scale and of a min (0: the type has none). `d` is
     "fp16", "fp32", "e8m0" (2^(e - 128)) or "ue4m3" (half of an unsigned E4M3). If `signed`, scales are int8,
     if `floats` E4M3. `mins` says whether there are mins, or an m if there are no scales. `codebook` is that
-    of codes that are looked up. The first `row_bytes` of a block stand in a file once for each row, before
+    of codes that are looked up. If `moved` is not 0, the lowest bit of
+    a scale says whether `moved` is added to the group's levels; it counts as `lowest` in the scale itself.
+    The first `row_bytes` of a block stand in a file once for each row, before
     its blocks. `types` are the types that are packed as this one; () means itself alone.
     """
 
@@ -62,6 +64,8 @@ class BlockType:
     mins: bool = False
     unit: float = 1.0
     codebook: Codebook | None = None
+    moved: int = 0
+    lowest: int = 0
     row_bytes: int = 0
     types: tuple[str, ...] = ()
 
@@ -77,7 +81,10 @@ class BlockType:
         step = self._factor(parts.d)
         if parts.scales is not None:
             step = step * self.scales(parts.scales)
-        out = step[:, :, None] * codes.reshape(len(blocks), step.shape[1], -1)
+        codes = codes.reshape(len(blocks), step.shape[1], -1)
+        if self.moved and parts.scales is not None:
+            codes += (parts.scales & np.uint8(1)).astype(np.float32)[:, :, None] * np.float32(self.moved)
+        out = step[:, :, None] * codes
         if parts.dmin is not None:
             low = parts.dmin.view(np.float16).astype(np.float32)
             if parts.mins is None:
@@ -90,6 +97,8 @@ class BlockType:
         """The numbers of stored scales, float32."""
         if self.floats:
             return E4M3[stored]
+        if self.moved:
+            stored = (stored & np.uint8(254)) | np.uint8(self.lowest)
         return stored.view(np.int8 if self.signed else np.uint8).astype(np.float32)
 
     def _factor(self, d: npt.NDArray[Any]) -> Floats:

@@ -2,8 +2,9 @@
 
 A group's levels are those of a table, or all of them a few units more, as a bit of the group says. Of the
 types with a number for the whole row, `row_bytes` are its bytes, which stand before the row's blocks in a
-file and here before each block. Types of more levels than backends look up are packed as the levels
-themselves (`BYTES_16`, `BYTES_32`), which loses nothing.
+file and here before each block. Of IQ4 a bit of each scale says whether levels are moved; other types
+with more levels than backends look up are packed as the levels themselves (`BYTES_16`, `BYTES_32`), which
+loses nothing.
 
 A trellis (IQ1_KT to IQ4_KT) gives the values of a group by its index i: the k-th, from 1 on, is the sum of
 the bytes of (i + 4096) 0xCBAC1FED^k mod 2^32, six bits of each, minus 126.
@@ -124,8 +125,8 @@ def _six_bit_scales(blocks: Bytes) -> Bytes:
 
 def _iq4_k(blocks: Bytes) -> Parts:
     """d, 16 bits that move, scales, 128 bytes of nibbles."""
-    codes = _moved_bytes(IQ4_LEVELS, nibbles(blocks[:, 16:]), single_bits(blocks[:, 2:4]))
-    return Parts(codes, fp16(blocks, 0), scales=_six_bit_scales(blocks[:, 4:16]))
+    scales = _six_bit_scales(blocks[:, 4:16]) << np.uint8(1) | single_bits(blocks[:, 2:4])
+    return Parts(nibbles(blocks[:, 16:]), fp16(blocks, 0), scales=scales)
 
 
 def _iq5_k(blocks: Bytes) -> Parts:
@@ -186,21 +187,25 @@ def _odd_scales(stored: Bytes) -> tuple[Bytes, Bytes]:
 
 
 def _iq4_ks(blocks: Bytes) -> Parts:
-    """8 scales, 128 bytes of nibbles."""
-    scales, moved = _odd_scales(blocks[:, 4:12])
-    return Parts(_moved_bytes(IQ4_LEVELS, nibbles(blocks[:, 12:]), moved), _fp32(blocks), scales=scales)
+    """8 scales plus 127, whose lowest bits move, 128 bytes of nibbles."""
+    return Parts(nibbles(blocks[:, 12:]), _fp32(blocks), scales=blocks[:, 4:12] ^ np.uint8(0x80))
+
+
+def iq4_ks_of(blocks: Bytes) -> Bytes:
+    """The blocks of IQ4_KS that blocks of IQ4_KSS are.
+
+    Those have 64 u16: the lowest bits of eight are a scale; bit i of the other 15, exclusive or bit i + 1, is
+    one of four nibbles.
+    """
+    words = np.ascontiguousarray(blocks[:, 4:]).view("<u2")
+    scales = np.packbits((words & np.uint16(1)).astype(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
+    words = words & np.uint16(0xFFFE)
+    packed = np.ascontiguousarray(words ^ words >> np.uint16(1)).view(np.uint8)
+    return np.concatenate([blocks[:, :4], scales.reshape(-1, 8), packed], axis=1)
 
 
 def _iq4_kss(blocks: Bytes) -> Parts:
-    """64 u16: the lowest bits of eight are a scale; bit i of the other 15, exclusive or bit i + 1, is one of
-    four nibbles.
-    """
-    words = np.ascontiguousarray(blocks[:, 4:]).view("<u2")
-    stored = np.packbits((words & 1).astype(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
-    scales, moved = _odd_scales(stored.reshape(-1, 8))
-    words = words & np.uint16(0xFFFE)
-    packed = np.ascontiguousarray(words ^ words >> np.uint16(1)).view(np.uint8)
-    return Parts(_moved_bytes(IQ4_LEVELS, nibbles(packed), moved), _fp32(blocks), scales=scales)
+    return _iq4_ks(iq4_ks_of(blocks))
 
 
 def _iq5_ks(blocks: Bytes) -> Parts:
@@ -278,12 +283,12 @@ def _bytes_32(blocks: Bytes) -> Parts:
 
 BYTES_16 = BlockType(
     "BYTES_16", -1, 256, 274, 8, _bytes_16, zero=128, groups=16, scale_bits=8, signed=True,
-    types=("IQ4_K", "IQ5_K", "IQ6_K"),
+    types=("IQ5_K", "IQ6_K"),
 )  # fmt: skip
 """d, 16 scales, 256 levels plus 128; no type of files."""
 BYTES_32 = BlockType(
     "BYTES_32", -1, 256, 268, 8, _bytes_32, zero=128, groups=8, d="fp32", scale_bits=8, signed=True,
-    types=("IQ4_KS", "IQ4_KSS", "IQ5_KS", "IQ1_KT", "IQ2_KT", "IQ3_KT", "IQ4_KT"),
+    types=("IQ5_KS", "IQ1_KT", "IQ2_KT", "IQ3_KT", "IQ4_KT"),
 )  # fmt: skip
 """d, 8 scales, 256 levels plus 128; no type of files."""
 
@@ -310,12 +315,28 @@ def _looked_up(
     )  # fmt: skip
 
 
+def _moved(
+    name: str, number: int, nbytes: int, split: Callable[[Bytes], Parts], types: tuple[str, ...] = ()
+) -> BlockType:
+    """A type whose levels are those of IQ4 or 4 more: odd scales of 32 values with a float32 number for each
+    row if `types` says what is packed so, else twice the scales of 16 values.
+    """
+    row_bytes = 4 if types else 0
+    return BlockType(
+        name, number, 256, nbytes + row_bytes, 4, split, levels=IQ4_LEVELS, groups=8 if types else 16,
+        d="fp32" if types else "fp16", scale_bits=8, signed=True, unit=1.0 if types else 0.5,
+        moved=_MOVED[4], lowest=1 if types else 0, row_bytes=row_bytes, types=types,
+    )  # fmt: skip
+
+
 LOOKED_UP = (
     _looked_up("IQ2_K", 137, 76, _iq2_k, _BY_SIGN_2),
     _looked_up("IQ2_KS", 145, 70, _iq2_ks, _BY_SIGN_2, row_bytes=2),
     _looked_up("IQ2_KL", 157, 86, _iq2_kl, _BY_SIGN_KL, row_bytes=2),
     _looked_up("IQ3_K", 138, 110, _iq3_k, _BY_SIGN_3),
     _looked_up("IQ3_KS", 156, 102, _iq3_ks, _BY_SIGN_3, row_bytes=2),
+    _moved("IQ4_K", 139, 144, _iq4_k),
+    _moved("IQ4_KS", 144, 136, _iq4_ks, ("IQ4_KS", "IQ4_KSS")),
 )
 """The types that backends pack as they are, in 3 or 4 bits."""
 Q6_0 = BlockType("Q6_0", 133, 32, 26, 6, _q6_0, zero=32)
@@ -323,11 +344,9 @@ Q6_0 = BlockType("Q6_0", 133, 32, 26, 6, _q6_0, zero=32)
 IK_BLOCKS = (
     Q6_0,
     *LOOKED_UP,
-    _in_bytes("IQ4_K", 139, 144, _iq4_k),
     _in_bytes("IQ5_K", 140, 176, _iq5_k),
     _in_bytes("IQ6_K", 141, 212, _iq6_k),
-    _in_bytes("IQ4_KS", 144, 136, _iq4_ks, row_bytes=4),
-    _in_bytes("IQ4_KSS", 146, 128, _iq4_kss, row_bytes=4),
+    _moved("IQ4_KSS", 146, 128, _iq4_kss, ("IQ4_KS", "IQ4_KSS")),
     _in_bytes("IQ5_KS", 152, 168, _iq5_ks, row_bytes=4),
     _in_bytes("IQ1_KT", 158, 56, _iq1_kt, row_bytes=4),
     _in_bytes("IQ2_KT", 153, 68, _iq2_kt, row_bytes=4),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.backends.gguf_blocks.ik_quants import IK_BLOCKS
+from engine.backends.gguf_blocks.ik_quants import IK_BLOCKS, iq4_ks_of
 from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.gguf.table import IK_FORMATS
@@ -23,7 +23,8 @@ _TYPES = {
 def as_packed(tensor: RawTensor) -> RawTensor:
     """A matrix of these types, or a stack of them, as blocks that a backend packs; other tensors unchanged.
 
-    Blocks have the number of their row; those of many levels are `BYTES_16` or `BYTES_32`.
+    Blocks have the number of their row; those of many levels are `BYTES_16` or `BYTES_32`, those of IQ4_KSS
+    are IQ4_KS.
     """
     if not isinstance(tensor, FileTensor) or tensor.type not in _TYPES or len(tensor.shape) not in (2, 3):
         return tensor
@@ -36,6 +37,8 @@ def as_packed(tensor: RawTensor) -> RawTensor:
 
     def blocks(outputs: Indices) -> Bytes:
         found = format.blocks(tensor.take(outputs).data, tensor.shape[1])
+        if tensor.type == "IQ4_KSS":
+            found = iq4_ks_of(found)
         if block.bits < 8:
             return found.reshape(-1)
         parts = block.split(found)

@@ -20,8 +20,8 @@ from tests.engine.backends.kernel_oracles import Matrix
 from tests.simt.fake import FakeDevice
 
 CODES = [each for each in WEIGHT_LAYOUTS if isinstance(each, CodeLayout)]
-MORE_THAN_BITS = ("tq10", "nvfp464", "iq2kl", "iq3k", "bytes32")
-"""Five digits to a byte, codes for two values, negated scales, and scales that are multiplied."""
+MORE_THAN_BITS = ("tq10", "nvfp464", "iq2kl", "iq3k")
+"""Five digits to a byte, scales that are multiplied, codes for two values, and negated scales."""
 
 
 def file_rows(layout: CodeLayout, rows: int, columns: int) -> Bytes:
@@ -89,7 +89,7 @@ def test_layouts_that_do_more_are_not_taken_for_moves() -> None:
     def moved(change: Callable[[Bytes], Bytes]) -> bool:
         layout: WeightLayout = Changed(
             "changed", q8.types, q8.bits, q8.split, q8.file_columns, q8.file_bytes, q8.group, q8.scales,
-            q8.mins, q8.zero, q8.span, q8.table, q8.levels, q8.unit, None, change,
+            q8.mins, q8.zero, q8.span, q8.table, q8.levels, q8.unit, keep=None, change=change,
         )  # fmt: skip
         return bit_moves(layout, 128) is not None
 

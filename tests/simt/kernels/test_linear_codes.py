@@ -32,8 +32,8 @@ from tests.simt.linear_cases import (
 
 ALL = (*BLOCKS_OF_32, *BLOCKS_OF_256, NVFP4, "Q6_0", *IK, *GROUPED, *AFFINE)
 QUICK = {
-    "Q4_0", "Q4_K", "Q6_K", "Q8_0", "IQ4_XS", "IQ3_S", "IQ2_S", "MXFP4", NVFP4, "IQ3_KT", "GROUPED3_64",
-    "AFFINE5_64_BF16",
+    "Q4_0", "Q4_K", "Q6_K", "Q8_0", "IQ4_XS", "IQ3_S", "IQ2_S", "MXFP4", NVFP4, "IQ4_K", "IQ4_KS", "IQ3_KT",
+    "GROUPED3_64", "AFFINE5_64_BF16",
 }  # fmt: skip
 EVERY = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in ALL]
 PAD = 32

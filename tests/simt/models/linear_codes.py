@@ -81,7 +81,11 @@ def _scale(c: dict[str, Any], word: Any, place: int, d: Any, row: int) -> Any:
         return np.ldexp(np.float64(1), _byte(word, place).astype(np.int64) - 127)
     byte = _byte(word, place)
     if kind == "signed":
+        if c["MOVED"]:
+            byte = byte - byte % 2 + np.float32(c["LOWEST"])
         byte = (byte - np.float32(128)) * np.float32(c["UNIT"])
+    if c["D_WIDE"]:
+        return d.view(np.float32) * byte
     return _half(d, row) * (byte % 16 if kind == "nibbles" else byte)
 
 
@@ -115,7 +119,11 @@ def values(raw: Any, c: dict[str, Any], columns: int) -> Any:
             for group in range(groups):
                 at, own = groups * row + group, slice(64 // groups * group, 64 // groups * (group + 1))
                 n = numbers[8 * row : 8 * row + 8, :, own]
-                scale = _scale(c, mine[:, :, c["S_WORD"][at]], c["S_PLACE"][at], mine[:, :, c["D_WORD"]], row)
+                d = np.ascontiguousarray(mine[:, :, c["D_WORD"] + row * c["D_WIDE"]])
+                scale = _scale(c, mine[:, :, c["S_WORD"][at]], c["S_PLACE"][at], d, row)
+                if c["MOVED"]:
+                    odd = _byte(mine[:, :, c["S_WORD"][at]], c["S_PLACE"][at]) % 2
+                    n = n + c["MOVED"] * odd.T[..., None]
                 scale = scale.T[..., None].astype(np.float64)
                 if c["MINS"]:
                     word, place = mine[:, :, c["L_WORD"][at]], c["L_PLACE"][at]

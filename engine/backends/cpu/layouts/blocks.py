@@ -89,6 +89,11 @@ class BlockLayout:
         return self.block.mins and self.block.scale_bits == 4
 
     @property
+    def _addends(self) -> bool:
+        """Whether something is added to the products of a group's codes and its scale."""
+        return self.block.mins or self.block.moved > 0
+
+    @property
     def _exponent(self) -> bool:
         """Whether d is 2^(e - 128), e a byte."""
         return self.block.d == "e8m0"
@@ -176,7 +181,7 @@ class BlockLayout:
             return b.fmul(d, load_e4m3(b, group, at)), None
         byte = load(b, group, _VI8, at)
         if self.block.signed:
-            return b.fmul(d, b.sitofp(b.sext(byte, VI32), VF32)), None
+            return self._signed_scale(b, b.sext(byte, VI32), d)
         scale, minimum = b.zext(byte, VI32), None
         if m is not None:
             if self._nibbles:
@@ -186,6 +191,19 @@ class BlockLayout:
                 low = b.zext(load(b, group, _VI8, at + LANES * (GROUP // self.part)), VI32)
             minimum = b.fneg(b.fmul(m, b.sitofp(low, VF32)))
         return b.fmul(d, b.sitofp(scale, VF32)), minimum
+
+    def _signed_scale(
+        self, b: ir.IRBuilder, number: ir.Value, d: ir.Value
+    ) -> tuple[ir.Value, ir.Value | None]:
+        """`_scale` for signed scales; what levels are moved by is an addend."""
+        if not self.block.moved:
+            return b.fmul(d, b.sitofp(number, VF32)), None
+        moved = b.and_(number, const_vector(1, VI32))
+        whole = b.sub(number, moved)
+        if self.block.lowest:
+            whole = b.or_(whole, const_vector(1, VI32))
+        scale = b.fmul(d, b.sitofp(whole, VF32))
+        return scale, b.fmul(scale, b.sitofp(b.mul(moved, const_vector(self.block.moved, VI32)), VF32))
 
     def _each_group(
         self, b: ir.IRBuilder, block: ir.Value, emit: Callable[[ir.Value, ir.Value], None]
@@ -231,7 +249,7 @@ class BlockLayout:
 
     def panel_format(self, bits: int) -> PanelFormat:
         zero = self.codes.zero if bits == 8 else 0
-        return PanelFormat(bits, self.part, self.block.mins or zero > 0, zero, self.codes.largest)
+        return PanelFormat(bits, self.part, self._addends or zero > 0, zero, self.codes.largest)
 
     def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
         d, m = self._numbers(b, block)

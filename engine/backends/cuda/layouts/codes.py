@@ -65,7 +65,8 @@ def table_index(codes: Any) -> Any:
 class CodeParts:
     """Rows taken apart: codes uint8 (N, K); scales and mins (N, K / group); d and dmin (N, K / 256).
 
-    scales and mins are bytes, fp16 or bf16 as uint16, or float32; d and dmin are fp16 as uint16.
+    scales and mins are bytes, fp16 or bf16 as uint16, or float32; d and dmin are fp16 as uint16, or d is
+    float32.
     """
 
     codes: Bytes
@@ -103,8 +104,9 @@ class CodeLayout:
     byte e: 2^(e - 127); "one", the span's d alone. `mins`: "" none; "half", "bfloat" or "float", a number
     that is added; "zero", fp16, subtracted from the codes; "sub", bytes times the span's dmin, subtracted.
     `zero`: a code n stands for n - `zero`. `table`: the numbers that codes of 4 bits stand for, "fp4" or
-    "int8", which are `levels` (8 or 16; `zero` is then 128, that of the table's bytes). `unit`: a power of
-    two by which d of "signed" scales is multiplied. What `split` takes has `file_bytes` bytes for every
+    "int8", which are `levels` (8 or 16; `zero` is then 128, that of the table's bytes). `unit`: a power
+    of two by which d of "signed" scales is multiplied. `moved` and `lowest` are as in `BlockType`. If
+    `wide`, the d of "signed" scales is float32. What `split` takes has `file_bytes` bytes for every
     `file_columns` columns of a row; if those are codes, one to a byte, and then numbers, `keep` maps the
     bytes of B blocks' numbers to the two that are kept of each.
     """
@@ -123,6 +125,9 @@ class CodeLayout:
     table: str = ""
     levels: tuple[int, ...] = ()
     unit: float = 1.0
+    moved: int = 0
+    lowest: int = 0
+    wide: bool = False
     keep: Callable[[Bytes], tuple[Numbers, Numbers]] | None = None
 
     @property
@@ -166,7 +171,7 @@ class CodeLayout:
         if self.mins in (*WIDTH_OF, "zero"):
             word = add(WIDTH_OF.get(self.mins, 1) * self.groups, word, header=apart)
         if self.scales in ("signed", "unsigned", "nibbles", "one"):
-            word = add(1, word, header=True)
+            word = add(2 if self.wide else 1, word, header=True)
         if self.mins == "sub":
             add(1, word, header=True)
         return tuple(out)

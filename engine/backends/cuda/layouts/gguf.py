@@ -26,7 +26,7 @@ def code_parts(block: BlockType, parts: Parts, rows: int, columns: int) -> CodeP
     if _scales(block) == "float":
         assert parts.scales is not None
         # Numbers of fp4 are half of the levels.
-        steps = parts.d.reshape(-1, 1) * block.scales(parts.scales) * np.float32(2 if block.floats else 1)
+        steps = 2 * parts.d.reshape(-1, 1) * block.scales(parts.scales)
         return CodeParts(codes, steps.astype(np.float32).reshape(rows, -1))
     if parts.scales is None:
         return CodeParts(codes, d=d) if _scales(block) == "one" else CodeParts(codes, d, dmin)
@@ -41,7 +41,7 @@ def code_parts(block: BlockType, parts: Parts, rows: int, columns: int) -> CodeP
 
 def _scales(block: BlockType) -> str:
     """The kind of scales, as in `CodeLayout`."""
-    if block.d == "fp32":
+    if block.floats:
         return "float"
     if not block.scale_bits:
         return "power" if block.d == "e8m0" else "half" if block.values == 32 else "one"
@@ -63,14 +63,17 @@ def _layout(block: BlockType) -> CodeLayout:
         _scales(block),
         ("sub" if block.scale_bits else "half") if block.mins else "",
         128 if table == "int8" else block.zero,
-        4 if block.values == 256 and block.d == "fp16" else 1,
+        4 if block.values == 256 else 1,
         table,
         block.levels if table == "int8" else (),
         block.unit,
+        block.moved,
+        block.lowest,
+        block.d == "fp32" and block.signed,
     )
 
 
 GGUF_WEIGHT_LAYOUTS = tuple(_layout(block) for block in PACKED_BLOCKS)
 """Some take more bytes than in the file: the base-3 digits of TQ1_0 become codes of two bits, groups of IQ1
-to IQ3 a code of four bits for each value, and the scales of blocks with a float32 d float32 numbers.
+to IQ3 a code of four bits for each value, and the scales of NVFP4 float32 numbers.
 """

@@ -83,12 +83,16 @@ def _codes_and_scales(weight_layout: CodeLayout, tiles: torch.Tensor) -> torch.T
         low = _spread(_by_row(next(rest), _NUMBERS.get(weight_layout.mins, torch.float16)), columns)
     if weight_layout.scales == "nibbles":
         scale, low = torch.remainder(scale, 16), torch.floor(scale / 16)
+    if weight_layout.moved:
+        moved = torch.remainder(scale, 2)
+        number, scale = number + weight_layout.moved * moved, scale - moved + weight_layout.lowest
     if weight_layout.scales == "signed":
         scale = (scale - 128) * weight_layout.unit
     if weight_layout.scales == "power":
         return (number.double() * torch.exp2(scale.double() - 127)).float()
     if weight_layout.scales in ("signed", "unsigned", "nibbles", "one"):
-        scale = scale * _spread(_by_row(next(rest), torch.float16), columns)
+        kind = torch.float32 if weight_layout.wide else torch.float16
+        scale = scale * _spread(_by_row(next(rest), kind), columns)
     if weight_layout.mins == "sub":
         return number * scale - low * _spread(_by_row(next(rest), torch.float16), columns)
     return (number - low) * scale if weight_layout.mins == "zero" else number * scale + low

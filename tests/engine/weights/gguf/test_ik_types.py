@@ -35,8 +35,13 @@ GOLDEN: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[3] / "golden" / "ik_blocks.json").read_text("utf-8")
 )
 NAMES = [block.name for block in IK_BLOCKS]
-FORMS = ("Q6_0", "IQ2_K", "IQ2_KS", "IQ2_KL", "IQ3_K", "IQ3_KS", "IQ5_K", "IQ3_KT")
+FORMS = ("Q6_0", "IQ2_K", "IQ2_KS", "IQ2_KL", "IQ3_K", "IQ3_KS", "IQ4_K", "IQ4_KS", "IQ5_K", "IQ3_KT")
 """One type of each packed form."""
+BITS = {
+    "Q6_0": 6.5, "IQ2_K": 3.6, "IQ2_KS": 3.4, "IQ2_KL": 3.4, "IQ3_K": 4.6, "IQ3_KS": 4.4, "IQ4_K": 4.6,
+    "IQ4_KS": 4.5, "IQ4_KSS": 4.5,
+}  # fmt: skip
+"""The most bits a weight that a backend holds; GPUs hold codes of 3 bits in 4."""
 
 
 def golden(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -113,10 +118,11 @@ def test_both_backends_hold_a_file_s_values_to_the_last_bit(tmp_path: Path, name
     tensor = opened(build([], entries, raw.tobytes()), tmp_path).tensors["a"]
     values, held = tensor.dequantise(), CpuWeight(tensor)
     np.testing.assert_array_equal(unpacked(held), values)
-    assert held.nbytes == WeightSpec(tensor).nbytes < 48 * 512 * 9 / 8
+    most = 48 * 512 * BITS.get(name, 8.75) / 8
+    assert held.nbytes == WeightSpec(tensor).nbytes <= most
     on_device = CudaWeight(FakeDevice(), tensor)
     np.testing.assert_array_equal(dequantised(on_device, tiles_of(on_device)).numpy()[:37], values)
-    assert on_device.nbytes <= 48 * 512 * 10 / 8
+    assert on_device.nbytes <= max(most, 48 * 512 * 4.7 / 8)
 
 
 @pytest.mark.slow_after(3)

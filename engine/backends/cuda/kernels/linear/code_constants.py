@@ -56,7 +56,8 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
         "BITS": weight_layout.bits, "TABLE": weight_layout.table, "GROUPS": groups, "STEPS": 4 // groups,
         "PAIRED": int(weight_layout.paired),
         "SCALES": weight_layout.scales, "UNIT": weight_layout.unit, "MINS": weight_layout.mins,
-        "ZERO": weight_layout.zero,
+        "ZERO": weight_layout.zero, "MOVED": weight_layout.moved, "LOWEST": weight_layout.lowest,
+        "D_WIDE": int(weight_layout.wide), "SHARE": _share(weight_layout),
         "SUMS": int(weight_layout.zero > 0 or weight_layout.mins in ("bfloat", "float")),
         "C_WORD": tuple(w for w, _ in slots), "C_RIGHT": tuple(0 if weight_layout.bits == 8 else bit for _,
         bit in slots),
@@ -78,6 +79,14 @@ def constants(weight_layout: CodeLayout) -> dict[str, Any]:
         "Z_ONES": (0x80018001, high_one * 0x10001) if groups == 2 else (0x8001 | high_one << 16,) * 2,
         **_ways(weight_layout),
     }  # fmt: skip
+
+
+def _share(weight_layout: CodeLayout) -> int:
+    """By how much the bits of 1 exceed those of the share of `zero` that is left where levels are moved."""
+    if not weight_layout.moved:
+        return 0
+    share = np.float32(1 - weight_layout.moved / weight_layout.zero)
+    return int(np.float32(1).view(np.uint32)) - int(share.view(np.uint32))
 
 
 def _ways(weight_layout: CodeLayout) -> dict[str, Any]:

@@ -26,11 +26,11 @@ a multiprocessor. Nothing spills on any device; some kernels of experts would.
 """
 _WIDE = {
     **dict.fromkeys(("affine3u32f16", "affine3u32f32", "affine5u32bf16", "affine6u32bf16"), 96),
-    **dict.fromkeys(("affine8u32bf16", "affine8u128f32"), 96),
+    **dict.fromkeys(("affine8u32bf16", "affine8u128f32", "bytes16", "iq4k"), 96),
     "q5k": 128, "grouped4u64": 128, "grouped8u32": 168,
 }  # fmt: skip
 """The register limits of layouts that need more than 80 with eight warps."""
-_WIDE_EXPERTS = ("iq2s", "iq2xs", "iq1m")
+_WIDE_EXPERTS = ("iq2s", "iq2xs", "iq1m", "iq2k", "iq3k", "iq4k")
 """Layouts whose kernels of experts need 128."""
 _TWO_TILES_COST = 0.8
 """A tile's time with two tiles a warp, relative to one (measured on an H200)."""
@@ -41,7 +41,7 @@ def _light(weight_layout: CodeLayout) -> bool:
     return (
         weight_layout.scales == "half"
         and weight_layout.mins == ""
-        and weight_layout.bits < 8
+        and weight_layout.bits < 6
         and weight_layout.table == ""
     )
 
@@ -69,6 +69,7 @@ def _tile_rounds(kernel: Kernel, each: int, tiles: int, sm_count: int) -> int:
 
 _CHECKED = (
     "q40", "q4k", "q6k", "q80", "mxfp4", "nvfp464", "grouped4u128", "q2k", "grouped8u32f32", "iq3s", "iq2s",
+    "iq4ks",
 )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ from engine.backends.cuda.kernels.linear.read_codes import (
     low,
     min_code,
     scale,
+    share_of_zero,
     ways_of,
 )
 
@@ -60,6 +61,7 @@ SPAN_BYTES = HEADER_BYTES = BLOCK_BYTES = 0
 WAY_COUNT = 1
 AHEAD = 0
 C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = IN_HEADER = (0,)
+MOVED = D_WIDE = 0
 D_WORD = M_WORD = ZERO = SUM_LOW = SUM_HIGH = SUMS = 0
 SCALES = MINS = ""
 LOW_FACTOR = HIGH_FACTOR = 1.0
@@ -134,6 +136,11 @@ def block_product(words: Any, header: Any, x: Any, sums: Any, fixed: Any) -> Any
     for group in static(range(GROUPS)):
         for j in static(range(4)):
             dot[j] = sums[4 * group + j] if ZERO else float32(0.0)
+            if MOVED:
+                share = share_of_zero(
+                    w[S_WORD[GROUPS * (j // 2) + group]], S_PLACE[GROUPS * (j // 2) + group]
+                )
+                dot[j] = float32(dot[j] * share)
         if MINS == "zero":
             upper = min_code(w[L_WORD[group]], L_PLACE[group], 0)
             lower = min_code(w[L_WORD[GROUPS + group]], L_PLACE[GROUPS + group], 1)
@@ -151,7 +158,11 @@ def block_product(words: Any, header: Any, x: Any, sums: Any, fixed: Any) -> Any
                 )
         for row in static(range(2)):
             factor = scale(
-                w[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group], w[D_WORD], row, fixed[0]
+                w[S_WORD[GROUPS * row + group]],
+                S_PLACE[GROUPS * row + group],
+                w[D_WORD + row * D_WIDE],
+                row,
+                fixed[0],
             )
             for j in static(range(2 * row, 2 * row + 2)):
                 parts[j] = fma(factor, dot[j], parts[j])

@@ -35,6 +35,7 @@ BITS = GROUPS = 1
 MASK, SECOND, MAGIC = 0, 0, 0x4B000000
 Z_ONES = (0,)
 UNIT = 1.0
+MOVED = LOWEST = SHARE = D_WIDE = 0
 TABLE_0 = TABLE_1 = TABLE_2 = TABLE_3 = 0
 SPAN = 1
 SPAN_SHIFT = SPAN_BYTES = HEADER_BYTES = BLOCK_BYTES = 0
@@ -164,11 +165,36 @@ def of_byte(d: float, word: int, place: int, less: int, magic: int) -> Any:
     """UNIT d times (a byte of a word - `less`), rounded once; `less` is 0 or 128, and `place` a constant.
 
     With the byte in the bits of 2^23 (`magic`), the number is 2^23 + 256 n. The correction, d / 256 times
-    2^23 + 256 less, is exact: it is 11 bits times 1 or 257.
+    2^23 + 256 less, is exact: it is 11 bits times 1 or 257. A float32 d is multiplied by the number itself.
     """
     number = bits_float(permute_bytes(word, magic, uint32(0x7404 + 16 * place)))
+    if D_WIDE:
+        return float32(d * fma(number, float32(0.00390625), float32(-32768.0 - less)))
     part = float32(d * float32(0.00390625 * UNIT))
     return fma(part, number, float32(part * float32(-8388608.0 - 256 * less)))
+
+
+def scale_bytes(word: int) -> Any:
+    """The bytes of "signed" scales; where their lowest bits say whether levels are moved, with `LOWEST`."""
+    out = word
+    if MOVED:
+        out = uint32(word | uint32(0x01010101)) if LOWEST else uint32(word & uint32(0xFEFEFEFE))
+    return out
+
+
+def moved_bit(word: int, place: int) -> Any:
+    """1 if the levels of the group are moved whose scale is byte `place` of a word, else 0."""
+    return uint32(uint32(word >> uint32(8 * place)) & uint32(1))
+
+
+def share_of_zero(word: int, place: int) -> Any:
+    """The share of `ZERO` that is subtracted from a group's codes: 1, or less if its levels are moved."""
+    return bits_float(uint32(uint32(0x3F800000) - uint32(moved_bit(word, place) * uint32(SHARE))))
+
+
+def moved_by(word: int, place: int) -> Any:
+    """What is added to a group's levels, float32."""
+    return float32(MOVED) if moved_bit(word, place) != 0 else float32(0.0)
 
 
 def scale(word: int, place: int, d: int, row: int, magic: int) -> Any:
@@ -186,7 +212,7 @@ def scale(word: int, place: int, d: int, row: int, magic: int) -> Any:
         moved = int32(uint32(permute_bytes(word, uint32(0), uint32(0x0444 + 4096 * place)) >> uint32(1)))
         out = bits_float(uint32(max(moved, int32(0x400000))))
     elif SCALES == "signed":
-        out = of_byte(half_at(d, row), word, place, 128, magic)
+        out = of_byte(bits_float(d) if D_WIDE else half_at(d, row), scale_bytes(word), place, 128, magic)
     elif SCALES == "nibbles":
         out = of_byte(half_at(d, row), uint32(word & uint32(0x0F0F0F0F)), place, 0, magic)
     else:

@@ -25,26 +25,35 @@ from engine.backends.cuda.codegen.ptx import (
 from engine.backends.cuda.codegen.words import float32, int32, int64, uint32
 from engine.backends.cuda.kernels.linear.code_constants import constants
 from engine.backends.cuda.kernels.linear.interface import EMBED, UNPACK, UNPACK_COLUMNS
-from engine.backends.cuda.kernels.linear.read_codes import codes, fetch, fixed_words, low, scale, ways_of
+from engine.backends.cuda.kernels.linear.read_codes import (
+    codes,
+    fetch,
+    fixed_words,
+    low,
+    moved_by,
+    scale,
+    ways_of,
+)
 from engine.backends.cuda.layouts.codes import CodeLayout
 
 WARPS = 8
 SPAN = GROUPS = STEPS = PAIRED = 1
 SPAN_SHIFT = SPAN_BYTES = BLOCK_BYTES = 0
 C_WORD = C_RIGHT = C_MORE = C_MORE_RIGHT = S_WORD = S_PLACE = L_WORD = L_PLACE = IN_HEADER = (0,)
-D_WORD = M_WORD = ZERO = 0
+D_WORD = M_WORD = ZERO = MOVED = D_WIDE = 0
 SCALES = MINS = ""
 LOW_FACTOR = HIGH_FACTOR = 1.0
 
 
 def value(code: float, factor: float, less: float, row: int) -> Any:
-    """The number that a code stands for: (n - zero) scale, or n scale + minimum.
+    """The number that a code stands for: (n - zero + moved) scale, or n scale + minimum.
 
     It is rounded like the file format's own decoder, except for one rounding.
     """
     number = float32(code * (float32(HIGH_FACTOR) if row else float32(LOW_FACTOR)))
     if ZERO:
-        out = float32(float32(number - float32(ZERO)) * factor)
+        number = float32(number - float32(ZERO))
+        out = float32((float32(number + less) if MOVED else number) * factor)
     elif SCALES == "power":
         out = fma(number, factor, float32(0.0))  # also right for subnormal factors
     elif MINS == "zero":
@@ -82,10 +91,14 @@ def values_of(words: Any) -> Any:
             factors[4 * row + group] = scale(
                 words[S_WORD[GROUPS * row + group]],
                 S_PLACE[GROUPS * row + group],
-                words[D_WORD],
+                words[D_WORD + row * D_WIDE],
                 row,
                 fixed[0],
             )
+            if MOVED:
+                mins[4 * row + group] = moved_by(
+                    words[S_WORD[GROUPS * row + group]], S_PLACE[GROUPS * row + group]
+                )
             if MINS != "":
                 mins[4 * row + group] = low(
                     words[L_WORD[GROUPS * row + group]],
