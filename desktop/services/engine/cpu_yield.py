@@ -4,8 +4,9 @@ the user acts.
 
 from __future__ import annotations
 
-from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt, QTimer
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt
 
+from desktop.services.system.debounce import debounce
 from engine.platform import core_yield
 
 __all__ = ["CpuYield"]
@@ -30,10 +31,7 @@ class CpuYield(QObject):
         self.on = False
         self._turns = 0
         self._asked = False
-        self._held = QTimer(self)
-        self._held.setSingleShot(True)
-        self._held.setInterval(_HOLD_MS)
-        self._held.timeout.connect(self._end_unless_needed)
+        self._held = debounce(self, self._end_unless_needed, _HOLD_MS)
 
     def begin(self) -> None:
         """Something will be shown in this turn of the event loop: ask until it is painted."""

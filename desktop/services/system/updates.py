@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.items.models.local_models import starter_inside
 from desktop.services.engine.background import Background
 from desktop.services.engine.job import Job
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.system.debounce import debounce
 from desktop.services.system.relaunch import relaunch
 from desktop.settings import Behaviour
 from engine.core import Downloaded, Downloading
@@ -108,10 +109,7 @@ class UpdateService(QObject):
         self._session, self._preferences, self._clock = session, session.preferences, clock
         self._background = Background("updates", self)
         self._job: Job | None = None
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(CHECK_AFTER_MS)
-        self._timer.timeout.connect(self.look)
+        self._timer = debounce(self, self.look, CHECK_AFTER_MS)
 
     def begin(self) -> None:
         """After the first paint: check soon, if the weekly check is on and due."""

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 
 from desktop.services.system.backups import BackupRow
 from desktop.services.system.language import when_text
-from desktop.views.dialogs.message_box import MessageBox
+from desktop.views.dialogs.message_box import question_box
 from desktop.views.layout.fill import fill
 from desktop.views.layout.fit import grow_dialog
 from desktop.views.layout.spacing import dialog_margins
@@ -125,19 +125,12 @@ class BackupDialog(QDialog):
         if item is None or not self.restore.isEnabled():
             return
         path, when = item.data(Qt.ItemDataRole.UserRole)
-        box = MessageBox(
-            QMessageBox.Icon.NoIcon,
-            _("Restore from a backup"),
-            _("Restore the chats from the backup of {when}?", when=when),
-            parent=self,
+        question = _("Restore the chats from the backup of {when}?", when=when)
+        more = _(
+            "Changes made since then are not in the backup. The current chats are kept in a separate file. "
+            "Any reply being written is stopped."
         )
-        box.setObjectName("restoreQuestion")
-        box.setInformativeText(
-            _(
-                "Changes made since then are not in the backup. The current chats are kept in a separate "
-                "file. Any reply being written is stopped."
-            )
-        )
+        box = question_box(self, question, more, "restoreQuestion", _("Restore from a backup"))
         agree = box.addButton(_("Restore"), QMessageBox.ButtonRole.AcceptRole)
         box.addButton(QMessageBox.StandardButton.Cancel)
         agree.clicked.connect(lambda: self.restore_requested.emit(Path(path), when))

@@ -16,7 +16,7 @@ from desktop.services.system.data_folder import DataFolder
 from desktop.store.database.database import StoreError
 from desktop.store.relocation import arrived, copy_before, delete_before
 from desktop.views.chat.chat_pane import ChatPane
-from desktop.views.dialogs.message_box import MessageBox
+from desktop.views.dialogs.message_box import question_box
 from desktop.views.widgets.flows import answer, chosen_path, flow
 from engine.words import _, paragraph
 
@@ -145,13 +145,9 @@ class DataFolderController(QObject):
             sentence = self._place.save_in(folder)
 
     def _question(self, sentence: str) -> QMessageBox:
-        box = MessageBox(self._window)
-        box.setObjectName("dataGone")
-        box.setIcon(QMessageBox.Icon.Warning)
-        box.setWindowTitle(_("Your chats cannot be saved"))
-        box.setText(sentence)
-        box.setInformativeText(_("Everything is still in memory and can be saved in another folder."))
-        return box
+        more = _("Everything is still in memory and can be saved in another folder.")
+        title = _("Your chats cannot be saved")
+        return question_box(self._window, sentence, more, "dataGone", title, warns=True)
 
     async def _chosen_folder(self) -> Path | None:
         dialog = QFileDialog(self._window, _("Save the chats in"), QDir.homePath())

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QDialog, QMessageBox, QPushButton, QVBoxLayout, QW
 
 from desktop.store.relocation import copy_before, data_bytes, fixed_place, new_place_trouble
 from desktop.views.dialogs.file_dialogs import ask_folder
-from desktop.views.dialogs.message_box import MessageBox
+from desktop.views.dialogs.message_box import question_box
 from desktop.views.layout.fill import fill
 from desktop.views.layout.fit import fit_dialog
 from desktop.views.layout.spacing import dialog_margins
@@ -89,22 +89,13 @@ class MoveDialog(QDialog):
         if sentence:
             announce(self, sentence)
             return
-        box = MessageBox(
-            QMessageBox.Icon.NoIcon,
-            _("Move data"),
-            _("Move everything to {target}?", target=target),
-            parent=self,
+        question = _("Move everything to {target}?", target=target)
+        more = _(
+            "Inglenook closes its window, copies {size}, checks the copy and starts again. The old folder "
+            "stays as it is until you delete it. A reply that is being written is stopped and kept.",
+            size=self._size,
         )
-        box.setObjectName("moveQuestion")
-        box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setInformativeText(
-            _(
-                "Inglenook closes its window, copies {size}, checks the copy and starts again. The "
-                "old folder stays as it is until you delete it. A reply that is being written is "
-                "stopped and kept.",
-                size=self._size,
-            )
-        )
+        box = question_box(self, question, more, "moveQuestion", _("Move data"))
         agree = box.addButton(_("Move and restart"), QMessageBox.ButtonRole.AcceptRole)
         box.addButton(QMessageBox.StandardButton.Cancel)
         agree.clicked.connect(lambda: self._end(target))
@@ -119,20 +110,12 @@ class MoveDialog(QDialog):
         ask_folder(self, _("Move the data to"), lambda chosen: self.offer(chosen[0]), self._folder.parent)
 
     def _ask_delete(self) -> None:
-        box = MessageBox(
-            QMessageBox.Icon.Warning,
-            _("Delete the old copy"),
-            _("Delete the copy in {before}?", before=self._before),
-            parent=self,
+        question = _("Delete the copy in {before}?", before=self._before)
+        more = _(
+            "Your data in {folder} is kept, and so are files there that do not belong to Inglenook.",
+            folder=self._folder,
         )
-        box.setObjectName("deleteQuestion")
-        box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setInformativeText(
-            _(
-                "Your data in {folder} is kept, and so are files there that do not belong to Inglenook.",
-                folder=self._folder,
-            )
-        )
+        box = question_box(self, question, more, "deleteQuestion", _("Delete the old copy"), warns=True)
         agree = box.addButton(_("Delete"), QMessageBox.ButtonRole.DestructiveRole)
         box.setDefaultButton(box.addButton(QMessageBox.StandardButton.Cancel))
         agree.clicked.connect(self._end_delete)

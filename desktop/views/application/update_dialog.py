@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, Qt, Signal, Slot
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import (
-    QDialog,
-    QMessageBox,
-    QProgressBar,
-    QPushButton,
-    QTextBrowser,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QDialog, QMessageBox, QPushButton, QTextBrowser, QVBoxLayout, QWidget
 
 from desktop.services.system.updates import UpdateService
-from desktop.views.dialogs.message_box import MessageBox
+from desktop.views.dialogs.message_box import question_box
 from desktop.views.layout.fill import fill
 from desktop.views.layout.fit import fit_dialog
 from desktop.views.layout.spacing import dialog_margins
@@ -26,6 +18,7 @@ from desktop.views.transcript.rendering.markdown import SafeDocument, set_markdo
 from desktop.views.transcript.style import TranscriptColours, make_style
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.progress_bar import progress_bar
 from desktop.views.widgets.text_label import text_label
 from engine.errors import DownloadError
 from engine.units import size_text
@@ -87,10 +80,7 @@ class UpdateDialog(QDialog):
         self.advice = text_label(updates.api.advice(), "muted", wraps=True, plain=True)
         self.advice.setVisible(bool(self.advice.text()))
         self.notes = _Notes()
-        self.bar = QProgressBar()
-        self.bar.setTextVisible(False)
-        self.bar.setFixedHeight(8)
-        self.bar.setAccessibleName(_("Download of the update"))
+        self.bar = progress_bar(_("Download of the update"))
         self.back = QPushButton(_("Roll back…"))
         self.back.clicked.connect(self._ask_back)
         self.act, self.shut = QPushButton(), QPushButton(_("Close"))
@@ -216,9 +206,7 @@ class UpdateDialog(QDialog):
 
     def _ask_back(self) -> None:
         question = _("Go back to the previous version?")
-        box = MessageBox(QMessageBox.Icon.NoIcon, _("Updates"), question, parent=self)
-        box.setObjectName("backQuestion")
-        box.setInformativeText(translate(_BACK))
+        box = question_box(self, question, translate(_BACK), "backQuestion", _("Updates"))
         agree = box.addButton(_("Go back"), QMessageBox.ButtonRole.AcceptRole)
         box.addButton(QMessageBox.StandardButton.Cancel)
         agree.clicked.connect(self._go_back)

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QHeaderView,
     QLabel,
     QPlainTextEdit,
-    QProgressBar,
     QPushButton,
     QTabWidget,
     QTreeWidget,
@@ -36,6 +35,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.facts_grid import FactsGrid
 from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.progress_bar import progress_bar
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
 from desktop.views.widgets.wrapping_text import WrappingCheckBox
@@ -218,10 +218,7 @@ class ReplyDetailsDialog(QDialog):
         part = QFrame()
         part.setObjectName("originReplay")
         self.words = _label("", "muted")
-        self.bar = QProgressBar()
-        self.bar.setAccessibleName(_("Progress of the replay"))
-        self.bar.setTextVisible(False)
-        self.bar.setFixedHeight(6)
+        self.bar = progress_bar(_("Progress of the replay"), 6)
         self.bar.hide()
         self.replay = QPushButton(_("Replay"))
         self.replay.setToolTip(

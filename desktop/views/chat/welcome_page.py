@@ -6,20 +6,12 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QFont, QResizeEvent
-from PySide6.QtWidgets import (
-    QBoxLayout,
-    QHBoxLayout,
-    QLabel,
-    QProgressBar,
-    QPushButton,
-    QSizePolicy,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from desktop.items.models.local_models import STARTER_SIZE, ModelEntry, starter_inside
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import application_icon
+from desktop.views.widgets.progress_bar import progress_bar
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import set_styled, text_label
 from desktop.views.widgets.wrapping_text import WrappingButton
@@ -70,10 +62,7 @@ class _ActivityBar(QWidget):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.sentence = _label("", "muted")
-        self.bar = QProgressBar()
-        self.bar.setAccessibleName(name)
-        self.bar.setTextVisible(False)
-        self.bar.setFixedHeight(8)
+        self.bar = progress_bar(name)
         fill(QVBoxLayout(self), self.sentence, self.bar, margins=(0, 0, 0, 0))
 
     def show_progress(self, sentence: str, done: int, total: int) -> None:

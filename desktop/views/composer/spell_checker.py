@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from PySide6.QtCore import QLocale, QSignalBlocker, QTimer
+from PySide6.QtCore import QLocale, QSignalBlocker
 from PySide6.QtGui import QColor, QPalette, QSyntaxHighlighter, QTextBlock, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QMenu
 
 from desktop.services.composer.spelling import SpellingService
+from desktop.services.system.debounce import debounce
 from desktop.views.composer.message_edit import MessageEdit
 from engine.words import _
 
@@ -45,10 +46,7 @@ class SpellChecker(QSyntaxHighlighter):
         self._box, self._spelling = box, spelling
         self._left, self._next = WORDS_A_STEP, -1
         self._typed = -1
-        self._steps = QTimer(self)
-        self._steps.setInterval(0)
-        self._steps.setSingleShot(True)
-        self._steps.timeout.connect(self._step)
+        self._steps = debounce(self, self._step)
         spelling.changed.connect(self._check_all)
         box.cursorPositionChanged.connect(self._leave_word)
         box.menu_opens.connect(self._fill_menu)

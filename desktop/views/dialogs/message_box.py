@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 
 from desktop.views.widgets.icons import pixmap
 
-__all__ = ["MessageBox", "warn", "warn_and_wait"]
+__all__ = ["MessageBox", "question_box", "warn", "warn_and_wait"]
 
 _ICON = 2.0
 """The size of an icon to that of text."""
@@ -93,6 +93,25 @@ class MessageBox(QMessageBox):
         self.setFixedSize(width, high)
         # as Qt does: these changes would ask for the size again, without end
         QCoreApplication.removePostedEvents(self, QEvent.Type.LayoutRequest.value)
+
+
+def question_box(
+    parent: QWidget | None,
+    words: str,
+    more: str,
+    name: str = "",
+    title: str = "Inglenook",
+    warns: bool = False,
+) -> MessageBox:
+    """A box above `parent` that asks or says `words`, and `more` below them, as plain text; the caller adds
+    buttons. `name` is the object's.
+    """
+    icon = QMessageBox.Icon.Warning if warns else QMessageBox.Icon.NoIcon
+    box = MessageBox(icon, title, words, QMessageBox.StandardButton.NoButton, parent)
+    box.setObjectName(name)
+    box.setTextFormat(Qt.TextFormat.PlainText)
+    box.setInformativeText(more)
+    return box
 
 
 def warn(words: str, parent: QWidget | None) -> MessageBox:

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
 
 from desktop.services.session.chat_session import ChatSession
 from desktop.views.application.data_folder_controller import DataFolderController
-from desktop.views.dialogs.message_box import MessageBox
+from desktop.views.dialogs.message_box import question_box
 from desktop.views.widgets.flows import answer, chosen_path, flow
 from engine.platform.whole_file import write_whole
 from engine.words import _, ngettext
@@ -56,24 +56,15 @@ class CloseGuard(QObject):
         self._window.close()
 
     def _question(self, count: int) -> QMessageBox:
-        box = MessageBox(self._window)
-        box.setObjectName("unsavedReplies")
-        box.setIcon(QMessageBox.Icon.Warning)
-        box.setWindowTitle(_("Quit Inglenook"))
-        box.setText(
-            ngettext(
-                "The end of a reply has not been saved yet.",
-                "The ends of {n} replies have not been saved yet.",
-                count,
-            )
+        words = ngettext(
+            "The end of a reply has not been saved yet.",
+            "The ends of {n} replies have not been saved yet.",
+            count,
         )
-        box.setInformativeText(
-            _(
-                "{save_trouble} If you quit now, unsaved text is lost.",
-                save_trouble=self._session.save_trouble,
-            )
+        more = _(
+            "{save_trouble} If you quit now, unsaved text is lost.", save_trouble=self._session.save_trouble
         )
-        return box
+        return question_box(self._window, words, more, "unsavedReplies", _("Quit Inglenook"), warns=True)
 
     async def _save_to_file(self) -> bool:
         """Whether the texts are safe in a file now; a notice says why not."""

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QApplication, QMessageBox, QWidget
 
 from desktop.items.models.local_models import model_name
 from desktop.services.services import Services
 from desktop.views.chat.welcome_page import WelcomePage
 from desktop.views.dialogs.file_dialogs import ask_folder, ask_open
-from desktop.views.dialogs.message_box import MessageBox
+from desktop.views.dialogs.message_box import question_box
 from desktop.views.models.model_picker import ModelPicker
 from desktop.views.widgets.flows import answer, flow
 from desktop.views.widgets.listening import listen
@@ -188,17 +188,12 @@ class ModelController(QObject):
         count = session.writing
         if not count:
             return True
-        plain = QMessageBox.StandardButton.NoButton
-        box = MessageBox(QMessageBox.Icon.NoIcon, "Inglenook", question, plain, QApplication.activeWindow())
-        box.setObjectName("endsReply")
-        box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setInformativeText(
-            ngettext(
-                "A reply is being written. It will be stopped, and the text written so far is kept.",
-                "{n} replies are being written. They will be stopped, and the text written so far is kept.",
-                count,
-            )
+        more = ngettext(
+            "A reply is being written. It will be stopped, and the text written so far is kept.",
+            "{n} replies are being written. They will be stopped, and the text written so far is kept.",
+            count,
         )
+        box = question_box(QApplication.activeWindow(), question, more, "endsReply")
         button = box.addButton(stop, QMessageBox.ButtonRole.DestructiveRole)
         box.setDefaultButton(box.addButton(_("Cancel"), QMessageBox.ButtonRole.RejectRole))
         return await answer(box) is button

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QMenu,
-    QProgressBar,
     QPushButton,
     QSplitter,
     QStackedWidget,
@@ -31,6 +30,7 @@ from desktop.views.widgets.combo_box import ComboBox, add_clear_button
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.menu_button import MenuButton
+from desktop.views.widgets.progress_bar import progress_bar
 from desktop.views.widgets.text_label import text_label
 from engine.words import N_, _, ngettext, translate
 
@@ -96,10 +96,7 @@ class LibraryPage(QWidget):
         self.get.setProperty("tone", "primary")
         self.count = text_label(tone="muted")
         self.doing = QLabel()
-        self.bar = QProgressBar()
-        self.bar.setAccessibleName(_("Loading the model"))
-        self.bar.setTextVisible(False)
-        self.bar.setFixedHeight(8)
+        self.bar = progress_bar(_("Loading the model"))
         self.stop = QPushButton(_("Cancel"))
         self.stop.setAccessibleName(_("Cancel loading"))
         self._wait = debounce(self, self.apply_filter, SEARCH_MS)

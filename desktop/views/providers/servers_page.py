@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 
 from desktop.services.providers.provider_service import ProviderService
 from desktop.services.providers.servers import Server
-from desktop.views.dialogs.message_box import MessageBox
+from desktop.views.dialogs.message_box import question_box
 from desktop.views.layout.bidi import isolated
 from desktop.views.layout.breakable import breakable
 from desktop.views.layout.fill import fill
@@ -270,12 +270,9 @@ class ServersPage(QWidget):
         server = self._server()
         if server is None:
             return
-        plain = QMessageBox.StandardButton.NoButton
         question = _("Remove {provider}?", provider=server.provider.name)
-        box = MessageBox(QMessageBox.Icon.NoIcon, "Inglenook", question, plain, self.window())
-        box.setObjectName("removeServer")
-        box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setInformativeText(_("Its key is deleted too. Your chats are not changed."))
+        more = _("Its key is deleted too. Your chats are not changed.")
+        box = question_box(self.window(), question, more, "removeServer")
         button = box.addButton(_("Remove server"), QMessageBox.ButtonRole.DestructiveRole)
         box.setDefaultButton(box.addButton(_("Keep server"), QMessageBox.ButtonRole.RejectRole))
         if await answer(box) is button:

@@ -16,7 +16,7 @@ from desktop.store.conversations.folders import Folder
 from desktop.store.conversations.records import SearchHit
 from desktop.store.database.database import StoreError
 from desktop.views.chat.chat_pane import ChatPane
-from desktop.views.dialogs.message_box import MessageBox
+from desktop.views.dialogs.message_box import question_box
 from desktop.views.layout.panes import LEFT, Panes
 from desktop.views.sidebar.sidebar import Sidebar
 from desktop.views.widgets.listening import listen
@@ -340,15 +340,7 @@ class SidebarController(QObject):
         box.open()
 
     def _question(self, words: str, more: str) -> QMessageBox:
-        box = MessageBox(
-            QMessageBox.Icon.NoIcon,
-            "Inglenook",
-            words,
-            QMessageBox.StandardButton.NoButton,
-            self._sidebar.window(),
-        )
-        box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setInformativeText(more)
+        box = question_box(self._sidebar.window(), words, more)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         return box
 

@@ -29,7 +29,7 @@ from desktop.services.tools.servers import PERMISSIONS, OfferedTool, ServerState
 from desktop.services.tools.tool_service import ToolService
 from desktop.services.tools.usual_files import usual_files
 from desktop.store.database.database import StoreError
-from desktop.views.dialogs.message_box import MessageBox
+from desktop.views.dialogs.message_box import question_box
 from desktop.views.layout.bidi import isolated
 from desktop.views.layout.breakable import breakable
 from desktop.views.layout.fill import fill
@@ -301,12 +301,8 @@ class ToolsWindow(QDialog):
         """Open the page where the user signs in, if the user agrees."""
         host = QUrl(page).host()
         question = _("Open {host} in your browser to sign in to {name}?", host=host, name=one_line(name))
-        box = MessageBox(
-            QMessageBox.Icon.NoIcon, "Inglenook", question, QMessageBox.StandardButton.NoButton, self
-        )
-        box.setObjectName("signIn")
-        box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setInformativeText(_("Enter your password there only if you know this site."))
+        more = _("Enter your password there only if you know this site.")
+        box = question_box(self, question, more, "signIn")
         button = box.addButton(_("Open browser"), QMessageBox.ButtonRole.AcceptRole)
         box.setDefaultButton(button)
         box.addButton(_("Don't sign in"), QMessageBox.ButtonRole.RejectRole)
@@ -322,12 +318,8 @@ class ToolsWindow(QDialog):
         if not name:
             return
         question = _("Remove {name}?", name=one_line(name))
-        box = MessageBox(
-            QMessageBox.Icon.NoIcon, "Inglenook", question, QMessageBox.StandardButton.NoButton, self
-        )
-        box.setObjectName("removeToolServer")
-        box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setInformativeText(_("Its address or program, keys and permissions are deleted."))
+        more = _("Its address or program, keys and permissions are deleted.")
+        box = question_box(self, question, more, "removeToolServer")
         button = box.addButton(_("Remove server"), QMessageBox.ButtonRole.DestructiveRole)
         box.setDefaultButton(box.addButton(_("Keep server"), QMessageBox.ButtonRole.RejectRole))
         if await answer(box) is button:

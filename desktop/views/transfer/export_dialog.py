@@ -6,16 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import (
-    QButtonGroup,
-    QDialog,
-    QLabel,
-    QProgressBar,
-    QPushButton,
-    QRadioButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QButtonGroup, QDialog, QLabel, QPushButton, QRadioButton, QVBoxLayout, QWidget
 
 from desktop.services.transfer.transfer import PDF
 from desktop.store.transfer.exporters.names import file_name
@@ -24,6 +15,7 @@ from desktop.views.layout.fill import fill
 from desktop.views.layout.fit import fit_dialog, grow_dialog
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.progress_bar import progress_bar
 from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
 from desktop.views.widgets.wrapping_text import WrappingCheckBox
@@ -113,10 +105,7 @@ class ExportDialog(QDialog):
     def _make_progress(self) -> QWidget:
         self.progress = QWidget()
         self.stage = QLabel(_("Writing…"))
-        self.bar = QProgressBar()
-        self.bar.setAccessibleName(_("Progress of the export"))
-        self.bar.setTextVisible(False)
-        self.bar.setFixedHeight(8)
+        self.bar = progress_bar(_("Progress of the export"))
         self.trouble = text_label(tone="danger", wraps=True, plain=True)
         self.trouble.hide()
         fill(QVBoxLayout(self.progress), self.stage, self.bar, margins=(0, 6, 0, 6))

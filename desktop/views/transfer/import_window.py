@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import (
-    QDialog,
-    QGridLayout,
-    QLabel,
-    QPlainTextEdit,
-    QProgressBar,
-    QPushButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QDialog, QGridLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from desktop.services.transfer.transfer_report import MOST_BROKEN, ImportReport
 from desktop.store.transfer.records import LeftOut
@@ -22,6 +13,7 @@ from desktop.views.layout.fit import fit_dialog
 from desktop.views.layout.spacing import dialog_margins
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.flow_layout import FlowLayout
+from desktop.views.widgets.progress_bar import progress_bar
 from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
 from engine.units import number_text
@@ -75,10 +67,7 @@ class ImportWindow(QDialog):
         self._report = ImportReport()
         self._running = True
         self.heading = text_label(_("Importing {name}", name=name), "heading", wraps=True, plain=True)
-        self.bar = QProgressBar()
-        self.bar.setAccessibleName(_("Progress of the import"))
-        self.bar.setTextVisible(False)
-        self.bar.setFixedHeight(8)
+        self.bar = progress_bar(_("Progress of the import"))
         self.bar.setRange(0, 1000)
         self.so_far = text_label(_("You can continue chatting in the meantime."), "muted", wraps=True)
         self.trouble = text_label(tone="danger", wraps=True, plain=True)

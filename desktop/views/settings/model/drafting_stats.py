@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from desktop.views.layout.fill import fill
+from desktop.views.widgets.progress_bar import progress_bar
 from engine.core import Stats
 from engine.words import _
 
@@ -40,11 +41,8 @@ class DraftingStats(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.per_pass, self.kept, self.speed = QLabel(), QLabel(), QLabel()
-        self.bar = QProgressBar()
+        self.bar = progress_bar(_("Accepted drafts"), 6)
         self.bar.setRange(0, 1000)
-        self.bar.setTextVisible(False)
-        self.bar.setFixedHeight(6)
-        self.bar.setAccessibleName(_("Accepted drafts"))
         fill(
             QVBoxLayout(self), self.per_pass, self.bar, self.kept, self.speed, margins=(0, 2, 0, 2), spacing=4
         )
