@@ -201,7 +201,6 @@ class _BothWays:
         self, layer: int, q: Array, k: Array | None, v: Array | None, shape: AttentionShape, *others: Any,
         **more: Any,
     ) -> Array:  # fmt: skip
-        """As `Ops.attention`."""
         both_ways = shape.window > 0 or not self._spec.windows_alone
         shape = replace(shape, window=0) if self._spec.prefix else shape
         shape = replace(shape, bidirectional=both_ways, backward_window=both_ways)

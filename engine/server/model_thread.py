@@ -56,7 +56,6 @@ class ModelThread:
         self._thread.start()
 
     def models(self) -> Sequence[ServedModel]:
-        """As in `EngineHost`."""
         loaded = self._loaded
         others = [ServedModel(name, created=self._created) for name in self._openers]
         if loaded is None:
@@ -64,11 +63,9 @@ class ModelThread:
         return [loaded, *(model for model in others if model.id != loaded.id)]
 
     def absence(self) -> Failure:
-        """As in `EngineHost`."""
         return LOADING if self._loading else _NO_MODEL
 
     def submit(self, work: Work, outlet: Outlet) -> _Task:
-        """As in `EngineHost`."""
         asked = self._loaded
 
         def begin(stop: threading.Event) -> Generator[Any, None, None]:
@@ -81,13 +78,11 @@ class ModelThread:
         return self._put(_Task(lambda stop: pumped(lambda: begin(stop), stop, outlet)))
 
     def load(self, model: str, outlet: Outlet) -> _Task:
-        """As in `EngineHost`."""
         return self._put(
             _Task(lambda stop: pumped(lambda: self._load(model, stop), stop, outlet), alone=True)
         )
 
     def unload(self, outlet: Outlet) -> _Task:
-        """As in `EngineHost`."""
         return self._put(_Task(lambda stop: pumped(self._release, stop, outlet), alone=True))
 
     def close(self) -> None:

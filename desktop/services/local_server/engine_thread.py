@@ -66,14 +66,12 @@ class EngineThread:
         )  # fmt: skip
 
     def absence(self) -> Failure:
-        """As in `EngineHost`."""
         info = self._engine.host.info
         if self._engine.loads:
             return LOADING
         return _NO_MODEL if info is None or not info.host else _elsewhere(info)
 
     def submit(self, work: Work, outlet: Outlet) -> _Ticket:
-        """As in `EngineHost`."""
         asked = self._engine.host.info
 
         def begin(stop: threading.Event) -> Generator[Any, None, None]:

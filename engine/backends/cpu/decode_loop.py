@@ -65,7 +65,6 @@ class CpuDecodeLoop:
         states: tuple[int, int] | None = None,
         shift: int = 0,
     ) -> None:
-        """As in the protocol."""
         assert states is None, "a recurrent model has no decode loop on a CPU"
         self._drawn.clear()
         self._text, self._first, self._begun = [ids[-1]], len(ids) - 1, 1
@@ -75,7 +74,6 @@ class CpuDecodeLoop:
         self._rows.set_pages(pages)
 
     def set_pages(self, pages: Ints) -> None:
-        """As in the protocol."""
         self._rows.set_pages(pages)
 
     def set_state(self, length: int, number: int) -> None:
@@ -91,7 +89,6 @@ class CpuDecodeLoop:
 
     @property
     def under_way(self) -> int:
-        """As in the protocol."""
         return len(self._drawn) + self._begun
 
     def next(self, further: int) -> Sampled | None:
@@ -131,7 +128,6 @@ class CpuDecodeLoop:
         return self._rows.run_row(self._text[place - 1 - self._first], place - 1, self._shift).copy()
 
     def close(self) -> None:
-        """As in the protocol."""
         self._drawn.clear()
         self._begun = 0
 

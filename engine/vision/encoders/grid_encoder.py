@@ -94,12 +94,10 @@ class GridDesign:
 
     @property
     def width(self) -> int:
-        """As `Design.width`."""
         return self.outputs
 
     @property
     def layers(self) -> int:
-        """As `Design.layers`."""
         return self.tower.layers
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
@@ -113,11 +111,9 @@ class GridDesign:
         return self if self.of_tokens is None else self.of_tokens(tokens)
 
     def build(self, source: WeightSource) -> Generator[int, None, GridParts]:
-        """As `Design.build`."""
         return self.make(source)
 
     def encoder(self, spec: VisionSpec, parts: GridParts, backend: Backend) -> GridEncoder:
-        """As `Design.encoder`."""
         return GridEncoder(self, spec, parts, backend)
 
 
@@ -140,11 +136,9 @@ class GridEncoder(OfPasses):
         super().__init__(*self._all)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
-        """As `VisionEncoder.layout`."""
         return self._design.layout(width, height)
 
     def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
-        """As `VisionEncoder.encode`."""
         design = self._design
         picture = read_picture(data)
         height, width = picture.shape[:2]

@@ -124,7 +124,6 @@ class PatchDesign:
         return self.cutter.layout(width, height)
 
     def build(self, source: WeightSource) -> Generator[int, None, PatchParts]:
-        """As `Design.build`."""
         check_patches(self.cutter.most_patches)
         names, shape = self.names, self.tower
         first = patch_linear(source, names.first, shape.width, self.patch, None, flat=self.flat)
@@ -145,7 +144,6 @@ class PatchDesign:
         return PatchParts(tower, table, row, last, line)
 
     def encoder(self, spec: VisionSpec, parts: PatchParts, backend: Backend) -> PatchEncoder:
-        """As `Design.encoder`."""
         return PatchEncoder(self, spec, parts, backend)
 
 
@@ -209,11 +207,9 @@ class PatchEncoder(OfPasses):
         super().__init__(self._tower, self._tokens)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
-        """As `VisionEncoder.layout`."""
         return self._design.layout(width, height)
 
     def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
-        """As `VisionEncoder.encode`."""
         picture, found = read_picture(data), list[Floats]()
         for crop in self._design.cutter.crops(picture):
             found.append((yield from self._encode(crop)))

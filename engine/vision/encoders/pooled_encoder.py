@@ -86,7 +86,6 @@ class PooledDesign:
 
     @property
     def layers(self) -> int:
-        """As `Design.layers`."""
         return max(self.features)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
@@ -105,7 +104,6 @@ class PooledDesign:
         return found
 
     def build(self, source: WeightSource) -> Generator[int, None, PooledParts]:
-        """As `Design.build`."""
         check_patches(self.cutter.patches**2)
         names, shape, pooling = self.names, self.tower, self.pooling
         first = patch_linear(source, names.first, shape.width, self.cutter.patch, True, flat=True)
@@ -139,7 +137,6 @@ class PooledDesign:
         return table.take(ids).dequantise()
 
     def encoder(self, spec: VisionSpec, parts: PooledParts, backend: Backend) -> PooledEncoder:
-        """As `Design.encoder`."""
         return PooledEncoder(self, spec, parts, backend)
 
 
@@ -173,7 +170,6 @@ class PooledEncoder(OfPasses):
         super().__init__(self._tower, self._queries, self._others, self._last)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
-        """As `VisionEncoder.layout`."""
         return self._design.layout(width, height)
 
     def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:

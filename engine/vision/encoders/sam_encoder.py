@@ -78,12 +78,10 @@ class SamDesign:
 
     @property
     def width(self) -> int:
-        """As `Design.width`."""
         return self.outputs
 
     @property
     def layers(self) -> int:
-        """As `Design.layers`."""
         return self.sam.layers + (self.second.layers if self.second else 0)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
@@ -91,7 +89,6 @@ class SamDesign:
         return self.cutter.layout(width, height)
 
     def build(self, source: WeightSource) -> Generator[int, None, SamDesignParts]:
-        """As `Design.build`."""
         check_patches(self.sam.cells**2)
         sam = yield from build(self.sam, self.names, source)
         inputs, second = self.sam.channels[-1], None
@@ -104,7 +101,6 @@ class SamDesign:
         )
 
     def encoder(self, spec: VisionSpec, parts: SamDesignParts, backend: Backend) -> SamDesignEncoder:
-        """As `Design.encoder`."""
         return SamDesignEncoder(self, spec, parts, backend)
 
 
@@ -123,11 +119,9 @@ class SamDesignEncoder(OfPasses):
         super().__init__(self._sam, *second, self._projector)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
-        """As `VisionEncoder.layout`."""
         return self._design.layout(width, height)
 
     def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
-        """As `VisionEncoder.encode`."""
         picture, found = read_picture(data), list[Floats]()
         for crop in self._design.cutter.crops(picture):
             grid = yield from self._sam.states(crop)

@@ -154,7 +154,6 @@ class TiledDesign:
 
     @property
     def layers(self) -> int:
-        """As `Design.layers`."""
         return self.tower.layers + self.more
 
     @property
@@ -172,7 +171,6 @@ class TiledDesign:
         return (Span(1, 1),)
 
     def build(self, source: WeightSource) -> Generator[int, None, TiledParts]:
-        """As `Design.build`."""
         check_patches(self.rows * self.canvas.most)
         names, width, tiles, shape = self.names, self.tower.width, self.canvas.most, self.tower
 
@@ -209,7 +207,6 @@ class TiledDesign:
         )  # fmt: skip
 
     def encoder(self, spec: VisionSpec, parts: TiledParts, backend: Backend) -> TiledEncoder:
-        """As `Design.encoder`."""
         return TiledEncoder(self, spec, parts, backend)
 
 
@@ -266,7 +263,6 @@ class TiledEncoder:
             yield from each.prepare()
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
-        """As `VisionEncoder.layout`."""
         return self._design.layout(width, height)
 
     def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
@@ -305,6 +301,5 @@ class TiledEncoder:
         return found.reshape(count, rows, width)
 
     def close(self) -> None:
-        """As `VisionEncoder.close`."""
         for each in (self._first.run, self._tower, self._last.run):
             each.close()

@@ -56,7 +56,6 @@ class PerceiverShape:
         )
 
     def tokens(self, backend: Backend, parts: Perceiver, most: int) -> PerceiverPass:
-        """As `TokensShape.tokens`."""
         return PerceiverPass(backend, self, parts, most)
 
     def _layer(self, source: WeightSource, at: str) -> _Layer:
@@ -140,7 +139,6 @@ class PerceiverPass(OfPasses):
         super().__init__(self._first, *chain.from_iterable(self._layers), self._after)
 
     def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
-        """As `Tokens.rows`."""
         patches = yield from self._first.rows(states)
         x, split = self._rows, 2 * self._shape.kv_heads * self._shape.head_dim
         for of_patches, of_rows, rest in self._layers:

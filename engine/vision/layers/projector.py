@@ -123,7 +123,6 @@ class ProjectorPass(OfPasses):
         super().__init__(self._run)
 
     def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
-        """As `Tokens.rows`."""
         merged = self._shape.merge(states, rows, columns, self._shape.factor)
         self._merged[: len(merged)] = merged
         yield Waiting()

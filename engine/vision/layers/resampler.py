@@ -83,7 +83,6 @@ class ResamplerShape:
         )  # fmt: skip
 
     def tokens(self, backend: Backend, parts: Resampler, most: int) -> ResamplerPass:
-        """As `TokensShape.tokens`."""
         return ResamplerPass(backend, self, parts, most)
 
 
@@ -131,7 +130,6 @@ class ResamplerPass(OfPasses):
         super().__init__(self._first, self._second, self._third)
 
     def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
-        """As `Tokens.rows`."""
         if self._queries is None:
             self._queries = self._split(self._first.run(len(self._attended)))
         count = rows * columns

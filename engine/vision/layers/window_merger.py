@@ -98,7 +98,6 @@ class WindowMergerShape:
         )  # fmt: skip
 
     def tokens(self, backend: Backend, parts: WindowMerger, most: int) -> WindowMergerPass:
-        """As `TokensShape.tokens`."""
         return WindowMergerPass(backend, self, parts, most)
 
 
@@ -129,7 +128,6 @@ class WindowMergerPass(OfPasses):
         super().__init__(self._inputs, self._outputs, self._rest, self._last)
 
     def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
-        """As `Tokens.rows`."""
         count = rows * columns
         squares = joined(states, rows, columns, FACTOR)
         self._rows[:count] = squares.reshape(count, -1)

@@ -152,7 +152,6 @@ class DeviceDecodeLoop:
         states: tuple[int, int] | None = None,
         shift: int = 0,
     ) -> None:
-        """As in the protocol."""
         self.settle()
         if self._plan.penalises:
             self._send_history(ids)
@@ -168,7 +167,6 @@ class DeviceDecodeLoop:
         self._begin()
 
     def set_pages(self, pages: Ints) -> None:
-        """As in the protocol."""
         self._uploads.send(pages, self._row.pages)
 
     def set_state(self, length: int, number: int) -> None:
@@ -180,12 +178,10 @@ class DeviceDecodeLoop:
 
     @property
     def ahead(self) -> int:
-        """As in the protocol."""
         return 1
 
     @property
     def under_way(self) -> int:
-        """As in the protocol."""
         return len(self._waiting)
 
     def next(self, further: int) -> Sampled | None:
@@ -212,7 +208,6 @@ class DeviceDecodeLoop:
         return kept
 
     def close(self) -> None:
-        """As in the protocol."""
         self._waiting.clear()
 
     def settle(self) -> None:

@@ -102,12 +102,10 @@ class _Design:
 
     @property
     def width(self) -> int:
-        """As `Design.width`."""
         return self.outputs
 
     @property
     def layers(self) -> int:
-        """As `Design.layers`."""
         return sum(map(len, self.stages))
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
@@ -115,7 +113,6 @@ class _Design:
         return (_BEFORE, Span(1, _TOKENS**2 + 1), _AFTER)
 
     def build(self, source: WeightSource) -> Generator[int, None, _Parts]:
-        """As `Design.build`."""
         tower, (stem, hidden, outputs) = self.names.tower, self.channels
         first = convolution(source, tower + "conv_stem.conv", stem, 3, 3)
         bias = source.vector(tower + "conv_stem.conv.bias", stem, *([1, 1] if self.names.grid else []))
@@ -147,7 +144,6 @@ class _Design:
         )  # fmt: skip
 
     def encoder(self, spec: VisionSpec, parts: _Parts, backend: Backend) -> _Encoder:
-        """As `Design.encoder`."""
         return _Encoder(self, spec, parts, backend)
 
 
@@ -167,11 +163,9 @@ class _Encoder(OfPasses):
         super().__init__(self._stem, *chain.from_iterable(self._stages), self._join, self._rows, self._end)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
-        """As `VisionEncoder.layout`."""
         return self._design.layout(width, height)
 
     def encode(self, data: bytes) -> Generator[Waiting, None, tuple[PictureRows, ...]]:
-        """As `VisionEncoder.encode`."""
         (crop,) = self._design.crop.crops(read_picture(data))
         table = self._design.pixels.table()
         grid = np.stack([table[colour][crop[:, :, colour]] for colour in range(3)], axis=2)

@@ -145,16 +145,13 @@ class ClipShape:
 
     @property
     def layers(self) -> int:
-        """As `SecondShape.layers`."""
         return self.tower.layers
 
     @property
     def outputs(self) -> int:
-        """As `SecondShape.outputs`."""
         return 2 * self.tower.width
 
     def build(self, source: WeightSource) -> Generator[int, None, _ClipParts]:
-        """As `SecondShape.build`."""
         width, eps = self.tower.width, self.tower.eps
         places = source.vector(self.positions, self.table, width)
         row = source.vector(self.class_row, width)
@@ -163,7 +160,6 @@ class ClipShape:
         return _ClipParts(places, row, before, blocks)
 
     def second(self, backend: Backend, parts: _ClipParts) -> _Clip:
-        """As `SecondShape.second`."""
         return _Clip(self, backend, parts)
 
 
@@ -182,7 +178,6 @@ class _Clip(OfPasses):
         super().__init__(self._run)
 
     def rows(self, grid: Floats) -> Generator[Waiting, None, Floats]:
-        """As `Second.rows`."""
         cells, places = len(grid), self._parts.places
         states = grid.reshape(cells**2, -1)
         self._given[0] = self._parts.class_row + places[0]

@@ -109,16 +109,13 @@ class ReaderShape:
 
     @property
     def layers(self) -> int:
-        """As `SecondShape.layers`."""
         return self.tower.layers
 
     @property
     def outputs(self) -> int:
-        """As `SecondShape.outputs`."""
         return self.tower.width
 
     def build(self, source: WeightSource) -> Generator[int, None, _Parts]:
-        """As `SecondShape.build`."""
         width = self.tower.width
         first, second = (
             source.vector(name, count, width) for name, count in zip(self.queries, self.counts, strict=True)
@@ -128,7 +125,6 @@ class ReaderShape:
         return _Parts((first, second), blocks, after)
 
     def second(self, backend: Backend, parts: _Parts) -> _Reader:
-        """As `SecondShape.second`."""
         return _Reader(self, backend, parts)
 
 
@@ -158,7 +154,6 @@ class _Reader(OfPasses):
         super().__init__(self._read, self._ask)
 
     def rows(self, grid: Floats) -> Generator[Waiting, None, Floats]:
-        """As `Second.rows`."""
         count = len(grid) ** 2
         queries = self._parts.queries[0 if count <= self._shape.least else 1]
         self._rows[:count] = grid.reshape(count, -1)

@@ -173,7 +173,6 @@ class WordsShape:
         return _Words(first, before, Linear(table))
 
     def tokens(self, backend: Backend, parts: _Words, most: int) -> _WordsPass:
-        """As `TokensShape.tokens`."""
         return _WordsPass(backend, self, parts, most)
 
 
@@ -198,7 +197,6 @@ class _WordsPass(OfPasses):
         super().__init__(self._first, self._second)
 
     def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
-        """As `Tokens.rows`."""
         self._joined[:] = joined(states, rows, columns, self._shape.factor)
         scores = yield from self._first.steps(len(self._joined))
         likely = self._likely[: len(scores), :-_MARKS]

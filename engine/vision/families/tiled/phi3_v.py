@@ -138,18 +138,15 @@ class MarkedTokens:
 
     @property
     def outputs(self) -> int:
-        """As `TokensShape.outputs`."""
         return self.shape.outputs
 
     def build(self, source: WeightSource, names: ProjectorNames) -> _Parts:
-        """As `TokensShape.build`."""
         inputs = self.shape.inputs
         end, between = self.names
         marks = source.vector(end, 1, 1, 1, inputs), source.vector(between, 1, 1, inputs)
         return _Parts(self.shape.build(source, names), np.concatenate([m.reshape(1, inputs) for m in marks]))
 
     def tokens(self, backend: Backend, parts: _Parts, most: int) -> ProjectorPass:
-        """As `TokensShape.tokens`."""
         shape = replace(self.shape, merge=partial(_marked, parts.marks))
         return ProjectorPass(backend, shape, parts.projector, most + _MARKS * _FACTOR**2)
 
