@@ -180,8 +180,8 @@ def cpu_only(config: ModelConfig) -> str:
             isinstance(shape, LinearAttentionShape) and shape.key_dim > MOST_KEY_DIM
             for shape in config.state_shapes
         ),
-        N_("embeddings of n-grams"): isinstance(config.hyper, GatedStreams)
-        and config.hyper.ngrams is not None,
+        N_("embeddings of n-grams"): config.ngrams is not None
+        or (isinstance(config.hyper, GatedStreams) and config.hyper.ngrams is not None),
         N_("mixtures of more than 512 experts"): config.experts is not None
         and config.experts.count > MOST_GPU_EXPERTS,
     }  # fmt: skip

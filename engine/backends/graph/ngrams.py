@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from engine.backends.base import Weight
@@ -37,10 +39,15 @@ def latest_first(size: int) -> Floats:
 class NGramRecording(RecurrentOps):
     """`embed_ngrams` of `Ops`."""
 
-    def embed_ngrams(self, part: int, table: Weight, ngrams: NGrams) -> Buffer:
+    def embed_ngrams(self, part: int, tables: Sequence[Weight], ngrams: NGrams) -> list[Buffer]:
         numbers = self._add(TokenNumbers(y=Buffer(ngrams.size, device=self._device_of_part(part))))
         last = self.convolve(part, numbers, latest_first(ngrams.size))
-        ids = self._add(NGramRows(x=last, ngrams=ngrams, y=last.like(ngrams.heads)))
-        device = self._device_of(table)
-        y = Buffer(ngrams.heads * table.shape[1], device=device)
-        return self._add(Embed(table=table, scale=1.0, ids=self._at(ids, device), heads=ngrams.heads, y=y))
+        made = list[Buffer]()
+        for number, table in enumerate(tables):
+            own = ngrams.share(number, len(tables))
+            ids = self._add(NGramRows(x=last, ngrams=own, y=last.like(own.heads)))
+            device = self._device_of(table)
+            y = Buffer(own.heads * table.shape[1], device=device)
+            embed = Embed(table=table, scale=1.0, ids=self._at(ids, device), heads=own.heads, y=y)
+            made.append(self._add(embed))
+        return made

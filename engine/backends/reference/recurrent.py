@@ -33,11 +33,13 @@ class RecurrentOps:
     _looked_up: Callable[[Any, torch.Tensor], torch.Tensor]
     """From a table and ids (N,): its rows (N, D)."""
 
-    def embed_ngrams(self, part: int, table: Weight, ngrams: NGrams) -> Array:
+    def embed_ngrams(self, part: int, tables: Sequence[Weight], ngrams: NGrams) -> list[Array]:
         numbers = (self._tokens[:, None] + 1).float().repeat(1, ngrams.size)
         latest_first = np.ascontiguousarray(np.eye(ngrams.size, dtype=np.float32)[::-1])
         last = self.convolve(part, numbers, latest_first).long() - 1
-        return self._looked_up(table, hashed_rows(last, ngrams).flatten()).reshape(len(last), -1)
+        rows = hashed_rows(last, ngrams).chunk(len(tables), 1)
+        found = (self._looked_up(table, own.flatten()) for table, own in zip(tables, rows, strict=True))
+        return [own.reshape(len(last), -1) for own in found]
 
     def convolve(self, part: int, x: Array, weight: Floats, bias: Floats | None = None) -> Array:
         factors = torch.from_numpy(weight).to(x.device)  # (K, C)

@@ -67,7 +67,7 @@ _ROOMS = {
         "minicpm3": "MINICPM_3", "deepseek": "DEEPSEEK_2 DEEPSEEK_3 GLM_4_FLASH YOUTU",
         "mistral4": "MISTRAL_4", "a_x_k1": "A_X_K1", "deepseek_sparse": "DEEPSEEK_3_2 GLM_5",
         "a_x_k2": "A_X_K2", "plm": "PLM", "mistral_large4": "MISTRAL_LARGE_4", "deepseek_v4": "DEEPSEEK_4",
-        "hunyuan_4": "HUNYUAN_4", "dots3": "DOTS_3", "longcat": "LONG_CAT",
+        "hunyuan_4": "HUNYUAN_4", "dots3": "DOTS_3", "longcat": "LONG_CAT LONG_CAT_LITE",
     },
     "recurrent": {
         "lfm2": "LFM2 LFM2_MIXTURE LFM3", "qwen3_5": "QWEN_3_5 QWEN_3_5_MIXTURE QWEN_3_NEXT",

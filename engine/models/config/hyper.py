@@ -134,6 +134,22 @@ class NGramLayers:
 
 
 @dataclass(frozen=True, slots=True)
+class NGramTables:
+    """Embeddings of n-grams beside those of tokens, each head's in a table of its own (LongCat); see
+    `engine.models.layers.residual.ngrams`.
+    """
+
+    hashes: NGrams
+    dim: int
+    """Numbers of a row of a table."""
+
+    @property
+    def part(self) -> StateShape:
+        """What is kept of a sequence: its last tokens."""
+        return ConvolutionShape(self.hashes.size, self.hashes.size)
+
+
+@dataclass(frozen=True, slots=True)
 class GatedStreamNames:
     """The names of the tensors of `GatedStreams`, the first four after `TensorNames.hyper_attention` and its
     like, the others after `TensorNames.layer`; norms without ".weight".

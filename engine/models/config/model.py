@@ -11,7 +11,7 @@ from engine.lazy_dataclass import dataclass
 from engine.models.config.compressed import CompressedAttention
 from engine.models.config.experts import Experts, Limits
 from engine.models.config.gemma import AltUp, PerLayer
-from engine.models.config.hyper import Cycles, GatedStreams, HyperConnections, Loops, Sphere
+from engine.models.config.hyper import Cycles, GatedStreams, HyperConnections, Loops, NGramTables, Sphere
 from engine.models.config.indexer import Indexer
 from engine.models.config.latent import LatentAttention
 from engine.models.config.recurrent import PLAIN, Multipliers, Recurrent, SharedBlocks, state_parts
@@ -199,6 +199,7 @@ class ModelConfig:
     per_layer: PerLayer | None = None
     altup: AltUp | None = None
     hyper: HyperConnections | GatedStreams | None = None
+    ngrams: NGramTables | None = None
     cycles: Cycles | Loops | None = None
     """How often layers run, where it is more than once; the layers are those of all stacks."""
     sphere: Sphere | None = None
@@ -320,12 +321,9 @@ class ModelConfig:
         alike = [other for other in range(first) if bool(self.window_of(other)) == kind]
         if not alike or self.heads_of(alike[-1]) != self.heads_of(layer):
             raise BadCheckpoint(
-                _(
-                    "Layer {layer} of the model shares an earlier layer's keys and values, but "
-                    "none has the same heads; the file is damaged.",
-                    layer=layer,
-                )
-            )
+                _("Layer {layer} of the model shares an earlier layer's keys and values, but "
+                  "none has the same heads; the file is damaged.", layer=layer)
+            )  # fmt: skip
         return alike[-1]
 
     @property
@@ -376,6 +374,7 @@ class ModelConfig:
         found = [*self.compressed.parts(self.head_dim, choosing)] if self.compressed else []
         found += self.indexer.parts if self.indexer else ()
         found += self.hyper.parts(self.width) if isinstance(self.hyper, GatedStreams) else ()
+        found += [(0, self.ngrams.part)] if self.ngrams else []
         return tuple(sorted(found, key=lambda own: own[0]))
 
     def further_part(self, layer: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.ngrams import NGrams
 from engine.errors import BadCheckpoint
-from engine.models.config.hyper import NGramLayers
+from engine.models.config.hyper import NGramLayers, NGramTables
 from engine.models.headers.keys import Keys
 from engine.models.headers.refusals import unsupported
 from engine.tensors import RawTensor
@@ -49,7 +49,8 @@ def hf_ngrams(keys: Keys, width: int, vocab: int, linear: frozenset[int]) -> NGr
     for i, layer in enumerate(layers):
         own = counts[heads * i : heads * (i + 1)]
         offsets = tuple(sum(own[:head]) for head in range(heads))
-        hashes[layer] = NGrams(_multipliers(vocab, size, seed + _LAYER_STEP * i), own, offsets, end)
+        multipliers = _multipliers(vocab, size, seed + _LAYER_STEP * i)
+        hashes[layer] = NGrams(multipliers, lengths_of_heads(size, each), own, offsets, end, end)
     return NGramLayers(
         hashes, width, keys.integer("ple_conv_kernel_size", 1, 16, 4),
         keys.integer("make_ngram_vocab_size_divisible_by", 1, 1 << 20, 128),
@@ -74,8 +75,32 @@ def gguf_ngrams(keys: Keys, tensors: Mapping[str, RawTensor], layers: int) -> NG
     whole = (len(multipliers), len(offsets), len(counts)) == (size, heads, heads)
     if len(chosen) > 1 or not whole or most > rows or sum(counts) > rows:
         raise BadCheckpoint(_("The file does not say rightly how n-grams are hashed. Download it again."))
-    hashes = NGrams(multipliers, counts, offsets, keys.integer("ple.eos_token_id", 0, _MOST_ROWS))
+    end = keys.integer("ple.eos_token_id", 0, _MOST_ROWS)
+    hashes = NGrams(multipliers, lengths_of_heads(size, each), counts, offsets, end, end)
     return NGramLayers({chosen[0]: hashes}, heads * dim, keys.integer("ple.conv_kernel", 1, 16), rows)
+
+
+def lengths_of_heads(size: int, each: int) -> tuple[int, ...]:
+    """The tokens of the n-grams of each head: 2, 3, ... `size`, `each` of a length in turn."""
+    return tuple(2 + head // each for head in range((size - 1) * each))
+
+
+def hf_ngram_tables(keys: Keys, width: int, vocab: int) -> NGramTables:
+    """How LongCat's folders hash n-grams: by remainders of odd numbers from a multiple of the vocabulary on.
+    Raises `BadCheckpoint` and `UnsupportedModel`.
+    """
+    size, each = keys.integer("emb_neighbor_num", 2, 8, 4), keys.integer("emb_split_num", 1, 64, 4)
+    heads, ratio = (size - 1) * each, keys.number("ngram_vocab_size_ratio", 0.0, 1e6, 78.0)
+    if width % heads:
+        raise unsupported("emb_split_num", each)
+    counts = tuple(int(ratio * vocab + 2 * head + 1) for head in range(heads))
+    if counts[-1] >= _MOST_ROWS:
+        raise unsupported("ngram_vocab_size_ratio", ratio)
+    hashes = NGrams(
+        (1,) * size, lengths_of_heads(size, each), counts, (0,) * heads,
+        keys.integer("eos_token_id", 0, vocab - 1, 2), 0, vocab,
+    )  # fmt: skip
+    return NGramTables(hashes, width // heads)
 
 
 def _multipliers(vocab: int, size: int, seed: int) -> tuple[int, ...]:

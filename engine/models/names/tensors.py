@@ -68,7 +68,7 @@ class RecurrentNames:
 _OUTER = (
     "embed", "norm", "head", "layer", "positions", "embed_norm", "token_types", "distances", "project_in",
     "project_out", "head_norm", "hyper_head", "second_layer", "first_state",
-    "per_layer_table", "per_layer_projection", "per_layer_norm",
+    "per_layer_table", "per_layer_projection", "per_layer_norm", "ngram_table", "ngram_projection",
     "altup_spread", "altup_gather",
 )  # fmt: skip
 """The names that are not those of a layer's tensors."""
@@ -227,6 +227,9 @@ class TensorNames:
     """A second embedding, of every token for every layer; the next five belong to it."""
     per_layer_projection: str = ""
     per_layer_norm: str = ""
+    ngram_table: str = ""
+    """The embeddings of n-grams, with "{}" for the number of a head, and the next what projects them."""
+    ngram_projection: str = ""
     layer_gate: str = ""
     layer_projection: str = ""
     layer_post: str = ""

@@ -117,6 +117,21 @@ def logits(
     return np.concatenate(rows)
 
 
+def after_rewinding(model: Model, ids: Sequence[int], at: int, wrong: Sequence[int]) -> Floats:
+    """Logits (T, V) of all tokens where, from `at` on, `wrong` ones were run first and taken back."""
+    cache = model.new_cache(at + max(len(wrong), len(ids) - at), "fp32")
+    program = model.record(cache, len(ids))
+    pages, rows = np.arange(cache.page_count, dtype=np.int32), []
+    for start, run, states in ((0, ids[:at], (-1, 0)), (at, wrong, (0, 1)), (at, ids[at:], (0, 1))):
+        tokens, end = np.array(run, np.int32), start + len(run)
+        own = [states] if cache.states.count else ()
+        positions = np.arange(start, end, dtype=np.int32)
+        step = Step(tokens, positions, pages[: -(-end // 256)], logit_rows=len(run), states=own)
+        rows.append(program.run(step).copy())
+    program.close()
+    return np.concatenate([rows[0], rows[2]])
+
+
 def transformers_logits(
     config: Mapping[str, Any], weights: Mapping[str, Floats], ids: Sequence[int]
 ) -> Floats:

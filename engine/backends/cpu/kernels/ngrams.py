@@ -8,8 +8,8 @@ from engine.backends.cpu.runtime.step_block import TOKENS
 from engine.backends.graph.ngrams import NGramRows, TokenNumbers
 
 (T_Y, T_STRIDE, T_WIDTH) = range(3)
-(N_X, N_X_STRIDE, N_Y, N_Y_STRIDE, N_SIZE, N_EACH, N_RESET, N_NUMBERS) = range(8)
-"""Then `N_NUMBERS`: the multipliers, the counts and the offsets."""
+(N_X, N_X_STRIDE, N_Y, N_Y_STRIDE, N_SIZE, N_HEADS, N_RESET, N_OUTSIDE, N_BASE, N_NUMBERS) = range(10)
+"""Then `N_NUMBERS`: the multipliers, the lengths, the counts and the offsets."""
 
 
 def token_numbers(args: int, step: int, tile: int, scratch: int) -> None:
@@ -26,21 +26,27 @@ def ngram_rows(args: int, step: int, tile: int, scratch: int) -> None:
     x = ld_i64(args + 8 * N_X) + tile * ld_i64(args + 8 * N_X_STRIDE)
     stride = ld_i64(args + 8 * N_Y_STRIDE)
     y = ld_i64(args + 8 * N_Y) + tile * stride
-    size, each, reset = (ld_i64(args + 8 * N_SIZE), ld_i64(args + 8 * N_EACH), ld_i64(args + 8 * N_RESET))
-    multipliers = args + 8 * N_NUMBERS
-    counts = multipliers + 8 * size
-    offsets = counts + 8 * each * (size - 1)
-    mixed, over = (int(ld_f32(x)) - 1) * ld_i64(multipliers), 0
-    for n in range(1, size):
-        token = int(ld_f32(x + 4 * n)) - 1
-        if token < 0 or over:
-            token = reset
-        if token == reset:
-            over = 1
-        mixed ^= token * ld_i64(multipliers + 8 * n)
-        for i in range(each * (n - 1), each * n):
-            st_i32(y + 4 * i, mixed % ld_i64(counts + 8 * i) + ld_i64(offsets + 8 * i))
-    for i in range(each * (size - 1), stride // 4):
+    heads, reset = ld_i64(args + 8 * N_HEADS), ld_i64(args + 8 * N_RESET)
+    outside = ld_i64(args + 8 * N_OUTSIDE)
+    base, multipliers = ld_i64(args + 8 * N_BASE), args + 8 * N_NUMBERS
+    lengths = multipliers + 8 * ld_i64(args + 8 * N_SIZE)
+    counts = lengths + 8 * heads
+    offsets = counts + 8 * heads
+    for i in range(heads):
+        count = ld_i64(counts + 8 * i)
+        mixed, power, over = (int(ld_f32(x)) - 1) * ld_i64(multipliers), 1, 0
+        for n in range(1, ld_i64(lengths + 8 * i)):
+            token = int(ld_f32(x + 4 * n)) - 1
+            if token < 0 or token == reset:
+                over = 1
+            product = (outside if over else token) * ld_i64(multipliers + 8 * n)
+            if base:
+                power = power * base % count
+                mixed += product * power
+            else:
+                mixed ^= product
+        st_i32(y + 4 * i, mixed % count + ld_i64(offsets + 8 * i))
+    for i in range(heads, stride // 4):
         st_i32(y + 4 * i, 0)
 
 
@@ -51,8 +57,8 @@ def _token_numbers(calls: Calls, node: TokenNumbers) -> None:
 def _ngram_rows(calls: Calls, node: NGramRows) -> None:
     x, y, ngrams = node.x, node.y, node.ngrams
     arguments: list[Argument] = [
-        x, x.stride, y, y.stride, ngrams.size, ngrams.heads // (ngrams.size - 1), ngrams.reset,
-        *ngrams.multipliers, *ngrams.counts, *ngrams.offsets,
+        x, x.stride, y, y.stride, ngrams.size, ngrams.heads, ngrams.reset, ngrams.outside, ngrams.base,
+        *ngrams.multipliers, *ngrams.lengths, *ngrams.counts, *ngrams.offsets,
     ]  # fmt: skip
     calls.each_row("ngram_rows", arguments, [x], y)
 

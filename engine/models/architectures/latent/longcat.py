@@ -1,5 +1,5 @@
 """LongCat-Flash (arXiv 2509.01322): pairs of layers with latent attention, and experts, some of which give
-back their input, past the second of them.
+back their input, past the second of them; LongCat-Flash-Lite (arXiv 2601.21204): embeddings of n-grams, too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from engine.models.config.latent import LatentAttention
 from engine.models.headers.decoder import MAX_LAYERS, refuse_other_than_silu
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import hf_latent_decoder
+from engine.models.headers.ngrams import hf_ngram_tables
 from engine.models.headers.refusals import unsupported
 from engine.models.layers.whole import Stack
 from engine.models.names import HF, LatentNames, TensorNames, with_experts
@@ -38,6 +39,10 @@ def _half(number: int) -> TensorNames:
 
 
 HF_NAMES = replace(_half(0), odd=_half(1))
+_NGRAMS = "model.ngram_embeddings."
+NGRAM_NAMES = replace(
+    HF_NAMES, ngram_table=_NGRAMS + "embedders.{}", ngram_projection=_NGRAMS + "post_projs.{}"
+)  # fmt: skip
 
 
 def from_hf(keys: Keys) -> ModelConfig:
@@ -61,6 +66,17 @@ def from_hf(keys: Keys) -> ModelConfig:
     return ModelConfig(**shape | {"latent": scaled}, experts=_experts(keys, layers))
 
 
+def ngram_from_hf(keys: Keys) -> ModelConfig:
+    """`LongcatFlashNgramForCausalLM`; its class has other sizes than LongCat-Flash's."""
+    own = {
+        "hidden_size": 3072, "num_layers": 14, "num_attention_heads": 32, "ffn_hidden_size": 6144,
+        "max_position_embeddings": 327_680, "rope_theta": 5e6, "n_routed_experts": 256,
+        "zero_expert_num": 128, "expert_ffn_hidden_size": 1024,
+    }  # fmt: skip
+    config = from_hf(keys.over(own))
+    return replace(config, ngrams=hf_ngram_tables(keys, config.width, config.vocab_size))
+
+
 def _experts(keys: Keys, layers: int) -> Experts:
     idle = keys.integer("zero_expert_num", 0, _MOST, 256)
     return Experts(
@@ -78,3 +94,6 @@ def _stack(builder: Builder) -> Generator[int, None, Stack]:
 
 
 LONG_CAT = Architecture((), ("LongcatFlashForCausalLM",), from_hf, None, HF_NAMES, None, layers=_stack)
+LONG_CAT_LITE = Architecture(
+    (), ("LongcatFlashNgramForCausalLM",), ngram_from_hf, None, NGRAM_NAMES, None, layers=_stack
+)  # fmt: skip

@@ -1,4 +1,5 @@
-"""Embeddings of n-grams that layers add to several streams of rows (Qwen 4).
+"""Embeddings of n-grams: those that layers add to several streams of rows (Qwen 4), and those that are added
+to the embeddings of tokens (LongCat).
 
 Shape letters as in `engine.models.layers.parts`; N streams.
 """
@@ -44,7 +45,7 @@ class NGramValues:
 
     def added(self, ops: Ops, streams: Sequence[Array]) -> list[Array]:
         """The streams with what each of them gets."""
-        rows, count = ops.embed_ngrams(self.part, self.table, self.ngrams), len(streams)
+        [rows], count = ops.embed_ngrams(self.part, (self.table,), self.ngrams), len(streams)
         key, value = self.key_norm(ops, self.key(ops, rows)), self.value(ops, rows)
         query = self.query_norm(ops, _joined(ops, streams))
         width = self.key_norm.weight.size // count
@@ -72,7 +73,38 @@ def _sums(ops: Ops, x: Array, parts: int, width: int) -> Array:
     return scaled(ops, ops.columns(centred, width, 1, parts), -(width + 1.0))
 
 
+@dataclass(frozen=True, slots=True)
+class NGramMean:
+    """The mean of a token's embedding (T, E) and of what the `projections` make of the rows of its n-grams,
+    each of a table of its own (arXiv 2601.21204).
+    """
+
+    part: int
+    tables: tuple[Weight, ...]
+    ngrams: NGrams
+    projections: tuple[Linear, ...]
+
+    def __call__(self, ops: Ops, x: Array) -> Array:
+        rows = ops.embed_ngrams(self.part, self.tables, self.ngrams)
+        for own, projection in zip(rows, self.projections, strict=True):
+            x = projection(ops, own, x)
+        return scaled(ops, x, 1 / (1 + len(rows)))
+
+
 # -- building
+
+
+def ngram_mean(source: WeightSource, config: ModelConfig, names: TensorNames) -> NGramMean | None:
+    """What becomes of the embeddings of tokens before the first layer; None: nothing."""
+    kind = config.ngrams
+    if kind is None:
+        return None
+    tables, projections = list[Weight](), list[Linear]()
+    for number, rows in enumerate(kind.hashes.counts):
+        tables.append(source.matrix(names.ngram_table.format(number) + ".weight", rows, kind.dim))
+        name = names.ngram_projection.format(number)
+        projections.append(linear(source, name, config.width, kind.dim, False))
+    return NGramMean(config.further_part(0), tuple(tables), kind.hashes, tuple(projections))
 
 
 def ngram_values(

@@ -13,6 +13,7 @@ from engine.lazy_dataclass import dataclass
 from engine.models.building.decoder import Builder
 from engine.models.layers.mixture import Mixture, idle_scales, mixture
 from engine.models.layers.parts import Block, RopeTables
+from engine.models.layers.residual.ngrams import NGramMean, ngram_mean
 from engine.tensors import Floats
 
 
@@ -56,12 +57,18 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """All layers; see `engine.models.layers.whole.Stack`."""
+    """All layers, and `ngrams` before the first; see `engine.models.layers.whole.Stack`."""
 
     pairs: tuple[Pair, ...]
-    lookups: Sequence[Weight] = ()
+    ngrams: NGramMean | None = None
+
+    @property
+    def lookups(self) -> Sequence[Weight]:
+        """The tables of n-grams."""
+        return self.ngrams.tables if self.ngrams else ()
 
     def __call__(self, ops: Ops, x: Array, tables: RopeTables) -> Array:
+        x = self.ngrams(ops, x) if self.ngrams else x
         for pair in self.pairs:
             x = pair(ops, x, tables)
         return x
@@ -72,6 +79,7 @@ def pairs(builder: Builder) -> Generator[int, None, Pairs]:
     source, config, made = builder.source, builder.config, list[Pair]()
     experts = config.experts
     assert experts is not None
+    ngrams = ngram_mean(source, config, builder.names)
     for layer in range(0, config.layers, 2):
         names = [builder.names.of(layer), builder.names.of(layer + 1)]
         first, second = (Builder(source, config, own).block(layer + i) for i, own in enumerate(names))
@@ -79,4 +87,4 @@ def pairs(builder: Builder) -> Generator[int, None, Pairs]:
         whole = WithIdentities(routed, idle_scales(experts, 0.0, 1.0)) if experts.idle else routed
         made.append(Pair(first, second, whole))
         yield layer + 2
-    return Pairs(tuple(made))
+    return Pairs(tuple(made), ngrams)

@@ -333,7 +333,7 @@ def test_what_is_written_does_not_depend_on_the_cut(dtype: str, error: float) ->
 
 
 def test_rows_of_n_grams() -> None:
-    ngrams = NGrams((7, 11, 13), (50, 51, 52, 53), (0, 50, 101, 153), reset=1)
+    ngrams = NGrams((7, 11, 13), (2, 2, 3, 3), (50, 51, 52, 53), (0, 50, 101, 153), reset=1, outside=1)
     last = np.array([[5, 4, 3], [5, 1, 3], [5, 4, 1], [5, 4, -1], [5, -1, -1], [1, 4, 3]])
     for row, found in zip(last, hashed_rows(torch.from_numpy(last), ngrams), strict=True):
         tokens = [int(row[0])]

@@ -51,7 +51,7 @@ def test_the_numbers_are_those_of_transformers() -> None:
 
 def test_a_token_that_ends_texts_begins_anew() -> None:
     """What stands before it, and before the text, counts as that token; it counts itself."""
-    ngrams = NGrams((5, 11, 3), (97, 101, 103, 107), (0, 97, 198, 301), 7)
+    ngrams = NGrams((5, 11, 3), (2, 2, 3, 3), (97, 101, 103, 107), (0, 97, 198, 301), 7, 7)
     last = torch.tensor([[4, 7, 9], [4, 7, 2], [4, -1, -1], [7, 9, 7], [7, 9, 2]])
     found = hashed_rows(last, ngrams)
     assert found[0].tolist() == found[1].tolist() == found[2].tolist()
