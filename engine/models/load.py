@@ -100,7 +100,8 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     whole = with_class(checkpoint.metadata["config"])
     read = architecture.completed(architecture.from_hf(Keys(whole, "config.json")), checkpoint.tensors)
     config = _tied_as_the_whole(read, architecture, checkpoint)
-    headless = _with_head(hf_architecture(whole)) in architecture.hf
+    name = hf_architecture(whole)
+    headless = name not in architecture.hf and _with_head(name) in architecture.hf
     return replace(config, headless=True) if headless else config
 
 

@@ -34,7 +34,7 @@ _ROOMS = {
         "apertus": "APERTUS APERTUS_1_5", "olmo": "OLMO", "cwm": "CWM", "jais2": "JAIS_2",
         "bitnet": "BITNET", "baichuan": "BAICHUAN", "orion": "ORION XVERSE", "nemotron_nas": "NEMOTRON_NAS",
         "refact": "REFACT", "openelm": "OPEN_ELM", "cosmos3": "COSMOS_3_EDGE", "diffllama": "DIFF_LLAMA",
-        "chameleon": "CHAMELEON", "doge": "DOGE",
+        "chameleon": "CHAMELEON", "doge": "DOGE", "telechat": "TELE_CHAT", "renamed": "RENAMED INTERNLM",
     },
     "dense": {
         "gemma": "GEMMA GEMMA_2 GEMMA_3 VAULT_GEMMA GEMMA_EMBEDDING", "gemma3n": "GEMMA_3N",
@@ -55,6 +55,7 @@ _ROOMS = {
         "minimax_m2": "MINIMAX_M2", "phimoe": "PHI_MIXTURE", "bailing": "BAILING BAILING_2 SARVAM",
         "hunyuan_3": "HUNYUAN_3", "deepseek_1": "DEEPSEEK_1 DEEPSEEK_OCR", "dbrx": "DBRX", "aria": "ARIA",
         "jetmoe": "JET_MOE", "grok": "GROK", "arctic": "ARCTIC", "grove_moe": "GROVE_MOE", "zaya": "ZAYA",
+        "klear": "KLEAR",
     },
     "windowed_mixtures": {
         "gpt_oss": "GPT_OSS", "llama4": "LLAMA_4", "exaone_moe": "EXAONE_MIXTURE", "afmoe": "TRINITY",

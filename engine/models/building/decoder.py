@@ -379,7 +379,8 @@ class Builder:
                 linear(self.source, fused, rows, self.input_width, bias, view), (queries, keys, values)
             )
         if names.key_value:
-            pair = np.arange(2 * keys).reshape(2, keys)
+            parts = (config.kv_heads, 2, config.head_dim) if names.grouped else (1, 2, keys)
+            pair = np.arange(2 * keys).reshape(parts).swapaxes(0, 1).reshape(2, keys)
             query = self.linear(at + names.query, queries, self.input_width, bias)
             made = linear_parts(self.source, at + names.key_value, (pair[0], pair[1]), self.input_width, bias)
             return SeparateQkv(query, *made)

@@ -62,6 +62,9 @@ class FeedForwards:
         if experts.shared_scale != 1.0:
             assert isinstance(shared, GatedMlp)
             shared = replace(shared, scale=experts.shared_scale * shared.scale)
+        if experts.shared_shares:
+            shares = self.linear(at + names.shared_router, 2, config.width, True)
+            return replace(made, shared=shared, shares=shares)
         return replace(
             made,
             shared=shared,

@@ -45,6 +45,10 @@ class Experts:
     """Features inside the shared expert, which every token uses; 0: there is none."""
     shared_gate: bool = False
     """Whether the sigmoid of a router of its own multiplies what the shared expert makes."""
+    shared_shares: bool = False
+    """Whether a router with two numbers, as a softmax, weighs what the chosen experts and the shared one make
+    (Klear).
+    """
     weighs_input: bool = False
     """Whether the weight multiplies what goes into an expert instead of what comes out (Llama 4)."""
     early: bool = False

@@ -236,8 +236,8 @@ class Lightning:
     norm_groups: int = 1
     """The equal parts of a row of results that are normed apart."""
     rotated: bool = False
-    """Whether queries and keys are normed and rotated, and queries scaled, as those of attention are (Ling
-    linear, arXiv 2510.19338); otherwise an activation changes them and the values.
+    """Whether queries and keys are normed and rotated, and queries scaled, as those of attention are
+    (Ring-linear, arXiv 2510.19338); otherwise an activation changes them and the values.
     """
 
 

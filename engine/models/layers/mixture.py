@@ -70,7 +70,8 @@ class Mixture:
     """A router and feed-forward experts, of which each row uses a few (arXiv 2401.04088).
 
     `correction` and `scales` are the `bias` and `scales` of `Ops.route`. What the `shared` expert makes of
-    every row is added (arXiv 2401.06066), times the sigmoid of `shared_gate` (E -> 1) if there is one. With
+    every row is added (arXiv 2401.06066), times the sigmoid of `shared_gate` (E -> 1) if there is one; with
+    `shares` (E -> 2) times the second of a softmax, whose first multiplies what the experts make. With
     `weighs_input` the weight of a row's only expert multiplies its input instead of its result. With `early`
     the router's input is the whole block's, before any norm. `router_scale` multiplies the router's logits,
     `router_cap` is their soft cap; 0: none. What the `adjugates` of a row's experts make is added, times
@@ -84,6 +85,7 @@ class Mixture:
     scales: Floats | None = None
     shared: GatedMlp | PlainMlp | None = None
     shared_gate: Linear | None = None
+    shares: Linear | None = None
     weighs_input: bool = False
     early: bool = False
     router_scale: float = 1.0
@@ -101,11 +103,16 @@ class Mixture:
 
     def finish(self, ops: Ops, x: Array, begun: Array, residual: Array | None = None) -> Array:
         """The mixture with these logits of the router."""
-        if self.shared is not None and self.shared_gate is not None:
-            weights = ops.route(self.shared_gate(ops, x), FOR_ALL)
-            residual = ops.gather(self.shared(ops, x), weights, residual)
+        own = None
+        if self.shares is not None:
+            both = self.shares(ops, x)
+            # The softmax of two numbers is the sigmoid of their difference, either way.
+            ahead = ops.add(ops.columns(both, 0, 1), ops.columns(both, 1, 1), -1.0)
+            own = ops.route(ahead, FOR_ALL)
+            residual = self._with_shared(ops, x, scaled(ops, ahead, -1.0), residual)
         elif self.shared is not None:
-            residual = self.shared(ops, x, residual)
+            gate = self.shared_gate(ops, x) if self.shared_gate else None
+            residual = self._with_shared(ops, x, gate, residual)
         logits = begun
         if self.router_cap or self.router_scale != 1.0:
             logits = ops.soft_cap(begun, self.router_scale, self.router_cap)
@@ -120,7 +127,16 @@ class Mixture:
         if self.weighs_input:
             x = ops.gather(ops.spread(x, routes), routes)
             routes = ops.route(logits, Routing(self.routing.experts, self.routing.used))
+        if own is not None:
+            return ops.gather(self.experts(ops, x, routes), own, residual)
         return self.experts(ops, x, routes, residual)
+
+    def _with_shared(self, ops: Ops, x: Array, gate: Array | None, residual: Array | None) -> Array:
+        """What the shared expert makes, times the sigmoid of `gate` (T, 1), is added."""
+        assert self.shared is not None
+        if gate is None:
+            return self.shared(ops, x, residual)
+        return ops.gather(self.shared(ops, x), ops.route(gate, FOR_ALL), residual)
 
 
 def mixture(

@@ -243,7 +243,7 @@ class TensorNames:
     altup_gather: str = ""
     grouped: bool = False
     """Whether the rows of `query_key_value` are grouped by key/value head: the queries of a group, its key,
-    its value (InternLM 2).
+    its value (InternLM 2); those of `key_value`: a key, its value (TeleChat).
     """
     shards: int = 0
     """The parts of the rows of `query_key_value`, each with queries, values, keys (CodeGen); 0: one."""

@@ -1,5 +1,5 @@
-"""Lightning attention (MiniMax, arXiv 2501.08313; Ling linear, arXiv 2510.19338): linear attention whose heads
-decay at fixed rates, and how it is built from a file's tensors.
+"""Lightning attention (MiniMax, arXiv 2501.08313; Ring-linear, arXiv 2510.19338): linear attention whose
+heads decay at fixed rates, and how it is built from a file's tensors.
 
 Shape letters as in `engine.models.layers.parts`.
 """
@@ -25,12 +25,12 @@ _SHIFT = float(np.log(np.expm1(1.0)))
 
 @dataclass(frozen=True, slots=True)
 class LightningMixer:
-    """`inputs` makes queries, keys and values; the result is normed and gated by the sigmoid of `gate`. A step
-    of the recurrence is 1 at each row.
+    """`inputs` makes queries, keys and values; the result is normed and gated by the sigmoid of `gate`. A
+    step of the recurrence is 1 at each row.
 
-    If `rotated`, all queries come before all keys and these before all values, `query_norm` and `key_norm` are
-    those of attention, and rope and the scale of queries follow. Otherwise those of each head in turn come,
-    changed by an `activation`.
+    If `rotated`, all queries come first, then all keys, then all values; the first two are normed, rotated
+    and scaled as those of attention are. Otherwise the query, the key and the value of each head come in
+    turn, changed by an `activation`.
     """
 
     inputs: Linear
