@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from engine.models.architecture import Architecture
 from engine.models.config import ModelConfig
-from engine.models.headers.decoder import MAX_CONTEXT, hf_decoder, refuse_other
+from engine.models.headers.decoder import MAX_CONTEXT, hf_decoder
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import HF
 
 _AT = "self_attention."
@@ -38,10 +39,8 @@ def from_hf(keys: Keys) -> ModelConfig:
     ).over(_DEFAULTS)  # fmt: skip
     trained = keys.integer("training_seqlen", 1, MAX_CONTEXT, _TRAINED)
     base = _base(keys, trained)
-    shape = hf_decoder(
-        keys.replaced("rope_theta", base), bias=False, mlp_bias=None, max_position_embeddings=trained
-    )
-    return ModelConfig(**shape | {"output_bias": True})
+    shape = hf_decoder(keys.replaced("rope_theta", base), bias=False, max_position_embeddings=trained)
+    return ModelConfig(**shape | {"output_bias": True, "mlp_bias": None})
 
 
 def _base(keys: Keys, trained: int) -> float:
@@ -51,7 +50,7 @@ def _base(keys: Keys, trained: int) -> float:
     factor = max(1, 2 ** math.ceil(math.log2(trained / shorter) + 1) - 1)
     heads = keys.integer("num_attention_heads", 1, 1 << 14)
     dim = keys.integer("hidden_size", 1, 1 << 20) // heads
-    return own * factor ** (dim / max(1, dim - 2))
+    return float(own * factor ** (dim / max(1, dim - 2)))
 
 
 TELE_CHAT = Architecture(

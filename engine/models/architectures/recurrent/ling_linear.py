@@ -10,8 +10,9 @@ from engine.models.architectures.mixtures.bailing import HF_NAMES as LING_NAMES
 from engine.models.architectures.mixtures.bailing import from_hf_2
 from engine.models.config import ModelConfig
 from engine.models.config.recurrent import Lightning
-from engine.models.headers.decoder import MAX_LAYERS, refuse_other
+from engine.models.headers.decoder import MAX_LAYERS
 from engine.models.headers.keys import Keys
+from engine.models.headers.refusals import refuse_other
 from engine.models.names import RecurrentNames
 from engine.words import _
 
