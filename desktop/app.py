@@ -59,8 +59,9 @@ from desktop.settings import Appearance
 from desktop.signal_handler import SignalHandler
 from desktop.store.backups import Backups
 from desktop.store.conversations.stores import ConversationStores
+from desktop.store.database.data_folder import data_folder
 from desktop.store.database.database import FILE_NAME as DATABASE
-from desktop.store.database.database import StoreError, data_folder
+from desktop.store.database.database import StoreError
 from desktop.store.database.open import open_conversations
 from desktop.store.privacy import close_data
 from desktop.store.settings.preferences import Preferences

@@ -196,7 +196,7 @@ FORMATTED = {
     "desktop/store/attachments/documents/reading.py", "desktop/store/attachments/documents/sheets.py",
     "desktop/store/attachments/message_format.py",  # what models read
     "desktop/store/attachments/passages.py",  # likewise
-    "desktop/store/backups.py", "desktop/store/database/database.py",  # names of files
+    "desktop/store/backups.py", "desktop/store/database/data_folder.py",  # names of files
     "desktop/store/transfer/exporters/reading.py",  # dates in exported files, in the order of ISO 8601
     "desktop/views/settings/number_editor.py",  # how many decimals a step has
     "engine/hub/catalogue/picks.py", "engine/hub/catalogue/search.py",  # dates as programs write them

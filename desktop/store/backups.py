@@ -17,15 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from desktop.store.database.database import (
-    Damaged,
-    Database,
-    DiskFull,
-    StoreError,
-    check_file,
-    connect_existing,
-    set_aside,
-)
+from desktop.store.database.connecting import check_file, connect_existing
+from desktop.store.database.data_folder import set_aside
+from desktop.store.database.database import Damaged, Database, DiskFull, StoreError
 from desktop.store.database.errors import translated
 from desktop.store.database.integrity_marker import remove_copy, request_check
 from engine.platform.folders import private_file, private_folder

@@ -22,7 +22,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from desktop.store.database.database import FILE_NAME, DiskFull, StoreError, check_file, connect_existing
+from desktop.store.database.connecting import check_file, connect_existing
+from desktop.store.database.database import FILE_NAME, DiskFull, StoreError
 from desktop.store.database.errors import translated
 from desktop.store.privacy import OUR_FILES
 from engine.platform.folders import DATA_VARIABLE, data_dir, private_folder, usual_data_dir

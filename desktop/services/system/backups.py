@@ -14,7 +14,8 @@ from desktop.services.engine.background import Background
 from desktop.services.session.chat_session import ChatSession
 from desktop.settings import Behaviour
 from desktop.store.backups import Backup, Backups, count_conversations, prepare_restore, put_in_place
-from desktop.store.database.database import StoreError, check_file
+from desktop.store.database.connecting import check_file
+from desktop.store.database.database import StoreError
 from desktop.store.database.integrity_marker import remove_copy
 from engine.words import _
 

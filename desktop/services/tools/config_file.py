@@ -10,7 +10,8 @@ from typing import Any
 
 from desktop.services.tools.server_json import parse_server, server_values
 from desktop.services.tools.servers import ServerConfig
-from desktop.store.database.database import StoreError, set_aside
+from desktop.store.database.data_folder import set_aside
+from desktop.store.database.database import StoreError
 from engine.errors import BadSetting
 from engine.platform.regular_file import regular_file
 from engine.platform.whole_file import write_whole

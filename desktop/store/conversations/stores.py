@@ -10,7 +10,8 @@ from desktop.store.attachments.picture_marks import marks
 from desktop.store.attachments.pictures import PictureStore
 from desktop.store.attachments.whole_texts import WholeTextStore
 from desktop.store.conversations.conversations import Conversation, ConversationStore
-from desktop.store.database.database import MEMORY, Database, StoreError
+from desktop.store.database.connecting import MEMORY
+from desktop.store.database.database import Database, StoreError
 from desktop.store.provenance.provenance_store import ProvenanceStore
 
 __all__ = ["FIRST_TEMPORARY", "ConversationStores"]

@@ -6,7 +6,9 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from desktop.store.database.database import Database, Migration, set_aside
+from desktop.store.database.connecting import Migration
+from desktop.store.database.data_folder import set_aside
+from desktop.store.database.database import Database
 from desktop.store.database.errors import Damaged, StoreError
 from desktop.store.database.integrity_marker import check_done, was_emptied
 from desktop.store.database.migrations import MIGRATIONS

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from desktop.store.conversations.records import auto_title
 from desktop.store.conversations.stores import FIRST_TEMPORARY
-from desktop.store.database.database import MEMORY, Database
+from desktop.store.database.connecting import MEMORY
+from desktop.store.database.database import Database
 from desktop.store.database.errors import StoreError
 from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.page_reader import Value, index_records, leaf_rows

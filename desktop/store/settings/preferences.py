@@ -1,30 +1,22 @@
-"""Saved defaults and recent models, in one small JSON file that is replaced as a whole, so never half
-written.
+"""Saved defaults, recent models and other preferences, by their names and types.
 
-It contains only values that the user changed, so that better defaults of a later version reach everyone else.
-Keys that this version does not know are kept.
+Their file contains only values that the user changed, so that better defaults of a later version reach
+everyone else.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from desktop.settings import SAVED_SETTINGS
-from desktop.store.database.database import StoreError, set_aside
+from desktop.store.settings.saved_object import SavedObject
 from engine.errors import BadSetting
-from engine.platform.regular_file import regular_file
-from engine.platform.whole_file import write_whole
-from engine.printable import json_text
 from engine.settings import Settings, check_value
 from engine.words import _
 
 __all__ = ["Preferences", "checked_values", "without_defaults"]
-
-log = logging.getLogger(__name__)
 
 RECENT_MODELS = 10
 RECENT_EMOJI = 24
@@ -32,20 +24,11 @@ RECENT_CHOICES = 20
 S = TypeVar("S", bound=Settings)
 
 
-class Preferences:
-    """Saved defaults by settings class, settings of single models, recent models, model folders, and so on.
-
-    `notices` holds sentences about what had to be replaced on reading; it is usually empty. Every change is
-    written at once. If `write_soon` is set, it is called instead, and its owner calls `save` soon; `unsaved`
-    says whether there is something to save.
-    """
+class Preferences(SavedObject):
+    """Saved defaults by settings class, settings of single models, recent models, folders, and so on."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.write_soon: Callable[[], object] | None = None
-        self.unsaved = False
-        self.notices: tuple[str, ...] = ()
-        self._data = self._read()
+        super().__init__(path)
         saved = self._data.get("settings")
         self._saved: dict[str, dict[str, Any]] = {}
         for cls in SAVED_SETTINGS:
@@ -128,10 +111,7 @@ class Preferences:
 
     def remember_choice(self, key: str) -> None:
         """Record a choice in the command palette."""
-        self._data["recent_choices"] = [key, *(each for each in self.recent_choices if each != key)][
-            :RECENT_CHOICES
-        ]
-        self._changed()
+        self._remember("recent_choices", key, RECENT_CHOICES)
 
     @property
     def last_model(self) -> str:
@@ -150,9 +130,7 @@ class Preferences:
 
     def remember_emoji(self, text: str) -> None:
         """Record an emoji that was just inserted."""
-        others = [recent for recent in self.recent_emoji if recent != text]
-        self._data["recent_emoji"] = [text, *others][:RECENT_EMOJI]
-        self._changed()
+        self._remember("recent_emoji", text, RECENT_EMOJI)
 
     @property
     def unread_files(self) -> dict[int, tuple[str, ...]]:
@@ -181,10 +159,8 @@ class Preferences:
         """Record a model that was just loaded; it is no longer hidden."""
         if path in self.hidden_models:
             self._data["hidden_models"] = [each for each in self.hidden_models if each != path]
-        others = [recent for recent in self.recent_models if recent != path]
         self._data["last_model"] = path
-        self._data["recent_models"] = [path, *others][:RECENT_MODELS]
-        self._changed()
+        self._remember("recent_models", path, RECENT_MODELS)
 
     def forget_model(self, path: str) -> None:
         """Remove a model from the recent ones, for example because its file is gone."""
@@ -294,59 +270,8 @@ class Preferences:
             self._data["last_conversation"] = conversation_id
             self._changed()
 
-    def _text(self, key: str) -> str:
-        value = self._data.get(key)
-        return value if isinstance(value, str) else ""
-
-    def _texts(self, key: str) -> tuple[str, ...]:
-        value = self._data.get(key)
-        return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            regular_file(self.path)
-            data = json.loads(self.path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise StoreError(
-                _(
-                    "The preferences in {path} cannot be read ({strerror}). Check the file's permissions.",
-                    path=self.path,
-                    strerror=error.strerror,
-                )
-            ) from error
-        except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested without an end
-            data = None
-        if isinstance(data, dict):
-            return data
-        target = set_aside(self.path)
-        self.notices = (
-            _(
-                "The preferences file was damaged. It is kept as {target}, and all settings were reset.",
-                target=target.name,
-            ),
-        )
-        return {}
-
-    def save(self) -> None:
-        """Write what has changed since the last time, if anything.
-
-        Raises `StoreError`; the next `save` then tries again.
-        """
-        if self.unsaved:
-            self._write()
-            self.unsaved = False
-
-    def _changed(self) -> None:
-        self.unsaved = True
-        if self.write_soon is not None:
-            self.write_soon()
-        else:
-            self.save()
-
     def _write(self) -> None:
-        """Write a new file and put it in place of the old one."""
+        """The saved defaults, too, beside those of settings that this version does not know."""
         unknown = self._data.get("settings")
         kept: dict[str, Any] = dict(unknown) if isinstance(unknown, dict) else {}
         for cls in SAVED_SETTINGS:
@@ -359,17 +284,7 @@ class Preferences:
             )
             kept[cls.__name__] = {**foreign, **self._saved[cls.__name__]}
         self._data["settings"] = {name: values for name, values in kept.items() if values}
-        try:
-            write_whole(self.path, json_text(json.dumps(self._data, indent=2, ensure_ascii=False)) + "\n")
-        except OSError as error:
-            raise StoreError(
-                _(
-                    "The preferences cannot be saved in {path} ({strerror}). Check free space and "
-                    "permissions.",
-                    path=self.path,
-                    strerror=error.strerror,
-                )
-            ) from error
+        super()._write()
 
 
 def _keys(saved: object) -> tuple[str, ...] | None:

@@ -14,7 +14,8 @@ import pytest
 from desktop.diagnostics import Diagnostics
 from desktop.store.backups import Backups, prepare_restore, put_in_place
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.database.database import Database, data_folder
+from desktop.store.database.data_folder import data_folder
+from desktop.store.database.database import Database
 from desktop.store.database.integrity_marker import request_check
 from desktop.store.database.open import open_conversations
 from desktop.store.privacy import close_data

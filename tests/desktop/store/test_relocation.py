@@ -18,8 +18,9 @@ import pytest
 
 from desktop.store import relocation
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.database import database as database_module
-from desktop.store.database.database import FILE_NAME, Database, DiskFull, StoreError, data_folder
+from desktop.store.database import data_folder as data_folder_module
+from desktop.store.database.data_folder import data_folder
+from desktop.store.database.database import FILE_NAME, Database, DiskFull, StoreError
 from desktop.store.relocation import (
     LIST_NAME,
     STOPPED,
@@ -44,7 +45,7 @@ def usual(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("INGLENOOK_DATA", raising=False)
     usual = tmp_path / "usual"
     monkeypatch.setattr(folders, "usual_data_dir", lambda: usual)
-    monkeypatch.setattr(database_module, "usual_data_dir", lambda: usual)
+    monkeypatch.setattr(data_folder_module, "usual_data_dir", lambda: usual)
     monkeypatch.setattr(relocation, "usual_data_dir", lambda: usual)
     fill(usual)
     return usual

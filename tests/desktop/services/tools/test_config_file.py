@@ -16,7 +16,8 @@ from desktop.services.tools.config_file import FILE_NAME, ConfigFile
 from desktop.services.tools.server_json import parse_servers
 from desktop.services.tools.servers import ServerConfig
 from desktop.services.tools.tool_service import ToolService
-from desktop.store.database.database import StoreError, set_aside
+from desktop.store.database.data_folder import set_aside
+from desktop.store.database.database import StoreError
 from engine.errors import BadSetting
 
 FULL = ServerConfig(

@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
+from desktop.store.database import connecting
+from desktop.store.database import data_folder as data_folder_module
 from desktop.store.database import database as database_module
-from desktop.store.database.database import Database, StoreError, data_folder
+from desktop.store.database.data_folder import data_folder
+from desktop.store.database.database import Database, StoreError
 from desktop.store.database.errors import Damaged
 from desktop.store.database.integrity_marker import known_intact, note_intact, request_check
 from desktop.store.database.migrations import MIGRATIONS, conversations_and_messages
@@ -139,7 +142,7 @@ def test_an_old_file_is_copied_and_migrated(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_copied_before_a_migration_too(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(database_module, "CHECKED_ON_OPENING", 0)
+    monkeypatch.setattr(connecting, "CHECKED_ON_OPENING", 0)
     path = tmp_path / "a.sqlite3"
     fill(path, 3)
     open_conversations(path, (*MIGRATIONS, add_a_colour)).close()
@@ -418,7 +421,7 @@ def test_space_is_asked_for_only_where_a_folder_has_none(
     def refuse(folder: Path) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(database_module, "private_folder", refuse)
+    monkeypatch.setattr(data_folder_module, "private_folder", refuse)
     with pytest.raises(StoreError, match="cannot be created") as refused:
         data_folder(tmp_path / "new")
     assert os.strerror(number) in str(refused.value)

@@ -13,17 +13,10 @@ import pytest
 
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.trash import empty_trash
-from desktop.store.database import database as database_module
-from desktop.store.database import errors
-from desktop.store.database.database import (
-    Damaged,
-    Database,
-    DiskFull,
-    Gone,
-    StoreError,
-    check_file,
-    set_aside,
-)
+from desktop.store.database import connecting, errors
+from desktop.store.database.connecting import check_file
+from desktop.store.database.data_folder import set_aside
+from desktop.store.database.database import Damaged, Database, DiskFull, Gone, StoreError
 from desktop.store.database.errors import is_damage, is_locked, translated
 from desktop.store.database.integrity_marker import check_requested, known_intact
 from desktop.store.database.open import open_conversations
@@ -87,7 +80,7 @@ def test_a_check_can_be_cancelled_in_the_middle(path: Path) -> None:
 def test_a_large_file_without_its_end_is_noticed_when_it_is_opened(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "CHECKED_ON_OPENING", 0)
+    monkeypatch.setattr(connecting, "CHECKED_ON_OPENING", 0)
     shutil.copy(path, path.with_name("whole.sqlite3"))
     path.with_name("a.sqlite3-wal").touch()  # an empty log holds no part of it
     os.truncate(path, path.stat().st_size - 100)  # SQLite does not notice a part of a page

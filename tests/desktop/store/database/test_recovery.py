@@ -12,8 +12,9 @@ import pytest
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.conversations.folders import FolderStore
 from desktop.store.conversations.personas import Persona, PersonaStore
-from desktop.store.database import database as database_module
-from desktop.store.database.database import Damaged, Database, check_file
+from desktop.store.database import connecting
+from desktop.store.database.connecting import check_file
+from desktop.store.database.database import Damaged, Database
 from desktop.store.database.integrity_marker import known_intact, request_check
 from desktop.store.database.open import open_conversations
 from desktop.store.database.page_reader import leaf_rows
@@ -221,7 +222,7 @@ def test_random_bytes_never_raise(tmp_path: Path, whole: tuple[Path, Texts], see
 def test_a_large_file_is_checked_on_request(
     tmp_path: Path, whole: tuple[Path, Texts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "CHECKED_ON_OPENING", 0)
+    monkeypatch.setattr(connecting, "CHECKED_ON_OPENING", 0)
     path, texts = tmp_path / "a.sqlite3", whole[1]
     with sqlite3.connect(whole[0]) as connection:
         leaf = connection.execute(
@@ -247,7 +248,7 @@ def test_a_large_file_is_checked_on_request(
 def test_a_large_file_without_its_end_is_noticed(
     tmp_path: Path, whole: tuple[Path, Texts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "CHECKED_ON_OPENING", 0)
+    monkeypatch.setattr(connecting, "CHECKED_ON_OPENING", 0)
     path = tmp_path / "a.sqlite3"
     data = whole[0].read_bytes()
     path.write_bytes(data[: len(data) * 3 // 4])
@@ -264,9 +265,9 @@ def test_a_file_that_was_closed_cleanly_is_not_checked_again(
     texts = build(path)
     assert known_intact(path)
     checked: list[Path] = []
-    check = database_module._check
+    check = connecting._check
     monkeypatch.setattr(
-        database_module, "_check", lambda connection, file: checked.append(file) or check(connection, file)
+        connecting, "_check", lambda connection, file: checked.append(file) or check(connection, file)
     )
     database = open_conversations(path)
     ConversationStore(database).create("Another")

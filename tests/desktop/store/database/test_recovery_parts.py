@@ -12,7 +12,8 @@ import pytest
 
 from desktop.store.conversations.bulk_insert import conversation_ids
 from desktop.store.conversations.stores import FIRST_TEMPORARY
-from desktop.store.database.database import MEMORY, Database, StoreError
+from desktop.store.database.connecting import MEMORY
+from desktop.store.database.database import Database, StoreError
 from desktop.store.database.recovery import Recovery, _Reader, recover
 from desktop.store.database.recovery_tables import content_tables, label
 

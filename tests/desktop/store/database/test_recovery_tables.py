@@ -16,7 +16,8 @@ import pytest
 
 from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.conversations.tool_calls import StoredCall
-from desktop.store.database.database import MEMORY, Database
+from desktop.store.database.connecting import MEMORY
+from desktop.store.database.database import Database
 from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.open import open_conversations
 from desktop.store.database.page_reader import leaf_rows

@@ -14,7 +14,8 @@ import pytest
 from desktop.store.conversations.bulk_insert import RecordWriter, read_whole
 from desktop.store.conversations.conversations import ConversationStore
 from desktop.store.database.chunked_writes import ChunkedWrites
-from desktop.store.database.database import MEMORY, Database, StoreError
+from desktop.store.database.connecting import MEMORY
+from desktop.store.database.database import Database, StoreError
 from desktop.store.database.write_lock import WriteLock, write_lock_of
 from tests.desktop.store.conversations.test_bulk_insert import m, record
 

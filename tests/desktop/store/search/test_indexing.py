@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.database.database import MEMORY, Database
+from desktop.store.database.connecting import MEMORY
+from desktop.store.database.database import Database
 from desktop.store.database.migrations import conversations_and_messages, full_text_search, message_tokens
 from desktop.store.search.folding import fold, index_text
 from desktop.store.search.indexing import index_step

@@ -13,7 +13,8 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox
 from desktop.services.system.data_folder import LOOK_MS
 from desktop.services.tools.servers import ServerConfig
 from desktop.store.conversations.conversations import ConversationStore
-from desktop.store.database.database import FILE_NAME, Database, Gone, StoreError, check_file
+from desktop.store.database.connecting import check_file
+from desktop.store.database.database import FILE_NAME, Database, Gone, StoreError
 from desktop.store.database.open import open_conversations
 from desktop.store.settings.preferences import Preferences
 from tests.desktop.fakes import EchoApi, EchoChat

@@ -13,8 +13,9 @@ from PySide6.QtWidgets import QMessageBox, QProgressDialog
 
 from desktop.services.system.single_instance import take_lock
 from desktop.store import relocation
-from desktop.store.database import database as database_module
-from desktop.store.database.database import FILE_NAME, data_folder
+from desktop.store.database import data_folder as data_folder_module
+from desktop.store.database.data_folder import data_folder
+from desktop.store.database.database import FILE_NAME
 from desktop.views.application import move_progress
 from desktop.views.application.move_dialog import MoveDialog
 from desktop.views.application.move_progress import move_and_restart, move_with_progress
@@ -26,7 +27,7 @@ from tests.desktop.hand import Hand
 @pytest.fixture
 def usual(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("INGLENOOK_DATA", raising=False)
-    for module in (folders, database_module, relocation):
+    for module in (folders, data_folder_module, relocation):
         monkeypatch.setattr(module, "usual_data_dir", lambda: tmp_path / "usual")
     (tmp_path / "usual").mkdir()
     return tmp_path / "usual"
