@@ -1,14 +1,10 @@
-"""One import: from a path into the store, entry by entry, with progress and a report of everything that is
-broken.
-"""
+"""One import: from a path into the store, entry by entry; each kind of file is read in its own way."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import json
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from pathlib import Path
@@ -19,7 +15,7 @@ from desktop.store.database.database import Database
 from desktop.store.transfer.importers.databases import MAGIC as DATABASE
 from desktop.store.transfer.importers.databases import chat_rows
 from desktop.store.transfer.importers.fields import mapping
-from desktop.store.transfer.importers.formats import chats_in, format_of, labels, line_format_of
+from desktop.store.transfer.importers.formats import chats_in, format_of, line_format_of
 from desktop.store.transfer.importers.json_entries import MOST_BYTES, Entry, Flaw, json_entries
 from desktop.store.transfer.importers.pictures import Encode, PictureImporter
 from desktop.store.transfer.importers.programs import gemini_page
@@ -28,8 +24,9 @@ from desktop.store.transfer.importers.programs.gpt4all import MAGIC, read_chat
 from desktop.store.transfer.importers.programs.markdown_chats import ENDINGS as TEXTS
 from desktop.store.transfer.importers.programs.markdown_chats import markdown_chats
 from desktop.store.transfer.importers.programs.rows import Rows, table_rows
-from desktop.store.transfer.importers.protocol import LineFormat, Note, Unreadable
-from desktop.store.transfer.importers.sentences import line_of, reason_of, sentence
+from desktop.store.transfer.importers.protocol import LineFormat, Unreadable
+from desktop.store.transfer.importers.report import ImportReport
+from desktop.store.transfer.importers.sentences import reason_of, sentence
 from desktop.store.transfer.importers.sources import (
     TROUBLE,
     UTF_16,
@@ -41,7 +38,7 @@ from desktop.store.transfer.importers.sources import (
     opened,
     source_files,
 )
-from desktop.store.transfer.records import Broken, ConversationRecord, Event, LeftOut, Progress
+from desktop.store.transfer.records import Broken, Event
 from engine.lazy_dataclass import dataclass
 from engine.printable import one_line
 from engine.units import size_text
@@ -49,15 +46,11 @@ from engine.words import N_, _, translate
 
 __all__ = ["import_conversations"]
 
-PROGRESS_S = 0.1
-_MOST_NOTES = 100
-"""Damaged messages reported for one conversation; the others are only counted."""
 _HEAD = 1024
 _PIECE = 1 << 18
 _DEEPEST = 2
 """Archives within archives."""
 _ROW = N_("row {number:,}")
-_OTHER_FILES = N_("Files without chats (pictures, sounds, account data) were not imported")
 
 
 def import_conversations(
@@ -81,20 +74,16 @@ def import_conversations(
         except TROUBLE as error:
             yield Broken(path.name, _("The file cannot be opened ({reason}).", reason=reason_of(error)))
             return
-        run = _Run(
-            RecordWriter(database),
-            cancel,
-            most_bytes,
-            sum(file.size for file in files),
-            alone=len(files) == 1,
-        )
+        total = sum(file.size for file in files)
+        report = ImportReport(RecordWriter(database), total, alone=len(files) == 1)
         assets = Assets(files)
-        run.assets, run.pictures = assets, PictureImporter(encode, assets.read)
+        report.pictures = PictureImporter(encode, assets.read)
+        run = _Run(report, cancel, most_bytes, assets)
         for file in files:
-            yield from run.file(file, path.name if run.alone and file.member is None else file.name)
+            yield from run.file(file, path.name if report.alone and file.member is None else file.name)
             if run.stopped:
                 return
-    yield from run.end(path.name)
+    yield from report.end(path.name, len(assets.used))
 
 
 @dataclass
@@ -110,43 +99,28 @@ class _Group:
 
 @dataclass
 class _Run:
-    """The state of one import.
+    """The state of one import."""
 
-    `held` are flaws of files in an archive that may have nothing to do with conversations.
-    """
-
-    writer: RecordWriter
+    report: ImportReport
     cancel: Callable[[], bool]
     most_bytes: int
-    total: int
-    alone: bool
-    found_any: bool = False
+    assets: Assets
     stopped: bool = False
-    held: list[Broken] = field(default_factory=list)
-    _found: bool = False
-    _others: int = 0
-    _left_out: Counter[str] = field(default_factory=Counter)
-    _done: int = 0
-    _reported: float = 0.0
     _foreign: int = 0
     _depth: int = 0
     _group: _Group | None = None
-    assets: Assets | None = None
-    pictures: PictureImporter | None = None
 
     def file(self, source: SourceFile, name: str) -> Iterator[Event]:
         """Everything in one file. In an archive, a file with nothing known in it is skipped and counted."""
-        yield from self._progress(0)
+        yield from self.report.progress(0)
         if self.cancel():
             self.stopped = True
             return
         if source.member is not None and source.ending == ".zip" and self._depth < _DEEPEST:
             yield from self._archive(source, name)
             return
-        self._found, self._foreign, self._group = False, 0, None
-        if self.assets is not None:
-            self.assets.chats = source
-        held, self.held = self.held, []
+        self._foreign, self._group, self.assets.chats = 0, None, source
+        self.report.begin_file()
         try:
             with opened(source) as stream:
                 head = stream.read(_HEAD)
@@ -159,7 +133,7 @@ class _Run:
                     yield from self._database(source, name)
                 elif source.ending == ".csv":
                     yield from self._parsed(read, name, table_rows, _ROW)
-                elif head.startswith(PNG) and self.alone and source.member is None:
+                elif head.startswith(PNG) and self.report.alone and source.member is None:
                     yield from self._card(source, name)
                 elif source.ending in TEXTS and head.lstrip()[:1] not in (b"{", b"["):
                     yield from self._parsed(read, name, lambda data: markdown_chats(data, name))
@@ -167,54 +141,32 @@ class _Run:
                     head += stream.read(gemini_page.HEAD)
                     if gemini_page.is_activity(head.decode("utf-8", "replace")):
                         yield from self._parsed(after(head, stream), name, gemini_page.activities)
-                elif self.alone or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+                elif self.report.alone or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
                     yield from self._entries(read, name)
         except TROUBLE as error:
-            yield from self._flaw(
+            yield from self.report.flaw(
                 Broken(name, _("The file cannot be read completely ({reason}).", reason=reason_of(error)))
             )
         if not self.stopped:
             yield from self._close()
-            if self._found and self._foreign:
-                yield Broken(
-                    name,
-                    _(
-                        "Entries that are not chats of a known program were skipped: {foreign:,}.",
-                        foreign=self._foreign,
-                    ),
-                )
-        self.held = held if self._found else [*held, *self.held][:_MOST_NOTES]
-        self._others += not self._found
-        self._done += source.size
-
-    def end(self, name: str) -> Iterator[Event]:
-        """The report on the whole import."""
-        if not self.found_any:
-            yield from self.held[:_MOST_NOTES]
-            programs = ", ".join(labels())
-            yield Broken(name, _("It contains no chats of a known program ({programs}).", programs=programs))
-        elif others := self._others - (len(self.assets.used) if self.assets is not None else 0):
-            yield LeftOut(translate(_OTHER_FILES), others, files=True)
-        for what, count in self._left_out.items():
-            yield LeftOut(what, count)
-        yield Progress(self.total, self.total)
+        yield from self.report.end_file(name, source.size, self._foreign, self.stopped)
 
     def _chat(self, data: bytes, name: str) -> Iterator[Event]:
         if len(data) > self.most_bytes:
-            yield from self._flaw(
+            yield from self.report.flaw(
                 Broken(name, _("It is larger than {size}.", size=size_text(self.most_bytes)))
             )
         else:
-            yield from self._save(lambda note: read_chat(data, note), name)
+            yield from self.report.save(lambda note: read_chat(data, note), name)
 
     def _database(self, source: SourceFile, name: str) -> Iterator[Event]:
         try:
             with on_disk(source, self.cancel) as path:
                 for found in chat_rows(path, self.cancel, self.most_bytes) if path is not None else ():
                     if isinstance(found, tuple):
-                        yield from self._progress(source.size * found[0] // max(found[1], 1))
+                        yield from self.report.progress(source.size * found[0] // max(found[1], 1))
                     elif isinstance(found, Flaw):
-                        yield from self._flaw(
+                        yield from self.report.flaw(
                             Broken(f"{name}, {found.place}" if found.place else name, sentence(found.reason))
                         )
                     else:
@@ -222,7 +174,7 @@ class _Run:
                     if self.cancel():
                         break
         except Unreadable as error:
-            yield from self._flaw(Broken(name, sentence(str(error))))
+            yield from self.report.flaw(Broken(name, sentence(str(error))))
         self.stopped = self.cancel()
 
     def _entries(self, read: Callable[[int], bytes], name: str) -> Iterator[Event]:
@@ -232,9 +184,9 @@ class _Run:
                 self.stopped = True
                 return
             if isinstance(found, int):
-                yield from self._progress(found)
+                yield from self.report.progress(found)
             elif isinstance(found, Flaw):
-                yield from self._flaw(Broken(f"{name}, {found.place}", sentence(found.reason)))
+                yield from self.report.flaw(Broken(f"{name}, {found.place}", sentence(found.reason)))
                 last = found.end
             else:
                 yield from self._entry(found, f"{name}, {found.place}", found.end - last)
@@ -260,7 +212,7 @@ class _Run:
             data += piece
         if len(data) > self.most_bytes:
             reason = _("It is larger than {size}.", size=size_text(self.most_bytes))
-            return (yield from self._flaw(Broken(name, reason)))
+            return (yield from self.report.flaw(Broken(name, reason)))
         for number, value in enumerate(values(bytes(data)), start=1):
             if self.cancel():
                 self.stopped = True
@@ -270,7 +222,7 @@ class _Run:
 
     def _archive(self, source: SourceFile, name: str) -> Iterator[Event]:
         """Everything in an archive that lies in another; its chats refer to its own files."""
-        outer = self.assets, self.pictures
+        outer = self.assets, self.report.pictures
         self._depth += 1
         try:
             with on_disk(source, self.cancel) as path:
@@ -285,15 +237,16 @@ class _Run:
             yield Broken(name, reason)
         finally:
             self._depth -= 1
-            self.assets, self.pictures = outer
+            self.assets, self.report.pictures = outer
         self.stopped = self.stopped or self.cancel()
 
     def _entered(self, path: Path) -> Iterator[SourceFile]:
         """The files of an unpacked archive, which are open while this generator lives."""
         with source_files(path) as files:
-            encode = self.pictures.encode if self.pictures is not None else None
+            before = self.report.pictures
             self.assets = Assets(files)
-            self.pictures = PictureImporter(encode, self.assets.read)
+            encode = before.encode if before is not None else None
+            self.report.pictures = PictureImporter(encode, self.assets.read)
             yield from files
 
     def _entry(self, entry: Entry, place: str, size: int) -> Iterator[Event]:
@@ -304,7 +257,7 @@ class _Run:
             return
         yield from self._close()
         if format is not None:
-            yield from self._save(lambda note: format.read(value, note), place)
+            yield from self.report.save(lambda note: format.read(value, note), place)
         elif (begun := line_format_of(value)) is not None:
             self._group = _Group(begun, place, [value], size)
         elif inner := chats_in(value):
@@ -326,7 +279,7 @@ class _Run:
         group.bytes += size
         if group.bytes > self.most_bytes:
             group.too_large, group.values = True, []
-            yield from self._known()
+            yield from self.report.known()
             yield Broken(group.place, _("It is larger than {size}.", size=size_text(self.most_bytes)))
 
     def _close(self) -> Iterator[Event]:
@@ -337,11 +290,11 @@ class _Run:
             chats = group.format.chats(group.values) if isinstance(group.format, Rows) else [group.values]
             for lines in chats:
                 read = functools.partial(group.format.read_lines, lines, about=about)
-                yield from self._save(read, group.place)
+                yield from self.report.save(read, group.place)
 
     def _beside(self, name: str) -> dict[str, Any]:
         """The object in the file of this name in the folder of the chats; empty without one."""
-        data = self.assets.beside(name) if self.assets is not None and name else None
+        data = self.assets.beside(name) if name else None
         try:
             return mapping(json.loads(data)) if data else {}
         except (ValueError, RecursionError):
@@ -351,50 +304,3 @@ class _Run:
         return format_of(value) is not None or (
             self._group is not None and self._group.format.continues(value)
         )
-
-    def _known(self) -> Iterator[Event]:
-        """The file has conversations: what is wrong in it is reported."""
-        if not self._found:
-            self._found = self.found_any = True
-            yield from self.held
-            self.held = []
-
-    def _save(self, read: Callable[[Note], ConversationRecord], place: str) -> Iterator[Event]:
-        yield from self._known()
-        notes: list[Broken] = []
-        count = 0
-
-        def note(where: str, reason: str) -> None:
-            nonlocal count
-            count += 1
-            if count <= _MOST_NOTES:
-                notes.append(Broken(f"{place}, {line_of(where)}", sentence(reason)))
-
-        try:
-            record = read(note)
-            if self.pictures is not None:
-                record = self.pictures.taken(record)
-        except Unreadable as error:
-            yield Broken(place, sentence(str(error)))
-        else:
-            saved = self.writer.save(record)
-            if saved.messages:  # otherwise an earlier import has reported it
-                self._left_out.update(record.left_out)
-            yield saved
-        yield from notes
-        if count > _MOST_NOTES:
-            yield Broken(
-                place, _("{count:,} more of its messages could not be read.", count=count - _MOST_NOTES)
-            )
-
-    def _flaw(self, broken: Broken) -> Iterator[Event]:
-        if self._found or self.alone:
-            yield broken
-        elif len(self.held) < _MOST_NOTES:
-            self.held.append(broken)
-
-    def _progress(self, done: int) -> Iterator[Event]:
-        now = time.monotonic()
-        if now - self._reported >= PROGRESS_S:
-            self._reported = now
-            yield Progress(min(self._done + done, self.total), self.total)

@@ -62,7 +62,7 @@ def test_it_can_be_cancelled_between_two_pictures(
 ) -> None:
     looks: list[None] = []
     path = with_pictures(tmp_path / "export.zip", 50)
-    monkeypatch.setattr("desktop.store.transfer.importers.run.PROGRESS_S", -1.0)
+    monkeypatch.setattr("desktop.store.transfer.importers.report.PROGRESS_S", -1.0)
     events = run(database, path, cancel=lambda: (looks.append(None), len(looks) > 20)[1])
     assert len(imported(events)) == 2
     done = [event.done for event in events if isinstance(event, Progress)]
