@@ -42,7 +42,7 @@ _ROOMS = {
         "nemotron": "NEMOTRON", "nanochat": "NANOCHAT", "plamo3": "PLAMO_3", "muse_glimmer": "MUSE_GLIMMER",
         "cohere_compass": "COHERE_COMPASS", "plamo": "PLAMO", "molmo2": "MOLMO_2 MOLMO",
         "hrm_text": "HRM_TEXT", "nanbeige": "NANBEIGE OURO", "spark": "SPARK_X_2_5", "chatglm": "CHAT_GLM",
-        "talkie": "TALKIE", "dory": "DORY",
+        "talkie": "TALKIE", "dory": "DORY", "iquest_loop": "IQUEST_LOOP",
     },
     "gpt": {
         "starcoder2": "STARCODER2", "gpt2": "GPT2 GPT_1", "falcon": "FALCON",

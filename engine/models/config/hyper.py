@@ -65,6 +65,10 @@ class Loops:
     before: int = 0
     """How many of the first layers run once; the next are as many of the last."""
     after: int = 0
+    window: int = 0
+    """Of the keys of later runs, which also look at those of the first (IQuest-Coder Loop); 0: they look at
+    all keys of their own.
+    """
 
     @property
     def first(self) -> int:

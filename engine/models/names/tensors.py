@@ -69,6 +69,7 @@ _OUTER = (
     "embed", "norm", "head", "layer", "positions", "embed_norm", "token_types", "distances", "project_in",
     "project_out", "head_norm", "hyper_head", "second_layer", "first_state",
     "per_layer_table", "per_layer_projection", "per_layer_norm", "ngram_table", "ngram_projection",
+    "loop_gate",
     "altup_spread", "altup_gather",
 )  # fmt: skip
 """The names that are not those of a layer's tensors."""
@@ -230,6 +231,8 @@ class TensorNames:
     ngram_table: str = ""
     """The embeddings of n-grams, with "{}" for the number of a head, and the next what projects them."""
     ngram_projection: str = ""
+    loop_gate: str = ""
+    """The gate of a layer's second run, with "{}" for its number."""
     layer_gate: str = ""
     layer_projection: str = ""
     layer_post: str = ""

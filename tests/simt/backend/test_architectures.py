@@ -14,7 +14,7 @@ import pytest
 from engine.backends.cuda.backend import CudaBackend
 from tests.engine.models.architectures import Case, Floats, cached_logits, case_folders, ids
 from tests.engine.models.cases.table import BY_NAME, CASES
-from tests.engine.models.families import test_maple, test_talkie
+from tests.engine.models.families import test_iquest_loop, test_maple, test_talkie
 from tests.engine.models.oracle import load, logits
 from tests.simt.fake import FakeDevice
 
@@ -62,9 +62,14 @@ def test_model(folder: Folder, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", [test_maple, test_talkie], ids=["Maple", "Talkie"])
-def test_family_that_transformers_lacks(family: ModuleType, tmp_path: Path) -> None:
-    model = load(family.write_file(tmp_path / "m.gguf"), CudaBackend([FakeDevice()]))
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [(test_maple, "m.gguf"), (test_talkie, "m.gguf"), (test_iquest_loop, "m")],
+    ids=["Maple", "Talkie", "IQuest-Coder Loop"],
+)
+def test_family_that_transformers_lacks(family: ModuleType, name: str, tmp_path: Path) -> None:
+    write = family.write_file if name.endswith(".gguf") else family.write_folder
+    model = load(write(tmp_path / name), CudaBackend([FakeDevice()]))
     found = logits(model, family.TOKENS, [1, 7, 8, 21, 22], context=60)
     model.close()
     near(found, family.forward(), 2e-4)

@@ -29,7 +29,7 @@ from engine.models.proof import cases, first_use
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSettings
 from tests.engine.models.architectures import case_folders
 from tests.engine.models.cases.table import BY_NAME
-from tests.engine.models.families import rwkv6_files, rwkv_files
+from tests.engine.models.families import rwkv6_files, rwkv_files, test_iquest_loop
 from tests.engine.models.lora.test_lora import write_adapter
 from tests.engine.models.oracle import load
 from tests.engine.weights.packed.test_packed_folders import PACKINGS
@@ -106,6 +106,13 @@ def test_rwkv_passes(machine: FakeMachine, tmp_path: Path, shape: Any) -> None:
     load(files.write_gguf(tmp_path / "m.gguf", shape, files.tensors(shape)), backend).close()
     assert backend.notice == "", backend.report
     assert any("generalised_delta" in name for name in proven.known(machine.devices[0].identity).passed)
+
+
+@pytest.mark.slow
+def test_layers_that_run_twice_pass(machine: FakeMachine, tmp_path: Path) -> None:
+    backend = CudaBackend(machine.devices)
+    load(test_iquest_loop.write_folder(tmp_path / "m"), backend).close()
+    assert backend.notice == "", backend.report
 
 
 @pytest.mark.slow
