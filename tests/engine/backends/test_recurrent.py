@@ -26,10 +26,10 @@ SHAPES = {
     "mamba": LinearAttentionShape(1, 3, 32, 64, False),
     "mamba, odd": LinearAttentionShape(2, 6, 9, 33, False),
     "wide": LinearAttentionShape(1, 3, 128, 128, True),
-    "keys decay": LinearAttentionShape(2, 2, 16, 32, True, decays="key"),
+    "keys decay": LinearAttentionShape(2, 2, 16, 96, True, decays="key"),
     "keys decay, odd": LinearAttentionShape(2, 4, 7, 35, True, True, "key"),
     "keys decay, bound": LinearAttentionShape(2, 2, 12, 32, True, decays="key", bound=1.7),
-    "values decay": LinearAttentionShape(1, 1, 16, 64, False, decays="value"),
+    "values decay": LinearAttentionShape(1, 1, 16, 96, False, decays="value"),
     "unit": LinearAttentionShape(1, 1, 1, 39, False, decays="value", unit=True),
     "values decay, odd": LinearAttentionShape(1, 2, 5, 39, False, decays="value"),
 }
@@ -302,7 +302,7 @@ class DeltaLayer(Layer):
 @pytest.mark.parametrize(
     "sizes",
     [  # every rule first
-        (3, 7, 37), (4, 7, 37, "bonus", 2), (4, 64, 64, "gated", 2), (2, 64, 64), (2, 20, 32),
+        (3, 7, 37), (4, 7, 37, "bonus", 2), (4, 64, 64, "gated", 2), (2, 64, 96), (2, 20, 32),
         (2, 64, 64, "bonus"), (3, 7, 37, "bonus"), (3, 7, 37, "gated"),
     ],
     ids=str,
