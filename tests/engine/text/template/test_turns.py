@@ -41,6 +41,18 @@ def test_a_template_without_texts_gets_them_as_they_are() -> None:
     assert ChatTemplate("{{ messages[0].content is string }}{# text #}", None, None).render(CHAT) == "True"
 
 
+def test_thoughts_become_parts_where_a_template_shows_nothing_else() -> None:
+    source = (GOLDEN / "mistralai-Ministral-3-14B-Reasoning-2512.jinja").read_text("utf-8")
+    template, asked = ChatTemplate(source, "<s>", "</s>"), [Message("system", "Be brief."), CHAT[0]]
+    for reply, shown in (
+        (Message("assistant", "Hello", reasoning="Hm."), "[THINK]Hm.[/THINK]Hello"),
+        (Message("assistant", "", reasoning="Hm."), "[THINK]Hm.[/THINK]"),
+        (CHAT[1], "Hello"),
+    ):
+        expected = f"<s>[SYSTEM_PROMPT]Be brief.[/SYSTEM_PROMPT][INST]Hi[/INST]{shown}</s>"
+        assert template.render([*asked, reply]) == expected
+
+
 def test_the_last_part_is_continued_as_transformers_does() -> None:
     from transformers.utils.chat_template_utils import render_jinja_template
 
