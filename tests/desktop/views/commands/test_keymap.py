@@ -14,6 +14,7 @@ from desktop.store.settings.preferences import Preferences
 from desktop.views.commands.actions import COMMANDS, ELSEWHERE, MENUS, Command
 from desktop.views.commands.keymap import Keymap, native, typing_trouble
 from desktop.views.commands.menus import with_mnemonics
+from desktop.views.commands.shortcut_editor import ShortcutEditor
 from desktop.views.commands.shortcuts_dialog import ShortcutsDialog
 from engine.platform.language import PREFERENCES
 from tests.desktop.hand import Hand
@@ -115,6 +116,46 @@ def test_every_menu_has_unique_mnemonics() -> None:
     assert with_mnemonics(["&Cut"]) == ["&Cut"]
 
 
+def test_a_key_is_added_changed_and_removed(qtbot, preferences) -> None:
+    keymap, done = Keymap(preferences, TABLE), list[str]()
+    editor = ShortcutEditor(keymap)
+    qtbot.addWidget(editor)
+    editor.done.connect(done.append)
+
+    def press(key: Qt.Key, modifiers: Qt.KeyboardModifier) -> tuple[str, str, bool]:
+        QTest.keyClick(editor.keys, key, modifiers)
+        assert editor.note.isHidden() is not bool(editor.note.text())
+        return editor.note.text(), editor.use.text(), editor.use.isEnabled()
+
+    editor.begin("three", "")
+    assert editor.isVisible()
+    assert (editor.remove.isHidden(), editor.use.isEnabled(), editor.note.isHidden()) == (True, False, True)
+    taken = f"{native('Ctrl+O')} is already used for “{keymap.words('two')}”."
+    assert press(Key.Key_O, CTRL) == (taken, "Reassign", True)
+    editor.use.click()
+    assert (keymap.keys("three"), keymap.keys("two")) == (("Ctrl+O",), ())
+
+    editor.begin("one", "Ctrl+N")
+    assert (editor.remove.isHidden(), editor.use.isEnabled(), editor.note.isHidden()) == (False, False, True)
+    own = f"{native('Ctrl+Shift+O')} is already a key for this command."
+    assert press(Key.Key_O, CTRL | SHIFT) == (own, "Use", False)
+    assert press(Key.Key_J, Qt.KeyboardModifier.NoModifier) == (typing_trouble("J"), "Use anyway", True)
+    assert press(Key.Key_J, CTRL) == ("", "Use", True)
+    editor.use.click()
+    assert keymap.keys("one") == ("Ctrl+J", "Ctrl+Shift+O"), "a changed key keeps its place"
+    editor.begin("one", "")
+    assert press(Key.Key_F8, Qt.KeyboardModifier.NoModifier) == ("", "Use", True)
+    editor.use.click()
+    assert keymap.keys("one") == ("Ctrl+J", "Ctrl+Shift+O", "F8")
+    editor.begin("one", "Ctrl+J")
+    editor.remove.click()
+    editor.begin("one", "F8")
+    press(Key.Key_U, CTRL)
+    editor.cancel.click()
+    assert keymap.keys("one") == ("Ctrl+Shift+O", "F8")
+    assert done == ["three", *["one"] * 4]
+
+
 # -- in the window
 
 
@@ -140,6 +181,23 @@ def test_only_the_rows_seen_at_first_are_made_before_the_dialog_shows(qtbot, tmp
     assert [*dialog.rows] == names
     other = ShortcutsDialog(dialog.keymap, parent)
     assert [*other.rows] == names  # who asks for a row does not wait
+    assert not other.reset_all.isEnabled()
+    dialog.keymap.set_keys("delete_chat", ["Ctrl+B"])
+    taker, taken = (other.rows[name] for name in ("delete_chat", "sidebar"))
+    assert other.reset_all.isEnabled()
+    assert (taker.reset.isHidden(), taken.reset.isHidden()) == (False, False)
+    assert [button.text() for button in chips(other, "delete_chat")] == [native("Ctrl+B")]
+    assert chips(other, "sidebar") == []
+    taken.reset.click()
+    assert [button.text() for button in chips(other, "sidebar")] == [native("Ctrl+B")]
+    assert chips(other, "delete_chat") == []
+    assert (taker.reset.isHidden(), taken.reset.isHidden()) == (True, True)
+    dialog.keymap.set_keys("sidebar", [])
+    other.reset_all.click()
+    assert not dialog.keymap.is_changed("sidebar")
+    for words, found in (("ctrl+b", ["sidebar"]), ("B CTRL chats", ["sidebar"]), ("no such", [])):
+        other.query.setText(words)
+        assert [name for name, row in other.rows.items() if not row.isHidden()] == found
 
 
 def chips(dialog: ShortcutsDialog, name: str) -> list[QPushButton]:
