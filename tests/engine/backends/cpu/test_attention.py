@@ -186,8 +186,8 @@ def test_windows_caps_and_sinks(
     ("dtype", "heads", "groups", "dim", "window", "factor"),
     [
         ("fp32", 6, 6, 24, 0, 0.0),
-        ("fp16", 4, 2, 32, 300, 0.0),
         ("fp32", 5, 1, 16, 0, 0.25),
+        ("fp16", 4, 2, 32, 300, 0.0),
         ("q8", 6, 3, 32, 0, 0.1),
     ],
 )
