@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Any, Protocol
 
 from engine.chat import LocalChat
-from engine.core import Waiting
+from engine.core import ModelInfo, Waiting
 from engine.lazy_dataclass import dataclass
 from engine.server.failure import CLOSING, Failure, failure_of
 
@@ -27,7 +27,7 @@ class ServedModel:
     since 1970. `thinking` is as in `ModelInfo`; `defaults` are the sampler settings of requests that do not
     say otherwise, `adapters` the (path, strength) of the LoRA adapters of all of them.
     `architecture`, `format`, `quantisation`, `reads_pictures`, `parameters` and `file_bytes` are as in
-    `ModelInfo`, and empty until it is loaded.
+    `ModelInfo`, `capabilities` as in `capabilities_of`; all of them are empty until it is loaded.
     """
 
     id: str
@@ -43,6 +43,23 @@ class ServedModel:
     reads_pictures: bool = False
     parameters: int = 0
     file_bytes: int = 0
+    capabilities: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        info: ModelInfo,
+        id: str,
+        context_length: int,
+        created: int,
+        thinking: tuple[tuple[str, str], ...],
+        adapters: tuple[tuple[str, float], ...] = (),
+    ) -> ServedModel:
+        """A loaded model."""
+        return cls(
+            id, True, context_length, created, thinking, info.defaults, adapters, info.architecture,
+            info.format, info.quantisation, info.reads_pictures, info.parameters, info.file_bytes, capabilities_of(info),
+        )  # fmt: skip
 
     @property
     def parameter_size(self) -> str:
@@ -51,6 +68,15 @@ class ServedModel:
             if self.parameters >= unit:
                 return f"{self.parameters / unit:.{digits}f}{letter}"
         return str(self.parameters or "")
+
+
+def capabilities_of(info: ModelInfo) -> tuple[str, ...]:
+    """What a loaded model can do, in Ollama's words: "completion" and "tools", or "embedding", and "vision"
+    and "thinking".
+    """
+    able = ("embedding",) if info.why_no_text else ("completion", "tools")
+    able += ("vision",) if info.reads_pictures else ()
+    return (*able, "thinking") if info.thinking_levels else able
 
 
 class Outlet(Protocol):

@@ -160,11 +160,9 @@ class ModelThread:
             self._loading = False
         self._chat = chat
         info = chat.info
-        self._loaded = ServedModel(
-            model, True, chat.context_length, self._created, chat.thinking, info.defaults,
-            chat.adapters.usual, info.architecture, info.format, info.quantisation, info.reads_pictures,
-            info.parameters, info.file_bytes,
-        )  # fmt: skip
+        self._loaded = ServedModel.of(
+            info, model, chat.context_length, self._created, chat.thinking, chat.adapters.usual
+        )
 
     def _release(self) -> Generator[Loading, None, None]:
         chat, self._chat, self._loaded = self._chat, None, None

@@ -57,13 +57,7 @@ class EngineThread:
         source, info = self._engine.host.source, self._engine.host.info
         if info is None or not isinstance(source, LocalChat) or self._engine.loads:
             return ()
-        return (
-            ServedModel(
-                info.name, True, source.context_length, self._created, info.thinking, info.defaults, (),
-                info.architecture, info.format, info.quantisation, info.reads_pictures,
-                info.parameters, info.file_bytes,
-            ),
-        )  # fmt: skip
+        return (ServedModel.of(info, info.name, source.context_length, self._created, info.thinking),)
 
     def absence(self) -> Failure:
         info = self._engine.host.info

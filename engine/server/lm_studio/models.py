@@ -30,14 +30,22 @@ async def model(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 def _card(model: ServedModel) -> dict[str, Any]:
     card: dict[str, Any] = {
-        "id": model.id, "object": "model", "type": "vlm" if model.reads_pictures else "llm", "publisher": "",
+        "id": model.id, "object": "model", "type": _type(model), "publisher": "",
         "arch": model.architecture,
-        "compatibility_type": model.format, "quantization": model.quantisation,
+        "compatibility_type": "mlx" if model.format == "safetensors" else "gguf",  # Zed knows no others
+        "quantization": model.quantisation,
+        "capabilities": ["tool_use"] if "tools" in model.capabilities else [],
         "state": "loaded" if model.loaded else "not-loaded",
     }  # fmt: skip
     if model.loaded:
         card["max_context_length"] = card["loaded_context_length"] = model.context_length
     return card
+
+
+def _type(model: ServedModel) -> str:
+    if "embedding" in model.capabilities:
+        return "embeddings"
+    return "vlm" if model.reads_pictures else "llm"
 
 
 async def models_v1(service: Service, exchange: Exchange) -> Mapping[str, Any]:
@@ -49,7 +57,8 @@ def _card_v1(model: ServedModel) -> dict[str, Any]:
     instance = {"id": model.id, "config": {"context_length": model.context_length}}
     quantisation = {"name": model.quantisation, "bits_per_weight": None} if model.quantisation else None
     return {
-        "type": "llm", "publisher": "", "key": model.id, "display_name": model.id,
+        "type": "embedding" if "embedding" in model.capabilities else "llm", "publisher": "",
+        "key": model.id, "display_name": model.id,
         "architecture": model.architecture or None, "quantization": quantisation,
         "size_bytes": model.file_bytes,
         "params_string": model.parameter_size or None, "format": model.format or None, "description": None,

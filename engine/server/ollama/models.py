@@ -44,14 +44,23 @@ async def running(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
 def _card(model: ServedModel) -> dict[str, Any]:
     """A model. Its digest is that of its name: Ollama's own program shows the beginning and needs one."""
-    created = datetime.fromtimestamp(model.created, UTC).isoformat()
     return {
-        "name": model.id, "model": model.id, "modified_at": created, "size": model.file_bytes,
+        "name": model.id, "model": model.id, "modified_at": _modified(model), "size": model.file_bytes,
         "digest": hashlib.sha256(model.id.encode()).hexdigest(),
-        "details": {
-            "format": model.format, "family": model.architecture, "families": [model.architecture],
-            "parameter_size": model.parameter_size, "quantization_level": model.quantisation,
-        },
+        "details": _details(model), "capabilities": list(model.capabilities),
+    }  # fmt: skip
+
+
+def _modified(model: ServedModel) -> str:
+    return datetime.fromtimestamp(model.created, UTC).isoformat()
+
+
+def _details(model: ServedModel) -> dict[str, Any]:
+    """All of these; clients in languages with fixed types need each."""
+    return {
+        "parent_model": "", "format": model.format, "family": model.architecture,
+        "families": [model.architecture], "parameter_size": model.parameter_size,
+        "quantization_level": model.quantisation,
     }  # fmt: skip
 
 
@@ -62,17 +71,12 @@ async def show(service: Service, exchange: Exchange) -> Mapping[str, Any]:
 
     def answer(chat: LocalChat) -> Mapping[str, Any]:
         info, config = chat.info, chat.generator.cache.model.config
-        able = ["embedding"] if info.why_no_text else ["completion", "tools"]
-        able += ["vision"] if info.reads_pictures else []
         name = info.architecture
         return {
             "license": info.licence,
             "template": chat.template.source,
-            "details": {
-                "format": info.format, "family": name, "families": [name],
-                "parameter_size": model.parameter_size,
-                "quantization_level": info.quantisation,
-            },
+            "modified_at": _modified(model),
+            "details": _details(model),
             "model_info": {
                 "general.architecture": name,
                 "general.basename": model.id,
@@ -81,7 +85,7 @@ async def show(service: Service, exchange: Exchange) -> Mapping[str, Any]:
                 f"{name}.embedding_length": config.width,
                 f"{name}.block_count": info.layers,
             },
-            "capabilities": [*able, "thinking"] if info.thinking_levels else able,
+            "capabilities": list(model.capabilities),
         }  # fmt: skip
 
     return await asked(service, exchange, answer)

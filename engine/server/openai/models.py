@@ -103,7 +103,9 @@ def _card(model: ServedModel, exchange: Exchange) -> dict[str, Any]:
     }
     if model.loaded:
         card["max_model_len"] = card["max_input_tokens"] = model.context_length
-        # in the forms of OpenRouter and llama.cpp
+        # in the forms of OpenRouter, Groq and llama.cpp
+        card["context_length"] = card["context_window"] = model.context_length
+        card["meta"] = {"n_ctx": model.context_length, "n_params": model.parameters, "size": model.file_bytes}
         inputs = ["text", "image"] if model.reads_pictures else ["text"]
         card["architecture"] = {"input_modalities": inputs, "output_modalities": ["text"]}
         able = ["completion", "multimodal"] if model.reads_pictures else ["completion"]

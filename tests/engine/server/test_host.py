@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from engine.core import Waiting
 from engine.server.failure import CLOSING, Failure
-from engine.server.host import pumped
+from engine.server.host import capabilities_of, pumped
+from tests.engine.server.served import Served
 
 LEFT = Failure(503, "The model left.")
 
@@ -71,3 +75,13 @@ def test_closed_and_failed_work_tells_why() -> None:
     assert put == ["one", "two"]
     assert failure is not None
     assert failure.status == 500
+
+
+@pytest.mark.loopback
+def test_what_models_can_do(served: Served) -> None:
+    info = replace(served.chat.info, thinking_levels=())
+    assert capabilities_of(info) == ("completion", "tools")
+    assert capabilities_of(replace(info, reads_pictures=True)) == ("completion", "tools", "vision")
+    switched = replace(info, thinking_levels=(("low", "</think>"),))
+    assert capabilities_of(switched) == ("completion", "tools", "thinking")
+    assert capabilities_of(replace(info, embedding=True)) == ("embedding",)

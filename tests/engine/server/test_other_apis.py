@@ -245,7 +245,7 @@ def test_lm_studio(served: Served) -> None:
     ]
     assert texts[0] == texts[1]
     assert cards[0]["arch"] == "LlamaForCausalLM"
-    assert cards[0]["compatibility_type"] == "safetensors"
+    assert cards[0]["capabilities"] == ["tool_use"]
 
 
 def test_lm_studio_s_statistics(served: Served) -> None:
@@ -274,6 +274,9 @@ def test_lm_studio_s_statistics(served: Served) -> None:
 def test_mistral_s_clients_get_their_own_form_of_models(served: Served) -> None:
     mistral = ask(served, "/v1/models", headers={"User-Agent": "mistral-client-python/1.9"}).json["data"][0]
     other = ask(served, "/v1/models").json["data"][0]
+    assert {other[name] for name in ("max_model_len", "context_length", "context_window")} == {1024}
+    info = served.chat.info
+    assert other["meta"] == {"n_ctx": 1024, "n_params": info.parameters, "size": info.file_bytes}
     assert (mistral["type"], mistral["capabilities"]["completion_chat"]) == ("base", True)
     assert (other["type"], other["max_input_tokens"]) == ("model", 1024)
 

@@ -249,7 +249,9 @@ def seeing(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[ChatRequest]
 
     monkeypatch.setattr(chat, "stream", stream)
     monkeypatch.setattr(chat, "info", replace(chat.info, reads_pictures=True))
-    monkeypatch.setattr(served.host, "_loaded", replace(loaded, reads_pictures=True))
+    capabilities = (*loaded.capabilities, "vision")
+    seen = replace(loaded, reads_pictures=True, capabilities=capabilities)
+    monkeypatch.setattr(served.host, "_loaded", seen)
     return requests
 
 

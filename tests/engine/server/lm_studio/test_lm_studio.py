@@ -12,6 +12,7 @@ from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
 from engine.server.lm_studio.chat import _Reply, studio_call
+from engine.server.lm_studio.models import _card, _card_v1
 from engine.server.lm_studio.replies import _statistics
 from engine.server.replies import Ended, Written
 from engine.server.responses.stored import StoredResponses
@@ -147,6 +148,29 @@ def test_bad_requests_get_one_sentence(fields: dict[str, Any], param: str) -> No
     with pytest.raises(ApiError) as caught:
         studio_call(Fields(fields), MODEL, StoredResponses())
     assert (caught.value.failure.status, caught.value.failure.param) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("model", "type", "form", "tools"),
+    [
+        (ServedModel("a"), "llm", "gguf", []),
+        (
+            ServedModel("a", True, format="gguf", capabilities=("completion", "tools")),
+            "llm",
+            "gguf",
+            ["tool_use"],
+        ),
+        (ServedModel("a", True, format="safetensors", capabilities=("embedding",)), "embeddings", "mlx", []),
+        (ServedModel("a", True, format="gguf", reads_pictures=True), "vlm", "gguf", []),
+    ],
+)
+def test_a_card_has_only_words_of_lm_studio(
+    model: ServedModel, type: str, form: str, tools: list[str]
+) -> None:
+    """Zed reads no list at all in which one card has another word."""
+    card = _card(model)
+    assert (card["type"], card["compatibility_type"], card["capabilities"]) == (type, form, tools)
+    assert _card_v1(model)["type"] == ("embedding" if type == "embeddings" else "llm")
 
 
 @pytest.mark.loopback

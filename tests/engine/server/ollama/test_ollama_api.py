@@ -153,6 +153,10 @@ def test_the_models_and_the_token(served: Served) -> None:
     shown = ask(served, "/api/show", {"model": "tiny"}).json
     assert shown["model_info"]["general.basename"] == "tiny"  # the name that VS Code shows
     assert {"completion", "tools"} <= set(shown["capabilities"])
+    listed = ask(served, "/api/tags").json["models"][0]
+    assert listed["capabilities"] == shown["capabilities"]
+    assert listed["details"] == shown["details"]
+    assert listed["modified_at"] == shown["modified_at"]
     assert shown["model_info"][shown["details"]["family"] + ".context_length"] == 1024
     assert ask(served, "/api/version").json["version"]
     refused = ask(served, "/api/tags", headers={"Authorization": None})

@@ -180,4 +180,8 @@ def test_the_card_of_a_model() -> None:
     assert datetime.fromisoformat(card["modified_at"]).timestamp() == 1_700_000_000
     assert (card["details"]["family"], card["details"]["families"]) == ("owl", ["owl"])
     assert _card(ServedModel("known", True, file_bytes=5))["size"] == 5
+    assert card["capabilities"] == []  # it is not loaded
+    assert set(card["details"]) == {
+        "parent_model", "format", "family", "families", "parameter_size", "quantization_level",
+    }  # fmt: skip
     assert card["digest"] != _card(ServedModel("other"))["digest"]
