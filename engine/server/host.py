@@ -58,7 +58,8 @@ class ServedModel:
         """A loaded model."""
         return cls(
             id, True, context_length, created, thinking, info.defaults, adapters, info.architecture,
-            info.format, info.quantisation, info.reads_pictures, info.parameters, info.file_bytes, capabilities_of(info),
+            info.format, info.quantisation, info.reads_pictures, info.parameters, info.file_bytes,
+            capabilities_of(info),
         )  # fmt: skip
 
     @property
@@ -74,9 +75,9 @@ def capabilities_of(info: ModelInfo) -> tuple[str, ...]:
     """What a loaded model can do, in Ollama's words: "completion" and "tools", or "embedding", and "vision"
     and "thinking".
     """
-    able = ("embedding",) if info.why_no_text else ("completion", "tools")
-    able += ("vision",) if info.reads_pictures else ()
-    return (*able, "thinking") if info.thinking_levels else able
+    able = ["embedding"] if info.why_no_text else ["completion", "tools"]
+    able += ["vision"] if info.reads_pictures else []
+    return (*able, "thinking") if info.thinking_levels else tuple(able)
 
 
 class Outlet(Protocol):

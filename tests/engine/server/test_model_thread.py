@@ -27,7 +27,8 @@ class FakeChat:
     thinking = (("<t>", "</t>"),)
     info = SimpleNamespace(
         thinking=(("<u>", "</u>"),), defaults=(("top_k", 3.0),), architecture="llama",
-        format="gguf", quantisation="Q8_0", reads_pictures=True,
+        format="gguf", quantisation="Q8_0", reads_pictures=True, parameters=7, file_bytes=9, why_no_text="",
+        thinking_levels=(),
     )  # fmt: skip
 
     def __init__(self) -> None:
