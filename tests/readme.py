@@ -24,11 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 _MIXTURE = " mixture of experts"
 _PICTURES = {
-    "aya_vision": "Aya", "command_vision": "Command A Vision", "deepseek_ocr": "DeepSeek-OCR",
+    "aya_vision": "Aya", "command_vision": "Command A", "deepseek_ocr": "DeepSeek-OCR",
     "deepseek_ocr2": "2",
-    "deepseek_vl": "DeepSeek-VL", "dots_ocr": "dots.ocr", "exaone4_5": "EXAONE 4.5",
+    "deepseek_vl": "VL", "dots_ocr": "dots.ocr", "exaone4_5": "EXAONE 4.5",
     "gemma3": "Gemma 3", "gemma3n": "3n", "gemma4": "4",
     "glm4v": "GLM-4.1V", "glm_ocr": "GLM-OCR", "got_ocr2": "GOT-OCR2",
+    "hunyuan_vl": "HunyuanOCR",
     "idefics2": "Idefics2", "idefics3": "SmolVLM", "internvl": "InternVL", "janus": "Janus",
     "kimi_vl": "Kimi-VL", "kimi_k2_5": "K2.5", "lfm2_vl": "LFM2-VL", "lightonocr": "LightOnOCR",
     "mllama": "Llama 3.2", "llama4": "4", "llava": "LLaVA, Moondream 2", "llava_next": "NeXT",

@@ -21,10 +21,16 @@ from engine.kv_cache.pages import PageTable
 from engine.kv_cache.readings import Readings
 from engine.models.cross_cache import CrossCache
 from engine.models.layers.features import Features
-from engine.models.layers.positions.mrope import sequence_positions
 from engine.models.memory.estimate import cache_dtype, chosen_context, further_pages
 from engine.models.memory.fit import prefill_rows, work_space
-from engine.models.picture_tokens import PictureTokens, borders_in, shift_after, spans_in, take_rows
+from engine.models.picture_tokens import (
+    PictureTokens,
+    borders_in,
+    places_of,
+    shift_after,
+    spans_in,
+    take_rows,
+)
 from engine.models.pictures import LONGEST_WHOLE, PicturePass, run_in_pieces
 from engine.settings import CacheSettings
 from engine.tensors import Floats, Ints
@@ -225,21 +231,15 @@ class PagedCache:
     def _pass_over_pictures(self, part: SequencePart) -> tuple[Program, Step]:
         """The pass over tokens of pictures: of one span, or of several with a little text between them."""
         assert self.pictures is not None
-        step, spec = self.step(*part), self.pictures.spec
-        spans = spans_in(part.ids, self.pictures)
+        step, spans = self.step(*part), spans_in(part.ids, self.pictures)
         passes = self._passes_over(max(spans[0][3].tokens, len(part.ids)), self.pictures)
         states: Floats = np.empty((len(part.ids), self.model.config.width), np.float32)
-        deep: list[Floats] = [np.zeros_like(states) for _unused in range(spec.deep)]
+        deep: list[Floats] = [np.zeros_like(states) for _unused in range(self.pictures.spec.deep)]
         text = step.token_ids < FIRST_PICTURE_ID
         if text.any():
             states[text] = self._embedded(step, text)
-        places = None
         take_rows(spans, part.ids, self.pictures, [states, *deep])
-        for begin, end, first, span in spans if spec.positions is not None else ():
-            at = part.ids[begin] - first
-            starts, own = len(part.lease.ids) + begin - at, slice(at, at + end - begin)
-            places = sequence_positions([(0, span.rows, span.columns)], span.tokens)[0][own]
-            places += np.int32(starts - self.shift(part.lease, starts))
+        places = places_of(part.lease.ids, part.ids, self.pictures, lambda at: self.shift(part.lease, at))
         return passes.ready(step, states, deep, places)
 
     def _embedded(self, step: Step, which: npt.NDArray[np.bool_]) -> Floats:

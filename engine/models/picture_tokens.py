@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from engine.core import FIRST_PICTURE_ID
+from engine.models.layers.positions.mrope import counted_positions, sequence_positions
 from engine.models.pictures import PictureSpec
-from engine.tensors import Floats
+from engine.tensors import Floats, Ints
 
 MOST_BETWEEN = 16
 """Tokens of text between two spans that are read in one pass with them."""
@@ -91,7 +94,8 @@ def borders_in(ids: Sequence[int], pictures: PictureTokens) -> list[int]:
     spec = pictures.spec
     if spec.prefix:
         return [0, len(ids)] if any(id >= FIRST_PICTURE_ID for id in ids) else []
-    apart = spec.bidirectional or spec.positions is not None or spec.deep > 0 or spec.looked_at is not None
+    shifted = spec.positions is not None and not spec.positions.counted
+    apart = spec.bidirectional or shifted or spec.deep > 0 or spec.looked_at is not None
     found: list[int] = []
     for begin, end, _first, _span in spans_in(ids, pictures):
         if found and not apart and begin - found[-1] <= MOST_BETWEEN:
@@ -101,10 +105,33 @@ def borders_in(ids: Sequence[int], pictures: PictureTokens) -> list[int]:
     return found
 
 
+def places_of(
+    before: Sequence[int], ids: Sequence[int], pictures: PictureTokens, shift: Callable[[int], int]
+) -> Ints | None:
+    """The positions (T, axes) int32 of the tokens `ids` of pictures that come after others, for each axis of
+    rotary positions with sections; None if these have none. `shift` is by how much less than its position the
+    token after this many is rotated. Raises `BadPicture`.
+    """
+    positions = pictures.spec.positions
+    if positions is None:
+        return None
+    if positions.counted:
+        whole = [*before, *ids]
+        found = [(begin, span.rows, span.columns) for begin, _end, _id, span in spans_in(whole, pictures)]
+        return counted_positions(found, len(before), len(whole), len(positions.sections))
+    ((begin, end, first, span),) = spans_in(ids, pictures)
+    at = ids[begin] - first
+    starts = len(before) + begin - at
+    places: Ints = sequence_positions([(0, span.rows, span.columns)], span.tokens)[0][at : at + end - begin]
+    return places + np.int32(starts - shift(starts))
+
+
 def shift_after(ids: Sequence[int], pictures: PictureTokens) -> int:
     """By how much less than its position the token after a part of a text is rotated, because of the spans
     that begin in it, where rotary positions have sections (`engine.models.layers.positions.mrope`). Raises
     `BadPicture`.
     """
+    if pictures.spec.positions is None or pictures.spec.positions.counted:
+        return 0
     found = [span for begin, _end, first, span in spans_in(ids, pictures) if ids[begin] == first]
     return sum(span.tokens - max(span.rows, span.columns) for span in found)

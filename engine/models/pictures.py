@@ -38,13 +38,18 @@ class Sections(Protocol):
     """Multi-section rotary positions, as in `engine.models.layers.positions.mrope.axes_of_pairs`."""
 
     @property
-    def sections(self) -> tuple[int, int, int]:
+    def sections(self) -> tuple[int, ...]:
         """The pairs of time, rows and columns."""
         ...
 
     @property
     def interleaved(self) -> bool:
         """Whether they take turns."""
+        ...
+
+    @property
+    def counted(self) -> bool:
+        """Whether they are those of the place in the text, columns, rows and the number of the picture."""
         ...
 
 
@@ -149,7 +154,7 @@ class PicturePass:
 
     def fill(self, states: Floats, deep: Sequence[Floats] = (), positions: Ints | None = None) -> None:
         """Set what the next step reads: `states` (T, E) and `deep`, each (T, E) float32, and where the model
-        has sections of rotary positions, those of the tokens: time, row and column (T, 3), int32.
+        has sections of rotary positions, those of the tokens: time, row and column (T, 3), or others, int32.
         """
         assert len(deep) == len(self.deep)
         for into, rows in zip((self.states, *self.deep), (states, *deep), strict=True):

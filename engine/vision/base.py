@@ -18,10 +18,15 @@ class Positions:
     `sections` are the pairs of time, rows and columns, in this order. Of text, all three are the same. If
     `interleaved` (Qwen3-VL's technical report), pairs take turns as time, row, column, time and so on, as
     long as the sections of rows and columns last.
+
+    If `counted` (HunyuanOCR, arXiv 2511.19575), the sections are those of the place in the text, which may
+    lack, the column, the row, and the number of the picture among those of the text; what follows a picture
+    keeps its place in the text. Spans of one token are as texts.
     """
 
-    sections: tuple[int, int, int]
+    sections: tuple[int, ...]
     interleaved: bool = False
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

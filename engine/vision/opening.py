@@ -56,7 +56,7 @@ class _Found:
     @property
     def spec(self) -> VisionSpec:
         own = self.design.spec
-        positions = None if own.unsectioned else self.positions
+        positions = None if own.unsectioned else own.positions or self.positions
         return replace(own, nbytes=self.survey.bytes, positions=positions)
 
 

@@ -12,7 +12,7 @@ from itertools import groupby
 
 import numpy as np
 
-from engine.backends.base import Backend
+from engine.backends.base import Array, Backend, Ops
 from engine.core import Waiting
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WeightSource
@@ -22,7 +22,7 @@ from engine.vision.base import PictureRows, Piece, Span, VisionSpec
 from engine.vision.layers.grid import Axial, Order, block_order, windows
 from engine.vision.layers.grid_passes import After, Head, Stage, first_rows, head_rows
 from engine.vision.layers.tower import TowerShape
-from engine.vision.passes import OfPasses
+from engine.vision.passes import OfPasses, Pass, Pieces
 from engine.vision.pictures.images import Normalisation, patches, read_picture, resized
 
 Size = Callable[[int, int], tuple[int, int]]
@@ -45,10 +45,21 @@ def one_span(rows: int, columns: int) -> tuple[Piece, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Lines:
+    """What follows the head: to each line of rows (n, K) comes the row `end` (K,), `last` makes rows (n, N)
+    of all, and those `around` (N,) stand before and after them.
+    """
+
+    end: Floats
+    last: Callable[[Ops, Array], Array]
+    around: tuple[Floats, Floats]
+
+
+@dataclass(frozen=True, slots=True)
 class GridParts:
     """What `GridDesign.make` makes. The sum of what the linears of `first` make of the patches is normed by
     `before`, and the places are added; `after` norms what the layers make. There is a head in `deep` for each
-    layer of `GridDesign.deep`.
+    layer of `GridDesign.deep`. With `lines`, the head makes rows of another width than `GridDesign.outputs`.
     """
 
     first: tuple[Linear, ...]
@@ -58,6 +69,7 @@ class GridParts:
     place: Place | None = None
     before: Norm | None = None
     after: After | None = None
+    lines: Lines | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +144,11 @@ class GridEncoder(OfPasses):
         heads = (parts.head, *parts.deep)
         self._heads = tuple((head.merge, head_rows(backend, head, most)) for head in heads)
         stages, after = (stage.run for stage in self._stages), (head.run for _, head in self._heads)
-        self._all = (self._first.run, *stages, *after)
+        self._lines, self._last = parts.lines, None
+        if parts.lines is not None:
+            self._last = Pieces(backend, parts.lines.last, (len(parts.lines.end),), 2 * most)
+        last = () if self._last is None else (self._last.run,)
+        self._all: tuple[Pass, ...] = (self._first.run, *stages, *after, *last)
         super().__init__(*self._all)
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
@@ -162,7 +178,19 @@ class GridEncoder(OfPasses):
         for (merge, head), each in zip(self._heads, (states, *kept), strict=True):
             made = yield from head.rows(merge(each.reshape(len(back), self._cell, -1)))
             found.append(made[back])
+        if self._last is not None:
+            found[0] = yield from self._lined(found[0], columns // design.factor)
         return _by_spans(self.layout(width, height), found[0], found[1:])
+
+    def _lined(self, rows: Floats, columns: int) -> Generator[Waiting, None, Floats]:
+        """As `Lines` says."""
+        lines, last = self._lines, self._last
+        assert lines is not None
+        assert last is not None
+        grid = rows.reshape(-1, columns, rows.shape[-1])
+        ends = np.broadcast_to(lines.end, (len(grid), 1, len(lines.end)))
+        made = yield from last.rows(np.concatenate([grid, ends], axis=1).reshape(-1, len(lines.end)))
+        return np.concatenate([lines.around[0][None], made, lines.around[1][None]])
 
     def work_bytes(self) -> int:
         """The memory that reading the largest picture takes besides the weights, which may be specs: that of

@@ -53,6 +53,11 @@ def test_each_span_is_read_apart_where_passes_depend_on_its_beginning(spec: Visi
     assert borders_in(ids_of(store, 2), store) == [5, 11, 13, 17]
 
 
+def test_spans_with_counted_positions_are_read_together() -> None:
+    store = store_of(replace(SPEC, positions=Positions((1, 1, 1), counted=True)))
+    assert borders_in(ids_of(store, 2), store) == [5, 17]
+
+
 def test_spans_are_found_in_parts_of_a_text() -> None:
     store = store_of(SPEC)
     ids = ids_of(store, 2)

@@ -59,6 +59,8 @@ HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 COMMAND = {**CLIP, "min_patches": 1, "max_patches": 12, "crop_to_patches": True, "resample": 3}
 LLAMA4 = {**HALF, "max_patches": 16, "resize_to_max_canvas": False, "resample": 2}
 """Of image processors whose classes cannot be imported without torchvision."""
+HUNYUAN = {"text_config": {"rope_parameters": {"rope_type": "default", "mrope_section": [16, 16, 16, 16]}}}
+"""Of which there is no default."""
 ONE = {"vision_config": {"model_type": "siglip_vision_model", "image_size": 384}}
 CLASSES: tuple[tuple[str, str, str, Mapping[str, Any], Mapping[str, Any]], ...] = (
     ("Idefics3", "idefics3", "Idefics3ImageProcessorPil", WHOLE, TILES),
@@ -69,6 +71,7 @@ CLASSES: tuple[tuple[str, str, str, Mapping[str, Any], Mapping[str, Any]], ...] 
     ("Qwen3_5", "qwen2_vl", "Qwen2VLImageProcessorPil", {}, {}),
     ("Glm4v", "glm4v", "Glm4vImageProcessorPil", {}, {}),
     ("GlmOcr", "glm4v", "Glm4vImageProcessorPil", {}, {}),
+    ("HunYuanVL", "hunyuan_vl", "HunYuanVLImageProcessorPil", HUNYUAN, {}),
     ("Ovis2", "ovis2", "Ovis2ImageProcessorPil", {}, {}),
     ("DeepseekVL", "deepseek_vl", "DeepseekVLImageProcessorPil", DEEPSEEK, {}),
     ("QianfanOCR", "got_ocr2", "GotOcr2ImageProcessorPil", {}, IMAGENET),

@@ -29,9 +29,9 @@ from tests.engine.vision.tiny.families import FAMILIES
 from tests.engine.vision.tiny.paligemma_prefix import KINDS as PREFIXES
 
 TOKENS = 24
-KINDS = ("qwen2_vl", "gemma3", "qwen3_5", "idefics3", "mllama", "paligemma")
+KINDS = ("qwen2_vl", "gemma3", "qwen3_5", "idefics3", "mllama", "paligemma", "hunyuan_vl")
 """With sections of rotary positions, in both directions, with states, of several spans, looked at by layers
-of their own, and in a prefix.
+of their own, in a prefix, and with the number of the picture among their positions.
 """
 PICTURES = [asked("What do they show?", (60, 40), (33, 70))]
 TEXT = [Message("user", "Tell me something about the quick brown fox, and nothing else.")]

@@ -10,6 +10,7 @@ from PIL import Image
 
 from tests.engine.vision.tiny.chats import add_text, vocabulary
 from tests.engine.vision.tiny.encoding import randomise, save
+from tests.engine.vision.tiny.hunyuan_pages import hunyuan_vl
 from tests.engine.vision.tiny.mllama_tiles import mllama
 from tests.engine.vision.tiny.whole_models import END, TEXT, Case
 
@@ -81,5 +82,6 @@ def _mistral4(folder: Path) -> Case:
 LATEST: Mapping[str, Callable[[Path], Case]] = {
     "minicpm_v4_6": _minicpm_v4_6,
     "mistral4": _mistral4,
+    "hunyuan_vl": hunyuan_vl,
     "mllama": mllama,
 }

@@ -9,7 +9,12 @@ import pytest
 import torch
 
 from engine.backends.base import RotaryTable
-from engine.models.layers.positions.mrope import axes_of_pairs, fill_table, sequence_positions
+from engine.models.layers.positions.mrope import (
+    axes_of_pairs,
+    counted_positions,
+    fill_table,
+    sequence_positions,
+)
 from engine.models.layers.positions.rope import RopeConfig, rotary_table
 from tests.engine.models.architectures import ROPE
 from tests.engine.models.whole_models import DELTA, QWEN_EYES, SECTIONS, Whole, tiny_model
@@ -55,6 +60,19 @@ def test_positions_are_those_of_transformers(kind: tuple[Any, tuple[int, int, in
         for ours, theirs in zip((made.cos, made.sin), rotary(torch.zeros(1), expected), strict=True):
             np.testing.assert_allclose(ours[:LENGTH], theirs[0, :, : dim // 2], rtol=0, atol=1e-5)
             assert not ours[LENGTH:].any()
+
+
+@pytest.mark.parametrize("axes", [3, 4])
+def test_counted_positions_of_each_part_are_those_of_the_whole(axes: int) -> None:
+    """Of two pictures, with a token before and after each as a span of its own."""
+    spans = [(4, 1, 1), (5, 2, 3), (11, 1, 1), (20, 1, 1), (21, 3, 2), (27, 1, 1)]
+    whole = counted_positions(spans, 0, 40, axes)
+    assert [at for at in range(40) if whole[at].tolist() != [at] * axes] == [*range(5, 11), *range(21, 27)]
+    assert whole[5:11, -3:].tolist() == [[0, 0, 0], [1, 0, 0], [2, 0, 0], [0, 1, 0], [1, 1, 0], [2, 1, 0]]
+    assert whole[21:27, -3:].tolist() == [[0, 0, 1], [1, 0, 1], [0, 1, 1], [1, 1, 1], [0, 2, 1], [1, 2, 1]]
+    assert whole[5:11, : axes - 3].tolist() == [[at] * (axes - 3) for at in range(5, 11)]
+    for start, end in ((0, 7), (7, 24), (24, 40), (30, 31)):
+        assert np.array_equal(counted_positions(spans, start, end, axes), whole[start:end])
 
 
 def test_pictures_that_do_not_fit() -> None:
