@@ -21,12 +21,20 @@ from engine.weights.gguf.metadata import Cursor, GgufMetadata
 from engine.weights.gguf.nvfp4 import with_scales
 from engine.weights.gguf.ollama import known_place
 from engine.weights.gguf.ollama_layout import as_llama_cpp
-from engine.weights.gguf.table import GGUF_FORMATS, GGUF_TYPE_NAMES, IK_FORMATS, TWO_BIT_FORMATS
+from engine.weights.gguf.table import (
+    GGUF_FORMATS,
+    GGUF_TYPE_NAMES,
+    IK_FORMATS,
+    INTERLEAVED_FORMATS,
+    TWO_BIT_FORMATS,
+)
 from engine.weights.gguf.two_bits import in_groups
 from engine.weights.tensor import FileTensor, check_overlap, find_format
 from engine.words import _
 
-_READABLE = ", ".join(format.name for format in (*GGUF_FORMATS, *TWO_BIT_FORMATS, *IK_FORMATS))
+_READABLE = ", ".join(
+    format.name for format in (*GGUF_FORMATS, *TWO_BIT_FORMATS, *IK_FORMATS, *INTERLEAVED_FORMATS)
+)
 _MAX_TENSORS = 1 << 16
 _MAX_NAME_BYTES = 1024
 _SPLIT = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)

@@ -6,9 +6,10 @@ Source: the ggml project's `docs/gguf.md`.
 from __future__ import annotations
 
 from engine.backends.gguf_blocks.ik_quants import IK_BLOCKS
+from engine.backends.gguf_blocks.interleaved import INTERLEAVED
 from engine.backends.gguf_blocks.quants import TWO_BIT_BLOCKS
 from engine.backends.gguf_blocks.table import GGUF_BLOCKS
-from engine.weights.format import Format
+from engine.weights.format import Bytes, Floats, Format
 from engine.weights.plain import FLOAT_FORMATS, FOLDER_FORMATS, NUMBER_FORMATS
 
 GGUF_FORMATS: tuple[Format, ...] = (
@@ -27,16 +28,30 @@ IK_FORMATS = tuple(
 )
 """The types that ik_llama.cpp adds."""
 
+
+def _in_turn(blocks: Bytes) -> Floats:
+    raise AssertionError("rows in turn are decoded together, by `engine.weights.gguf.ik_types`")
+
+
+INTERLEAVED_FORMATS = tuple(
+    Format(each.name, each.block.values, each.nbytes, _in_turn, row_bytes=each.row_bytes)
+    for each in INTERLEAVED
+)
+"""Those whose rows lie in turn."""
+
 ALL_FORMATS: tuple[Format, ...] = (
     *GGUF_FORMATS,
     *TWO_BIT_FORMATS,
     *IK_FORMATS,
+    *INTERLEAVED_FORMATS,
     *NUMBER_FORMATS,
     *FOLDER_FORMATS,
 )
 """Every type that can be read, in GGUF and safetensors files."""
 
-GGUF_TYPE_NAMES = {block.number: block.name for block in (*GGUF_BLOCKS, *TWO_BIT_BLOCKS, *IK_BLOCKS)} | {
+GGUF_TYPE_NAMES = {
+    **{block.number: block.name for block in (*GGUF_BLOCKS, *TWO_BIT_BLOCKS, *IK_BLOCKS)},
+    **{each.number: each.name for each in INTERLEAVED},
     0: "F32", 1: "F16", 9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
     30: "BF16",
 }  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from engine.backends.gguf_blocks.ik_quants import IK_BLOCKS
+from engine.backends.gguf_blocks.interleaved import INTERLEAVED
 from engine.weights import FORMATS
 from engine.weights import format as formats
 from engine.weights.format import Format
@@ -26,7 +27,8 @@ def test_sizes_are_those_of_ggml(entry: Format) -> None:
 
 def test_type_numbers_are_those_of_ggml() -> None:
     known = {kind.value: kind.name for kind in gguf.GGMLQuantizationType}
-    own = {block.number: block.name for block in IK_BLOCKS}  # `test_ik_types` has these
+    # `test_ik_types` and `test_interleaved` have these
+    own = {block.number: block.name for block in (*IK_BLOCKS, *INTERLEAVED)}
     # llama.cpp's newest, which the package does not know yet
     assert GGUF_TYPE_NAMES.items() <= (known | {42: "Q2_0"} | own).items()
 
