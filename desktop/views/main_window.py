@@ -359,7 +359,7 @@ class MainWindow(QMainWindow):
             super().keyPressEvent(event)
         elif self.chat.banner.isVisible():
             self.chat.banner.hide()
-        elif not self.services.composer.attachments.stop_ranking():
+        elif not self.services.composer.fitting.stop_ranking():
             self.chat.transcript.selection.clear()
             self.chat.transcript.selection.show()
 

@@ -12,8 +12,6 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QImage
 
 from desktop.services.composer.attachment_reading import Found, pasted_picture, read_files, saved
-from desktop.services.composer.fit_to_context import fitted, shortened, size_of
-from desktop.services.composer.meaning import MeaningService
 from desktop.services.composer.pictures import ReadPicture
 from desktop.services.engine.background import Background
 from desktop.services.engine.job import Job
@@ -59,25 +57,15 @@ class AttachmentService(QObject):
         changed(int conversation): its files or their counts changed.
         reading(int files): the number of files being read.
         refused(str sentence): a file cannot be attached.
-        sized(object size): the `PromptSize` for `check`; None if it is not known.
-        fitted(int conversation, object files): its files were shortened to fit; those before that, whole.
-        ranking(int percent): how much is read to find passages by meaning; -1 at the end.
-        shortened(int conversation, str text): the beginning of a message that fits.
     """
 
     changed = Signal(int)
     reading = Signal(int)
     refused = Signal(str)
-    sized = Signal(object)
-    fitted = Signal(int, object)
-    shortened = Signal(int, str)
-    ranking = Signal(int)
 
-    def __init__(
-        self, session: ChatSession, parent: QObject | None = None, meaning: MeaningService | None = None
-    ) -> None:
+    def __init__(self, session: ChatSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._session, self.meaning = session, meaning
+        self._session = session
         self._held: dict[int, list[Held]] = {}
         self._whole: dict[int, tuple[tuple[int, ...], tuple[Attachment, ...]]] = {}
         """The files of a chat before they were shortened, and the keys that they have had since."""
@@ -86,10 +74,7 @@ class AttachmentService(QObject):
         self._paths: dict[Job, Sequence[str]] = {}
         self._counting: set[tuple[int, int]] = set()
         self._last = 0
-        self.by_meaning = False
-        """Whether the passages that were kept last match by meaning, too."""
         session.model_changed.connect(lambda _model: self._count_again())
-        session.conversation_changed.connect(lambda _conversation: self.stop_ranking())
         session.state_changed.connect(lambda state: self._count_unknown() if state == "idle" else None)
 
     def close(self) -> bool:
@@ -213,12 +198,26 @@ class AttachmentService(QObject):
             self._held.pop(conversation, None)
             self._whole.pop(conversation, None)
 
-    def put(self, attachments: Sequence[Attachment], conversation: int) -> None:
-        """Replace the files of a chat."""
+    def put(
+        self, attachments: Sequence[Attachment], conversation: int, whole: tuple[Attachment, ...] = ()
+    ) -> None:
+        """Replace the files of a chat; they may be what is left of `whole` ones."""
         self._keep(conversation, [])
         for attachment in attachments:
             self.hold(attachment, conversation)
+        if whole:
+            self._whole[conversation] = self.keys(conversation), whole
         self.changed.emit(conversation)
+
+    def whole(self, conversation: int) -> tuple[Attachment, ...]:
+        """The files of a chat as they were before they were shortened."""
+        keys, files = self._whole.get(conversation, ((), ()))
+        unchanged = keys == self.keys(conversation)
+        return files if unchanged else tuple(each.attachment for each in self.held(conversation))
+
+    def keys(self, conversation: int) -> tuple[int, ...]:
+        """What tells whether a chat still has the same files."""
+        return tuple(each.key for each in self.held(conversation))
 
     def move(self, before: int, now: int) -> None:
         """Move the files of one chat, even those still being read, to the next message of another."""
@@ -242,90 +241,6 @@ class AttachmentService(QObject):
             PictureStore(source).copy_to(target, keys)
         except StoreError as error:
             self.refused.emit(_("The picture cannot be saved: {error}", error=error))
-
-    def check(self, message: str, opening: str) -> bool:
-        """Measure the prompt with `message`; emits `sized`. False if that is not possible."""
-        try:
-            request = self._session.preview_request(message, opening)
-        except StoreError:
-            return False
-        self._session.ask(size_of(request), self.sized.emit)
-        return True
-
-    def fit(self, message: str, own: str, opening: str, *, by_match: bool = False) -> None:
-        """Shorten the open chat's files so that `message`, made of them and the user's `own` words, fits: to
-        their beginnings, or to the passages that match these words; emits `fitted`. Files that were shortened
-        before are shortened again from what they were. With an embedding model, passages match by words and
-        meaning.
-        """
-        conversation = self._session.conversation
-        held = tuple(self.held(conversation))
-        try:
-            request = self._session.preview_request(message, opening)
-        except StoreError as error:
-            self.refused.emit(str(error))
-            return
-        keys = self._keys(conversation)
-        cut, whole = self._whole.get(conversation, ((), ()))
-        files = whole if cut == keys else tuple(each.attachment for each in held)
-
-        def answered(shorter: Sequence[Attachment] | None) -> None:
-            if shorter is not None and keys == self._keys(conversation):
-                self.put(shorter, conversation)
-                self._whole[conversation] = self._keys(conversation), files
-                self.fitted.emit(conversation, files)
-
-        def fit(orders: tuple[tuple[int, ...], ...] = (), sentence: str = "") -> None:
-            self.ranking.emit(-1)
-            self.by_meaning = bool(orders)
-            if sentence:
-                self.refused.emit(
-                    _("{problem} The passages were chosen by their words only.", problem=sentence)
-                )
-            if keys == self._keys(conversation):
-                self._session.ask(fitted(request, files, own, by_match=by_match, meaning=orders), answered)
-
-        meaning = self.meaning
-        if not by_match or meaning is None:
-            fit()
-            return
-
-        def rank() -> None:
-            if (model := meaning.model()) is None:
-                fit()
-            else:
-                keep = not is_temporary(conversation)
-                meaning.rank(model, files, own, keep, self.ranking.emit, fit)
-
-        meaning.when_known(rank)
-        if meaning.running:
-            self.ranking.emit(0)
-
-    def stop_ranking(self) -> bool:
-        """Stop reading files to find passages by meaning, and leave them as they are; False if none were."""
-        if self.meaning is None or not self.meaning.running:
-            return False
-        self.meaning.stop()
-        self.ranking.emit(-1)
-        return True
-
-    def _keys(self, conversation: int) -> tuple[int, ...]:
-        return tuple(each.key for each in self.held(conversation))
-
-    def shorten(self, message: str, opening: str) -> None:
-        """Find how much of a message without files fits; emits `shortened`."""
-        try:
-            request = self._session.preview_request(message, opening)
-        except StoreError as error:
-            self.refused.emit(str(error))
-            return
-        conversation = self._session.conversation
-
-        def answered(shorter: str | None) -> None:
-            if shorter is not None:
-                self.shortened.emit(conversation, shorter)
-
-        self._session.ask(shortened(request), answered)
 
     def _count(self, conversation: int, held: Held) -> None:
         text, model = message_text(held.attachment), self._session.model

@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject
 
 from desktop.services.composer.attachments import AttachmentService
 from desktop.services.composer.draft_attachments import DraftAttachments
+from desktop.services.composer.fitting import FittingService
 from desktop.services.composer.follow_ups import FollowUps
 from desktop.services.composer.meaning import MeaningService, OpenEmbedder, open_embedder
 from desktop.services.composer.queue import MessageQueue
@@ -23,6 +24,7 @@ __all__ = ["ComposerServices", "make_composer_services"]
 
 class ComposerServices(NamedTuple):
     attachments: AttachmentService
+    fitting: FittingService
     queue: MessageQueue
     prompts: SavedPromptService
     turns: AutomaticTurns
@@ -50,18 +52,20 @@ def make_composer_services(
 ) -> ComposerServices:
     """Create all of them for one session; without `models`, passages are found by words only."""
     meaning = MeaningService(session, models, open_model) if models is not None else None
-    attachments, queue = AttachmentService(session, parent, meaning), MessageQueue(session, parent)
+    attachments, queue = AttachmentService(session, parent), MessageQueue(session, parent)
     prompts, turns = (
         SavedPromptService(session.stores.database, parent),
         AutomaticTurns(session, queue, parent),
     )
+    fitting = FittingService(session, attachments, meaning, parent)
     return ComposerServices(
         attachments,
+        fitting,
         queue,
         prompts,
         turns,
         DraftAttachments(session, attachments, parent),
         SpellingService(session, parent),
-        FollowUps(session, attachments, parent),
+        FollowUps(session, attachments, fitting, parent),
         UnreadFiles(session, attachments, parent),
     )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from PySide6.QtCore import QObject, Signal, Slot
 
 from desktop.services.composer.attachments import AttachmentService
+from desktop.services.composer.fitting import FittingService
 from desktop.services.composer.passage_search import PassageSearch, Search
 from desktop.services.engine.background import Background
 from desktop.services.session.chat_session import ChatSession
@@ -45,19 +46,23 @@ class FollowUps(QObject):
     searching = Signal(bool)
 
     def __init__(
-        self, session: ChatSession, attachments: AttachmentService, parent: QObject | None = None
+        self,
+        session: ChatSession,
+        attachments: AttachmentService,
+        fitting: FittingService,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._session, self._attachments = session, attachments
         self._background = Background("passages", self)
-        self._next = PassageSearch(session, attachments, self._background)
-        self._edits = PassageSearch(session, attachments, self._background)
+        self._next = PassageSearch(session, fitting, self._background)
+        self._edits = PassageSearch(session, fitting, self._background)
         self._editing: tuple[int, str, bool] | None = None
         self._searching: _Question | None = None
         self._searched: _Question | None = None
         self._held: dict[int, set[int]] = {}
         """The keys of the passages that were added to the next message of each chat."""
-        attachments.fitted.connect(self._keep)
+        fitting.fitted.connect(self._keep)
         session.conversation_changed.connect(self._stop_all)
 
     def close(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import field
 from functools import partial
 from itertools import accumulate
 
-from desktop.services.composer.attachments import AttachmentService
+from desktop.services.composer.fitting import FittingService
 from desktop.services.composer.meaning import MeaningService, Orders
 from desktop.services.engine.background import Background
 from desktop.services.engine.job import Job
@@ -49,8 +49,8 @@ class Search:
 class PassageSearch:
     """Runs one search at a time."""
 
-    def __init__(self, session: ChatSession, attachments: AttachmentService, background: Background) -> None:
-        self._session, self._attachments, self._background = session, attachments, background
+    def __init__(self, session: ChatSession, fitting: FittingService, background: Background) -> None:
+        self._session, self._fitting, self._background = session, fitting, background
         self._search: Search | None = None
         self._job: Job | None = None
         self._ranking: MeaningService | None = None
@@ -81,7 +81,7 @@ class PassageSearch:
             search.ended(())
 
     def _on_files(self, search: Search, files: tuple[Attachment, ...] | None) -> None:
-        meaning = self._attachments.meaning
+        meaning = self._fitting.meaning
         model = meaning.model() if meaning is not None and files and not meaning.running else None
         if meaning is None or model is None or not files:
             self._choose(search, files or (), ())

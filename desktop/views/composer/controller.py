@@ -64,9 +64,9 @@ class ComposerController(QObject):
         self.checker = SpellChecker(composer.box, writing.spelling)
         composer.submitted.connect(self.send)
         composer.box.textChanged.connect(self._text_changed)
-        writing.attachments.sized.connect(self._on_sized)
-        writing.attachments.fitted.connect(self._on_fitted)
-        writing.attachments.shortened.connect(self._on_shortened)
+        writing.fitting.sized.connect(self._on_sized)
+        writing.fitting.fitted.connect(self._on_fitted)
+        writing.fitting.shortened.connect(self._on_shortened)
         edit, follow_ups = chat.transcript.inline_edit, writing.follow_ups
         follow_ups.ready.connect(self._send_found)
         edit.waits, edit.left = follow_ups.begin_edit, follow_ups.leave_edit
@@ -141,7 +141,7 @@ class ComposerController(QObject):
                     return
             elif self._session.state == "idle":
                 self._asked, self._cut = (self._session.conversation, message), False
-                if self._writing.attachments.check(message, opening):
+                if self._writing.fitting.check(message, opening):
                     return
         self._submit(message, opening)
 
@@ -307,11 +307,11 @@ class ComposerController(QObject):
                 _TOO_LONG, _("The message will be trimmed when the current reply is complete."), "", None
             )
         if not self.files.held():
-            self._writing.attachments.shorten(self.message(composer.text()), composer.opening())
+            self._writing.fitting.shorten(self.message(composer.text()), composer.opening())
             return
         own = unescaped(composer.text())
         message = self.message(composer.text())
-        self._writing.attachments.fit(message, own, composer.opening(), by_match=by_match)
+        self._writing.fitting.fit(message, own, composer.opening(), by_match=by_match)
         composer.setFocus()
 
     def _on_fitted(self, conversation: int, _files: object) -> None:
@@ -319,7 +319,7 @@ class ComposerController(QObject):
         if conversation == self._session.conversation:
             message = self.message(composer.text())
             self._asked, self._cut = (conversation, message), True
-            self._writing.attachments.check(message, composer.opening())
+            self._writing.fitting.check(message, composer.opening())
         composer.setFocus()
 
     def _on_shortened(self, conversation: int, text: str) -> None:

@@ -28,7 +28,7 @@ class PassageOffers:
         self, offers: SuggestionBar, writing: ComposerServices, trim: Callable[[bool], object]
     ) -> None:
         self._offers, self._trim = offers, trim
-        self._service, self._follow_ups = service, follow_ups = writing.attachments, writing.follow_ups
+        self._service, self._follow_ups = service, follow_ups = writing.fitting, writing.follow_ups
         self.get_models: Callable[[], object] | None = None
         listen(offers, service.ranking, self._show_progress)
         offers.dismiss.clicked.connect(service.stop_ranking)

@@ -72,7 +72,7 @@ class ModelController(QObject):
         picker.unload_requested.connect(self.unload)
         welcome.download_requested.connect(self.get_starter)
         welcome.cancel_requested.connect(self._download.cancel)
-        if (meaning := services.composer.attachments.meaning) is not None:
+        if (meaning := services.composer.fitting.meaning) is not None:
             meaning.look = self.look_for_models
         self._local_models.changed.connect(picker.show_entries)
         self._local_models.changed.connect(welcome.show_models)

@@ -138,7 +138,7 @@ class PreferencesController(QObject):
             self.folders.show_offline(self._services.hub.offline)
 
     def _show_passages(self) -> None:
-        meaning = self._services.composer.attachments.meaning
+        meaning = self._services.composer.fitting.meaning
         if self.passages is not None and meaning is not None:
             self.passages.show_models(meaning.choices(), meaning.choice)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from desktop.services.composer.attachments import AttachmentService
+from desktop.services.composer.fitting import FittingService
 from desktop.services.composer.follow_ups import FollowUps
 from desktop.services.composer.passage_search import files_of, read_anyway
 from desktop.store.attachments.message_format import Attachment, join
@@ -56,7 +57,8 @@ def test_a_question_goes_without_passages_where_the_files_cannot_be_read(
     talking: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attachments = AttachmentService(talking.session)
-    follow_ups, said = FollowUps(talking.session, attachments), []
+    fitting = FittingService(talking.session, attachments)
+    follow_ups, said = FollowUps(talking.session, attachments, fitting), []
     follow_ups.not_kept.connect(said.append)
     talking.ask(WHOLE)
 
@@ -101,8 +103,9 @@ class Ranking:
 
 def test_a_question_that_changes_is_ranked_anew_and_one_that_is_stopped_has_words(talking: Harness) -> None:
     ranking: Any = Ranking()
-    attachments = AttachmentService(talking.session, meaning=ranking)
-    follow_ups, ready = FollowUps(talking.session, attachments), list[str]()
+    attachments = AttachmentService(talking.session)
+    fitting = FittingService(talking.session, attachments, ranking)
+    follow_ups, ready = FollowUps(talking.session, attachments, fitting), list[str]()
     follow_ups.ready.connect(ready.append)
     talking.ask(WHOLE)
     for question in ("And rye?", "And oats?"):
@@ -110,7 +113,7 @@ def test_a_question_that_changes_is_ranked_anew_and_one_that_is_stopped_has_word
         talking.qtbot.waitUntil(lambda question=question: ranking.asked[-1:] == [question])
     assert ready == []
     with talking.qtbot.waitSignal(follow_ups.ready):
-        attachments.stop_ranking()
+        fitting.stop_ranking()
     assert (ranking.asked, ready) == (["And rye?", "And oats?"], ["And oats?"])
     assert attachments.close()
     assert follow_ups.close()

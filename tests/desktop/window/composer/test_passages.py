@@ -149,8 +149,8 @@ def test_without_an_embedding_model_one_is_offered_unless_words_were_chosen(case
     case.hand.click("Use matching passages")
     case.wait_for("they are found by meaning, too")
     assert case.controller.offers.other.text() == "Get an embedding model"
-    assert writing.attachments.meaning is not None
-    writing.attachments.meaning.choose(WORDS_ONLY)
+    assert writing.fitting.meaning is not None
+    writing.fitting.meaning.choose(WORDS_ONLY)
     case.hand.click("Use the beginnings")
     case.wait_for("trimmed to fit")
     case.hand.click("Use matching passages")

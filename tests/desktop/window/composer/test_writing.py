@@ -734,7 +734,7 @@ def test_a_message_that_changed_while_it_was_shortened_stays_as_it_is(hand, chan
     else:
         attach(hand, "notes.md", "# Alpha\n")
     text = composer.text()
-    writing.attachments.shortened.emit(first, "one two")
+    writing.fitting.shortened.emit(first, "one two")
     assert composer.text() == text
     assert not harness(hand).offers.isVisible()
 
