@@ -359,6 +359,10 @@ class WelcomePage(QWidget):
         self.first_run.fit(min(self.width(), self._column.maximumWidth()) - 40)
 
     def _set_busy(self, busy: bool) -> None:
-        self.first_run.progress.setVisible(busy)
-        self.first_run.cancel.setVisible(busy)
-        self.first_run.download.setVisible(not busy)
+        first = self.first_run
+        first.progress.setVisible(busy)
+        shown, hidden = (first.cancel, first.download) if busy else (first.download, first.cancel)
+        shown.show()
+        if hidden.hasFocus():  # not to the next button, which does something else
+            shown.setFocus()
+        hidden.hide()

@@ -36,6 +36,7 @@ class QueueController(QObject):
         self.rows.edited.connect(self._edit_waiting)
         self.rows.removed.connect(self._remove_waiting)
         self.rows.sent.connect(writing.queue.send)
+        self.rows.left.connect(chat.composer.setFocus)
         self._show_queue()
 
     def _show_queue(self) -> None:

@@ -19,11 +19,14 @@ __all__ = ["QueueList"]
 
 
 class QueueList(QWidget):
-    """Emits `edited(number)`, `removed(number)` and `sent(number)`."""
+    """Emits `edited(number)`, `removed(number)` and `sent(number)`; `left()` when the row that had the keyboard
+    is gone: Qt would give it to any button of the window.
+    """
 
     edited = Signal(int)
     removed = Signal(int)
     sent = Signal(int)
+    left = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,6 +40,7 @@ class QueueList(QWidget):
 
     def show_waiting(self, all_waiting: Sequence[Queued], held: bool, until: str = "") -> None:
         """Show these messages, which are sent when `until` says; `held` ones wait for the user."""
+        focused = self._focused()
         for row in self.rows:
             self._column.removeWidget(row)
             row.hide()
@@ -55,6 +59,20 @@ class QueueList(QWidget):
             row.send.clicked.connect(lambda _checked=False, number=row.number: self.sent.emit(number))
             row.show()
         self.setVisible(bool(self.rows))
+        if focused is not None:
+            self._focus_again(*focused)
+
+    def _focused(self) -> tuple[int, str] | None:
+        """The message and the button that has the keyboard."""
+        buttons = ((row, name) for row in self.rows for name in ("send", "edit", "remove"))
+        return next(((row.number, name) for row, name in buttons if getattr(row, name).hasFocus()), None)
+
+    def _focus_again(self, number: int, name: str) -> None:
+        row = next((row for row in self.rows if row.number == number), None)
+        if row is None or getattr(row, name).isHidden():
+            self.left.emit()
+        else:
+            getattr(row, name).setFocus()
 
 
 class _Row(QFrame):

@@ -314,6 +314,25 @@ def test_welcome_download_with_cancel_and_retry(qtbot) -> None:
     assert not page.first_run.trouble.isVisible()  # what went wrong before is over
 
 
+def test_the_keyboard_stays_with_the_download(qtbot) -> None:
+    page = WelcomePage()
+    qtbot.addWidget(page)
+    page.show_first_run()
+    page.show()
+    qtbot.waitExposed(page)
+    page.activateWindow()
+    page.first_run.download.setFocus()
+    qtbot.waitUntil(page.first_run.download.hasFocus)
+    page.show_download("0 of 98 MB", 0, 98)
+    assert page.first_run.cancel.hasFocus()
+    page.end_download("There is no network.")
+    assert page.first_run.download.hasFocus(), "the key that tries again, not one that opens the library"
+    page.first_run.better.setFocus()
+    page.show_download("0 of 98 MB", 0, 98)
+    page.end_download()
+    assert page.first_run.better.hasFocus()
+
+
 def test_a_starter_inside_the_package_is_not_offered_as_a_download(qtbot, monkeypatch, tmp_path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / local_models._STARTER["file"]).touch()

@@ -66,3 +66,23 @@ def test_the_buttons_tell_which_message(rows: QueueList, qtbot: QtBot) -> None:
     for button in (first.send, second.edit, second.remove):
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     assert told == [("sent", 7), ("edited", 9), ("removed", 9)]
+
+
+def test_the_keyboard_stays_with_its_message_and_leaves_with_it(rows: QueueList, qtbot: QtBot) -> None:
+    waiting = [queued(1, "a"), queued(2, "b"), queued(3, "c")]
+    rows.show_waiting(waiting, held=False)
+    rows.show()
+    qtbot.waitExposed(rows)
+    rows.activateWindow()
+    left: list[None] = []
+    rows.left.connect(lambda: left.append(None))
+    rows.rows[1].edit.setFocus()
+    qtbot.waitUntil(rows.rows[1].edit.hasFocus)
+    rows.show_waiting(waiting[1:], held=False)  # the first was sent
+    assert rows.rows[0].edit.hasFocus()
+    assert not left
+    rows.show_waiting(waiting[2:], held=False)
+    assert left
+    rows.rows[0].send.setFocus()  # hidden: it does not take it
+    rows.show_waiting([], held=False)
+    assert len(left) == 1
