@@ -59,6 +59,7 @@ class ComposerController(QObject):
         self.waiting = QueueController(writing, session, chat, self)
         composer.add_above(self.waiting.rows)
         composer.add_above(self.offers)
+        self.offers.left.connect(composer.setFocus)
         self.files = AttachmentController(writing.attachments, session, chat, self.offers, window)
         self.passages = PassageOffers(self.offers, writing, lambda by: self._trim(by_match=by))
         self.checker = SpellChecker(composer.box, writing.spelling)

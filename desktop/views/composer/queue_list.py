@@ -19,8 +19,8 @@ __all__ = ["QueueList"]
 
 
 class QueueList(QWidget):
-    """Emits `edited(number)`, `removed(number)` and `sent(number)`; `left()` when the row that had the keyboard
-    is gone: Qt would give it to any button of the window.
+    """Emits `edited(number)`, `removed(number)` and `sent(number)`; `left()` when the row that had the
+    keyboard is gone: Qt would give it to any button of the window.
     """
 
     edited = Signal(int)

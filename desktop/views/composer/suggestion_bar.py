@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QPushButton
+from PySide6.QtWidgets import QApplication, QBoxLayout, QFrame, QHBoxLayout, QPushButton
 
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import IconButton
@@ -19,7 +20,11 @@ _NARROW = 56
 
 
 class SuggestionBar(QFrame):
-    """At most one suggestion at a time; `about` names its subject, so that it can be withdrawn."""
+    """At most one suggestion at a time; `about` names its subject, so that it can be withdrawn. `left()`: it
+    is hidden, and had the keyboard, which Qt would give to any button of the window.
+    """
+
+    left = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,6 +64,14 @@ class SuggestionBar(QFrame):
         self.button.setVisible(act is not None)
         self._arrange()
         self.show()
+
+    def setVisible(self, visible: bool) -> None:
+        """Show or hide it; hidden with the keyboard inside, it emits `left`."""
+        focused = QApplication.focusWidget()
+        inside = focused is not None and self.isAncestorOf(focused)
+        super().setVisible(visible)
+        if inside and not visible:
+            self.left.emit()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """In a narrow bar the buttons are below the text."""

@@ -178,6 +178,12 @@ class Row(QWidget):
             self.label.setTextFormat(Qt.TextFormat.PlainText)
             self.label.setText(label)
 
+    def _focus_editor(self) -> None:
+        parts = (self.editor, *self.editor.findChildren(QWidget))
+        tab = Qt.FocusPolicy.TabFocus
+        part = next((part for part in parts if part.focusPolicy() & tab and part.isVisible()), self.editor)
+        part.setFocus(Qt.FocusReason.OtherFocusReason)
+
     def show_source(self, source: str, changed: bool, levels: Sequence[tuple[str, Any]] = ()) -> None:
         """Show where the value comes from.
 
@@ -188,6 +194,8 @@ class Row(QWidget):
         placed = source.startswith(_NAMED)
         named = changed or source == "makers" or source.startswith("folder ")
         self._source.show_text(short if named and self.explained is None else "")
+        if not changed and self.reset.hasFocus():  # Qt would give it to the next setting
+            self._focus_editor()
         self.reset.setVisible(changed)
         below = _("the program's default") if source == "saved default" else _("the default")
         if len(levels) > 1 and source not in ("saved default", "default"):

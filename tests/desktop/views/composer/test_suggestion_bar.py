@@ -78,3 +78,21 @@ def test_words_have_at_least_half_of_the_bar_or_stand_above_the_buttons(
     bar.offer("long", "Some words.", "A button whose text is as long as this", lambda: None)
     bar.layout().activate()
     assert (bar.button.y() <= bar.words.geometry().bottom()) is beside
+
+
+@pytest.mark.parametrize("name", ["dismiss", "button"])
+def test_a_bar_with_the_keyboard_says_that_it_leaves(bar: SuggestionBar, qtbot: QtBot, name: str) -> None:
+    left: list[None] = []
+    bar.left.connect(lambda: left.append(None))
+    bar.offer("long", "Too long.", "Trim", lambda: None)
+    qtbot.waitExposed(bar)
+    bar.hide()
+    assert not left
+    bar.offer("long", "Too long.", "Trim", lambda: None)
+    bar.activateWindow()
+    pressed = getattr(bar, name)
+    pressed.setFocus()
+    qtbot.waitUntil(pressed.hasFocus)
+    qtbot.keyClick(pressed, Qt.Key.Key_Space)
+    assert bar.isHidden()
+    assert len(left) == 1

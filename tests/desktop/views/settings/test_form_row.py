@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QPushButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
+from desktop.views.layout.fill import fill
 from desktop.views.settings.form_row import Row, Source, levels_words, source_words, value_words
 from engine.settings import SettingInfo
 
@@ -200,3 +201,21 @@ def test_a_row_is_in_use_while_its_editor_has_the_focus(qtbot: QtBot) -> None:
     assert row.in_use()
     row.hide()
     assert not row.in_use()
+
+
+@pytest.mark.parametrize(("kind", "info"), [(float, INFO), (bool, SettingInfo("Quiet", "Says less."))])
+def test_a_reset_leaves_the_keyboard_in_its_row(qtbot: QtBot, kind: Any, info: SettingInfo) -> None:
+    form = QWidget()
+    qtbot.addWidget(form)
+    row, following = Row(info, kind), QPushButton("The next setting")
+    fill(QVBoxLayout(form), row, following)
+    form.show()
+    row.show_source("conversation", True)
+    qtbot.waitExposed(form)
+    form.activateWindow()
+    row.reset.setFocus()
+    qtbot.waitUntil(row.reset.hasFocus)
+    row.show_source("default", False)
+    focused = QApplication.focusWidget()
+    assert focused is not None
+    assert focused is row.editor or row.editor.isAncestorOf(focused)
