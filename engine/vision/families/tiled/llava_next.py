@@ -152,7 +152,9 @@ def from_hf_one(config: Keys, processor: Keys, tensors: Tensors) -> Design:
 
 
 def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
-    """`LlavaNextForConditionalGeneration`."""
+    """`LlavaNextForConditionalGeneration`, and `LlavaNextVideoForConditionalGeneration`, which reads pictures
+    as this does.
+    """
     design = llava.from_hf(config, processor, tensors)
     line_end = prefix_of(tensors, "image_newline", _HF_PREFIXES) + "image_newline"
     grids = _grids(config, "image_grid_pinpoints", _GRIDS)
@@ -208,8 +210,8 @@ def _design(
 
 
 LLAVA_NEXT = Family(
-    "llava_next", ("LlavaNextForConditionalGeneration",), ("mlp",), from_hf, from_gguf,
-    (llava.CLIP, llava.SIGLIP_TOWER),
+    "llava_next", ("LlavaNextForConditionalGeneration", "LlavaNextVideoForConditionalGeneration"), ("mlp",),
+    from_hf, from_gguf, (llava.CLIP, llava.SIGLIP_TOWER),
 )  # fmt: skip
 LLAVA_ONEVISION = Family(
     "llava_onevision", ("LlavaOnevisionForConditionalGeneration",), (), from_hf_one, None,

@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LlavaNextConfig, LlavaNextForConditionalGeneration
+from transformers import (
+    LlavaNextConfig,
+    LlavaNextForConditionalGeneration,
+    LlavaNextVideoConfig,
+    LlavaNextVideoForConditionalGeneration,
+)
 from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
 
@@ -29,6 +34,9 @@ TOWER = {
 }  # fmt: skip
 CASES: dict[str, Any] = {
     "llava_next": ("clip_vision_model", {}),
+    "llava_next_video": (
+        "clip_vision_model", {}, LlavaNextVideoConfig, LlavaNextVideoForConditionalGeneration,
+    ),
     "granite_vision": (
         "siglip_vision_model",
         {"vision_feature_layer": [-4, 2, -1], "vision_feature_select_strategy": "full"},
@@ -36,16 +44,19 @@ CASES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def made(kind: str, settings: Any) -> tuple[Any, Any]:
+def made(
+    kind: str, settings: Any, config_class: Any = LlavaNextConfig,
+    model_class: Any = LlavaNextForConditionalGeneration,
+) -> tuple[Any, Any]:  # fmt: skip
     """A model and its image processor."""
-    config = LlavaNextConfig(
+    config = config_class(
         vision_config={"model_type": kind, **TOWER}, text_config={"model_type": "llama", **TEXT},
         image_grid_pinpoints=GRIDS, **settings,
     )  # fmt: skip
     processor = LlavaNextImageProcessorPil(
         size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}, image_grid_pinpoints=GRIDS
     )
-    return randomise(LlavaNextForConditionalGeneration(config)), processor
+    return randomise(model_class(config)), processor
 
 
 @pytest.fixture(scope="module", params=CASES)
