@@ -14,6 +14,7 @@ from engine.chat.local import LocalChat
 from engine.core import Message
 from engine.errors import BadCheckpoint
 from engine.vision import Span
+from engine.vision.encoders.patch_encoder import PatchEncoder
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.test_chats import TOKENS, assert_as_transformers
@@ -71,6 +72,22 @@ def test_replies_are_those_of_transformers(made: Case, chat: LocalChat) -> None:
     assert (again.ids, again.cached) == (reply.ids, 0 if windows else len(reply.rendered.ids) - 1)
     two = Reply(chat, [asked("What are these?", sizes, (10, 90))], TOKENS)
     assert_as_transformers(made, two, sizes, (10, 90))
+
+
+def test_pictures_are_looked_at_once(chat: LocalChat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the whole of each prompt is read again."""
+    encode, seen = PatchEncoder.encode, list[int]()
+
+    def counted(encoder: PatchEncoder, data: bytes) -> Any:
+        seen.append(len(data))
+        return encode(encoder, data)
+
+    monkeypatch.setattr(PatchEncoder, "encode", counted)
+    first = asked("One?", (60, 40))
+    Reply(chat, [first], 2)
+    turns = [first, Message("assistant", "A cat."), asked("And this?", (30, 40))]
+    assert Reply(chat, turns, 2).cached == 0
+    assert len(seen) == 2
 
 
 def test_a_longer_prompt_than_a_pass_of_text_has(made: Case, chat: LocalChat) -> None:
