@@ -24,8 +24,8 @@ _EARS = (
 
 
 _WITH_PICTURES = (
-    "qwen2vl", "qwen3vl", "qwen3vlmoe", "cogvlm", "gemma3n", "glm4v", "glm4v_moe", "llama4", "paddleocr",
-    "pixtral",
+    "qwen2vl", "qwen3vl", "qwen3vlmoe", "cogvlm", "gemma3n", "glm4v", "glm4v_moe", "hunyuan_vl", "llama4",
+    "paddleocr", "pixtral",
 )  # fmt: skip
 """GGUF architectures whose models all read pictures."""
 _GEMMA_3, _LAYERS_WITH_EYES = "gemma3", 34

@@ -8,7 +8,9 @@ of the picture.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -29,12 +31,17 @@ from engine.vision.headers import (
     CLIP_MEAN,
     MOST_SIDE,
     MOST_WIDTH,
+    PATCHES,
     folder_patches,
+    gguf_names,
     inner,
     normalisation,
     pixel_limits,
     prefix_of,
+    rows_of,
     square,
+    square_number,
+    tower_from_gguf,
     tower_from_hf,
     whole_patches,
 )
@@ -55,6 +62,10 @@ _TOWER = {
 _LEAST, _MOST = 512**2, 2048**2
 """Pixels, where the image processor's settings do not say."""
 _PREFIXES = ("vit.", "model.vit.")
+_MODELS = "hunyuan_vl", "hunyuan-dense"
+"""What GGUF files call the architecture of the model."""
+_SECTIONS = (16, 16, 16, 16)
+"""Of rope, where such a file does not say."""
 _AXES = 4
 """Of rotary positions: the place in the text, which may lack, the column, the row, the number of the picture.
 """
@@ -64,9 +75,27 @@ _NONE = Axial(np.zeros(0, np.float32), np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of its tensors, without ".weight" and ".bias"; `positions`, `line_end`, `begin` and `end` are
+    whole names.
+    """
+
+    tower: TowerNames
+    first: str
+    positions: str
+    before: str
+    convolutions: tuple[str, str]
+    line_end: str
+    last: str
+    begin: str
+    end: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Shape:
-    """`tower`, the side of a `patch` in pixels and that of a row in patches, and the side of the table of
-    positions.
+    """`tower`, the side of a `patch` in pixels and that of a row in patches, the side of the table of
+    positions, and how many rows are before these: one of a class, or none.
     """
 
     tower: TowerShape
@@ -74,6 +103,7 @@ class _Shape:
     factor: int
     outputs: int
     side: int
+    unused: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,39 +117,33 @@ class _Normed:
         return self.norm(ops, self.linear(ops, x))
 
 
-def _parts(shape: _Shape, at: str, source: WeightSource) -> Generator[int, None, GridParts]:
-    """As `GridDesign.make`; names begin with `at`."""
+def _parts(shape: _Shape, names: _Names, source: WeightSource) -> Generator[int, None, GridParts]:
+    """As `GridDesign.make`."""
     tower, width = shape.tower, shape.tower.width
-    patches, positions = folder_patches(at)
-    first = patch_linear(source, patches, width, shape.patch, None)
-    table = source.vector(positions, shape.side**2 + 1, width)[1:]  # the first is that of a class
-    layers = TowerNames(
-        at + "layers.{}.", "input_layernorm", SIGLIP.query, SIGLIP.key, SIGLIP.value, "self_attn.o_proj",
-        "post_attention_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h",
-    )  # fmt: skip
-    blocks = yield from tower_layers(source, tower, layers, tower.layers)
-    merger, inputs, outer = at + "perceive.", width * shape.factor**2, _OUTER * width
+    first = patch_linear(source, names.first, width, shape.patch, None)
+    table = source.vector(names.positions, shape.side**2 + shape.unused, width)[shape.unused :]
+    blocks = yield from tower_layers(source, tower, names.tower, tower.layers)
+    inputs, outer = width * shape.factor**2, _OUTER * width
     kernel = View(kernel=(width, shape.factor, shape.factor))
     whole = View(kernel=(_INNER * width, 1, 1))
     project = activated(
-        linear(source, merger + "proj.0", _INNER * width, inputs, None, kernel),
-        linear(source, merger + "proj.2", outer, _INNER * width, None, whole),
+        linear(source, names.convolutions[0], _INNER * width, inputs, None, kernel),
+        linear(source, names.convolutions[1], outer, _INNER * width, None, whole),
         tower.activation,
     )
-
-    def rms(name: str, size: int) -> Norm:
-        return norm(source, merger + name, size, tower.eps, layer_norm=False, bias=False)
-
-    last = rms("after_rms", shape.outputs)
-    begin, end = (source.vector(merger + name, shape.outputs) for name in ("image_begin", "image_end"))
+    before, after = (
+        norm(source, name, size, tower.eps, layer_norm=False, bias=False)
+        for name, size in ((names.before, width), (names.after, shape.outputs))
+    )
+    begin, end = (source.vector(name, shape.outputs) for name in (names.begin, names.end))
     lines = Lines(
-        source.vector(merger + "image_newline", outer),
-        _Normed(linear(source, merger + "mlp", shape.outputs, outer, None), last),
-        (_normed(last, begin), _normed(last, end)),
+        source.vector(names.line_end, outer),
+        _Normed(linear(source, names.last, shape.outputs, outer, None), after),
+        (_normed(after, begin), _normed(after, end)),
     )
     return GridParts(
         (first,), blocks.blocks, Head(by_channel, inputs, project), lines=lines,
-        place=partial(resampled, table, weights=between_two), after=rms("before_rms", width),
+        place=partial(resampled, table, weights=between_two), after=before,
     )  # fmt: skip
 
 
@@ -136,7 +160,7 @@ def _lined(rows: int, columns: int) -> tuple[Piece, ...]:
 
 
 def _design(
-    shape: _Shape, at: str, positions: Positions, pixels: Normalisation, limits: tuple[int, int],
+    shape: _Shape, names: _Names, positions: Positions, pixels: Normalisation, limits: tuple[int, int],
     tokens: int = PAGE_TOKENS,
 ) -> GridDesign:  # fmt: skip
     side = shape.patch * shape.factor
@@ -145,8 +169,8 @@ def _design(
         VisionSpec("hunyuan_vl", _TOKEN, _TOKEN, around=(_START, _END), positions=positions), shape.tower,
         shape.patch, shape.factor, shape.outputs, pixels,
         partial(dynamic_size, factor=side, least=min(limits[0], most), most=most), BICUBIC,
-        max(1, most // side**2) * shape.factor**2, _NONE, partial(_parts, shape, at), _lined,
-        of_tokens=partial(_design, shape, at, positions, pixels, limits),
+        max(1, most // side**2) * shape.factor**2, _NONE, partial(_parts, shape, names), _lined,
+        of_tokens=partial(_design, shape, names, positions, pixels, limits),
     )  # fmt: skip
 
 
@@ -163,7 +187,52 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     )  # fmt: skip
     at = prefix_of(tensors, "embeddings.patch_embedding.weight", _PREFIXES)
     pixels = normalisation(processor, CLIP_MEAN, CLIP_DEVIATION)
-    return _design(shape, at, _positions(text), pixels, pixel_limits(processor, _LEAST, _MOST))
+    return _design(shape, _names(at), _positions(text), pixels, pixel_limits(processor, _LEAST, _MOST))
+
+
+def _names(at: str) -> _Names:
+    """Those of a folder, which begin with `at`."""
+    merger = at + "perceive."
+    layers = TowerNames(
+        at + "layers.{}.", "input_layernorm", SIGLIP.query, SIGLIP.key, SIGLIP.value, "self_attn.o_proj",
+        "post_attention_layernorm", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h",
+    )  # fmt: skip
+    return _Names(
+        layers, *folder_patches(at), merger + "before_rms", (merger + "proj.0", merger + "proj.2"),
+        merger + "image_newline", merger + "mlp", merger + "image_begin", merger + "image_end",
+        merger + "after_rms",
+    )  # fmt: skip
+
+
+def from_gguf(keys: Keys, tensors: Tensors) -> Design:
+    """`hunyuanocr` in llama.cpp's mmproj files."""
+    tower = replace(tower_from_gguf(keys), activation="gelu")
+    names = _Names(
+        gguf_names(tensors, tower), *PATCHES, "mm.pre_norm", ("mm.0", "mm.2"), "v.image_newline",
+        "mm.model.fc", "mm.image_begin", "mm.image_end", "mm.post_norm",
+    )  # fmt: skip
+    rows = rows_of(tensors, PATCHES[1])
+    unused = 0 if math.isqrt(rows) ** 2 == rows else 1
+    shape = _Shape(
+        tower, keys.integer("patch_size", 1, 1 << 10), keys.integer("spatial_merge_size", 2, 64, 2),
+        rows_of(tensors, "mm.model.fc.weight"), math.isqrt(square_number(rows - unused)), unused,
+    )  # fmt: skip
+    limits = (
+        keys.integer("image_min_pixels", 1, MOST_SIDE**2, _LEAST),
+        keys.integer("image_max_pixels", 1, MOST_SIDE**2, _MOST),
+    )
+    pixels = normalisation(keys, CLIP_MEAN, CLIP_DEVIATION)
+    return _design(shape, names, _positions_of_model(keys), pixels, limits)
+
+
+def _positions_of_model(keys: Keys) -> Positions:
+    """The sections of rope of the model beside an mmproj file, which end in a zero if there are three."""
+    for name in _MODELS:
+        model = Keys(keys.source, _("The GGUF metadata"), name + ".")
+        found = model.integers("rope.dimension_sections", 0, 1 << 14)
+        if any(found):
+            return Positions(found[:3] if found[3:] == (0,) else found, counted=True)
+    return Positions(_SECTIONS, counted=True)
 
 
 def _positions(text: Keys) -> Positions:
@@ -187,4 +256,4 @@ def _positions(text: Keys) -> Positions:
     return Positions(found, counted=True)
 
 
-HUNYUAN_VL = Family("hunyuan_vl", ("HunYuanVLForConditionalGeneration",), (), from_hf, None)
+HUNYUAN_VL = Family("hunyuan_vl", ("HunYuanVLForConditionalGeneration",), ("hunyuanocr",), from_hf, from_gguf)

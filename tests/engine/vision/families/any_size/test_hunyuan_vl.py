@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
 from tests.engine.vision.test_chats import TOKENS, assert_as_transformers
 from tests.engine.vision.tiny.chats import Reply, asked, opened
+from tests.engine.vision.tiny.converted import encoder_tensors
 from tests.engine.vision.tiny.damaged import assert_refused
 from tests.engine.vision.tiny.encoding import Encoded, assert_close, picture
-from tests.engine.vision.tiny.hunyuan_pages import MARK, hunyuan_vl, processor
+from tests.engine.vision.tiny.hunyuan_pages import LIMITS, MARK, PATCH, hunyuan_vl, processor
+from tests.engine.vision.tiny.mmproj import write_mmproj
 from tests.engine.vision.tiny.whole_models import Case
 
 SIZES = ((300, 200), (70, 70), (64, 64), (640, 640), (84, 90), (97, 531))
@@ -49,6 +52,27 @@ def test_rows_and_layout_are_those_of_transformers(
     assert encoded.text(width, height) == MARK * len(expected)
     _time, high, wide = inputs["image_grid_thw"][0].tolist()
     assert encoded.layout(width, height) == (Span(1, 1), Span(high // 2, wide // 2 + 1), Span(1, 1))
+
+
+@pytest.mark.parametrize("classed", [True, False])
+def test_an_mmproj_file_says_the_same(encoded: Encoded, tmp_path: Path, classed: bool) -> None:
+    """With the position of a class, or without."""
+    tensors = encoder_tensors(encoded.path, skipped=("model.layers", "model.embed_tokens", "model.norm"))
+    if not classed:
+        tensors["v.position_embd.weight"] = tensors["v.position_embd.weight"][1:]
+    keys = {
+        "clip.projector_type": "hunyuanocr", "clip.use_gelu": True, "embedding_length": 48, "block_count": 2,
+        "feed_forward_length": 72, "attention.head_count": 2, "attention.layer_norm_epsilon": 1e-5,
+        "patch_size": PATCH, "image_size": 6 * PATCH, "projection_dim": 32, "spatial_merge_size": 2,
+        "image_min_pixels": LIMITS["shortest_edge"], "image_max_pixels": LIMITS["longest_edge"],
+    }  # fmt: skip
+    sections = {"rope.dimension_sections": [3, 2, 2, 1], "attention.key_length": 16}
+    same = Encoded(write_mmproj(tmp_path, "hunyuan_vl", 32, keys, tensors, sections))
+    assert replace(same.spec, nbytes=0) == replace(encoded.spec, nbytes=0)
+    for width, height in SIZES[:4]:
+        assert same.layout(width, height) == encoded.layout(width, height)
+        assert_close(same.states(picture(width, height)), encoded.states(picture(width, height)))
+    same.close()
 
 
 @pytest.mark.parametrize("sections", [(3, 2, 2, 1), (3, 3, 2)])
