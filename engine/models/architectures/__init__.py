@@ -78,7 +78,7 @@ _ROOMS = {
         "lara_mini": "LARA_MINI", "bailing_hybrid": "BAILING_HYBRID", "ling_linear": "LING_LINEAR",
         "minimax": "MINIMAX", "qwen4": "QWEN_4", "glm5_next": "GLM_5_NEXT", "zamba": "ZAMBA_2 ZAMBA",
         "recurrent_gemma": "RECURRENT_GEMMA", "plamo2": "PLAMO_2", "rwkv6": "RWKV_6 RWKV_6_CONVERTED",
-        "rwkv4": "RWKV_4", "xlstm": "X_LSTM",
+        "rwkv4": "RWKV_4", "xlstm": "X_LSTM", "gear": "GEAR",
     },
     "encoders": {
         "modernbert": "MODERN_BERT_DECODER MODERN_BERT NOMIC_BERT EURO_BERT NOMIC_MIXTURE",

@@ -1,4 +1,4 @@
-"""What convolutions before attention are, and the parts of a state that they have."""
+"""What convolutions of keys and values are, and the parts of a state that they have."""
 
 from __future__ import annotations
 
@@ -35,3 +35,20 @@ class ConvolvedHeads:
         taps = (max(2, first + second - 1 - tap) for tap in range(second))
         both = [ConvolutionShape(self.channels, each) for each in taps]
         return *both, ConvolutionShape(self.groups * self.dim // 2, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class GatedValues:
+    """What stands in place of attention (Gear): values of `groups` heads of `dim` numbers, convolved with
+    `taps` taps, with gates made of queries of `heads` and of keys that are convolved, too.
+    """
+
+    heads: int
+    groups: int
+    dim: int
+    taps: int
+
+    @property
+    def parts(self) -> tuple[ConvolutionShape, ...]:
+        """The parts of a layer's state: keys and values."""
+        return (ConvolutionShape(self.groups * self.dim, self.taps),) * 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.backends.states import ConvolutionShape, LinearAttentionShape, MeanShape, StateShape
 from engine.errors import BadCheckpoint
 from engine.lazy_dataclass import dataclass
-from engine.models.config.convolved import ConvolvedHeads
+from engine.models.config.convolved import ConvolvedHeads, GatedValues
 from engine.models.config.relative import RelativeHeads
 from engine.words import _
 
@@ -257,6 +257,7 @@ class SharedBlocks:
 
 Recurrent = (
     ConvolvedHeads
+    | GatedValues
     | RelativeHeads
     | ShortConvolution
     | DeltaNet
@@ -278,7 +279,7 @@ def state_parts(recurrent: Recurrent | None, width: int, layer: int = 0) -> tupl
     match recurrent:
         case None:
             return ()
-        case ConvolvedHeads():
+        case ConvolvedHeads() | GatedValues():
             return recurrent.parts
         case RelativeHeads():
             return recurrent.parts(width, layer)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from engine.models.proof import cases, first_use
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSettings
 from tests.engine.models.architectures import case_folders
 from tests.engine.models.cases.table import BY_NAME
-from tests.engine.models.families import rwkv6_files, rwkv_files, test_iquest_loop
+from tests.engine.models.families import rwkv6_files, rwkv_files, test_gear, test_iquest_loop
 from tests.engine.models.lora.test_lora import write_adapter
 from tests.engine.models.oracle import load
 from tests.engine.weights.packed.test_packed_folders import PACKINGS
@@ -109,9 +109,11 @@ def test_rwkv_passes(machine: FakeMachine, tmp_path: Path, shape: Any) -> None:
 
 
 @pytest.mark.slow
-def test_layers_that_run_twice_pass(machine: FakeMachine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", [test_iquest_loop, test_gear])
+def test_families_pass(machine: FakeMachine, tmp_path: Path, family: ModuleType) -> None:
+    """Those that transformers lacks."""
     backend = CudaBackend(machine.devices)
-    load(test_iquest_loop.write_folder(tmp_path / "m"), backend).close()
+    load(family.write_folder(tmp_path / "m"), backend).close()
     assert backend.notice == "", backend.report
 
 

@@ -16,7 +16,7 @@ from engine.backends.states import LinearAttentionShape
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import norm
 from engine.models.config import ModelConfig
-from engine.models.config.convolved import ConvolvedHeads
+from engine.models.config.convolved import ConvolvedHeads, GatedValues
 from engine.models.config.recurrent import (
     DeltaNet,
     GatedUnit,
@@ -37,6 +37,7 @@ from engine.models.config.recurrent import (
 from engine.models.config.relative import RelativeHeads
 from engine.models.layers.parts import Linear, Mixer, Norm, Order, RopeTables, bare_norm, scaled
 from engine.models.layers.recurrent.gated_unit import gated_unit
+from engine.models.layers.recurrent.gated_values import gated_values
 from engine.models.layers.recurrent.headed_scan import headed_scan
 from engine.models.layers.recurrent.lightning import lightning_mixer
 from engine.models.layers.recurrent.matrix_lstm import matrix_lstm
@@ -207,6 +208,8 @@ def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> M
             return headed_scan(layer, config, config.recurrent, part)
         case GatedUnit():
             return gated_unit(layer, config, config.recurrent, part)
+        case GatedValues():
+            return gated_values(layer, config, config.recurrent, part)
         case MatrixLstm():
             return matrix_lstm(layer, config, config.recurrent, part)
         case Lightning():

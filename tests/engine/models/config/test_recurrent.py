@@ -8,7 +8,7 @@ import pytest
 
 from engine.backends.states import ConvolutionShape, LinearAttentionShape, MeanShape
 from engine.errors import BadCheckpoint
-from engine.models.config.convolved import ConvolvedHeads
+from engine.models.config.convolved import ConvolvedHeads, GatedValues
 from engine.models.config.recurrent import (
     DeltaNet,
     GatedUnit,
@@ -49,6 +49,7 @@ MIXED = ConvolutionShape(WIDTH, 2)
          (ConvolutionShape(96, 4), LinearAttentionShape(3, 3, 16, 32, False, decays="value"))),
         (GatedUnit(64, 2, 4),
          (ConvolutionShape(64, 4), LinearAttentionShape(1, 1, 1, 64, False, decays="value", unit=True))),
+        (GatedValues(4, 2, 8, 3), (ConvolutionShape(16, 3),) * 2),
         (MatrixLstm(4, 8, 16, 1e-6, 15.0),
          (LinearAttentionShape(4, 4, 8, 16, False), LinearAttentionShape(4, 4, 8, 1, False))),
         (Lightning(4, 8, 1e-6), (LinearAttentionShape(4, 4, 8, 8, False),)),
