@@ -133,7 +133,8 @@ class ModelLoading(QObject):
 
     @Slot(str, str, str)
     def _on_load_failed(self, _path: str, sentence: str, details: str) -> None:
-        self._signals.report_error(sentence, details, self._engine.needs_reload)
+        reload = self._engine.needs_reload
+        self._signals.report_error(sentence, details, reload, not reload and self._engine.model is None)
 
     @Slot(object)
     def _on_set(self, cls: type[Settings]) -> None:

@@ -17,7 +17,8 @@ class SessionSignals(QObject):
     """What `ChatSession` tells the window; its parts emit them.
 
     `error_details` has the report of the last error; `reload_offered`: with the next notice of an error the
-    user is offered to load the model again. Whoever shows the notice clears them.
+    user is offered to load the model again; `choice_offered`: to choose one. Whoever shows the notice clears
+    them.
 
     Signals:
         notice(str sentence, str level): "info", "warning" or "error".
@@ -80,11 +81,13 @@ class SessionSignals(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.error_details = ""
-        self.reload_offered = False
+        self.reload_offered = self.choice_offered = False
 
-    def report_error(self, sentence: str, details: str, offer_reload: bool = False) -> None:
+    def report_error(
+        self, sentence: str, details: str, offer_reload: bool = False, offer_choice: bool = False
+    ) -> None:
         """Emit a notice of an error, with its details and an offer at hand."""
-        self.error_details, self.reload_offered = details, offer_reload
+        self.error_details, self.reload_offered, self.choice_offered = details, offer_reload, offer_choice
         self.notice.emit(sentence, "error")
 
 

@@ -262,7 +262,10 @@ class ChatPane(QWidget):
             return
         details, session.error_details = (session.error_details if level != "info" else ""), ""
         self._offers_reload, session.reload_offered = level == "error" and session.reload_offered, False
+        chooses, session.choice_offered = level == "error" and session.choice_offered, False
         offer = (translate(RELOAD), self.reload_requested.emit) if self._offers_reload else None
+        if chooses:
+            offer = (translate(CHOOSE), self.model_requested.emit)
         self.banner.show_notice(text, level, details=details, offer=offer)
 
     def _undo_changed(self, available: bool, _what: str) -> None:

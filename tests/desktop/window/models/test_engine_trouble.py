@@ -35,9 +35,9 @@ def banner_text(hand: Hand) -> str:
     return banner.text.text() if banner.isVisible() else ""
 
 
-def offered(hand: Hand) -> bool:
+def offered(hand: Hand, words: str = RELOAD) -> bool:
     banner = hand.window.chat.banner
-    return banner.isVisible() and banner.offer.isVisible() and banner.offer.text() == RELOAD
+    return banner.isVisible() and banner.offer.isVisible() and banner.offer.text() == words
 
 
 TROUBLES = [
@@ -117,13 +117,21 @@ def a_load_that_wants_too_much_can_be_tried_again(hand: Hand) -> None:
         assert hand.session.model is not None
 
 
-def what_loading_again_cannot_mend_offers_nothing(hand: Hand) -> None:
+def what_loading_again_cannot_mend_offers_another_model_or_nothing(hand: Hand) -> None:
     hand.echo.fail_with = BadCheckpoint("echo.gguf lacks tensors.")
     hand.window.model_controller.open(hand.folder / "echo.gguf")
     hand.qtbot.waitUntil(lambda: "lacks tensors" in banner_text(hand))
-    assert not offered(hand)
+    assert hand.session.model is None
+    assert offered(hand, "Choose a model")
+    asked: list[None] = []
+    hand.window.chat.model_requested.connect(lambda: asked.append(None))
+    hand.click("Choose a model")
+    assert asked
+    hand.window.model_controller.open(hand.folder / "echo.gguf")
+    hand.qtbot.waitUntil(lambda: offered(hand, "Choose a model"))
     hand.echo.fail_with = None
     hand.load()
+    assert not offered(hand, "Choose a model"), "a model is there"
     hand.echo.chat = EchoChat(error=ContextTooLong("The prompt is too long."))
     hand.load()
     hand.window.chat.banner.hide()
@@ -135,4 +143,4 @@ def what_loading_again_cannot_mend_offers_nothing(hand: Hand) -> None:
 def test_the_model_is_gone_and_the_text_is_kept(hand) -> None:
     a_lost_device_takes_the_model_and_leaves_what_is_written(hand)
     a_load_that_wants_too_much_can_be_tried_again(hand)
-    what_loading_again_cannot_mend_offers_nothing(hand)
+    what_loading_again_cannot_mend_offers_another_model_or_nothing(hand)
