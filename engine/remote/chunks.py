@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from engine.json_value import json_value
 from engine.remote.trouble import error_text
 from engine.words import _
 
@@ -63,10 +64,7 @@ class Chunk(NamedTuple):
 
 def read_chunk(data: str) -> Chunk | None:
     """The chunk in the text of an event, or in a whole answer; None if it is not JSON of that form."""
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
+    found = json_value(data)
     if not isinstance(found, dict):
         return None
     if found.get("error") or found.get("object") == "error":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine.errors import Cancelled, ContextTooLong, RemoteError
+from engine.json_value import json_value
 from engine.printable import one_line
 from engine.remote.exchange import Answer, Call, Ended, Event, Exchange
 from engine.remote.pictures import takes_pictures
@@ -85,7 +85,7 @@ class Client:
     def found(self, call: Call, stop: threading.Event, seconds: float | None = None) -> Any:
         """The JSON of an answer of status 200. Raises `EngineError` for any other."""
         answer = self.ask(call, stop, seconds)
-        value = _json(answer.text)
+        value = json_value(answer.text)
         if answer.status != 200 or not isinstance(value, dict | list):
             raise refused(answer, self.provider, str((call.body or {}).get("model", "")), self.key)
         return value
@@ -163,10 +163,3 @@ def _context(found: Mapping[str, Any]) -> int:
             if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31:
                 return value
     return 0
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

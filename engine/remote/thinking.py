@@ -6,11 +6,11 @@ server; `reasoning_effort` of OpenAI's API reference, "Create chat completion", 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from engine.core import nearest_level
+from engine.json_value import json_value
 from engine.remote.chunks import read_chunk
 from engine.remote.exchange import Answer
 from engine.settings import ThinkingSettings
@@ -82,9 +82,6 @@ def _thinks(answer: Answer) -> bool:
 
 
 def _usage(answer: Answer) -> Mapping[str, Any]:
-    try:
-        found = json.loads(answer.text)
-    except (ValueError, RecursionError):
-        return {}
+    found = json_value(answer.text)
     usage = found.get("usage") if isinstance(found, dict) else None
     return usage if isinstance(usage, dict) else {}

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from PySide6.QtCore import QLockFile, QObject, Signal, Slot
 
 from desktop.store.database.database import StoreError
+from engine.json_value import json_value
 from engine.words import _
 
 if TYPE_CHECKING:
@@ -79,10 +80,7 @@ class Request(NamedTuple):
     @classmethod
     def read(cls, line: bytes) -> Request | None:
         """The request in such a line; None if it is not valid."""
-        try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError):
-            return None
+        fields = json_value(line)
         if not isinstance(fields, dict) or not isinstance(fields.get("paths"), list):
             return None
         paths = tuple(Path(path) for path in fields["paths"] if isinstance(path, str) and os.path.isabs(path))

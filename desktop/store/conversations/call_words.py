@@ -6,6 +6,7 @@ import json
 import re
 
 from desktop.store.conversations.tool_calls import NOT_ALLOWED, StoredCall
+from engine.json_value import json_value
 from engine.printable import one_line, printable
 from engine.words import N_, translate
 
@@ -34,10 +35,7 @@ def call_label(call: StoredCall, state: str, result: str) -> str:
 
 def call_brief(call: StoredCall) -> str:
     """The values of a call's arguments on one line of at most 80 characters; empty if there are none."""
-    try:
-        found = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        found = call.arguments
+    found = json_value(call.arguments, call.arguments)
     values = list(found.values()) if isinstance(found, dict) else [found]
     brief = one_line(", ".join(value if isinstance(value, str) else _compact(value) for value in values))
     return brief if len(brief) <= _BRIEF else f"{brief[: _BRIEF - 1].rstrip()}…"

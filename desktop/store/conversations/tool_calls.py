@@ -6,6 +6,7 @@ import json
 from typing import NamedTuple
 
 from desktop.store.database.database import Database
+from engine.json_value import json_value
 
 __all__ = ["NOT_ALLOWED", "UNFINISHED", "StoredCall", "put_call", "read_call"]
 
@@ -35,10 +36,7 @@ class StoredCall(NamedTuple):
 
 def read_call(text: str) -> StoredCall | None:
     """The call in a column or a file; None where there is none, or not one that can be read."""
-    try:
-        found = json.loads(text) if text else None
-    except ValueError:
-        return None
+    found = json_value(text) if text else None
     if not isinstance(found, dict):
         return None
     id, name, arguments, server, tool = (found.get(key, "") for key in StoredCall._fields[:5])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from desktop.store.conversations.stores import FIRST_TEMPORARY
 from desktop.store.database.database import Database
 from desktop.store.database.migrations import MIGRATIONS
 from desktop.store.database.page_reader import Value
+from engine.json_value import json_value
 from engine.words import N_, translate
 
 __all__ = ["BOOKKEEPING", "Column", "Table", "content_tables", "is_object", "label"]
@@ -185,10 +185,7 @@ def _first_columns() -> dict[str, int]:
 
 def is_object(value: object) -> bool:
     """Whether a text is a JSON object."""
-    try:
-        return isinstance(value, str) and isinstance(json.loads(value), dict)
-    except (ValueError, RecursionError):
-        return False
+    return isinstance(value, str) and isinstance(json_value(value), dict)
 
 
 def _is_packed(row: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.core import Message, Tool, ToolCall
+from engine.json_value import json_value
 from engine.text.template.turns import Turn
 from engine.text.tools.detect import ToolStyle, named_id
 from engine.text.tools.form import CallForm
@@ -190,10 +191,7 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
     """The arguments as an object; what is none, such as those of a call that was cut off, is its only
     member.
     """
-    try:
-        value = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
-        value = call.arguments
+    value = json_value(call.arguments or "{}", call.arguments)
     return value if isinstance(value, dict) else {"arguments": value}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from engine.core import Tool
+from engine.json_value import json_value
 from engine.text.tools.json_text import QUOTES, Malformed
 
 __all__ = [
@@ -219,10 +220,7 @@ def _by_place(values: list[Any], schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def may_be_arguments(arguments: str, schema: Mapping[str, Any]) -> bool:
     """Whether the JSON text of an object has properties of the schema only, and all that are required."""
-    try:
-        given = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return False
+    given = json_value(arguments)
     properties, required = schema.get("properties"), schema.get("required")
     known = properties if isinstance(properties, Mapping) else {}
     needed = required if isinstance(required, list) else []

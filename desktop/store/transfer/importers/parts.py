@@ -4,7 +4,6 @@ others.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from urllib.parse import quote
 
 from desktop.store.attachments.message_format import Attachment, language_of, message_text
 from desktop.store.transfer.importers.fields import clean, compact
+from engine.json_value import json_value
 
 __all__ = [
     "ASSET",
@@ -136,10 +136,7 @@ def tool_call(name: str, arguments: Any) -> str:
 def _object(arguments: Any) -> dict[str, Any] | None:
     """The object in an argument that has texts of several lines; None if it is better shown as it is."""
     if isinstance(arguments, str) and arguments.lstrip().startswith("{") and "\\n" in arguments:
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return None
+        arguments = json_value(arguments)
     if not isinstance(arguments, dict):
         return None
     return (

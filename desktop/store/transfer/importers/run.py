@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from pathlib import Path
@@ -39,6 +38,7 @@ from desktop.store.transfer.importers.sources import (
     source_files,
 )
 from desktop.store.transfer.records import Broken, Event
+from engine.json_value import json_value
 from engine.lazy_dataclass import dataclass
 from engine.printable import one_line
 from engine.units import size_text
@@ -295,10 +295,7 @@ class _Run:
     def _beside(self, name: str) -> dict[str, Any]:
         """The object in the file of this name in the folder of the chats; empty without one."""
         data = self.assets.beside(name) if name else None
-        try:
-            return mapping(json.loads(data)) if data else {}
-        except (ValueError, RecursionError):
-            return {}
+        return mapping(json_value(data)) if data else {}
 
     def _accepts(self, value: Any) -> bool:
         return format_of(value) is not None or (

@@ -79,7 +79,10 @@ def test_a_call_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{", "null", "3", '{"id": "a"}', '{"name": ""}', '{"name": 3}', '{"name": "a", "server": []}'],
-)
+    [
+        "", "[]", "{", "null", "3", '{"id": "a"}', '{"name": ""}', '{"name": 3}',
+        '{"name": "a", "server": []}', pytest.param("[" * 200_000, id="nested without an end"),
+    ],
+)  # fmt: skip
 def test_what_is_no_call_is_none(text: str) -> None:
     assert read_call(text) is None

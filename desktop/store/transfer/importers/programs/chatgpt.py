@@ -6,7 +6,6 @@ docs/chatgpt-data-export-format.md, and github.com/mohamed-chs/convoviz, docs/de
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -34,6 +33,7 @@ from desktop.store.transfer.importers.parts import (
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.json_value import json_value
 from engine.words import _
 
 __all__ = ["ChatGpt"]
@@ -227,10 +227,7 @@ def _unnamed(about: dict[str, Any], content: dict[str, Any]) -> list[str]:
 
 def _document(words: str) -> str:
     """A canvas document, as it was created."""
-    try:
-        given = mapping(json.loads(words))
-    except (ValueError, RecursionError):
-        given = {}
+    given = mapping(json_value(words))
     if not isinstance(given.get("content"), str):
         return tool_call("canmore.create_textdoc", words)
     kind = text(given.get("type"))

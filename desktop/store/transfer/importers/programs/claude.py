@@ -6,7 +6,6 @@ thinking, tool_use, tool_result); older files have only `text`. Of attached pict
 
 from __future__ import annotations
 
-import json
 import re
 from html import unescape
 from typing import Any
@@ -27,6 +26,7 @@ from desktop.store.transfer.importers.parts import (
 from desktop.store.transfer.importers.protocol import Note, Unreadable
 from desktop.store.transfer.importers.trees import shape
 from desktop.store.transfer.records import ConversationRecord, MessageRecord
+from engine.json_value import json_value
 from engine.words import _
 
 __all__ = ["Claude"]
@@ -149,10 +149,7 @@ def _made(name: str, given: dict[str, Any]) -> str:
     """
     display = given.get("display_content")
     if isinstance(display, str):
-        try:
-            display = json.loads(display)
-        except (ValueError, RecursionError):
-            display = None
+        display = json_value(display)
     shown = mapping(display)
     title = first_text(
         given.get("title"), given.get("path"), shown.get("filename"), shown.get("title"), given.get("id")

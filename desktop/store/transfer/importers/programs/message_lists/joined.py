@@ -6,13 +6,13 @@ newMessage.ts and databases/index.ts; Chatbox, src/shared/types/session.ts.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 from desktop.store.transfer.importers.fields import first_text, items, mapping, text
 from desktop.store.transfer.importers.programs.message_lists.chat import Chat, chat_of
 from desktop.store.transfer.importers.programs.message_lists.message import first_time, key_of
+from engine.json_value import json_value
 
 __all__ = ["LABELS", "joined_chats"]
 
@@ -64,10 +64,7 @@ def _lobe_chat(value: dict[str, Any]) -> list[Chat]:
 
 def _loaded(value: Any) -> dict[str, Any]:
     """The object in a text of JSON, as the browser's storage has it."""
-    try:
-        return mapping(json.loads(value) if isinstance(value, str) else value)
-    except (ValueError, RecursionError):
-        return {}
+    return mapping(json_value(value) if isinstance(value, str) else value)
 
 
 def _cherry_studio(value: dict[str, Any]) -> list[Chat]:

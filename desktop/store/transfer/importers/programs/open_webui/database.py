@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from desktop.store.transfer.importers.json_entries import Entry, Flaw
+from engine.json_value import json_value
 from engine.units import size_text
 from engine.words import _
 
@@ -108,10 +109,7 @@ def _path(folders: dict[str, tuple[str, str]], number: Any) -> list[str]:
 
 def _loaded(text: Any) -> Any:
     """The value in a JSON column; None if it is not JSON."""
-    try:
-        return json.loads(text) if isinstance(text, (str, bytes)) else None
-    except (ValueError, RecursionError):
-        return None
+    return json_value(text) if isinstance(text, (str, bytes)) else None
 
 
 def _object(text: Any) -> dict[str, Any]:
