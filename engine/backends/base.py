@@ -227,11 +227,11 @@ class Ops(CrossOps, IndexerOps, NGramOps, StateOps, Protocol):
         """residual plus the sum over i of parts[i] (T, E) times column first + i of weights: (T, E)."""
         ...
 
-    def balance(self, x: Array, size: int, rounds: int, eps: float) -> Array:
+    def balance(self, x: Array, size: int, rounds: int, eps: float, added: float | None = None) -> Array:
         """Nearly doubly stochastic matrices (size, size) of the logits x (T, size * size), row by row: the
-        softmax over the first index, plus `eps`; then rows are divided by their sums, and `rounds` - 1
-        times columns and rows, with `eps` added to sums (Sinkhorn and Knopp, 1967). With 0 `rounds` only the
-        softmax is taken, plus `eps`, and matrices may be (size, N).
+        softmax over the first index, plus `added` (None: `eps`); then rows are divided by their sums, and
+        `rounds` - 1 times columns and rows, with `eps` added to sums (Sinkhorn and Knopp, 1967). With 0
+        `rounds` only the softmax is taken, with what is added, and matrices may be (size, N).
         """
         ...
 

@@ -161,6 +161,7 @@ class Balance(Value):
     size: int
     rounds: int
     eps: float
+    added: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -257,9 +258,10 @@ class RowOps(Recording):
     def magnitude(self, x: Buffer, centred: bool = False) -> Buffer:
         return self._add(Magnitude(x=x, centred=centred, y=x.like(1)))
 
-    def balance(self, x: Buffer, size: int, rounds: int, eps: float) -> Buffer:
+    def balance(self, x: Buffer, size: int, rounds: int, eps: float, added: float | None = None) -> Buffer:
         assert x.width == size * size or not (rounds or x.width % size)
-        return self._add(Balance(x=x, size=size, rounds=rounds, eps=float(eps), y=x.like()))
+        own = float(eps if added is None else added)
+        return self._add(Balance(x=x, size=size, rounds=rounds, eps=float(eps), added=own, y=x.like()))
 
     def last_rows(self, x: Buffer) -> Buffer:
         return self._add(LastRows(x=x, y=Buffer(x.width, on_logit_rows=True, device=x.device)))

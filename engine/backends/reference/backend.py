@@ -338,8 +338,8 @@ class ReferenceOps(CrossOps, RecurrentOps, ExpertOps):
         y = sum(part * shares[:, i : i + 1] for i, part in enumerate(parts))
         return y if residual is None else residual + y
 
-    def balance(self, x: Array, size: int, rounds: int, eps: float) -> Array:
-        y = torch.softmax(x.reshape(len(x), size, -1), dim=1) + eps
+    def balance(self, x: Array, size: int, rounds: int, eps: float, added: float | None = None) -> Array:
+        y = torch.softmax(x.reshape(len(x), size, -1), dim=1) + (eps if added is None else added)
         if not rounds:
             return y.reshape(x.shape)
         y = y / (y.sum(2, keepdim=True) + eps)

@@ -34,7 +34,8 @@ _ROOMS = {
         "apertus": "APERTUS APERTUS_1_5", "olmo": "OLMO", "cwm": "CWM", "jais2": "JAIS_2",
         "bitnet": "BITNET", "baichuan": "BAICHUAN", "orion": "ORION XVERSE", "nemotron_nas": "NEMOTRON_NAS",
         "refact": "REFACT", "openelm": "OPEN_ELM", "cosmos3": "COSMOS_3_EDGE", "diffllama": "DIFF_LLAMA",
-        "chameleon": "CHAMELEON", "doge": "DOGE", "telechat": "TELE_CHAT", "renamed": "RENAMED INTERNLM",
+        "chameleon": "CHAMELEON", "doge": "DOGE", "telechat": "TELE_CHAT",
+        "renamed": "RENAMED INTERNLM K2_HORIZON",
     },
     "dense": {
         "gemma": "GEMMA GEMMA_2 GEMMA_3 VAULT_GEMMA GEMMA_EMBEDDING", "gemma3n": "GEMMA_3N",
@@ -68,7 +69,7 @@ _ROOMS = {
         "minicpm3": "MINICPM_3", "deepseek": "DEEPSEEK_2 DEEPSEEK_3 GLM_4_FLASH YOUTU",
         "mistral4": "MISTRAL_4", "a_x_k1": "A_X_K1", "deepseek_sparse": "DEEPSEEK_3_2 GLM_5",
         "a_x_k2": "A_X_K2", "plm": "PLM", "mistral_large4": "MISTRAL_LARGE_4", "deepseek_v4": "DEEPSEEK_4",
-        "hunyuan_4": "HUNYUAN_4", "dots3": "DOTS_3", "longcat": "LONG_CAT LONG_CAT_LITE",
+        "hunyuan_4": "HUNYUAN_4", "dots3": "DOTS_3", "xing4": "XING_4", "longcat": "LONG_CAT LONG_CAT_LITE",
     },
     "recurrent": {
         "lfm2": "LFM2 LFM2_MIXTURE LFM3", "qwen3_5": "QWEN_3_5 QWEN_3_5_MIXTURE QWEN_3_NEXT",

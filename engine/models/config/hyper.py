@@ -27,6 +27,14 @@ class HyperConnections:
     """
     mean: bool = False
     """Whether the layers end in the mean of the streams, rather than a weighted sum."""
+    read_eps: float | None = None
+    """Takes the place of `eps` in what weighs the streams that a half reads; None: it is `eps`."""
+    inputs_first: bool = False
+    """Whether the matrix that mixes streams is normalised first over what goes into each stream, rather than
+    over what goes out of it (Xing 4).
+    """
+    limit: float = 0.0
+    """The largest size of the logits of that matrix; 0: any."""
 
 
 @dataclass(frozen=True, slots=True)

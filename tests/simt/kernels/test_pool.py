@@ -102,7 +102,7 @@ def test_several_sequences(name: str) -> None:
 def test_softmax_down_columns(size: int, columns: int, eps: float, rows: int) -> None:
     """Without rounds, of matrices of any shape."""
     logits, x = numbers(3, rows, size * columns) * 4, Buffer(size * columns)
-    node = Balance(x=x, size=size, rounds=0, eps=eps, y=x.like())
+    node = Balance(x=x, size=size, rounds=0, eps=9.0, added=eps, y=x.like())
     (call,) = balance.LOWER[Balance](cast(Context, None), node)
     assert isinstance(call, Call)
     expected = OPS.balance(torch.from_numpy(logits.astype(np.float64)), size, 0, eps).numpy()
@@ -115,12 +115,15 @@ def test_softmax_down_columns(size: int, columns: int, eps: float, rows: int) ->
     assert alone[node.y][0].tobytes() == found[0][node.y][-1].tobytes()
 
 
-@pytest.mark.parametrize(("size", "rounds", "eps"), [(4, 20, 1e-6), (1, 1, 0.0), (3, 4, 0.02), (16, 2, 0.0)])
+@pytest.mark.parametrize(
+    ("size", "rounds", "eps", "added"),
+    [(4, 20, 1e-6, 1e-6), (1, 1, 0.0, 0.0), (3, 4, 0.02, 0.02), (16, 2, 0.0, 0.0), (4, 3, 0.02, 0.0)],
+)
 @pytest.mark.parametrize("rows", [1, 11])
-def test_balanced_matrices(size: int, rounds: int, eps: float, rows: int) -> None:
+def test_balanced_matrices(size: int, rounds: int, eps: float, added: float, rows: int) -> None:
     """Of logits that differ by much; a row's bits are those of the row alone."""
     logits, x = numbers(3, rows, size * size) * 4, Buffer(size * size)
-    node = Balance(x=x, size=size, rounds=rounds, eps=eps, y=x.like())
+    node = Balance(x=x, size=size, rounds=rounds, eps=eps, added=added, y=x.like())
     (call,) = balance.LOWER[Balance](cast(Context, None), node)
     assert isinstance(call, Call)
 
@@ -129,7 +132,7 @@ def test_balanced_matrices(size: int, rounds: int, eps: float, rows: int) -> Non
         given = {x: laid_out(logits), node.y: empty(node.y, count), Runtime.ROWS: count}
         return [each[node.y] for each in played(call, given, count)]
 
-    expected = OPS.balance(torch.from_numpy(logits.astype(np.float64)), size, rounds, eps).numpy()
+    expected = OPS.balance(torch.from_numpy(logits.astype(np.float64)), size, rounds, eps, added).numpy()
     for out in (found := made(logits)):
         np.testing.assert_allclose(out[:, : size * size], expected, rtol=1e-5, atol=1e-7)
         assert (out[:, size * size :] == -77).all()

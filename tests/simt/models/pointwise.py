@@ -147,13 +147,13 @@ def add_positions(
 
 def balance(
     memory: Memory, blocks: Any, constants: Any, x: int, xs: int, y: int, ys: int, rows: int, rounds: int,
-    eps: float,
+    eps: float, added: float,
 ) -> None:  # fmt: skip
     size = constants["SIZE"]
     for row in range(rows):
         made = memory.view(x + row * xs, np.float32, size * size).reshape(size, size).astype(np.float64)
         made = np.exp(made - made.max(0))
-        made = made / made.sum(0) + eps
+        made = made / made.sum(0) + added
         for axis in (1, *(0, 1) * (rounds - 1)):
             made = made / (made.sum(axis, keepdims=True) + eps)
         memory.view(y + row * ys, np.float32, size * size)[:] = made.reshape(-1)
@@ -161,13 +161,13 @@ def balance(
 
 def column_softmax(
     memory: Memory, blocks: Any, constants: Any, x: int, xs: int, y: int, ys: int, size: int, columns: int,
-    eps: float,
+    added: float,
 ) -> None:  # fmt: skip
     assert blocks[1] == columns
     for row in range(blocks[0]):
         made = memory.view(x + row * xs, np.float32, size * columns).reshape(size, columns).astype(np.float64)
         made = np.exp(made - made.max(0))
-        memory.view(y + row * ys, np.float32, size * columns)[:] = (made / made.sum(0) + eps).reshape(-1)
+        memory.view(y + row * ys, np.float32, size * columns)[:] = (made / made.sum(0) + added).reshape(-1)
 
 
 MODELS: dict[str, Callable[..., None]] = {

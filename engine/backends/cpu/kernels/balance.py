@@ -7,13 +7,15 @@ from engine.backends.cpu.kernels.attention.softmax import exp_scalar
 from engine.backends.cpu.lowering.call import Calls, Table
 from engine.backends.graph.rows import Balance
 
-(B_X, B_Y, B_STRIDE, B_SIZE, B_COLUMNS, B_ROUNDS, B_EPS) = range(7)
+(B_X, B_Y, B_STRIDE, B_SIZE, B_COLUMNS, B_ROUNDS, B_EPS, B_ADDED) = range(8)
 
 
 def balance(args: int, step: int, tile: int, scratch: int) -> None:
     """One tile for each row, a matrix; number (i, j) of it is at i columns + j."""
     size, columns = ld_i64(args + 8 * B_SIZE), ld_i64(args + 8 * B_COLUMNS)
-    stride, eps = ld_i64(args + 8 * B_STRIDE), ld_f64(args + 8 * B_EPS)
+    stride, eps, added = (
+        ld_i64(args + 8 * B_STRIDE), ld_f64(args + 8 * B_EPS), ld_f64(args + 8 * B_ADDED)
+    )  # fmt: skip
     x, y = ld_i64(args + 8 * B_X) + tile * stride, ld_i64(args + 8 * B_Y) + tile * stride
     row = 4 * columns
     for j in range(columns):
@@ -25,7 +27,7 @@ def balance(args: int, step: int, tile: int, scratch: int) -> None:
             st_f32(y + i * row + 4 * j, share)
             total += share
         for i in range(size):
-            st_f32(y + i * row + 4 * j, ld_f32(y + i * row + 4 * j) / total + eps)
+            st_f32(y + i * row + 4 * j, ld_f32(y + i * row + 4 * j) / total + added)
     # Rows, then columns and rows: in odd turns columns, a row's numbers apart.
     for turn in range(2 * ld_i64(args + 8 * B_ROUNDS) - 1):
         along, across = (row, 4) if turn % 2 else (4, row)
@@ -43,7 +45,7 @@ def balance(args: int, step: int, tile: int, scratch: int) -> None:
 def _balance(calls: Calls, node: Balance) -> None:
     x, y = node.x, node.y
     columns = x.width // node.size
-    calls.each_row("balance", [x, y, y.stride, node.size, columns, node.rounds, node.eps], [x], y)
+    calls.each_row("balance", [x, y, y.stride, node.size, columns, node.rounds, node.eps, node.added], [x], y)
 
 
 LOWER: Table = {Balance: _balance}

@@ -50,9 +50,11 @@ def _column_maximum(x: float) -> float:
     return x
 
 
-def _balance(x: int, x_stride: int, y: int, y_stride: int, rows: int, rounds: int, eps: float) -> None:
-    """y = the matrices (SIZE, SIZE) of x's rows: a softmax down each column, plus eps; then rows, and in each
-    further round columns and rows, divided by their sums plus eps. Grid (chunk of ROWS rows).
+def _balance(
+    x: int, x_stride: int, y: int, y_stride: int, rows: int, rounds: int, eps: float, added: float
+) -> None:  # fmt: skip
+    """y = the matrices (SIZE, SIZE) of x's rows: a softmax down each column, plus `added`; then rows, and in
+    each further round columns and rows, divided by their sums plus eps. Grid (chunk of ROWS rows).
     """
     wait_for_others()
     lane = int32(thread() & int32((1 << STEPS) - 1))
@@ -67,7 +69,7 @@ def _balance(x: int, x_stride: int, y: int, y_stride: int, rows: int, rounds: in
         top = _column_maximum(own[j] if lane < SIZE else float32(-1e30))
         own[j] = exponential(own[j] - top) if lane < SIZE else float32(0.0)
         own[j] = own[j] * reciprocal(_column_sum(own[j]))
-        own[j] = own[j] + eps if lane < SIZE else float32(0.0)
+        own[j] = own[j] + added if lane < SIZE else float32(0.0)
     turn = int32(0)
     while turn < rounds:
         if turn > 0:
@@ -86,10 +88,10 @@ def _balance(x: int, x_stride: int, y: int, y_stride: int, rows: int, rounds: in
 
 
 def _column_softmax(
-    x: int, x_stride: int, y: int, y_stride: int, size: int, columns: int, eps: float
+    x: int, x_stride: int, y: int, y_stride: int, size: int, columns: int, added: float
 ) -> None:  # fmt: skip
-    """y = the softmax down each column of the matrices (`size`, `columns`) of x's rows, plus eps. Grid (row,
-    column), one warp.
+    """y = the softmax down each column of the matrices (`size`, `columns`) of x's rows, plus `added`. Grid
+    (row, column), one warp.
     """
     wait_for_others()
     row, lane, step = int64(block_x()), int32(thread()), 4 * int64(columns)
@@ -103,7 +105,7 @@ def _column_softmax(
     times = reciprocal(warp_sum(total))
     for i in range(lane, size, 32):
         share = exponential(ld_f32(source + int64(i) * step) - top) * times
-        st_f32(y + row * y_stride + 4 * int64(block_y()) + int64(i) * step, share + eps)
+        st_f32(y + row * y_stride + 4 * int64(block_y()) + int64(i) * step, share + added)
 
 
 @cache
@@ -115,14 +117,14 @@ def column_softmax_kernel() -> Kernel:
 def balance_kernel(size: int) -> Kernel:
     steps = (size - 1).bit_length()
     constants = {"SIZE": size, "STEPS": steps, "ROWS": THREADS >> steps}
-    return Kernel(f"balance_{size}", _balance, "llll" + "ii" + "f", THREADS, 64, constants)
+    return Kernel(f"balance_{size}", _balance, "llll" + "ii" + "ff", THREADS, 64, constants)
 
 
 def _lower(context: Context, node: Balance) -> Calls:
     x, y = node.x, node.y
     if node.rounds == 0:
         columns = x.width // node.size
-        numbers = (x, x.stride, y, y.stride, node.size, columns, node.eps)
+        numbers = (x, x.stride, y, y.stride, node.size, columns, node.added)
         return (
             Call(
                 column_softmax_kernel(), rows_first(columns), numbers, (x,), (y,), x.on_logit_rows, x.copies
@@ -130,7 +132,7 @@ def _lower(context: Context, node: Balance) -> Calls:
         )
     kernel = balance_kernel(node.size)
     chunk = kernel.constants["ROWS"]
-    arguments = (x, x.stride, y, y.stride, Runtime.ROWS, node.rounds, node.eps)
+    arguments = (x, x.stride, y, y.stride, Runtime.ROWS, node.rounds, node.eps, node.added)
     return (
         Call(
             kernel, lambda rows: (-(-rows // chunk), 1, 1), arguments, (x,), (y,), x.on_logit_rows, x.copies

@@ -26,7 +26,8 @@ from engine.models.names import TensorNames
 class StreamWeights:
     """Weights of N streams: from all streams of a row, normed as one (N E,), come the logits of sigmoids by a
     matrix (N or 2 N, N E) and a bias. The first N weigh what is read, the others what is written. If streams
-    are mixed, N^2 more are those of `Ops.balance`: what weighs stream j in stream i is at i N + j.
+    are mixed, N^2 more are those of `Ops.balance`: what weighs stream j in stream i is at i N + j,
+    or at j N + i if `inputs_first`.
     """
 
     kind: HyperConnections
@@ -39,7 +40,8 @@ class StreamWeights:
         for stream in streams[1:]:
             joined = ops.join(joined, stream, 1)
         logits = self.logits(ops, self.norm(ops, joined))
-        return ops.mix(streams, self._weights(ops, logits, 0, (1.0, self.kind.eps)), 0), logits
+        eps = self.kind.eps if self.kind.read_eps is None else self.kind.read_eps
+        return ops.mix(streams, self._weights(ops, logits, 0, (1.0, eps)), 0), logits
 
     def written(self, ops: Ops, streams: Sequence[Array], half: Callable[[Array], Array]) -> list[Array]:
         """The streams, mixed or as they are, to each of which the weighted result of `half` of their weighted
@@ -51,8 +53,13 @@ class StreamWeights:
         kept = streams
         if rounds:
             shares = ops.columns(logits, 2 * count, count * count)
-            shares = ops.balance(shares, count, rounds, kind.eps)
-            kept = [ops.mix(streams, shares, count * i) for i in range(count)]
+            if kind.limit:
+                shares = ops.activate_with(shares, "clamp", (kind.limit,))
+            shares = ops.balance(shares, count, rounds, kind.eps, 0.0 if kind.inputs_first else None)
+            if kind.inputs_first:
+                kept = [ops.mix(streams, ops.columns(shares, i, 1, count), 0) for i in range(count)]
+            else:
+                kept = [ops.mix(streams, shares, count * i) for i in range(count)]
         made = half(read)
         return [ops.mix([made], weights, i, stream) for i, stream in enumerate(kept)]
 
@@ -145,7 +152,8 @@ def _weights(
     count, order = kind.streams, np.arange(sets * kind.streams)
     sizes = [count] * sets
     if kind.rounds and sets > 1:
-        # In the file, what weighs stream j in stream i is at j N + i.
+        # In the file, what weighs stream j in stream i is at j N + i (Xing 4: at i N + j, and so it is turned
+        # round for `balance`, which begins with the other index).
         more = len(order) + np.arange(count * count).reshape(count, count).T.reshape(-1)
         order, sizes = np.concatenate([order, more]), [*sizes, count * count]
     rows, columns = len(order), count * config.width

@@ -126,13 +126,16 @@ def test_softmaxes_of_columns(size: int, columns: int) -> None:
     assert_near(both(forward, [logits, down], 4)[0][:, : size * columns], shares)
 
 
-@pytest.mark.parametrize(("size", "rounds", "eps"), [(1, 1, 1e-6), (3, 20, 1e-6), (4, 4, 0.02), (16, 2, 0.0)])
-def test_balanced_matrices(size: int, rounds: int, eps: float) -> None:
+@pytest.mark.parametrize(
+    ("size", "rounds", "eps", "added"),
+    [(1, 1, 1e-6, None), (3, 20, 1e-6, None), (4, 4, 0.02, None), (16, 2, 0.0, None), (4, 3, 0.02, 0.0)],
+)
+def test_balanced_matrices(size: int, rounds: int, eps: float, added: float | None) -> None:
     """Rows come last: without an epsilon their sums are 1."""
     logits, down = Rows(size * size, 1, 3.0).matrix, Matrix("F32", (5, size * size), 4)
 
     def forward(ops: Any, w: list[Any]) -> Any:
-        y = ops.balance(ops.last_rows(ops.embed(w[0])), size, rounds, eps)
+        y = ops.balance(ops.last_rows(ops.embed(w[0])), size, rounds, eps, added)
         return ops.join(y, ops.linear(y, w[1]), 1)
 
     for rows in ROWS:
@@ -142,7 +145,7 @@ def test_balanced_matrices(size: int, rounds: int, eps: float) -> None:
         if eps <= 1e-6:
             np.testing.assert_allclose(made.sum(2), 1, atol=1e-5)
     x = logits.values[:1].astype(np.float64).reshape(size, size)
-    y = np.exp(x) / np.exp(x).sum(0) + eps
+    y = np.exp(x) / np.exp(x).sum(0) + (eps if added is None else added)
     for turn in range(2 * rounds - 1):
         y /= y.sum(0 if turn % 2 else 1, keepdims=True) + eps
     assert_near(both(forward, [logits, down], 1)[0][:, : size * size], y.reshape(1, -1))

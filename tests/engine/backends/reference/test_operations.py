@@ -118,13 +118,13 @@ def test_mixes_and_magnitudes() -> None:
     assert_near(ops().magnitude(torch.from_numpy(row), centred=True), row.std(1)[:, None])
 
 
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_matrices_become_nearly_doubly_stochastic(rounds: int) -> None:
+@pytest.mark.parametrize(("rounds", "added"), [(1, None), (3, None), (3, 0.0)])
+def test_matrices_become_nearly_doubly_stochastic(rounds: int, added: float | None) -> None:
     x, eps = normal(ROWS, 16), 0.01
-    found = ops().balance(x, 4, rounds, eps)
+    found = ops().balance(x, 4, rounds, eps, added)
     for row, logits in zip(np.asarray(found), x.numpy(), strict=True):
         y = np.exp(logits.reshape(4, 4))
-        y = y / y.sum(0) + eps
+        y = y / y.sum(0) + (eps if added is None else added)
         y = y / (y.sum(1)[:, None] + eps)
         for _ in range(rounds - 1):
             y = y / (y.sum(0) + eps)

@@ -1,5 +1,5 @@
 """Families that are Llama's or Qwen 3's in transformers' terms, under names and keys of their own: Aquila,
-the first InternLM, IQuest Coder, TeleChat, Klear.
+the first InternLM, IQuest Coder, K2 Horizon, TeleChat, Klear.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from engine.errors import UnsupportedModel
 from engine.models.load import read_config
 from engine.weights import open_checkpoint
 from tests.engine.models.architectures import ROPE, SMALL, ids
+from tests.engine.models.gguf_form import GgufForm, write_gguf
 from tests.engine.models.oracle import load, logits
 from tests.tiny import write_tokenizer
 
@@ -72,11 +73,24 @@ def assert_near(found: Any, exact: Any, share: float = 1e-4) -> None:
 PLAIN = {**SMALL, "rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": False}
 
 
-@pytest.mark.parametrize("name", ["AquilaForCausalLM", "AquilaModel", "IQuestCoderForCausalLM"])
+@pytest.mark.parametrize(
+    "name", ["AquilaForCausalLM", "AquilaModel", "IQuestCoderForCausalLM", "K2HorizonForCausalLM"]
+)
 def test_llama_under_another_name(name: str, tmp_path: Path) -> None:
     model = oracle("llama")
     folder = write_folder(tmp_path / "m", {**PLAIN, "architectures": [name]}, tensors_of(model))
     assert_near(logits(load(folder), TOKENS, CUTS), expected(model))
+
+
+def test_k2_horizon_in_a_gguf_file_with_yarn(tmp_path: Path) -> None:
+    """Whose rope is in halves, unlike that of Llama's files."""
+    rope = {
+        "rope_type": "yarn", "rope_theta": 700.0, "factor": 8.0, "original_max_position_embeddings": 16,
+    }  # fmt: skip
+    settings = {**SMALL, ROPE: rope, "rms_norm_eps": 1e-6}
+    model, form = oracle("llama", **{ROPE: rope}), GgufForm("k2-horizon", alike=("qwen3",))
+    path = write_gguf(tmp_path / "m.gguf", form, settings, tensors_of(model))
+    assert_near(logits(load(path), TOKENS, CUTS), expected(model))
 
 
 def test_tele_chat_3_may_have_all_biases(tmp_path: Path) -> None:
