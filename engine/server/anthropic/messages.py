@@ -20,7 +20,7 @@ from engine.server.openai import parameters
 from engine.server.replies import Begun, Ended, Reading, Writer, chat_work
 from engine.server.service import Service
 
-_THINKING = {"enabled": True, "adaptive": True, "disabled": False}
+_THINKING = {"enabled": True, "adaptive": True, "disabled": False, "between_tools": False}
 
 
 def message_request(fields: Fields, model: ServedModel) -> ChatRequest:
@@ -53,7 +53,7 @@ def _thinking(fields: Fields) -> bool | None:
         return None
     kind = thinking.text("type")
     if kind not in _THINKING:
-        raise thinking.wrong("type", '"enabled", "adaptive" or "disabled"')
+        raise thinking.wrong("type", '"enabled", "adaptive", "disabled" or "between_tools"')
     return _THINKING[kind]
 
 
