@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine.backends.base import Array, Backend, Ops
-from engine.core import Loading, Waiting
+from engine.core import Waiting
 from engine.drain import mapped
 from engine.lazy_dataclass import dataclass
 from engine.models.building.attention import Attention
@@ -25,7 +25,7 @@ from engine.tensors import Bytes, Floats
 from engine.vision.base import PictureRows, Piece, Span, VisionSpec
 from engine.vision.encoders.patch_encoder import check_patches
 from engine.vision.layers.tower import NO_ROPE, TowerNames, TowerShape, patch_linear, tower_layers
-from engine.vision.passes import Pass, Pieces
+from engine.vision.passes import OfPasses, Pass, Pieces
 from engine.vision.pictures.images import Normalisation, patches, read_picture, resized
 from engine.vision.pictures.tiling import covering_grid
 
@@ -210,7 +210,7 @@ class TiledDesign:
         return TiledEncoder(self, spec, parts, backend)
 
 
-class TiledEncoder:
+class TiledEncoder(OfPasses):
     """A `VisionEncoder` of one design, with its weights."""
 
     def __init__(self, design: TiledDesign, spec: VisionSpec, parts: TiledParts, backend: Backend) -> None:
@@ -230,6 +230,7 @@ class TiledEncoder:
         wide = replace(shape, head_dim=shape.head_dim + _MORE)
         self._tower = Pass(backend, self._forward, count, wide)
         self._last = Pieces(backend, parts.projector, (design.states,))
+        super().__init__(self._first, self._tower, self._last)
 
     def _forward(self, ops: Ops) -> Array:
         """All layers, from the given states (T, E) on; those within leave theirs in `_inner`."""
@@ -256,11 +257,6 @@ class TiledEncoder:
         y = ops.columns(ops.attention(0, q, k, v, wide), 0, shape.head_dim, shape.heads)
         x = ops.add(x, attention.output(ops, y), block.scales[0][1])
         return replace(block, attention=None)(ops, x, NO_ROPE)
-
-    def prepare(self) -> Generator[Loading, None, None]:
-        """As `OpenedEncoder.prepare`."""
-        for each in (self._first.run, self._tower, self._last.run):
-            yield from each.prepare()
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         return self._design.layout(width, height)
@@ -299,7 +295,3 @@ class TiledEncoder:
         places[:, 1:] += parts.before.of(grid)[:, None]
         found = yield from self._first.rows(pixels.reshape(count * rows, -1), places.reshape(-1, width))
         return found.reshape(count, rows, width)
-
-    def close(self) -> None:
-        for each in (self._first.run, self._tower, self._last.run):
-            each.close()
