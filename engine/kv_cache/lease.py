@@ -23,6 +23,9 @@ class Lease:
     The order of use: `open`, `reserve`, copies, then repeatedly: run the model on positions from `length` on,
     `extend`. After `truncate`: `reserve` and copies again. Slots after `length` may hold anything, such as
     rejected drafts.
+
+    For `PageTable` alone: `begin_at`, `parent`, `append` and `take_part`, by which it is filled when it is
+    opened; its pages `block`; and `copying`, the copies that are not confirmed yet.
     """
 
     def __init__(self, pool: PagePool, root: bytes, closed: Callable[[Lease], object]) -> None:
@@ -32,9 +35,8 @@ class Lease:
         self._pool = pool
         self._root = root
         self._when_closed = closed
-        self._block: list[Page] = []
-        # not confirmed yet; the caller may have emptied `copies`
-        self._copying: list[tuple[Page, Page]] = []
+        self.block: list[Page] = []
+        self.copying: list[tuple[Page, Page]] = []
         self._marks: list[tuple[int, State]] = []  # the latest states, each with the length it sums up
         self._targets: list[State] = []  # those that the next passes write
         self._closed = False
@@ -47,7 +49,7 @@ class Lease:
     @property
     def own_pages(self) -> int:
         """How many of its pages no other lease holds."""
-        return sum(page.refs == 1 for page in self._block)
+        return sum(page.refs == 1 for page in self.block)
 
     def __enter__(self) -> Lease:
         return self
@@ -63,8 +65,8 @@ class Lease:
         its copy.
         """
         places = [
-            *enumerate(self._block),
-            *((self._block.index(target), source) for source, target in self._copying),
+            *enumerate(self.block),
+            *((self.block.index(target), source) for source, target in self.copying),
         ]
         return [(depth, page.index, page.unread) for depth, page in places if page.unread >= 0]
 
@@ -88,7 +90,7 @@ class Lease:
         if self._marks:
             length, state = self._marks[-1]
             depth, place = divmod(length - 1, PAGE_TOKENS)
-            self._pool.states.keep(state, self._block[depth].states, place + 1)
+            self._pool.states.keep(state, self.block[depth].states, place + 1)
 
     def reserve(self, total_tokens: int) -> None:
         """Reserve pages for `total_tokens` positions, and a state for the next pass to write. Raises
@@ -98,7 +100,7 @@ class Lease:
         """
         self._must_be_open()
         self._reserve_states(1)
-        missing = pages_for(total_tokens) - len(self._block)
+        missing = pages_for(total_tokens) - len(self.block)
         if missing <= 0:
             return
         if missing > self._pool.available():
@@ -119,7 +121,7 @@ class Lease:
         for _unused in range(missing):
             page = self._pool.acquire()
             assert page is not None
-            self._block.append(page)
+            self.block.append(page)
             self.pages.append(page.index)
 
     def extend(self, ids: Sequence[int]) -> None:
@@ -132,17 +134,17 @@ class Lease:
         held, new = self.ids, list(map(int, ids))
         start = at = len(held)
         end = at + len(new)
-        if end > len(self._block) * PAGE_TOKENS:
+        if end > len(self.block) * PAGE_TOKENS:
             raise ValueError(
-                f"{len(new)} tokens after {self.length} do not fit into {len(self._block)} reserved pages"
+                f"{len(new)} tokens after {self.length} do not fit into {len(self.block)} reserved pages"
             )
-        if self._copying or self.copies:
+        if self.copying or self.copies:
             self.copied()
         while at < end:
             depth, slot = at // PAGE_TOKENS, at % PAGE_TOKENS
-            page = self._block[depth]
+            page = self.block[depth]
             if not slot:
-                self._pool.begin(page, self._parent(), depth)
+                self._pool.begin(page, self.parent(), depth)
             part = new[at - start : at - start + PAGE_TOKENS - slot]
             self._pool.append(page, part)
             held += part
@@ -166,8 +168,8 @@ class Lease:
             marks = self._marks_up_to(length)
             length = marks[-1][0] if marks else 0
         keep, cut = pages_for(length), length % PAGE_TOKENS
-        surplus = self._block[keep:]
-        last = self._block[keep - 1] if cut and length < self.length else None
+        surplus = self.block[keep:]
+        last = self.block[keep - 1] if cut and length < self.length else None
         shared = last is not None and (last.refs > 1 or last.pins > 0)
         if shared and not self._pool.available() and all(page.refs > 1 or page.pins for page in surplus):
             raise ContextTooLong(
@@ -181,7 +183,7 @@ class Lease:
                 )
             )
         self._take_marks(marks)
-        del self._block[keep:], self.pages[keep:], self.ids[length:]
+        del self.block[keep:], self.pages[keep:], self.ids[length:]
         self._release(surplus)
         if surplus and surplus[-1].digest is None:
             self._pool.reclaim_first(surplus[-1])  # mostly rejected drafts
@@ -192,7 +194,7 @@ class Lease:
 
     def copied(self) -> None:
         """Confirm that `copies` are done: their sources may be reclaimed, their targets found by others."""
-        copying, self._copying = self._copying, []
+        copying, self.copying = self.copying, []
         self.copies.clear()
         for source, target in copying:
             target.pending = False
@@ -211,16 +213,16 @@ class Lease:
             targets, self._targets = self._targets, []
             for state in reversed(targets):
                 self._pool.states.release(state)
-            block, self._block, self.pages, self.ids = self._block, [], [], []
+            block, self.block, self.pages, self.ids = self.block, [], [], []
             self._release(block)
 
     # -- states
 
-    def _states(self) -> list[State]:
+    def held_states(self) -> list[State]:
         """The states that it uses."""
         return [*(state for _unused, state in self._marks), *self._targets]
 
-    def _begin_at(self, tokens: Sequence[int], found: FoundState) -> None:
+    def begin_at(self, tokens: Sequence[int], found: FoundState) -> None:
         """Take the pages up to a state that was found; none if there is no page for the copy of the last."""
         if found.state is None:
             return
@@ -228,16 +230,16 @@ class Lease:
         self._marks.append((found.length, found.state))
         for page in found.pages[:-1]:
             self._pool.hold(page)
-            self._append(page)
+            self.append(page)
         page, rest = found.pages[-1], found.length - self.length
         if rest == PAGE_TOKENS:
             self._pool.hold(page)
-            self._append(page)
+            self.append(page)
         else:
-            self._take_part(page, rest, rest == len(page.ids))
+            self.take_part(page, rest, rest == len(page.ids))
         if self.length < found.length:
             self._take_marks([])
-            block, self._block, self.pages, self.ids = self._block, [], [], []
+            block, self.block, self.pages, self.ids = self.block, [], [], []
             self._release(block)
 
     def _reserve_states(self, count: int) -> None:
@@ -279,7 +281,7 @@ class Lease:
         if marks:
             return marks  # none is kept between the two latest passes
         for depth in reversed(range(pages_for(length))):
-            first, kept = depth * PAGE_TOKENS, self._block[depth].states
+            first, kept = depth * PAGE_TOKENS, self.block[depth].states
             if places := [place for place in kept if first + place <= length]:
                 return [(first + max(places), kept[max(places)])]
         return []
@@ -298,19 +300,20 @@ class Lease:
         if self._closed:
             raise ValueError("this lease was closed")
 
-    def _parent(self) -> bytes:
+    def parent(self) -> bytes:
         """The digest of the full pages so far; defined only at a page boundary."""
         depth = self.length // PAGE_TOKENS
-        digest = self._block[depth - 1].digest if depth else self._root
+        digest = self.block[depth - 1].digest if depth else self._root
         assert digest is not None
         return digest
 
-    def _append(self, page: Page) -> None:
-        self._block.append(page)
+    def append(self, page: Page) -> None:
+        """Use one more page, which is held already, with all its tokens."""
+        self.block.append(page)
         self.pages.append(page.index)
         self.ids.extend(page.ids)
 
-    def _take_part(self, page: Page, common: int, lossless: bool) -> None:
+    def take_part(self, page: Page, common: int, lossless: bool) -> None:
         """Use the first `common` tokens of `page`: the page itself if that is `lossless`, else a copy, if
         there is a page for it.
 
@@ -328,10 +331,10 @@ class Lease:
         if target is None:
             pool.hold(page)
             pool.cut(page, common)
-            self._append(page)
+            self.append(page)
             return
         pool.begin(target, page.parent, page.depth, page.ids[:common])
-        self._append(target)
+        self.append(target)
         self._owe_copy(page, target)
 
     def _replace_by_copy(self, page: Page, length: int) -> None:
@@ -340,24 +343,24 @@ class Lease:
         target = self._pool.acquire()
         assert target is not None
         self._pool.begin(target, page.parent, page.depth, page.ids[:length])
-        self._block[-1], self.pages[-1] = target, target.index
+        self.block[-1], self.pages[-1] = target, target.index
         self._owe_copy(page, target)
         self._pool.release(page)
 
     def _owe_copy(self, source: Page, target: Page) -> None:
         """Note a copy to make. `source` is already pinned."""
         target.pending = True
-        self._copying.append((source, target))
+        self.copying.append((source, target))
         self.copies.append((source.index, target.index))
 
     def _undo_copies(self) -> None:
         """Where the source of a copy is idle, use the source itself, cut, and return the target."""
-        for source, target in list(self._copying):
+        for source, target in list(self.copying):
             if not source.refs and source.pins == 1:
-                place = self._block.index(target)
+                place = self.block.index(target)
                 self._pool.hold(source)
                 self._pool.cut(source, len(target.ids))
-                self._block[place], self.pages[place] = source, source.index
+                self.block[place], self.pages[place] = source, source.index
                 self._release([target])
 
     def _release(self, pages: Sequence[Page]) -> None:
@@ -365,17 +368,17 @@ class Lease:
         beginning.
         """
         for page in reversed(pages):
-            for owed in [pair for pair in self._copying if pair[1] is page]:
-                self._copying.remove(owed)
+            for owed in [pair for pair in self.copying if pair[1] is page]:
+                self.copying.remove(owed)
                 self.copies[:] = [pair for pair in self.copies if pair != (owed[0].index, page.index)]
                 self._pool.unpin(owed[0])
             self._pool.release(page)
 
-    def _problems(self) -> Iterator[str]:
-        if self.pages != [page.index for page in self._block]:
+    def problems(self) -> Iterator[str]:
+        if self.pages != [page.index for page in self.block]:
             yield "a lease's block table is wrong"
         parent = self._root
-        for depth, page in enumerate(self._block):
+        for depth, page in enumerate(self.block):
             mine = self.ids[depth * PAGE_TOKENS : (depth + 1) * PAGE_TOKENS]
             if page.ids != mine:
                 yield f"page {page.index} does not hold what its lease relies on"

@@ -67,19 +67,19 @@ class PageTable:
         lease = Lease(pool, _root(key), self._leases.pop)
         self._leases[lease] = None
         if pool.states.count:
-            lease._begin_at(tokens, find_state(pool, _root(key), tokens[: max(0, most)]))
+            lease.begin_at(tokens, find_state(pool, _root(key), tokens[: max(0, most)]))
             return lease
         while most - lease.length >= PAGE_TOKENS:
-            page = pool.find_full(lease._parent(), tokens[lease.length : lease.length + PAGE_TOKENS])
+            page = pool.find_full(lease.parent(), tokens[lease.length : lease.length + PAGE_TOKENS])
             if page is None:
                 break
             pool.hold(page)
-            lease._append(page)
-        found, common = pool.find_partial(lease._parent(), tokens[lease.length : lease.length + PAGE_TOKENS])
+            lease.append(page)
+        found, common = pool.find_partial(lease.parent(), tokens[lease.length : lease.length + PAGE_TOKENS])
         if found is not None and most > lease.length:
             # What the lease is about to run again may be cut off; but a full page could have others after it.
             lossless = common == len(found.ids) and found.digest is None
-            lease._take_part(found, min(common, most - lease.length), lossless)
+            lease.take_part(found, min(common, most - lease.length), lossless)
         return lease
 
     def found(self, ids: Sequence[int], *, key: str = "", leave: int = 0) -> int:
@@ -119,18 +119,18 @@ class PageTable:
 
     def check(self) -> None:
         """Raise AssertionError if the bookkeeping contradicts itself. Slow: it checks everything."""
-        for problem in self._problems():
+        for problem in self.problems():
             raise AssertionError(problem)
 
-    def _problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         refs, pins, used = dict[Page, int](), dict[Page, int](), dict[State, int]()
         for lease in self._leases:
-            yield from lease._problems()
-            for page in lease._block:
+            yield from lease.problems()
+            for page in lease.block:
                 refs[page] = refs.get(page, 0) + 1
-            for source, _ in lease._copying:
+            for source, _ in lease.copying:
                 pins[source] = pins.get(source, 0) + 1
-            for state in lease._states():
+            for state in lease.held_states():
                 used[state] = used.get(state, 0) + 1
         yield from self.pool.states.problems((page.states for page in self.pool.pages), used)
         for page in self.pool.pages:

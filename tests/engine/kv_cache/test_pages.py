@@ -637,6 +637,6 @@ def test_check_notices_damage(reported: str) -> None:
     cache(table, ids(10, 5000))
     assert (lease.pages, [*table.pool.idle]) == ([0, 1], [table.pool.pages[2]])
     DAMAGE[reported](lease, table.pool)
-    assert reported in [*table._problems()]
+    assert reported in [*table.problems()]
     with pytest.raises(AssertionError):
         table.check()

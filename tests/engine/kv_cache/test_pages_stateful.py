@@ -81,12 +81,12 @@ class World:
             lease.reserve(lease.length + len(ids))
         except ContextTooLong:
             if self.states and not lease._targets:
-                held = {state for other in self.keys for state in other._states()}
+                held = {state for other in self.keys for state in other.held_states()}
                 assert len(held) == len(self.states)
                 return
             blocked = {page for other in self.keys for page in other.pages}
             blocked |= {
-                source.index for other in self.keys if other is not lease for source, _ in other._copying
+                source.index for other in self.keys if other is not lease for source, _ in other.copying
             }
             assert pages_for(lease.length + len(ids)) - len(lease.pages) > self.table.page_count - len(
                 blocked
@@ -276,12 +276,12 @@ class PagedMemoryAndStates(PagedMemory):
         try:
             for _ in counts:
                 ahead = lease.reserve_ahead()
-                held = [state.number for state in lease._states()]
+                held = [state.number for state in lease.held_states()]
                 assert len(set(held)) == len(held) <= 4
                 world.write(lease, [3], 0)
                 world.states[ahead] = ("surplus", -1, -1)
         except ContextTooLong:
-            taken = {state for other in world.keys for state in other._states()}
+            taken = {state for other in world.keys for state in other.held_states()}
             assert len(taken) == len(world.states)
 
 
