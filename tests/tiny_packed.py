@@ -146,6 +146,67 @@ def awq(version: str = "gemm", group: int = 32, kind: Any = np.float16) -> tuple
     }
 
 
+def marlin_words(codes: Ints) -> npt.NDArray[np.int32]:
+    """(K, N) 4-bit codes to (K / 16, 2 N) words in Marlin's order."""
+    blocks = codes.reshape(codes.shape[0] // 16, 16, -1, 64)
+    out = np.zeros((blocks.shape[0], blocks.shape[2], 128), np.uint32)
+    for word in range(128):
+        m, n = 2 * (word // 4 % 4), 16 * (word % 4) + word // 16
+        for place in range(8):
+            k = m + 8 * (place % 2) + place // 4
+            code = blocks[:, k, :, n + 8 * (place // 2 % 2)]
+            out[:, :, word] |= (code << 4 * place).astype(np.uint32)
+    return out.reshape(blocks.shape[0], -1).view(np.int32)
+
+
+def marlin(group: int = 128, old: bool = False) -> tuple[Packer, dict[str, Any]]:
+    """AutoGPTQ and GPTQModel with Marlin's layout, which has no zeros; `old` AutoGPTQ says so otherwise."""
+
+    def pack(stem: str, values: Floats, rng: np.random.Generator) -> tuple[Tensors, Floats]:
+        columns = values.shape[1]
+        drawn = Drawn(
+            values, 4, np.arange(columns) // (columns if group == -1 else group), rng, True, 0, np.float16
+        )
+        scales = np.ascontiguousarray(drawn.scales.T)
+        place = [8 * (n % 8) + n // 8 for n in range(64)]
+        if len(scales) == 1:
+            place = [32 * (n // 32) + 8 * (n // 2 % 4) + 2 * (n // 8 % 4) + n % 2 for n in range(64)]
+        stored = np.empty_like(scales)
+        for n in range(scales.shape[1]):
+            stored[:, 64 * (n // 64) + place[n % 64]] = scales[:, n]
+        return {f"{stem}.B": marlin_words(drawn.codes.T), f"{stem}.s": stored}, drawn.values
+
+    said = {"is_marlin_format": True} if old else {"checkpoint_format": "marlin"}
+    return pack, {"quant_method": "gptq", "bits": 4, "group_size": group, "sym": True} | said
+
+
+def awq_fast(group: int = 64) -> tuple[Packer, dict[str, Any]]:
+    """AutoAWQ's "gemv_fast", whose scaled zeros are rounded to fp16."""
+
+    def pack(stem: str, values: Floats, rng: np.random.Generator) -> tuple[Tensors, Floats]:
+        n, columns = values.shape
+        groups = np.arange(columns) // group
+        drawn = Drawn(values, 4, groups, rng, False, 0, np.float16)
+        words = np.zeros((n // 4, columns), np.uint16)
+        for k in range(columns):
+            a, b, c = k % 32 // 8, k % 8 // 2, k % 2
+            place = 32 * (k % 64 // 32) + 8 * b + 4 * c + a
+            for row in range(4):
+                word = 64 * (k // 64) + 16 * row + place // 4
+                words[:, word] |= (drawn.codes[row::4, k] << 4 * (place % 4)).astype(np.uint16)
+        padded = -(-drawn.scales.shape[1] // 8) * 8
+        scales, zeros = np.zeros((padded, n), np.float16), np.zeros((padded, n), np.float16)
+        count, wide = drawn.scales.shape[1], drawn.scales.astype(np.float32)
+        scales[:count], zeros[:count] = drawn.scales.T, (-wide * drawn.zeros).astype(np.float16).T
+        meant = (
+            drawn.codes.astype(np.float32) * wide[:, groups] + zeros[:count].T.astype(np.float32)[:, groups]
+        )
+        tensors = {"qweight": words.view(np.int16), "scales": scales, "scaled_zeros": zeros}
+        return {f"{stem}.{part}": tensor for part, tensor in tensors.items()}, meant
+
+    return pack, {"quant_method": "awq", "bits": 4, "group_size": group, "version": "gemv_fast"}
+
+
 def exl2(
     widths: tuple[tuple[int, int], ...] = ((6, 1), (4, 0)), group: int = 32, shuffled: bool = True
 ) -> tuple[Packer, dict[str, Any]]:

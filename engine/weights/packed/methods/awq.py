@@ -2,8 +2,8 @@
 
 Version "gemm": `X.qweight` int32 (K, N / 8), `X.qzeros` int32 (G, N / 8), `X.scales` (G, N); the eight codes
 of a word are the outputs 0, 2, 4, 6, 1, 3, 5, 7, lowest first. Version "gemv": `X.qweight` int32 (N, K / 8),
-`X.qzeros` int32 (N, Z) and `X.scales` (N, 8 Z), Z words for G groups and padding, in plain order. Source:
-arXiv 2306.00978 and the packing of AutoAWQ (facts only).
+`X.qzeros` int32 (N, Z) and `X.scales` (N, 8 Z), Z words for G groups and padding, in plain order. `awq_fast`
+has version "gemv_fast". Source: arXiv 2306.00978 and the packing of AutoAWQ (facts only).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import unpack_codes, unpack_nibbles
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Zeros, runs_by_group
+from engine.weights.packed.methods import awq_fast
 from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, whole, wrapped
 from engine.weights.tensor import FileTensor
 from engine.words import _
@@ -26,7 +27,7 @@ _PARTS = ("qweight", "qzeros", "scales")
 _BITS, _PER_WORD = 4, 8
 _PLACE = np.array([0, 4, 1, 5, 2, 6, 3, 7])
 """The place in a word of each of its eight outputs."""
-_VERSIONS = ("gemm", "gemv")
+_VERSIONS = ("gemm", "gemv", "gemv_fast")
 
 
 class _Gemm:
@@ -89,6 +90,8 @@ def wrap_awq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) -> 
     if version == "gemm":
         return wrapped(tensors, _PARTS, _gemm)
     size = whole(settings.get("group_size", settings.get("q_group_size")))
+    if version == "gemv_fast":
+        return wrapped(tensors, awq_fast.PARTS, lambda matrix: awq_fast.fast_matrix(matrix, size))
     return wrapped(tensors, _PARTS, lambda matrix: _gemv(matrix, size))
 
 

@@ -3,7 +3,8 @@
 
 Codes are a bit stream along each column of qweight and each row of qzeros. A weight is (code - zero - 1) *
 scale in the first format, (code - zero) * scale if `checkpoint_format` is "gptq_v2"; `g_idx` is the group of
-each input. Source: arXiv 2210.17323 and the packing of AutoGPTQ and GPTQModel (facts only).
+each input. `marlin` has Marlin's layout. Source: arXiv 2210.17323 and the packing of AutoGPTQ and GPTQModel
+(facts only).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from engine.tensors import RawTensor
 from engine.weights.format import Bytes, Floats
 from engine.weights.packed.bitstream import unpack_codes, words_for
 from engine.weights.packed.grouped import GroupedTensor, Indices, Layout, Zeros, runs_by_group
+from engine.weights.packed.methods import marlin
 from engine.weights.packed.packed_tensors import INTEGERS, SCALES, Matrix, whole, wrapped
 from engine.weights.tensor import FileTensor
 from engine.words import _
@@ -60,26 +62,29 @@ def wrap_gptq(tensors: Mapping[str, FileTensor], settings: Mapping[str, Any]) ->
 
     `settings` is the quantization_config. Raises `BadCheckpoint` and `UnsupportedModel`.
     """
-    added = _added(settings)
+    kind = _kind(settings)
+    if kind == "marlin":
+        return wrapped(tensors, marlin.PARTS, marlin.marlin_matrix)
+    added = _FORMATS[kind]
     return wrapped(tensors, _PARTS, lambda matrix: _tensor(matrix, settings, added))
 
 
-def _added(settings: Mapping[str, Any]) -> int:
-    """The number to add to stored zero points. Raises `UnsupportedModel` for unknown formats."""
+def _kind(settings: Mapping[str, Any]) -> str:
+    """The format: one of `_FORMATS`, or "marlin". Raises `UnsupportedModel` for unknown ones."""
     kind = str(settings.get("checkpoint_format") or settings.get("format") or "gptq").lower()
     if settings.get("is_marlin_format"):
         kind = "marlin"
-    if kind not in _FORMATS:
+    if kind not in (*_FORMATS, "marlin"):
         raise UnsupportedModel(
             _(
                 "config.json says that the GPTQ weights have the checkpoint_format {kind!r}, which "
                 "cannot be read; {formats} can. Choose such a variant of this model, or a GGUF "
                 "file.",
                 kind=kind[:40],
-                formats=", ".join(_FORMATS),
+                formats=", ".join((*_FORMATS, "marlin")),
             )
         )
-    return _FORMATS[kind]
+    return kind
 
 
 def _tensor(matrix: Matrix, settings: Mapping[str, Any], added: int) -> RawTensor:

@@ -15,22 +15,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from engine.backends.cpu.weight import CpuWeight
 from engine.backends.reference.backend import ReferenceBackend
 from engine.errors import BadCheckpoint, EngineError, UnsupportedModel
 from engine.models.load import survey
 from engine.weights import open_checkpoint
 from engine.weights.packed.bitstream import unpack_codes, unpack_nibbles
 from engine.weights.packed.grouped import GroupedTensor
+from tests.engine.backends.cpu.test_weight_types import unpacked
 from tests.tiny_packed import (
     SIZES,
     Packer,
     Tensors,
     awq,
+    awq_fast,
     bit_columns,
     bit_rows,
     compressed,
     exl2,
     gptq,
+    marlin,
     write_packed,
 )
 
@@ -77,6 +81,8 @@ PACKINGS: dict[str, Packing] = {
         {"quant_method": "awq", "bits": 4, "group_size": 64, "checkpoint_format": "gemv"},
     ),
     "awq gemv, one group": awq("gemv", -1),
+    "marlin": marlin(64),
+    "marlin, one group, as old tools say": marlin(-1, old=True),
     "exl2": exl2(),
     "exl2, all widths": exl2(((8, 1), (6, 1), (5, 1), (3, 1), (2, 0))),
     "exl2, in order": exl2(((5, 1), (4, 0)), 96, shuffled=False),
@@ -294,6 +300,15 @@ BROKEN: dict[str, tuple[Packing, Spoil, str]] = {
     "exl2: scales of another matrix": (exl2(), put("q_scale", lambda s: s[:2]),
     rf"{X}\.q_scale is I32 of shape \(2,"),
     "exl2 without maxima": (exl2(), without("q_scale_max"), rf"{X}\.q_scale_max is missing"),
+    "marlin: scales of another matrix": (marlin(64), put("s", lambda s: s[:, :64]),
+    rf"{X}\.B is I32 of shape"),
+    "marlin: groups of other inputs": (marlin(64), put("s", lambda s: s[:3]), rf"{X}\.s is F16 of shape"),
+    "marlin without scales": (marlin(64), without("s"), rf"{X}\.s is missing"),
+    "gemv_fast: rows cut off": (awq_fast(), put("qweight", lambda q: q[:9]), rf"{X}\.scales is F16 of shape"),
+    "gemv_fast: zeros cut off": (awq_fast(), put("scaled_zeros", lambda z: z[:3]),
+    rf"{X}\.scaled_zeros is F16 of shape"),
+    "gemv_fast: half a round": (awq_fast(), put("qweight", lambda q: q[:, :80]),
+    rf"{X}\.qweight is I16 of shape"),
     "compressed without scales": (compressed(), without("weight_scale"), rf"{X}\.weight_scale is missing"),
     "compressed: a lying shape": (compressed(), put("weight_shape", set_first(5)),
     rf"{X}\.weight_packed is I32"),
@@ -304,6 +319,20 @@ BROKEN: dict[str, tuple[Packing, Spoil, str]] = {
     "compressed: scales cut off": (compressed(), put("weight_scale", lambda s: s[:9]),
     rf"{X}\.weight_scale is F16 of shape \(9, 8\)"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("group", [32, 64])
+def test_scaled_zeros(tmp_path: Path, group: int) -> None:
+    """AWQ's "gemv_fast", to the last bit, as codes with a scale and a bias."""
+    meant = write_packed(tmp_path, awq_fast(group))
+    tensors = open_checkpoint(tmp_path).tensors
+    for name, values in meant.items():
+        tensor = tensors[name]
+        np.testing.assert_array_equal(tensor.dequantise(), values)
+        if name.endswith("proj.weight"):
+            assert tensor.type == f"AFFINE4_{group}_F16"
+            np.testing.assert_array_equal(tensor.take([9, 2, 2, 31]).dequantise(), values[[9, 2, 2, 31]])
+            np.testing.assert_allclose(unpacked(CpuWeight(tensor)), values, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(("packing", "spoil", "message"), BROKEN.values(), ids=BROKEN.keys())
@@ -320,10 +349,9 @@ def test_what_is_broken_is_refused_by_name(
 
 
 UNREADABLE: dict[str, tuple[Packing, dict[str, Any], str]] = {
-    "marlin": (gptq(), {"checkpoint_format": "marlin"}, "'marlin'.*gptq, gptq_v2"),
-    "old marlin": (gptq(), {"is_marlin_format": True}, "'marlin'"),
+    "gptq of another tool": (gptq(), {"checkpoint_format": "bitblas"}, "'bitblas'.*gptq, gptq_v2, marlin"),
     "5 bits": (gptq(index=False), {"bits": 5}, "5 bits; 2, 3, 4, 8"),
-    "gemv_fast": (awq(), {"version": "gemv_fast"}, "'gemv_fast'.*gemm, gemv"),
+    "exllama": (awq(), {"version": "exllama"}, "'exllama'.*gemm, gemv, gemv_fast"),
     "awq of 3 bits": (awq(), {"bits": 3}, "3 bits"),
     "marlin-24": (compressed(), {"format": "marlin-24"}, "marlin-24.*pack-quantized, int-quantized"),
     "auto-round floats": (
