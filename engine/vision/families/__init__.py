@@ -27,7 +27,7 @@ from engine.vision.families.tiled.lfm2_vl import LFM2_VL
 from engine.vision.families.tiled.llama4 import LLAMA4
 from engine.vision.families.tiled.llava_next import LLAVA_NEXT, LLAVA_ONEVISION
 from engine.vision.families.tiled.minicpm_v import MINICPM_V
-from engine.vision.families.tiled.minicpm_v4_6 import MINICPM_V4_6
+from engine.vision.families.tiled.minicpm_v4_6 import MINICPM_OCR, MINICPM_V4_6
 from engine.vision.families.tiled.mllama import MLLAMA
 from engine.vision.families.tiled.molmo2 import MOLMO2
 from engine.vision.families.tiled.ovis2 import OVIS2
@@ -37,6 +37,6 @@ FAMILIES: tuple[Family, ...] = (
     AYA_VISION, COMMAND_VISION, DEEPSEEK_OCR, DEEPSEEK_OCR2, DEEPSEEK_VL, DOTS_OCR, EXAONE4_5, GEMMA3,
     GEMMA3N, GEMMA4, GLM4V, GLM_OCR, GOT_OCR2, HUNYUAN_VL, IDEFICS2, IDEFICS3, INTERNVL, JANUS, KIMI_VL,
     KIMI_K2_5, LFM2_VL, LIGHTON_OCR, MLLAMA, LLAMA4, LLAVA, LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA,
-    MINICPM_V, MINICPM_V4_6, MOLMO2, OVIS2, PADDLE_OCR, PALIGEMMA, PHI3_V, PIXTRAL, QIANFAN_OCR, QWEN2_VL,
-    QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
+    MINICPM_OCR, MINICPM_V, MINICPM_V4_6, MOLMO2, OVIS2, PADDLE_OCR, PALIGEMMA, PHI3_V, PIXTRAL,
+    QIANFAN_OCR, QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
 )  # fmt: skip

@@ -15,8 +15,19 @@ from tests.engine.vision.tiny.mllama_tiles import mllama
 from tests.engine.vision.tiny.whole_models import END, TEXT, Case
 
 
+def _minicpm_ocr(folder: Path) -> Case:
+    from transformers import MiniCPMOcrConfig, MiniCPMOcrForConditionalGeneration
+
+    return _minicpm(folder, MiniCPMOcrConfig, MiniCPMOcrForConditionalGeneration, "4x")
+
+
 def _minicpm_v4_6(folder: Path) -> Case:
     from transformers import MiniCPMV4_6Config, MiniCPMV4_6ForConditionalGeneration
+
+    return _minicpm(folder, MiniCPMV4_6Config, MiniCPMV4_6ForConditionalGeneration, "16x")
+
+
+def _minicpm(folder: Path, config_class: Any, model_class: Any, mode: str) -> Case:
     from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
 
     marks = ["<image>", "</image>", "<slice>", "</slice>", "<image_id>", "</image_id>"]
@@ -36,12 +47,14 @@ def _minicpm_v4_6(folder: Path) -> Case:
         },
     }  # fmt: skip
     image = ids["<|image_pad|>"]
-    config = MiniCPMV4_6Config(
+    config = config_class(
         vision_config=vision, text_config=text, insert_layer_id=0, image_token_id=image,
-        video_token_id=ids["<|video_pad|>"],
+        video_token_id=ids["<|video_pad|>"], downsample_mode=mode,
     )  # fmt: skip
-    model = randomise(MiniCPMV4_6ForConditionalGeneration(config))
-    processor = MiniCPMV4_6ImageProcessorPil(patch_size=7, scale_resolution=56, max_slice_nums=4)
+    model = randomise(model_class(config))
+    processor = MiniCPMV4_6ImageProcessorPil(
+        patch_size=7, scale_resolution=56, max_slice_nums=4, downsample_mode=mode
+    )
     add_text(save(model, processor, folder), tokens, "<|image_pad|>")
 
     def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
@@ -80,6 +93,7 @@ def _mistral4(folder: Path) -> Case:
 
 
 LATEST: Mapping[str, Callable[[Path], Case]] = {
+    "minicpm_ocr": _minicpm_ocr,
     "minicpm_v4_6": _minicpm_v4_6,
     "mistral4": _mistral4,
     "hunyuan_vl": hunyuan_vl,

@@ -10,7 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import MiniCPMV4_6Config, MiniCPMV4_6ForConditionalGeneration
+from transformers import (
+    MiniCPMOcrConfig,
+    MiniCPMOcrForConditionalGeneration,
+    MiniCPMV4_6Config,
+    MiniCPMV4_6ForConditionalGeneration,
+)
 from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
 
 from engine.errors import BadCheckpoint, EngineError, UnsupportedModel
@@ -29,29 +34,66 @@ VISION = {
 SIZES = ((300, 200), (10, 7), (56, 56), (112, 112), (20, 90), (640, 640), (57, 56), (97, 531), (400, 60))
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any, Encoded]]:
+def made(config_class: Any, model_class: Any, mode: str, folder: Path) -> tuple[Any, Any, Encoded]:
     """A model, its image processor, and the engine's encoder."""
     text = {**DELTA, "model_type": "qwen3_5_text", "hidden_size": 32, "vocab_size": 64}
-    config = MiniCPMV4_6Config(
-        vision_config=VISION, text_config=text, insert_layer_id=1, image_token_id=5, video_token_id=6
+    config = config_class(
+        vision_config=VISION, text_config=text, insert_layer_id=1, image_token_id=5, video_token_id=6,
+        downsample_mode=mode,
+    )  # fmt: skip
+    model = randomise(model_class(config))
+    processor = MiniCPMV4_6ImageProcessorPil(
+        patch_size=PATCH, scale_resolution=SIDE, max_slice_nums=MOST, downsample_mode=mode
     )
-    model = randomise(MiniCPMV4_6ForConditionalGeneration(config))
-    processor = MiniCPMV4_6ImageProcessorPil(patch_size=PATCH, scale_resolution=SIDE, max_slice_nums=MOST)
-    encoded = Encoded(save(model, processor, tmp_path_factory.mktemp("minicpm")))
-    yield model, processor, encoded
-    encoded.close()
+    return model, processor, Encoded(save(model, processor, folder))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any, Encoded]]:
+    found = made(
+        MiniCPMV4_6Config, MiniCPMV4_6ForConditionalGeneration, "16x", tmp_path_factory.mktemp("minicpm")
+    )
+    yield found
+    found[2].close()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        (MiniCPMV4_6Config, MiniCPMV4_6ForConditionalGeneration, "4x"),
+        (MiniCPMOcrConfig, MiniCPMOcrForConditionalGeneration, "4x"),
+        (MiniCPMOcrConfig, MiniCPMOcrForConditionalGeneration, "16x"),
+    ],
+    ids=["4x", "OCR", "OCR 16x"],
+)
+def other(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Any, Any, Encoded]]:
+    """MiniCPM-OCR has the same image processor, unless it enlarges small pictures in other ways."""
+    found = made(*request.param, tmp_path_factory.mktemp("minicpm"))
+    yield found
+    found[2].close()
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_rows_and_layout_are_those_of_transformers(pair: Any, width: int, height: int) -> None:
-    model, processor, encoded = pair
+    assert_as_transformers(*pair, width, height)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES[:5])
+def test_rows_of_others_are_those_of_transformers(other: Any, width: int, height: int) -> None:
+    assert_as_transformers(*other, width, height)
+
+
+def assert_as_transformers(model: Any, processor: Any, encoded: Encoded, width: int, height: int) -> None:
+    """The rows, and the layout in a prompt."""
     inputs = processor([picture(width, height)], return_tensors="pt")
     with torch.no_grad():
         found = model.model.get_image_features(inputs["pixel_values"], inputs["target_sizes"])
     assert_close(encoded.states(picture(width, height)), torch.cat(found.pooler_output).numpy())
+    each = 4 if processor.downsample_mode == "4x" else 16
     first, *others = [
-        encoded.spec.token * (int(rows) * int(columns) // 16) for rows, columns in inputs["target_sizes"]
+        encoded.spec.token * (int(rows) * int(columns) // each) for rows, columns in inputs["target_sizes"]
     ]
     rows, columns = inputs["grids"][0]
     lines = [
@@ -96,7 +138,9 @@ def test_an_mmproj_file_says_the_same(pair: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [
-        ({"downsample_mode": "4x"}, UnsupportedModel), ({"insert_layer_id": 9}, BadCheckpoint),
+        ({"downsample_mode": "4x"}, UnsupportedModel),  # of which its image processor says another
+        ({"downsample_mode": "8x"}, UnsupportedModel), ({"merger_times": 2}, UnsupportedModel),
+        ({"insert_layer_id": 9}, BadCheckpoint),
         ({"vision_config": VISION | {"intermediate_size": 84}}, BadCheckpoint),
     ],
 )  # fmt: skip
