@@ -322,6 +322,10 @@ class _Names:
         self.tensors[name] = Header(name, "F32", shape)
         return np.zeros(shape, np.float32)
 
+    def lengths(self, name: str, rows: int, columns: int) -> Floats:
+        """See `WeightSource`."""
+        return np.ones(rows, np.float32)
+
     def constant(self, values: Floats) -> Weight:
         """See `WeightSource`."""
         return _Seen(values.shape)

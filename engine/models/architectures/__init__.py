@@ -32,10 +32,10 @@ _ROOMS = {
     "llama_variants": {
         "phi": "PHI PHI_2 PHI_4_MULTIMODAL", "smollm3": "SMOLLM3", "stablelm": "STABLELM", "arcee": "ARCEE",
         "apertus": "APERTUS APERTUS_1_5", "olmo": "OLMO", "cwm": "CWM", "jais2": "JAIS_2",
-        "bitnet": "BITNET", "baichuan": "BAICHUAN", "orion": "ORION XVERSE", "nemotron_nas": "NEMOTRON_NAS",
-        "refact": "REFACT", "openelm": "OPEN_ELM", "cosmos3": "COSMOS_3_EDGE", "diffllama": "DIFF_LLAMA",
-        "chameleon": "CHAMELEON", "doge": "DOGE", "telechat": "TELE_CHAT",
-        "renamed": "RENAMED INTERNLM K2_HORIZON",
+        "bitnet": "BITNET", "baichuan": "BAICHUAN BAICHUAN_M1", "orion": "ORION XVERSE",
+        "nemotron_nas": "NEMOTRON_NAS", "refact": "REFACT", "openelm": "OPEN_ELM",
+        "cosmos3": "COSMOS_3_EDGE", "diffllama": "DIFF_LLAMA", "chameleon": "CHAMELEON",
+        "doge": "DOGE", "telechat": "TELE_CHAT", "renamed": "RENAMED INTERNLM K2_HORIZON",
     },
     "dense": {
         "gemma": "GEMMA GEMMA_2 GEMMA_3 VAULT_GEMMA GEMMA_EMBEDDING", "gemma3n": "GEMMA_3N",

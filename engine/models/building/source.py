@@ -80,6 +80,8 @@ WHOLE = View()
 PARTS = (" first", " second", " third")
 """After a name in `WeightSource.linears`: the part of the matrix that a linear of `linear_parts` holds."""
 _MOST_MISSING = 10_000
+_SLICE = 4096
+"""The rows that are unpacked at a time to find out their lengths."""
 
 
 class WeightSource(Protocol):
@@ -98,6 +100,10 @@ class WeightSource(Protocol):
 
     def vector(self, name: str, *shape: int) -> Floats:
         """The values of a small tensor, as float32 of this shape."""
+        ...
+
+    def lengths(self, name: str, rows: int, columns: int) -> Floats:
+        """The length of each row (rows,) of a matrix."""
         ...
 
     def constant(self, values: Floats) -> Weight:
@@ -211,6 +217,10 @@ class Survey:
         self.bytes += 4 * size
         return np.broadcast_to(np.float32(1), shape)
 
+    def lengths(self, name: str, rows: int, columns: int) -> Floats:
+        self.bytes += 4 * rows
+        return np.broadcast_to(np.float32(1), (rows,))
+
     def constant(self, values: Floats) -> Weight:
         """The spec of a matrix that is in no file."""
         seen = self._backend.weight_spec(_constant(values))
@@ -299,6 +309,13 @@ class Loader:
         values = without_padding(self._tensors[name], shape).dequantise().reshape(shape)
         self.bytes += values.nbytes
         return values
+
+    def lengths(self, name: str, rows: int, columns: int) -> Floats:
+        matrix = without_padding(self._tensors[name], (rows, columns))
+        slices = (np.arange(start, min(start + _SLICE, rows)) for start in range(0, rows, _SLICE))
+        found = [np.linalg.norm(matrix.take(own).dequantise(), axis=1) for own in slices]
+        self.bytes += 4 * rows
+        return np.concatenate(found).astype(np.float32)
 
     def constant(self, values: Floats) -> Weight:
         weight = self._backend.load_weight(_constant(values))

@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from engine.models.building.attention import Attention, BesideAttention
 from engine.models.building.source import WeightSource
 from engine.models.config import ModelConfig
+from engine.models.config.convolved import ConvolvedKeys
 from engine.models.config.hyper import Loops
 from engine.models.config.recurrent import Rwkv4, Rwkv6, Rwkv7
 from engine.models.layers.attention.compressed import compressed_mixer
+from engine.models.layers.attention.convolved_keys import with_convolutions
 from engine.models.layers.attention.indexer import LastChoice
 from engine.models.layers.attention.latent import LatentSource, latent_mixer
 from engine.models.layers.cycles import cyclic_blocks, looped_blocks
@@ -69,6 +71,8 @@ def mixer(
         return rwkv_4_mixing(source, config, names, config.recurrent, layer)
     if isinstance(config.recurrent, Rwkv6):
         return rwkv_6_mixing(source, config, names, config.recurrent, layer)
+    if isinstance(config.recurrent, ConvolvedKeys):
+        return with_convolutions(source, config, names, layer, over_cache(layer, at))
     if layer in config.recurrent_layers:
         assert names.recurrent is not None
         recurrent = recurrent_mixer(

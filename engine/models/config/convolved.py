@@ -52,3 +52,17 @@ class GatedValues:
     def parts(self) -> tuple[ConvolutionShape, ...]:
         """The parts of a layer's state: keys and values."""
         return (ConvolutionShape(self.groups * self.dim, self.taps),) * 2
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolvedKeys:
+    """Convolutions of the keys and the values of attention, before rope (Baichuan M1). `widths` are the
+    numbers of a row's keys in each layer.
+    """
+
+    widths: tuple[int, ...]
+    taps: int
+
+    def parts(self, layer: int) -> tuple[ConvolutionShape, ...]:
+        """The parts of a layer's state: keys and values."""
+        return (ConvolutionShape(self.widths[layer], self.taps),) * 2

@@ -53,6 +53,8 @@ class ModelConfig:
     """What follows the matrix before the head, and then comes a norm; "": there is none of these."""
     head_transform_bias: bool = False
     """Of that matrix."""
+    normed_head: bool = False
+    """Whether the rows of the head are made of length 1."""
     norm: str = "rms"
     """"rms" or "layer"."""
     eps_by_terms: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.backends.states import ConvolutionShape, LinearAttentionShape, MeanShape, StateShape
 from engine.errors import BadCheckpoint
 from engine.lazy_dataclass import dataclass
-from engine.models.config.convolved import ConvolvedHeads, GatedValues
+from engine.models.config.convolved import ConvolvedHeads, ConvolvedKeys, GatedValues
 from engine.models.config.relative import RelativeHeads
 from engine.words import _
 
@@ -257,6 +257,7 @@ class SharedBlocks:
 
 Recurrent = (
     ConvolvedHeads
+    | ConvolvedKeys
     | GatedValues
     | RelativeHeads
     | ShortConvolution
@@ -281,6 +282,8 @@ def state_parts(recurrent: Recurrent | None, width: int, layer: int = 0) -> tupl
             return ()
         case ConvolvedHeads() | GatedValues():
             return recurrent.parts
+        case ConvolvedKeys():
+            return recurrent.parts(layer)
         case RelativeHeads():
             return recurrent.parts(width, layer)
         case ShortConvolution(taps):

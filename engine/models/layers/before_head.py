@@ -13,6 +13,9 @@ from engine.models.config import ModelConfig
 from engine.models.layers.parts import Linear, Norm
 from engine.models.names import TensorNames
 
+_LEAST = np.float32(1e-12)
+"""The least length that a row of a normed head is divided by."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeadTransform:
@@ -47,8 +50,13 @@ def before_head(
 
 def logit_factors(source: WeightSource, config: ModelConfig, names: TensorNames) -> Norm | None:
     """What multiplies the logits of each token (V,), where a model has such factors."""
-    if config.sphere is None or config.headless:
+    if config.headless or (config.sphere is None and not config.normed_head):
         return None
     from engine.models.layers.residual.residual_gates import product
 
+    if config.normed_head:
+        head = names.embed if config.tied else names.head
+        lengths = source.lengths(head + ".weight", config.vocab_size, config.width)
+        return product((1 / np.maximum(lengths, _LEAST)).astype(np.float32))
+    assert config.sphere is not None
     return product(source.vector(names.sphere.logits, config.vocab_size) / np.float32(config.sphere.unit))

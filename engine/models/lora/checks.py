@@ -88,7 +88,8 @@ def common_vocabulary(model: Model, adapters: Sequence[Adapter]) -> int:
 def _can_resize(model: Model) -> bool:
     """Whether nothing but the table of embeddings and the head depends on the size of the vocabulary."""
     parts = model.parts
-    return parts.head.bias is None and model.config.per_layer is None and not parts.stack.lookups
+    of_head = parts.head.bias is None and parts.head_factors is None
+    return of_head and model.config.per_layer is None and not parts.stack.lookups
 
 
 def of_vocabulary(model: Model, slot: Slot) -> bool:

@@ -222,6 +222,10 @@ class _Plan:
                 )
             )
 
+    def lengths(self, name: str, rows: int, columns: int) -> Floats:
+        """As in `WeightSource`: ones, with which logits are of a usual size."""
+        return np.ones(rows, np.float32)
+
     def vector(self, name: str, *shape: int) -> Floats:
         """As in `WeightSource`: norms that give values of a usual size, and small biases."""
         rng, recurrent = np.random.default_rng(sum(name.encode())), self.names.recurrent

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container
 from dataclasses import replace
 
 from engine.models.config import ModelConfig
-from engine.models.config.convolved import ConvolvedHeads
+from engine.models.config.convolved import ConvolvedHeads, ConvolvedKeys
 from engine.models.config.experts import Experts
 from engine.models.config.indexer import Indexer
 from engine.models.config.recurrent import Recurrent
@@ -88,6 +88,9 @@ def _as_wide(
 ) -> Recurrent | None:  # fmt: skip
     """What is beside attention, as wide as the heads that are kept."""
     match kind:
+        case ConvolvedKeys():
+            shapes = [small.shape(layer) for layer in range(small.layers)]
+            return replace(kind, widths=tuple(shape.kv_heads * shape.head_dim for shape in shapes))
         case ConvolvedHeads():
             return replace(kind, heads=small.heads, groups=small.kv_heads)
         case RelativeHeads():

@@ -14,7 +14,7 @@ import pytest
 from engine.backends.cuda.backend import CudaBackend
 from tests.engine.models.architectures import Case, Floats, cached_logits, case_folders, ids
 from tests.engine.models.cases.table import BY_NAME, CASES
-from tests.engine.models.families import test_gear, test_iquest_loop, test_maple, test_talkie
+from tests.engine.models.families import test_baichuan, test_gear, test_iquest_loop, test_maple, test_talkie
 from tests.engine.models.oracle import load, logits
 from tests.simt.fake import FakeDevice
 
@@ -64,8 +64,14 @@ def test_model(folder: Folder, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "name"),
-    [(test_maple, "m.gguf"), (test_talkie, "m.gguf"), (test_iquest_loop, "m"), (test_gear, "m")],
-    ids=["Maple", "Talkie", "IQuest-Coder Loop", "Gear"],
+    [
+        (test_maple, "m.gguf"),
+        (test_talkie, "m.gguf"),
+        (test_iquest_loop, "m"),
+        (test_gear, "m"),
+        (test_baichuan, "m"),
+    ],
+    ids=["Maple", "Talkie", "IQuest-Coder Loop", "Gear", "Baichuan M1"],
 )
 def test_family_that_transformers_lacks(family: ModuleType, name: str, tmp_path: Path) -> None:
     write = family.write_file if name.endswith(".gguf") else family.write_folder

@@ -29,7 +29,7 @@ from engine.models.proof import cases, first_use
 from engine.settings import AdapterSettings, CacheSettings, LoadSettings, StopSettings
 from tests.engine.models.architectures import case_folders
 from tests.engine.models.cases.table import BY_NAME
-from tests.engine.models.families import rwkv6_files, rwkv_files, test_gear, test_iquest_loop
+from tests.engine.models.families import rwkv6_files, rwkv_files, test_baichuan, test_gear, test_iquest_loop
 from tests.engine.models.lora.test_lora import write_adapter
 from tests.engine.models.oracle import load
 from tests.engine.weights.packed.test_packed_folders import PACKINGS
@@ -109,7 +109,7 @@ def test_rwkv_passes(machine: FakeMachine, tmp_path: Path, shape: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", [test_iquest_loop, test_gear])
+@pytest.mark.parametrize("family", [test_iquest_loop, test_gear, test_baichuan])
 def test_families_pass(machine: FakeMachine, tmp_path: Path, family: ModuleType) -> None:
     """Those that transformers lacks."""
     backend = CudaBackend(machine.devices)

@@ -16,7 +16,7 @@ from engine.backends.states import LinearAttentionShape
 from engine.lazy_dataclass import dataclass
 from engine.models.building.source import norm
 from engine.models.config import ModelConfig
-from engine.models.config.convolved import ConvolvedHeads, GatedValues
+from engine.models.config.convolved import ConvolvedHeads, ConvolvedKeys, GatedValues
 from engine.models.config.recurrent import (
     DeltaNet,
     GatedUnit,
@@ -214,7 +214,7 @@ def recurrent_mixer(layer: RecurrentSource, config: ModelConfig, part: int) -> M
             return matrix_lstm(layer, config, config.recurrent, part)
         case Lightning():
             return lightning_mixer(layer, config, config.recurrent, part)
-        case ConvolvedHeads() | RelativeHeads() | Rwkv7() | Rwkv6() | Rwkv4() | None:
+        case ConvolvedHeads() | ConvolvedKeys() | RelativeHeads() | Rwkv7() | Rwkv6() | Rwkv4() | None:
             raise AssertionError("the model has no such layers")
 
 

@@ -15,6 +15,7 @@ from engine.backends.cpu.backend import CpuBackend
 from engine.errors import BadCheckpoint, BadSetting
 from engine.models.lora.apply import apply_adapters
 from engine.weights.lora_adapter import open_adapter
+from tests.engine.models.families import test_baichuan
 from tests.engine.models.lora.test_lora_changes import write
 from tests.engine.models.oracle import load, logits
 from tests.tiny import TINY, Tiny, tiny_config, tiny_weights, write_folder, write_gguf
@@ -240,3 +241,14 @@ def test_tied_head_with_tokens_of_its_own(tmp_path: Path) -> None:
     apply_adapters(model, [(open_adapter(tmp_path / "a"), 1.0)])
     expected = logits(load(write_whole(tmp_path / "w", TINY, weights, 307)), [5, 6, 7, *IDS])
     np.testing.assert_allclose(logits(model, [5, 6, 7, *IDS]), expected, atol=3e-4)
+
+
+def test_a_normed_head(tmp_path: Path) -> None:
+    """Whose rows' lengths are those of the model's own tokens."""
+    model = load(test_baichuan.write_folder(tmp_path / "m"))
+    wide = np.ones((311, test_baichuan.WIDTH), np.float32)
+    gate = "model.layers.0.mlp.gate_proj"
+    pair = {f"{gate}.lora_A.weight": wide[:2], f"{gate}.lora_B.weight": np.ones((96, 2), np.float32)}
+    write(tmp_path / "a", {f"{EMBED}.weight": wide, f"{HEAD}.weight": wide} | pair, CONFIG)
+    with pytest.raises(BadSetting, match="311 tokens, but the vocabulary of this model must keep its 307"):
+        apply_adapters(model, [(open_adapter(tmp_path / "a"), 1.0)])
