@@ -1,6 +1,7 @@
 """Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923), Qwen3-VL (arXiv 2511.21631) and Qwen 3.5 (its
-model card); Qwen2.5-Omni (arXiv 2503.20215) has the tower of Qwen2.5-VL, Qwen3-Omni (arXiv 2509.17765) that
-of Qwen3-VL, and EXAONE 4.5 (its model card) the former with fewer keys and values than queries.
+model card); Qwen2.5-Omni (arXiv 2503.20215) has the tower of Qwen2.5-VL, Qwen3-Omni (arXiv 2509.17765) and
+Cosmos 3 Omni that of Qwen3-VL, and EXAONE 4.5 (its model card) the first with fewer keys and values than
+queries.
 
 Pictures keep their shape; the patches of one token, 2 * 2 of them, follow one another. A patch covers two
 frames of a video, and of a picture twice the same. Most layers of Qwen2.5-VL's tower have windows. Qwen3-VL's
@@ -60,7 +61,8 @@ _LEAST, _MOST = 56 * 56, 28 * 28 * 1280
 """Pixels, where the image processor's settings do not say."""
 _BASE = 10000.0
 _EPS = 1e-6
-_PREFIXES = ("model.visual.", "visual.", "thinker.visual.", "thinker.model.visual.")
+_PREFIXES = ("model.visual.", "visual.", "thinker.visual.", "thinker.model.visual.", "")
+"""The last is Cosmos 3's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +383,7 @@ QWEN3_VL = Family(
         "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration",
         "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
         "Qwen3OmniMoeForConditionalGeneration", "Qwen3OmniMoeThinkerForConditionalGeneration",
+        "Cosmos3OmniForConditionalGeneration",
     ),
     ("qwen3vl_merger",), _from_hf_3, partial(_from_gguf, _with_positions),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from PIL import Image
+from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from tests.engine.vision.families.tiled.lfm2_crops import PATCH, SETTINGS, batched, crops
 from tests.engine.vision.tiny.chats import add_text, vocabulary
@@ -93,15 +94,22 @@ def _qwen2_5_vl(folder: Path) -> Case:
     return _qwen(folder, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, vision, SECTIONS, 14)
 
 
-def _qwen3_vl(folder: Path) -> Case:
-    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+def _cosmos3(folder: Path) -> Case:
+    """The same as Qwen3-VL, with names of its own."""
+    from transformers import Cosmos3OmniConfig, Cosmos3OmniForConditionalGeneration
 
+    return _qwen3_vl(folder, Cosmos3OmniConfig, Cosmos3OmniForConditionalGeneration)
+
+
+def _qwen3_vl(
+    folder: Path, config: Any = Qwen3VLConfig, model: Any = Qwen3VLForConditionalGeneration
+) -> Case:
     vision = {
         "depth": 3, "hidden_size": 48, "intermediate_size": 72, "num_heads": 2, "out_hidden_size": 32,
         "num_position_embeddings": 36, "deepstack_visual_indexes": [0, 1], "patch_size": 16,
     }  # fmt: skip
     text = {"num_hidden_layers": 3, "head_dim": 16, **SECTIONS}
-    return _qwen(folder, Qwen3VLConfig, Qwen3VLForConditionalGeneration, vision, text, 16)
+    return _qwen(folder, config, model, vision, text, 16)
 
 
 def _qwen3_5(folder: Path) -> Case:
@@ -321,6 +329,7 @@ def _glm4v(folder: Path) -> Case:
 FAMILIES: Mapping[str, Callable[[Path], Case]] = {
     "glm4v": _glm4v,
     "idefics3": _idefics3, "qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "qwen3_vl": _qwen3_vl,
+    "cosmos3": _cosmos3,
     **FURTHER, **LATEST,
     "qwen3_5": _qwen3_5, "llava": _llava, "gemma3": _gemma3, "internvl": _internvl,
     "lfm2_vl": _lfm2_vl,
