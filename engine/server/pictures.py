@@ -25,17 +25,21 @@ def decoded(text: str, place: str) -> Picture:
     """
     if text[:5].lower() == "data:":
         return at_address(text, place)
-    raw = text.encode("ascii", "replace").translate(_STANDARD, _BLANKS).rstrip(b"=")
     try:
-        data = binascii.a2b_base64(raw + b"=" * (-len(raw) % 4), strict_mode=True)
-    except binascii.Error:
-        raise bad_request(
-            f"{place} is not base64, but the bytes of a picture file as base64 were expected.", place
-        ) from None
-    try:
-        return picture_from(data)
+        return picture_from(bytes_in(text, place, "a picture file"))
     except BadPicture as error:
         raise bad_request(error.english, place) from None
+
+
+def bytes_in(text: str, place: str, what: str) -> bytes:
+    """The bytes of `what` in a base64 text, as `decoded` takes it. Raises `ApiError`."""
+    raw = text.encode("ascii", "replace").translate(_STANDARD, _BLANKS).rstrip(b"=")
+    try:
+        return binascii.a2b_base64(raw + b"=" * (-len(raw) % 4), strict_mode=True)
+    except binascii.Error:
+        raise bad_request(
+            f"{place} is not base64, but the bytes of {what} as base64 were expected.", place
+        ) from None
 
 
 def at_address(address: str, place: str) -> Picture:

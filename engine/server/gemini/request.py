@@ -21,6 +21,7 @@ from engine.server.openai.conversation import left_out
 from engine.server.openai.formats import is_choice
 from engine.server.openai.tools import Offer, checked_offer, checked_tool
 from engine.server.pictures import checked_number, decoded, message_of
+from engine.server.text_files import file_text, may_be_text
 from engine.settings import ConstraintSettings, ThinkingSettings
 
 _NAMES = {
@@ -233,6 +234,9 @@ def text_of(content: Fields) -> str:
 
 
 def _part_text(part: Fields, *, pictures: bool = False) -> str:
+    blob = part_of(part, "inlineData")
+    if blob is not None and (type := blob.text("mimeType")) and may_be_text(type):
+        return file_text(blob.text("displayName"), blob.text("data"), blob.place("data"))
     kind = next((kind for kind in _OTHER if part.get(kind) is not None), "")
     if kind and pictures:
         raise bad_request(

@@ -9,6 +9,7 @@ from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.openai.custom import INPUT, input_json
 from engine.server.pictures import at_address, checked_number, message_of, unreadable
+from engine.server.text_files import part_text_file
 
 _ROLES = {
     "system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool",
@@ -16,7 +17,8 @@ _ROLES = {
 }  # fmt: skip
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 _PICTURE_PARTS = ("image_url", "input_image")
-_OTHER_PARTS = (*_PICTURE_PARTS, "image", "input_audio", "file", "input_file", "resource")
+_FILE_PARTS = ("file", "input_file")
+_OTHER_PARTS = (*_PICTURE_PARTS, *_FILE_PARTS, "image", "input_audio", "resource")
 
 
 def messages_of(fields: Fields, name: str = "messages", *, pictures: bool = False) -> tuple[Message, ...]:
@@ -123,6 +125,8 @@ def part_text(part: Fields, *, result: bool = False, pictures: bool | None = Non
     kind = part.text("type")
     if result and kind in _OTHER_PARTS:
         return left_out(kind)
+    if kind in _FILE_PARTS:
+        return part_text_file(part)
     if kind not in _TEXT_PARTS:
         raise unreadable(part, "parts", _PICTURE_PARTS[0], pictures=pictures)
     return part.text("refusal" if kind == "refusal" else "text")

@@ -60,6 +60,8 @@ def _response_format(requested: Fields) -> Format:
         return "json_schema", _schema(requested, name, _OBJECT)
     if kind in _TGI and requested.get("value") is not None:
         return _structured(requested, "value", kind)
+    if kind == "grammar" and requested.get("grammar") is not None:  # Fireworks' form, GBNF
+        return _structured(requested, "grammar", kind)
     if kind != "json_schema":
         raise requested.wrong("type", '"text", "json_object" or "json_schema"')
     return "json_schema", _schema(requested.part("json_schema") or requested, "schema")

@@ -43,6 +43,7 @@ def found(**body: Any) -> tuple[str, str]:
         ({"structured_outputs": {}, "response_format": {"type": "json_object"}}, OBJECT),
         ({"response_format": {"type": "json", "value": NUMBER}}, SCHEMA),
         ({"response_format": {"type": "regex", "value": "a+"}}, ("regex", "a+")),
+        ({"response_format": {"type": "grammar", "grammar": 'root ::= "a"'}}, ("grammar", 'root ::= "a"')),
         ({"guided_json": NUMBER}, SCHEMA), ({"json_schema": NUMBER}, SCHEMA),
         ({"grammar": 'root ::= "a"'}, ("grammar", 'root ::= "a"')), ({"grammar": ""}, ("none", "")),
         ({"guided_regex": "", "guided_grammar": "", "guided_json": ""}, ("none", "")),
