@@ -35,7 +35,7 @@ _ROOMS = {
         "bitnet": "BITNET", "baichuan": "BAICHUAN BAICHUAN_M1", "orion": "ORION XVERSE",
         "nemotron_nas": "NEMOTRON_NAS", "refact": "REFACT", "openelm": "OPEN_ELM",
         "cosmos3": "COSMOS_3_EDGE", "diffllama": "DIFF_LLAMA", "chameleon": "CHAMELEON",
-        "doge": "DOGE", "telechat": "TELE_CHAT", "renamed": "RENAMED INTERNLM K2_HORIZON",
+        "doge": "DOGE", "telechat": "TELE_CHAT", "renamed": "RENAMED INTERNLM K2_HORIZON LILLE",
     },
     "dense": {
         "gemma": "GEMMA GEMMA_2 GEMMA_3 VAULT_GEMMA GEMMA_EMBEDDING", "gemma3n": "GEMMA_3N",

@@ -1,5 +1,5 @@
 """Families that are Llama's or Qwen 3's in transformers' terms, under names and keys of their own: Aquila,
-the first InternLM, IQuest Coder, K2 Horizon, TeleChat, Klear.
+the first InternLM, IQuest Coder, K2 Horizon, Lille, TeleChat, Klear.
 """
 
 from __future__ import annotations
@@ -114,6 +114,56 @@ def test_internlm(bias: bool, tmp_path: Path) -> None:
     del config["num_key_value_heads"]
     folder = write_folder(tmp_path / "m", config, tensors_of(model))
     assert_near(logits(load(folder), TOKENS, CUTS), expected(model))
+
+
+def interleaved(values: Any) -> Any:
+    """Rows of heads of 16 numbers, whose rope is in halves, in the order of interleaved rope."""
+    return values.reshape(-1, 2, 8, values.shape[-1]).swapaxes(1, 2).reshape(values.shape)
+
+
+LILLE_PARTS = {
+    "model.embed_tokens": "tok_embeddings", "model.norm": "norm", "model.layers": "layers",
+    "input_layernorm": "attention.norm", "post_attention_layernorm": "feed_forward.norm",
+    "self_attn.o_proj": "attention.out_proj", "mlp": "feed_forward",
+}  # fmt: skip
+LILLE = {
+    "architectures": ["LilleForCausalLM"], "model_type": "lille-130m", "n_embd": 64, "n_layer": 3,
+    "n_head": 4, "n_kv_heads": 2, "vocab_size": 307, "block_size": 512, "rope_theta": 700.0,
+    "layer_norm_eps": 1e-6, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+def lille_folder(folder: Path, model: Any) -> Path:
+    tensors, held = Tensors(), tensors_of(model, ("lm_head",))
+    for name, values in held.items():
+        if ".k_proj" in name or ".v_proj" in name:
+            continue
+        if ".q_proj" in name:
+            q, k, v = (held[name.replace(".q_", f".{each}_")] for each in "qkv")
+            at = name.partition(".self_attn")[0].removeprefix("model")
+            values = np.concatenate([interleaved(q), interleaved(k), v])
+            tensors[f"transformer{at}.attention.qkv_proj.weight"] = values
+            continue
+        for old, new in LILLE_PARTS.items():
+            name = name.replace(old, new)
+        tensors["transformer." + name] = values
+    return write_folder(folder, LILLE, tensors)
+
+
+def test_lille(tmp_path: Path) -> None:
+    """Queries, keys and values in one matrix, for interleaved rope; a feed-forward part as wide as its class
+    makes it.
+    """
+    rope = {"rope_type": "default", "rope_theta": 700.0}
+    model = oracle("llama", intermediate_size=256, head_dim=16, tie_word_embeddings=True, **{ROPE: rope})
+    folder = lille_folder(tmp_path / "m", model)
+    assert_near(logits(load(folder), TOKENS, CUTS), expected(model))
+    on_cpu = load(folder, CpuBackend(threads=2))
+    assert_near(logits(on_cpu, TOKENS, CUTS), expected(model), 1e-3)
+    on_cpu.close()
+    (folder / "config.json").write_text(json.dumps({"architectures": ["LilleForCausalLM"]}), "utf-8")
+    config = read_config(open_checkpoint(folder))
+    assert (config.width, config.ffn_width, config.kv_heads, config.context_length) == (768, 2048, 4, 512)
 
 
 NONE = ("q_proj.bias", "k_proj.bias", "v_proj.bias", "gate_proj.bias", "up_proj.bias")
