@@ -65,6 +65,7 @@ def test_packed_matrices_are_the_plain_ones(tmp_path: Path, wide: bool, linear: 
     assert found[name].type == ("TQ2_0" if wide else "F32")
     for each in (name, "model.layers.0.self_attn.q_proj.weight"):
         assert np.array_equal(found[each].dequantise(), expected[each].dequantise())
+        assert found[each].nbytes == expected[each].dequantise().size // 4
         chosen = found[each].rows(8, 48).take([3, 1, 39])
         assert np.array_equal(chosen.dequantise(), expected[each].dequantise()[[11, 9, 47]])
 
