@@ -98,6 +98,12 @@ PACKINGS: dict[str, Packing] = {
     "compressed int": compressed(8, -1, packed=False),
     "compressed int, zeros": compressed(8, 32, symmetric=False, packed=False),
 }
+QUICK = (
+    "gptq 3 bits, one group", "gptq 4 bits by activation", "gptq 8 bits, float32 scales, by activation",
+    "gptq v2, 3 bits", "gptq, a short last group", "auto-round by awq", "awq, one group", "awq gemv 64",
+    "exl2, all widths", "compressed 3, zeros", "compressed 5 by activation", "compressed int, zeros",
+)  # fmt: skip
+"""Every layout of codes, scales and zero points once; the others are slow together."""
 EXL2_NAME = "output.safetensors"
 
 
@@ -105,8 +111,13 @@ def file_name(packing: Packing) -> str:
     return EXL2_NAME if packing[1]["quant_method"] == "exl2" else "model.safetensors"
 
 
-@pytest.mark.slow_after(12)
-@pytest.mark.parametrize("packing", PACKINGS.values(), ids=PACKINGS.keys())
+@pytest.mark.parametrize(
+    "packing",
+    [
+        pytest.param(packing, id=name, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name, packing in PACKINGS.items()
+    ],
+)
 def test_every_number_is_what_the_packer_meant(tmp_path: Path, packing: Packing) -> None:
     """Whole matrices, and rows of them in any order, to the last bit; sizes add up to the file's."""
     meant = write_packed(tmp_path, packing, head=True, file=file_name(packing))
