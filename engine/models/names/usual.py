@@ -20,8 +20,9 @@ SCAN_GGUF = RecurrentNames(
 )  # fmt: skip
 LATENT_HF = LatentNames(
     "self_attn.q_a_proj", "self_attn.q_a_layernorm", "self_attn.q_b_proj", "self_attn.kv_a_proj_with_mqa",
-    "self_attn.kv_a_layernorm", "self_attn.kv_b_proj",
+    "self_attn.kv_a_layernorm", "self_attn.kv_b_proj", "self_attn.embed_q", "self_attn.unembed_out",
 )  # fmt: skip
+"""Those of folders; the last two are mlx-lm's, in place of the one before them."""
 
 GGUF = TensorNames(
     embed="token_embd", norm="output_norm", head="output", layer="blk.{}.", attention_norm="attn_norm",

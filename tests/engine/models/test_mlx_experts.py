@@ -1,4 +1,6 @@
-"""Mixtures as mlx-lm writes them: stacks of quantised experts, against folders of decoded weights."""
+"""Mixtures and latent attention as mlx-lm writes them: stacks of quantised experts, and of a matrix for each
+head, against folders of decoded weights.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 from engine.backends.cpu.backend import CpuBackend
 from engine.models.load import survey
 from engine.weights import open_checkpoint
-from tests.engine.models.architectures import write_checkpoint
+from tests.engine.models.architectures import ids, write_checkpoint
 from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.gguf_form import stacked_experts
 from tests.engine.models.oracle import load, logits
@@ -109,3 +111,23 @@ def test_stacks_of_experts(tmp_path: Path, name: str, bits: int, switch: bool) -
     (folder / "config.json").write_text(plain, "utf-8")
     np.testing.assert_array_equal(found, logits(load(folder), ids))
     assert np.abs(near - found).max() < 1e-2 * np.abs(found).max()
+
+
+@pytest.mark.parametrize("name", ["DeepSeek V3", "LongCat-Flash", "GLM-4.7-Flash", "Ling 3", "DeepSeek V3.2"])
+def test_a_matrix_for_each_head(name: str, tmp_path: Path) -> None:
+    """Of queries to the latent, and of the latent to values, in place of one of all keys and values."""
+    folder = write_checkpoint(BY_NAME[name], tmp_path / "m")
+    config, tensors = json.loads((folder / "config.json").read_text("utf-8")), dict[str, Any]()
+    heads, keys = config["num_attention_heads"], config["qk_nope_head_dim"]
+    before, found = logits(load(folder), ids(30)), 0
+    for key, values in load_file(folder / "model.safetensors").items():
+        if not key.endswith(".kv_b_proj.weight"):
+            tensors[key] = values
+            continue
+        at, stack = key.removesuffix("kv_b_proj.weight"), values.reshape(heads, -1, values.shape[1])
+        tensors[at + "embed_q.weight"] = np.ascontiguousarray(stack[:, :keys].swapaxes(1, 2))
+        tensors[at + "unembed_out.weight"] = np.ascontiguousarray(stack[:, keys:])
+        found += 1
+    assert found
+    save_file(tensors, folder / "model.safetensors")
+    np.testing.assert_array_equal(logits(load(folder), ids(30)), before)

@@ -4,7 +4,7 @@ back their input, past the second of them; LongCat-Flash-Lite (arXiv 2601.21204)
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 
 from engine.models.architecture import Architecture
@@ -19,6 +19,7 @@ from engine.models.headers.ngrams import hf_ngram_tables
 from engine.models.headers.refusals import unsupported
 from engine.models.layers.whole import Stack
 from engine.models.names import HF, LatentNames, TensorNames, with_experts
+from engine.tensors import RawTensor
 
 _MOST = 1 << 10
 
@@ -33,13 +34,14 @@ def _half(number: int) -> TensorNames:
         query="", output=at + "o_proj", gate=mlp + "gate_proj", up=mlp + "up_proj", down=mlp + "down_proj",
         latent=LatentNames(
             at + "q_a_proj", at + "q_a_layernorm", at + "q_b_proj", at + "kv_a_proj_with_mqa",
-            at + "kv_a_layernorm", at + "kv_b_proj",
+            at + "kv_a_layernorm", at + "kv_b_proj", at + "embed_q", at + "unembed_out",
         ),
     )  # fmt: skip
 
 
 HF_NAMES = replace(_half(0), odd=_half(1))
 _NGRAMS = "model.ngram_embeddings."
+_WORDS = _NGRAMS + "word_embeddings"
 NGRAM_NAMES = replace(
     HF_NAMES, ngram_table=_NGRAMS + "embedders.{}", ngram_projection=_NGRAMS + "post_projs.{}"
 )  # fmt: skip
@@ -87,6 +89,11 @@ def _experts(keys: Keys, layers: int) -> Experts:
     )  # fmt: skip
 
 
+def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """mlx-lm has the table of tokens beside those of n-grams."""
+    return replace(names, embed=_WORDS) if _WORDS + ".weight" in tensors else names
+
+
 def _stack(builder: Builder) -> Generator[int, None, Stack]:
     from engine.models.layers.residual.shortcut import pairs
 
@@ -95,5 +102,6 @@ def _stack(builder: Builder) -> Generator[int, None, Stack]:
 
 LONG_CAT = Architecture((), ("LongcatFlashForCausalLM",), from_hf, None, HF_NAMES, None, layers=_stack)
 LONG_CAT_LITE = Architecture(
-    (), ("LongcatFlashNgramForCausalLM",), ngram_from_hf, None, NGRAM_NAMES, None, layers=_stack
+    (), ("LongcatFlashNgramForCausalLM",), ngram_from_hf, None, NGRAM_NAMES, None, adapt=adapted,
+    layers=_stack,
 )  # fmt: skip

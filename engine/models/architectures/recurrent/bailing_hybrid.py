@@ -36,7 +36,7 @@ HF_NAMES = replace(
     output_gate=_AT + "g_proj", correction="mlp.gate.expert_bias",
     latent=LatentNames(
         _AT + "q_a_proj", _AT + "q_a_layernorm", _AT + "q_b_proj", _AT + "kv_a_proj_with_mqa",
-        _AT + "kv_a_layernorm", _AT + "kv_b_proj",
+        _AT + "kv_a_layernorm", _AT + "kv_b_proj", _AT + "embed_q", _AT + "unembed_out",
     ),
     recurrent=RecurrentNames(
         "", _AT + "dense", "", _AT + "g_proj", _AT + "f_proj", _AT + "b_proj", rate=_AT + "A_log",

@@ -97,6 +97,16 @@ def test_folder_agrees_with_the_makers_forward(backend: type[Backend], tmp_path:
     model.close()
 
 
+def test_the_table_of_tokens_as_mlx_names_it(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m")
+    tensors = load_file(folder / "model.safetensors")
+    words = tensors.pop("model.embed_tokens.weight")
+    tensors["model.ngram_embeddings.word_embeddings.weight"] = words
+    save_file(tensors, folder / "model.safetensors")
+    found, right = logits(load(folder), TOKENS), expected()
+    assert np.abs(found - right).max() <= 1e-4 * np.abs(right).max()
+
+
 def test_the_tables_are_looked_up_on_the_processor(tmp_path: Path) -> None:
     """A step reads one row of each."""
     model = load(write_folder(tmp_path / "m"))
