@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 _MIXTURE = " mixture of experts"
 _PICTURES = {
-    "aya_vision": "Aya", "command_vision": "Command A", "deepseek_ocr": "DeepSeek-OCR",
+    "aya_vision": "Aya", "cohere_compass": "North", "command_vision": "Command A",
+    "deepseek_ocr": "DeepSeek-OCR",
     "deepseek_ocr2": "2",
     "deepseek_vl": "VL", "dots_ocr": "dots.ocr", "exaone4_5": "EXAONE 4.5",
     "gemma3": "Gemma 3", "gemma3n": "3n", "gemma4": "4",

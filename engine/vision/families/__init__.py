@@ -10,7 +10,14 @@ from engine.vision.families.any_size.hunyuan_vl import HUNYUAN_VL
 from engine.vision.families.any_size.kimi import KIMI_K2_5, KIMI_VL
 from engine.vision.families.any_size.paddle_ocr import PADDLE_OCR
 from engine.vision.families.any_size.pixtral import LIGHTON_OCR, PIXTRAL
-from engine.vision.families.any_size.qwen_vl import EXAONE4_5, QWEN2_5_OMNI, QWEN2_5_VL, QWEN2_VL, QWEN3_VL
+from engine.vision.families.any_size.qwen_vl import (
+    COHERE_COMPASS,
+    EXAONE4_5,
+    QWEN2_5_OMNI,
+    QWEN2_5_VL,
+    QWEN2_VL,
+    QWEN3_VL,
+)
 from engine.vision.families.fixed_size.gemma3 import GEMMA3
 from engine.vision.families.fixed_size.gemma3n import GEMMA3N
 from engine.vision.families.fixed_size.janus import DEEPSEEK_VL, JANUS
@@ -34,9 +41,9 @@ from engine.vision.families.tiled.ovis2 import OVIS2
 from engine.vision.families.tiled.phi3_v import PHI3_V
 
 FAMILIES: tuple[Family, ...] = (
-    AYA_VISION, COMMAND_VISION, DEEPSEEK_OCR, DEEPSEEK_OCR2, DEEPSEEK_VL, DOTS_OCR, EXAONE4_5, GEMMA3,
-    GEMMA3N, GEMMA4, GLM4V, GLM_OCR, GOT_OCR2, HUNYUAN_VL, IDEFICS2, IDEFICS3, INTERNVL, JANUS, KIMI_VL,
-    KIMI_K2_5, LFM2_VL, LIGHTON_OCR, MLLAMA, LLAMA4, LLAVA, LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA,
-    MINICPM_OCR, MINICPM_V, MINICPM_V4_6, MOLMO2, OVIS2, PADDLE_OCR, PALIGEMMA, PHI3_V, PIXTRAL,
-    QIANFAN_OCR, QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
+    AYA_VISION, COHERE_COMPASS, COMMAND_VISION, DEEPSEEK_OCR, DEEPSEEK_OCR2, DEEPSEEK_VL, DOTS_OCR,
+    EXAONE4_5, GEMMA3, GEMMA3N, GEMMA4, GLM4V, GLM_OCR, GOT_OCR2, HUNYUAN_VL, IDEFICS2, IDEFICS3,
+    INTERNVL, JANUS, KIMI_VL, KIMI_K2_5, LFM2_VL, LIGHTON_OCR, MLLAMA, LLAMA4, LLAVA, LLAVA_NEXT,
+    LLAVA_ONEVISION, VIP_LLAVA, MINICPM_OCR, MINICPM_V, MINICPM_V4_6, MOLMO2, OVIS2, PADDLE_OCR,
+    PALIGEMMA, PHI3_V, PIXTRAL, QIANFAN_OCR, QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
 )  # fmt: skip

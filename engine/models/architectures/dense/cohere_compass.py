@@ -1,4 +1,4 @@
-"""North Vision (Compass), text only: Cohere 2 whose layers of each kind have a rope of their own or none, not
+"""North Vision (Compass): Cohere 2 whose layers of each kind have a rope of their own or none, not
 interleaved.
 """
 
@@ -12,6 +12,7 @@ from engine.models.config import ModelConfig
 from engine.models.headers.decoder import MAX_CONTEXT, hf_activation, hf_architecture, hf_shape, layer_kinds
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
+from engine.models.headers.rope_sections import usual_sections
 from engine.models.layers.positions.rope import RopeConfig
 
 _WHOLE = "CohereCompassForConditionalGeneration"
@@ -38,11 +39,16 @@ def from_hf(keys: Keys) -> ModelConfig:
         **shape, activation=hf_activation(keys), attention_bias=bias, output_bias=bias, mlp_bias=False,
         norm="layer", placement="parallel",
         windows=tuple(window if kind == "sliding_attention" else 0 for kind in kinds),
-        rope=found[0] if found else None,
-        rope_local=found[1] if len(found) > 1 else None,
+        rope=_divided(found[0]) if found else None,
+        rope_local=_divided(found[1]) if len(found) > 1 else None,
         nope_layers=frozenset(layer for layer, kind in enumerate(kinds) if ropes[kind] is None),
         logit_scale=keys.number("logit_scale", 1e-6, 1e6, 1.0),
     )  # fmt: skip
+
+
+def _divided(rope: RopeConfig) -> RopeConfig | None:
+    """The same with the family's sections of rotary positions."""
+    return usual_sections(rope, (24, 20, 20), interleaved=True)
 
 
 def _rope(keys: Keys, dim: int, kind: str) -> RopeConfig | None:

@@ -1,7 +1,7 @@
 """Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923), Qwen3-VL (arXiv 2511.21631) and Qwen 3.5 (its
 model card); Qwen2.5-Omni (arXiv 2503.20215) has the tower of Qwen2.5-VL, Qwen3-Omni (arXiv 2509.17765) and
-Cosmos 3 Omni that of Qwen3-VL, and EXAONE 4.5 (its model card) the first with fewer keys and values than
-queries.
+Cosmos 3 Omni, and North Vision (its model card), that of Qwen3-VL, and EXAONE 4.5 (its model card) the first
+with fewer keys and values than queries.
 
 Pictures keep their shape; the patches of one token, 2 * 2 of them, follow one another. A patch covers two
 frames of a video, and of a picture twice the same. Most layers of Qwen2.5-VL's tower have windows. Qwen3-VL's
@@ -57,6 +57,10 @@ OMNI = replace(
     around=("<|vision_bos|>", "<|vision_eos|>"),
 )  # fmt: skip
 EXAONE = replace(SPEC, family="exaone4_5", around=("<vision>", "</vision>"))
+NORTH = replace(
+    SPEC, family="cohere_compass", placeholder="<|IMAGE_PAD|>", token="<|IMAGE_PAD|>",
+    around=("<|VISION_START|>", "<|VISION_END|>"),
+)  # fmt: skip
 _LEAST, _MOST = 56 * 56, 28 * 28 * 1280
 """Pixels, where the image processor's settings do not say."""
 _BASE = 10000.0
@@ -190,6 +194,8 @@ def _names(
 
 
 _FIRST_MERGER = ProjectorNames("mlp.0", "mlp.2")
+_DEEP = "qwen3_vl", "qwen3_omni", "cosmos3_omni", "cohere_compass"
+"""The models with deep layers whose folders may not say which."""
 _LATER_MERGER = ProjectorNames("linear_fc1", "linear_fc2")
 
 
@@ -239,9 +245,9 @@ def _from_hf_2_5(
     return _with_processor(shape, names, processor, spec)
 
 
-def _from_hf_3(config: Keys, processor: Keys, tensors: Tensors) -> Design:
+def _from_hf_3(spec: VisionSpec, config: Keys, processor: Keys, tensors: Tensors) -> Design:
     """`Qwen3VLForConditionalGeneration`, `Qwen3_5ForConditionalGeneration`, their mixtures, and the thinker
-    of Qwen3-Omni; Qwen 3.5 has no deep layers.
+    of Qwen3-Omni; Qwen 3.5 has no deep layers. Also Cosmos 3 Omni and North Vision.
     """
     vision, prefix = _vision(config).over({"patch_size": 16, "depth": 27}), _prefix(tensors)
     width, inner = (
@@ -254,11 +260,11 @@ def _from_hf_3(config: Keys, processor: Keys, tensors: Tensors) -> Design:
     if prefix + "merger.ln_q.weight" in tensors:
         names = _names(prefix, *mlp, "ln_q", _FIRST_MERGER, "merger_list.{}.")
     shape = _shape_from_hf(vision, tower, "out_hidden_size")
-    default = (8, 16, 24) if config.text("model_type", "").startswith(("qwen3_vl", "qwen3_omni")) else ()
+    default = (8, 16, 24) if config.text("model_type", "").startswith(_DEEP) else ()
     deep = _layers(vision, "deepstack_visual_indexes", tower.layers, default)
     table = square_number(vision.integer("num_position_embeddings", 1, MOST_SIDE**2, 2304))
     shape = replace(shape, table=table, deep=deep, numbers=tuple(range(len(deep))))
-    return _with_processor(shape, names, processor)
+    return _with_processor(shape, names, processor, spec)
 
 
 def _vision(config: Keys) -> Keys:
@@ -385,5 +391,8 @@ QWEN3_VL = Family(
         "Qwen3OmniMoeForConditionalGeneration", "Qwen3OmniMoeThinkerForConditionalGeneration",
         "Cosmos3OmniForConditionalGeneration",
     ),
-    ("qwen3vl_merger",), _from_hf_3, partial(_from_gguf, _with_positions),
+    ("qwen3vl_merger",), partial(_from_hf_3, SPEC), partial(_from_gguf, _with_positions),
 )  # fmt: skip
+COHERE_COMPASS = Family(
+    "cohere_compass", ("CohereCompassForConditionalGeneration",), (), partial(_from_hf_3, NORTH), None
+)

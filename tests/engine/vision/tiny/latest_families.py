@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.engine.vision.tiny.chats import add_text, vocabulary
 from tests.engine.vision.tiny.encoding import randomise, save
 from tests.engine.vision.tiny.hunyuan_pages import hunyuan_vl
 from tests.engine.vision.tiny.mllama_tiles import mllama
-from tests.engine.vision.tiny.whole_models import END, TEXT, Case
+from tests.engine.vision.tiny.whole_models import END, TEXT, Case, grids
 
 
 def _minicpm_ocr(folder: Path) -> Case:
@@ -64,6 +65,38 @@ def _minicpm(folder: Path, config_class: Any, model_class: Any, mode: str) -> Ca
     return Case(folder, model, image, ids[END], inputs)
 
 
+def _north(folder: Path) -> Case:
+    """Qwen3-VL's tower, and layers of Cohere 2 with a rope and with none."""
+    from transformers import CohereCompassConfig, CohereCompassForConditionalGeneration
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    tokens = ["<|VISION_START|>", "<|VISION_END|>", "<|IMAGE_PAD|>", "<|VIDEO_PAD|>"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "depth": 3, "hidden_size": 48, "intermediate_size": 72, "num_heads": 2, "out_hidden_size": 32,
+        "num_position_embeddings": 36, "deepstack_visual_indexes": [0, 1], "patch_size": 16,
+    }  # fmt: skip
+    rope = {"rope_theta": 1e4, "rope_type": "default", "mrope_section": [4, 2, 2]}
+    text = {
+        **TEXT, "num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": size,
+        "tie_word_embeddings": False, "pad_token_id": 0, "sliding_window": 64, "logit_scale": 0.5,
+        "bos_token_id": 1, "eos_token_id": ids[END],
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {"sliding_attention": rope, "full_attention": None},
+    }  # fmt: skip
+    image = ids["<|IMAGE_PAD|>"]
+    config = CohereCompassConfig(
+        vision_config=vision, text_config=text, image_token_id=image, video_token_id=ids["<|VIDEO_PAD|>"],
+        vision_start_token_id=ids["<|VISION_START|>"], vision_end_token_id=ids["<|VISION_END|>"],
+    )  # fmt: skip
+    model = randomise(CohereCompassForConditionalGeneration(config))
+    processor = Qwen2VLImageProcessorPil(
+        patch_size=16, size={"shortest_edge": 4 * 32**2, "longest_edge": 30 * 32**2}
+    )
+    add_text(save(model, processor, folder), tokens, "<|VISION_START|><|IMAGE_PAD|><|VISION_END|>")
+    return Case(folder, model, image, ids[END], partial(grids, processor, image))
+
+
 def _mistral4(folder: Path) -> Case:
     """Mistral Small 4: the class of Mistral Small 3 with another text model."""
     from transformers import Mistral3Config, Mistral3ForConditionalGeneration
@@ -96,6 +129,7 @@ LATEST: Mapping[str, Callable[[Path], Case]] = {
     "minicpm_ocr": _minicpm_ocr,
     "minicpm_v4_6": _minicpm_v4_6,
     "mistral4": _mistral4,
+    "north": _north,
     "hunyuan_vl": hunyuan_vl,
     "mllama": mllama,
 }
