@@ -25,7 +25,8 @@ _CHUNK_VALUES = 1 << 19
 class Format:
     """One tensor type: `block_size` values are stored in `block_bytes` bytes.
 
-    `dtype` is NumPy's type for plain numbers, None for blocks and for numbers that NumPy lacks.
+    `tail_bytes` follow a tensor's blocks. `dtype` is NumPy's type for plain numbers, None for blocks and for
+    numbers that NumPy lacks.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Format:
     decode_blocks: Callable[[Bytes], Floats]
     dtype: str | None = None
     row_bytes: int = 0
+    tail_bytes: int = 0
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
         """Bytes of a tensor of `shape`, whose last dimension is a multiple of `block_size`."""
@@ -41,7 +43,8 @@ class Format:
         for size in shape:
             values *= size
         rows = values // shape[-1] if self.row_bytes and values else 0
-        return values // self.block_size * self.block_bytes + rows * self.row_bytes
+        blocks = values // self.block_size * self.block_bytes
+        return blocks + rows * self.row_bytes + self.tail_bytes
 
     def blocks(self, data: Bytes, columns: int) -> Bytes:
         """The flat bytes of rows of `columns` values as blocks, each after the row's own bytes."""

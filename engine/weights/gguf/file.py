@@ -16,6 +16,7 @@ from engine.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from engine.tensors import RawTensor
 from engine.weights.file import ModelFile
 from engine.weights.format import Format
+from engine.weights.gguf.i2_s import with_one_scale
 from engine.weights.gguf.ik_types import as_packed
 from engine.weights.gguf.metadata import Cursor, GgufMetadata
 from engine.weights.gguf.nvfp4 import with_scales
@@ -24,6 +25,7 @@ from engine.weights.gguf.ollama_layout import as_llama_cpp
 from engine.weights.gguf.table import (
     GGUF_FORMATS,
     GGUF_TYPE_NAMES,
+    I2_S,
     IK_FORMATS,
     INTERLEAVED_FORMATS,
     TWO_BIT_FORMATS,
@@ -33,7 +35,7 @@ from engine.weights.tensor import FileTensor, check_overlap, find_format
 from engine.words import _
 
 _READABLE = ", ".join(
-    format.name for format in (*GGUF_FORMATS, *TWO_BIT_FORMATS, *IK_FORMATS, *INTERLEAVED_FORMATS)
+    format.name for format in (*GGUF_FORMATS, *TWO_BIT_FORMATS, *IK_FORMATS, *INTERLEAVED_FORMATS, I2_S)
 )
 _MAX_TENSORS = 1 << 16
 _MAX_NAME_BYTES = 1024
@@ -102,7 +104,7 @@ def _add(table: dict[str, RawTensor], tensors: list[FileTensor], part: Path) -> 
                     tensor=tensor.name,
                 )
             )
-        table[tensor.name] = as_packed(in_groups(tensor))
+        table[tensor.name] = as_packed(with_one_scale(in_groups(tensor)))
 
 
 def split_parts(path: Path) -> list[Path]:

@@ -29,21 +29,25 @@ IK_FORMATS = tuple(
 """The types that ik_llama.cpp adds."""
 
 
-def _in_turn(blocks: Bytes) -> Floats:
-    raise AssertionError("rows in turn are decoded together, by `engine.weights.gguf.ik_types`")
+def _together(blocks: Bytes) -> Floats:
+    raise AssertionError("decoded with the rest of the tensor, by `ik_types` or `i2_s`")
 
 
 INTERLEAVED_FORMATS = tuple(
-    Format(each.name, each.block.values, each.nbytes, _in_turn, row_bytes=each.row_bytes)
+    Format(each.name, each.block.values, each.nbytes, _together, row_bytes=each.row_bytes)
     for each in INTERLEAVED
 )
 """Those whose rows lie in turn."""
+
+I2_S = Format("I2_S", 128, 32, _together, tail_bytes=32)
+"""The type of bitnet.cpp."""
 
 ALL_FORMATS: tuple[Format, ...] = (
     *GGUF_FORMATS,
     *TWO_BIT_FORMATS,
     *IK_FORMATS,
     *INTERLEAVED_FORMATS,
+    I2_S,
     *NUMBER_FORMATS,
     *FOLDER_FORMATS,
 )
@@ -53,6 +57,6 @@ GGUF_TYPE_NAMES = {
     **{block.number: block.name for block in (*GGUF_BLOCKS, *TWO_BIT_BLOCKS, *IK_BLOCKS)},
     **{each.number: each.name for each in INTERLEAVED},
     0: "F32", 1: "F16", 9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
-    30: "BF16",
+    30: "BF16", 36: "I2_S",
 }  # fmt: skip
 """The type numbers of GGUF files, including types that cannot be read, so that messages can name them."""

@@ -14,6 +14,7 @@ from engine.models.names import GGUF, HF
 from engine.tensors import RawTensor
 from engine.words import _
 
+_NAMES = ("bitnet", "bitnet-b1.58", "bitnet-25")
 HF_NAMES = replace(HF, mixed_norm="self_attn.attn_sub_norm", inner_norm="mlp.ffn_sub_norm")
 GGUF_NAMES = replace(GGUF, mixed_norm="attn_sub_norm", inner_norm="ffn_sub_norm")
 
@@ -28,7 +29,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 
 
 def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
-    """`bitnet`."""
+    """`bitnet`, and as bitnet.cpp names newer models, whose activation is the square of relu."""
     scales = [name for name in tensors if name.endswith(".scale")]
     if scales:
         raise UnsupportedModel(
@@ -38,7 +39,9 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
                 scales=scales[0],
             )
         )
-    return ModelConfig(**gguf_decoder(keys, tensors, "bitnet"), inner_norms=True)
+    activation = "silu" if keys.has_prefix(_NAMES[0]) else "relu2"
+    shape = gguf_decoder(keys, tensors, _NAMES[0])
+    return ModelConfig(**shape, activation=activation, inner_norms=True)
 
 
-BITNET = Architecture(("bitnet",), ("BitNetForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES)
+BITNET = Architecture(_NAMES, ("BitNetForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES)

@@ -163,6 +163,11 @@ EXAONE_MISTRAL_4_CASES = (
         variant="the square of relu, biases",
     ),
     Case(
+        "BitNet", "", "bitnet", {**SMALL, "tie_word_embeddings": True, ROPE: PLAIN},
+        GgufForm("bitnet-b1.58", change=bitnet_tensors, alike=("bitnet",)),
+        variant="the square of relu, as bitnet.cpp has it",
+    ),
+    Case(
         "EXAONE 3", "Llama under other names", "exaone", {**SMALL, ROPE: PLAIN},
         GgufForm("exaone", keys=exaone_keys), publish=exaone,
     ),
