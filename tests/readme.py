@@ -15,7 +15,7 @@ from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.gguf_blocks.quants import NVFP4_PAIRS
 from engine.vision.families import FAMILIES
 from engine.weights import FORMATS
-from engine.weights.gguf.table import IK_FORMATS, TWO_BIT_FORMATS
+from engine.weights.gguf.table import I2_S, IK_FORMATS, TWO_BIT_FORMATS
 from engine.weights.packed.table import METHODS
 from tests.engine.models.cases.encoders import ENCODERS
 from tests.engine.models.cases.table import CASES
@@ -103,7 +103,7 @@ def formats() -> str:
     inside = {f"IQ{i}_{a[4:]}" for a, b in families for i in range(int(a[2]), int(b[2]) + 1)}
     named += sorted({format.name for format in IK_FORMATS} - inside)
     assert inside <= {format.name for format in IK_FORMATS}
-    rows.append(f"- GGUF of ik_llama.cpp: {', '.join(named)}.")
+    rows.append(f"- GGUF of ik_llama.cpp: {', '.join(named)}, R4, {I2_S.name}.")
     rows.append(f"- Folders: floats, {', '.join(METHODS)}.")
     return "\n".join(_wrapped(row, "  ") for row in rows)
 

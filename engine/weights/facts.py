@@ -13,6 +13,7 @@ from engine.backends.gguf_blocks.quants import NVFP4_PAIRS
 from engine.errors import BadCheckpoint, ModelNotFound
 from engine.printable import one_line
 from engine.weights.checkpoint import Checkpoint
+from engine.weights.gguf.table import I2_S
 from engine.weights.safetensors.json import read_json_object
 
 _FILE_TYPES = {
@@ -26,6 +27,8 @@ _FILE_TYPES = {
 }  # fmt: skip
 """`general.file_type` of a GGUF file. Source: the lists of llama.h and of ik_llama.cpp (facts only)."""
 
+_IN_GROUPS = {"GROUPED2_128_F32": I2_S.name, "GROUPED2_128": "Q1_0", "GROUPED2_64": "Q2_0"}
+"""The types of GGUF files that are read as groups."""
 _FLOATS = ("F32", "F16", "BF16", "F64")
 _README_BYTES = 1 << 16
 _LONGEST = 100
@@ -41,6 +44,9 @@ def quantisation_name(checkpoint: Checkpoint) -> str:
         settings = checkpoint.metadata["config"].get("quantization_config")
         return (_settings_name(settings) if isinstance(settings, dict) else "") or _main_type(checkpoint)
     main = _main_type(checkpoint)
+    main = _IN_GROUPS.get(main, main)
+    if main == I2_S.name:
+        return main  # bitnet.cpp's number of a file of this type is Q1_0's
     claimed = checkpoint.metadata.get("general.file_type")
     name = _FILE_TYPES.get(claimed, "") if isinstance(claimed, int) else ""
     # Tools that leave the key at its default claim F32 or F16 for a quantised file, or the reverse.

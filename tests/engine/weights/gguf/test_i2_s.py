@@ -9,8 +9,9 @@ import pytest
 
 from engine.backends.cpu.weight import CpuWeight
 from engine.errors import BadCheckpoint, UnsupportedModel
+from engine.weights.facts import quantisation_name
 from tests.engine.backends.cpu.test_weight_types import unpacked
-from tests.engine.weights.gguf.test_file import build, entry, opened
+from tests.engine.weights.gguf.test_file import U32, build, entry, key, opened, text
 
 
 def test_a_matrix_has_one_scale(tmp_path: Path) -> None:
@@ -26,6 +27,13 @@ def test_a_matrix_has_one_scale(tmp_path: Path) -> None:
     np.testing.assert_array_equal(matrix.dequantise(), meant)
     np.testing.assert_array_equal(matrix.take([9, 2, 2, 19]).rows(1, 4).dequantise(), meant[[2, 2, 19]])
     np.testing.assert_array_equal(unpacked(CpuWeight(matrix)), meant)
+
+
+def test_the_file_says_what_it_is(tmp_path: Path) -> None:
+    """Whatever its number of a file type, which other files have for Q1_0."""
+    keys = [key("general.architecture", 8, text("bitnet-b1.58")), key("general.file_type", 4, U32(40))]
+    raw = build(keys, [entry("a.weight", (128, 4), 36)], bytes(160))
+    assert quantisation_name(opened(raw, tmp_path)) == "I2_S"
 
 
 def test_what_is_damaged_or_no_matrix_is_refused(tmp_path: Path) -> None:
