@@ -46,14 +46,16 @@ class Offer:
 
 
 def offer_of(fields: Fields) -> Offer:
-    """What a chat request offers. Raises `ApiError`."""
+    """What a chat request offers; its tools may have the form of responses, too, which some programs send to
+    both. Raises `ApiError`.
+    """
     if fields.get("functions") and not fields.get("tools"):
         return _old_offer(fields)
     items = () if fields.get("tools") is None else fields.parts("tools")
     for item in items:
         if _kind(item) not in _KINDS:
             raise item.wrong("type", '"function" or "custom"')
-        if item.part(_kind(item)) is None:
+        if item.part(_kind(item)) is None and not item.text("name"):
             raise item.wrong(_kind(item), "an object")
     return _offered(fields, [(_kind(item), item.part(_kind(item)) or item) for item in items])
 

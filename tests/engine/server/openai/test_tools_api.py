@@ -98,6 +98,14 @@ def test_bad_offers_get_one_sentence(fields: dict[str, Any], param: str) -> None
     assert caught.value.failure.status == 400
 
 
+@pytest.mark.parametrize("choice", [{"type": "function", "name": "look"}, function("look")])
+def test_tools_in_the_form_of_responses_are_the_same(choice: dict[str, Any]) -> None:
+    usual = function("look", parameters=NUMBERS)
+    flat = {"type": "function", **usual["function"]}
+    named = {"tool_choice": choice}
+    assert offer(tools=[flat], **named) == offer(tools=[usual], **named)
+
+
 @pytest.mark.parametrize("kind", ["image_url", "input_image", "file", "input_audio"])
 def test_what_a_tool_found_may_be_a_picture(kind: str) -> None:
     parts = [{"type": "text", "text": "Read:"}, {"type": kind, kind: {}}]
