@@ -23,15 +23,27 @@ _LINE = re.compile(r"^[ \t]{0,3}(?:(?:#{1,6}|>)[ \t]+(?=\S)|(?:`{3,}|~{3,})[^`\n
 """The beginning of a heading or a quote, and the line that opens or closes a block of code."""
 _COLUMNS = re.compile(r"^[ \t]*\|?(?:[ \t]*:?-{2,}:?[ \t]*\|)+[-: \t]*$", re.MULTILINE)
 """The line under the head of a table."""
+_CELL_END = re.compile(r"(?<!\\)\|")
 _DEEPEST = 3
 """Marks within marks."""
 
 
 def plain_words(source: str) -> str:
-    """`source` without its marks; line ends stay."""
+    """`source` without its marks, with dots between the cells of tables; line ends stay."""
     if not any(sign in source for sign in "*`[#>~|"):
         return source
-    return _inline(_LINE.sub("", _COLUMNS.sub("", source)), _DEEPEST)
+    if "|" in source:
+        source = "\n".join(map(_row, _COLUMNS.sub("", source).split("\n")))
+    return _inline(_LINE.sub("", source), _DEEPEST)
+
+
+def _row(line: str) -> str:
+    """A line without the signs of a row of a table; without spaces beside them it may be `|x| + |y|`."""
+    row = line.strip()
+    if not (row.startswith(("| ", "|\t")) and row.endswith((" |", "\t|"))):
+        return line
+    cells = [cell.strip() for cell in _CELL_END.split(row)[1:-1]]
+    return " · ".join(filter(None, cells)) if len(cells) > 1 else line
 
 
 def _inline(text: str, deepest: int) -> str:

@@ -14,7 +14,8 @@ from desktop.blocks.plain_words import plain_words
         ("**see `**kwargs` in [the *docs*](https://a.org/x_(y))**", "see **kwargs in the docs"),
         ("> quoted\n# head", "quoted\nhead"),
         ("```python\nx = a[0] * b * c\n```", "\nx = a[0] * b * c\n"),
-        ("| a | b |\n|---|:--:|\n| 1 | 2 |", "| a | b |\n\n| 1 | 2 |"),
+        ("| a | **b** |\n|---|:--:|\n| 1 |  |\n  | x \\| y | 2 | \nz", "a · b\n\n1\nx \\| y · 2\nz"),
+        ("|x| + |y|\n| x |\na | b\n| a | b", None),
         ("**「重要」**です", "「重要」です"),
         ("![a cat](cat.png) sleeps", "a cat sleeps"),
         ("2 * 3 * 4, 2**3 and 4**5, 2*3*4", None),
@@ -25,3 +26,8 @@ from desktop.blocks.plain_words import plain_words
 )
 def test_only_marks_are_taken_away(source: str, words: str | None) -> None:
     assert plain_words(source) == (source if words is None else words)
+
+
+def test_long_rows_are_read_once() -> None:
+    for row in ("|" + " " * 200_000, "| a" + " " * 200_000, "| " * 100_000, "| a | b" + " " * 200_000):
+        assert plain_words(row) == row
