@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QEvent, QObject, Qt, QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractButton, QDialog
+from PySide6.QtWidgets import QAbstractButton, QApplication, QDialog, QSystemTrayIcon
 
 from desktop import menu_entry
 from desktop.diagnostics import Diagnostics
@@ -238,6 +238,36 @@ def test_each_system_has_its_notifier_and_no_icon_is_left_behind(qapp) -> None:
     tray.close()
     assert tray.children() == [tray._timer]
     bus.close()
+
+
+@pytest.mark.qt_log_ignore("No such signal QPlatformNativeInterface::systemTrayWindowChanged")
+def test_a_notification_in_the_tray_is_gone_after_a_click(qtbot, monkeypatch) -> None:
+    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: True)
+    monkeypatch.setattr(QSystemTrayIcon, "supportsMessages", lambda: True)
+    shown, clicks, parent = [], [], QObject()
+    monkeypatch.setattr(QSystemTrayIcon, "showMessage", lambda _icon, *message: shown.append(message))
+    tray = TrayNotifier(parent)
+    assert tray.parent() is parent
+
+    def icons() -> list[QSystemTrayIcon]:
+        QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+        return tray.findChildren(QSystemTrayIcon)
+
+    for title in ("First", "Second"):
+        tray.show(title, "a text", clicks.append, lambda: pytest.fail("there is a tray"))
+    [icon] = icons()
+    assert icon.isVisible()
+    assert [(title, text, wait) for title, text, _picture, wait in shown] == [
+        ("First", "a text", 15_000), ("Second", "a text", 15_000),
+    ]  # fmt: skip
+    icon.messageClicked.emit()
+    assert (clicks, icons()) == ([""], [])
+    tray.show("Third", "a text", clicks.append, lambda: None)
+    icons()[0].activated.emit(QSystemTrayIcon.ActivationReason.Trigger)
+    assert (clicks, icons()) == (["", ""], [])
+    tray.show("Fourth", "a text", clicks.append, lambda: None)
+    tray.findChild(QTimer).timeout.emit()  # fifteen seconds later
+    assert (clicks, icons()) == (["", ""], [])
 
 
 def test_the_menu_s_entry_is_made_and_removed_in_the_window(hand, monkeypatch) -> None:
