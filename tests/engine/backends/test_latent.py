@@ -18,6 +18,8 @@ from engine.backends.reference.backend import ReferenceBackend
 from tests.engine.backends.cache_oracle import stored_keys
 from tests.engine.backends.kernel_oracles import INTEGER, Matrix, sixteen_bits
 
+pytestmark = pytest.mark.usefixtures("memory_without_numbers")
+
 Array = np.ndarray[Any, Any]
 PAGES = np.array([4, 1, 5, 0], np.int32)
 STEPS = (1, 2, 60, 128, 70, 7, 16, 17, 1, 128, 100, 3, 128, 120, 1, 8)

@@ -19,6 +19,8 @@ from engine.models.layers.positions.alibi import alibi_slopes, in_bfloat16
 from tests.engine.backends.cache_oracle import stored
 from tests.engine.backends.kernel_oracles import Matrix
 
+pytestmark = pytest.mark.usefixtures("memory_without_numbers")
+
 Array = np.ndarray[Any, Any]
 PAGES = np.array([4, 1, 5, 0], np.int32)
 STEPS = (1, 2, 60, 128, 70, 7, 16, 17, 1, 128, 100, 3, 128, 120, 1, 8)

@@ -27,6 +27,8 @@ from engine.backends.cpu.runtime.step_block import (
 )
 from engine.backends.kv_formats import CacheType
 
+pytestmark = pytest.mark.usefixtures("memory_without_numbers")
+
 
 def _weights(row: int, fours: int, top: float) -> Any:
     return row_exp(row, fours, top)
