@@ -97,6 +97,35 @@ def test_damaged_lists_of_deep_layers(tmp_path: Path, deep: object) -> None:
     assert "is_deepstack_layers" in info.remarks[-1]
 
 
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"vision.max_num_tiles": 0}, "max_num_tiles"),
+        ({"vision.max_num_tiles": 2}, "pre_tile_position_embd"),
+        ({"vision.intermediate_layers_indices": [7]}, "intermediate_layers_indices"),
+        ({"vision.global.block_count": 3}, "v.global.blk.2"), ({"vision.image_size": 30}, "30 pixels wide"),
+        ({"vision.attention.head_count": 3}, "multiple of attention.head_count"),
+    ],
+)  # fmt: skip
+def test_damaged_encoders_of_llama_3_2(tmp_path: Path, keys: dict[str, Any], words: str) -> None:
+    FAMILIES["mllama"](tmp_path)
+    text = FORMS["mllama"].text
+    changed = replace(text, keys=lambda config: {**text.keys(config), **keys})
+    info = describe(written(replace(FORMS["mllama"], text=changed), tmp_path, tmp_path / "m.gguf"))
+    assert (info.reads_pictures, info.layers) == (False, 5)
+    assert words in info.remarks[-1]
+
+
+def test_layers_that_look_at_pictures_are_among_all(tmp_path: Path) -> None:
+    FAMILIES["mllama"](tmp_path)
+    text = FORMS["mllama"].text
+    keys = {"attention.cross_attention_layers": [1, 9]}
+    changed = replace(text, keys=lambda config: {**text.keys(config), **keys})
+    path = written(replace(FORMS["mllama"], text=changed), tmp_path, tmp_path / "m.gguf")
+    with pytest.raises(BadCheckpoint, match=r"attention\.cross_attention_layers"):
+        describe(path)
+
+
 def test_files_of_llama_cpp_are_left_as_they_are(tmp_path: Path) -> None:
     path = write_model(tmp_path / "m.gguf", "gemma3", 32)
     with closing(open_checkpoint(path)) as checkpoint:
