@@ -29,5 +29,6 @@ def test_only_marks_are_taken_away(source: str, words: str | None) -> None:
 
 
 def test_long_rows_are_read_once() -> None:
-    for row in ("|" + " " * 200_000, "| a" + " " * 200_000, "| " * 100_000, "| a | b" + " " * 200_000):
+    for row in ("|" + " " * 200_000, "| a" + " " * 200_000, "| a | b" + " " * 200_000):
         assert plain_words(row) == row
+    assert plain_words("| " * 100_000) == ""
