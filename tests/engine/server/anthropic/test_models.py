@@ -56,6 +56,7 @@ def test_every_kind_of_thinking_that_is_said_to_be_accepted_is() -> None:
 @pytest.mark.slow
 def test_anthropics_own_client(served: Served) -> None:
     anthropic = pytest.importorskip("anthropic")
-    client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{served.port}", api_key=TOKEN, max_retries=0)
-    assert [model.id for model in client.models.list()] == ["tiny", "other"]
-    assert client.models.retrieve("tiny").capabilities.image_input.supported is False
+    address = f"http://127.0.0.1:{served.port}"
+    with anthropic.Anthropic(base_url=address, api_key=TOKEN, max_retries=0) as client:
+        assert [model.id for model in client.models.list()] == ["tiny", "other"]
+        assert client.models.retrieve("tiny").capabilities.image_input.supported is False

@@ -280,17 +280,21 @@ def test_models_in_coheres_form(served: Served, name: str) -> None:
 @pytest.mark.slow
 def test_coheres_own_client(served: Served) -> None:
     cohere = pytest.importorskip("cohere")
-    client = cohere.ClientV2(api_key=TOKEN, base_url=f"http://127.0.0.1:{served.port}")
-    sent = {"model": "tiny", "messages": HELLO, "max_tokens": 8, "temperature": 0}
-    whole = client.chat(**sent)
-    events = list(client.chat_stream(**sent))
-    text = "".join(one.delta.message.content.text for one in events if one.type == "content-delta")
-    assert text == whole.message.content[0].text
-    assert events[-1].delta.usage.tokens.output_tokens == whole.usage.tokens.output_tokens
-    vectors = client.embed(model="tiny", texts=["a"], input_type="search_query", embedding_types=["float"])
-    assert len(vectors.embeddings.float_) == 1
-    tokens = client.tokenize(text="The quick", model="tiny")
-    assert client.detokenize(tokens=tokens.tokens, model="tiny").text == "The quick"
-    assert client.models.list().models[0].name == client.models.get("tiny").name == "tiny"
-    with pytest.raises(cohere.BadRequestError, match="max_tokens"):
-        client.chat(**{**sent, "max_tokens": 0})
+    address = f"http://127.0.0.1:{served.port}"
+    with pytest.importorskip("httpx").Client() as http:
+        client = cohere.ClientV2(api_key=TOKEN, base_url=address, httpx_client=http)
+        sent = {"model": "tiny", "messages": HELLO, "max_tokens": 8, "temperature": 0}
+        whole = client.chat(**sent)
+        events = list(client.chat_stream(**sent))
+        text = "".join(one.delta.message.content.text for one in events if one.type == "content-delta")
+        assert text == whole.message.content[0].text
+        assert events[-1].delta.usage.tokens.output_tokens == whole.usage.tokens.output_tokens
+        vectors = client.embed(
+            model="tiny", texts=["a"], input_type="search_query", embedding_types=["float"]
+        )
+        assert len(vectors.embeddings.float_) == 1
+        tokens = client.tokenize(text="The quick", model="tiny")
+        assert client.detokenize(tokens=tokens.tokens, model="tiny").text == "The quick"
+        assert client.models.list().models[0].name == client.models.get("tiny").name == "tiny"
+        with pytest.raises(cohere.BadRequestError, match="max_tokens"):
+            client.chat(**{**sent, "max_tokens": 0})
