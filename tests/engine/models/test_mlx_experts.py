@@ -131,3 +131,21 @@ def test_a_matrix_for_each_head(name: str, tmp_path: Path) -> None:
     assert found
     save_file(tensors, folder / "model.safetensors")
     np.testing.assert_array_equal(logits(load(folder), ids(30)), before)
+
+
+@pytest.mark.parametrize("name", ["Qwen 3.5", "Qwen3-Next", "LFM2"])
+def test_convolutions(name: str, tmp_path: Path) -> None:
+    """Of another shape. Norms of Qwen's have their offset, and those of 3.5 are within the whole model."""
+    folder, found = write_checkpoint(BY_NAME[name], tmp_path / "m"), 0
+    before, tensors = logits(load(folder), ids(30)), dict[str, Any]()
+    at, qwen = "language_model." if name == "Qwen 3.5" else "", name != "LFM2"
+    norms = ("layernorm.weight", "model.norm.weight", ".q_norm.weight", ".k_norm.weight")
+    for key, values in load_file(folder / "model.safetensors").items():
+        if values.ndim == 3 and values.shape[1] == 1:
+            values, found = np.ascontiguousarray(values.swapaxes(1, 2)), found + 1
+        elif qwen and key.endswith(norms):
+            values = values + 1
+        tensors[at + key] = values
+    assert found
+    save_file(tensors, folder / "model.safetensors")
+    np.testing.assert_allclose(logits(load(folder), ids(30)), before, atol=1e-5 * np.abs(before).max())

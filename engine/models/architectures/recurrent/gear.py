@@ -15,6 +15,7 @@ from engine.models.headers.decoder import MAX_LAYERS, hf_layer_types
 from engine.models.headers.keys import Keys
 from engine.models.headers.refusals import refuse_other
 from engine.models.names import RecurrentNames
+from engine.models.names.mlx import with_mlx_taps
 
 _FULL, _SLIDING, _CONVOLVED = "full_attention", "sliding_attention", "conv_mixer"
 _AT = "local_mixer."
@@ -47,4 +48,4 @@ def from_hf(keys: Keys) -> ModelConfig:
     )  # fmt: skip
 
 
-GEAR = Architecture((), ("GearForCausalLM",), from_hf, None, HF_NAMES, None)
+GEAR = Architecture((), ("GearForCausalLM",), from_hf, None, HF_NAMES, None, adapt=with_mlx_taps)

@@ -26,6 +26,7 @@ from engine.models.headers.experts import gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
 from engine.models.names import GGUF, HF, RecurrentNames, TensorNames, with_experts
+from engine.models.names.mlx import with_mlx_taps
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -170,7 +171,8 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """Newer GGUF files call the last norm what others do."""
+    """Newer GGUF files call the last norm what others do; mlx-lm has convolutions in another shape."""
+    names = with_mlx_taps(names, tensors)
     return replace(names, norm="output_norm") if "output_norm.weight" in tensors else names
 
 

@@ -26,6 +26,7 @@ from engine.models.headers.experts import GGUF_EXPERT_KEYS
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope_sections import usual_sections
 from engine.models.names import GGUF, HF, RecurrentNames, TensorNames
+from engine.models.names.mlx import has_mlx_taps, with_mlx_taps
 from engine.tensors import RawTensor
 
 _HF_DELTA = RecurrentNames(
@@ -47,6 +48,8 @@ NEXT_NAMES = replace(
         _HF_DELTA, input="linear_attn.in_proj_qkvz", gate="", decay_beta="linear_attn.in_proj_ba"
     ),
 )
+_PREFIXES = ("", "-model.language_model.", "-", "language_model.")
+"""The last is mlx-lm's."""
 _MOST = 1 << 14
 
 
@@ -170,16 +173,21 @@ def delta_from_gguf(
     )
 
 
+def completed(config: ModelConfig, tensors: Mapping[str, RawTensor]) -> ModelConfig:
+    """In folders that mlx-lm wrote, the weights of norms have their offset."""
+    return replace(config, norm_offset=0.0) if has_mlx_taps(tensors, "conv1d") else config
+
+
 QWEN_3_5 = Architecture(
     ("qwen35",), ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"), from_hf, from_gguf, HF_NAMES,
-    GGUF_NAMES, prefixes=("", "-model.language_model.", "-"), gguf_tiled=True,
+    GGUF_NAMES, prefixes=_PREFIXES, gguf_tiled=True, adapt=with_mlx_taps, completed=completed,
 )  # fmt: skip
 
 
 def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     """The first GGUF files of Qwen3-Next have queries, keys, values and gates in one matrix."""
     if names.recurrent is None or "blk.0.ssm_in.weight" not in tensors:
-        return names
+        return with_mlx_taps(names, tensors)
     return replace(names, recurrent=replace(names.recurrent, input="ssm_in", gate=""))
 
 
@@ -189,10 +197,9 @@ QWEN_3_5_MIXTURE = Architecture(
         "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration",
         "InternS2PreviewForConditionalGeneration",
     ), from_hf_mixture, from_gguf_mixture, MIXTURE_NAMES, GGUF_NAMES,
-    prefixes=("", "-model.language_model.", "-"),
-    gguf_tiled=True,
+    prefixes=_PREFIXES, gguf_tiled=True, adapt=with_mlx_taps, completed=completed,
 )  # fmt: skip
 QWEN_3_NEXT = Architecture(
     ("qwen3next",), ("Qwen3NextForCausalLM",), from_hf_next, from_gguf_next, NEXT_NAMES, GGUF_NEXT,
-    prefixes=("", "-"), adapt=_adapt,
+    prefixes=("", "-"), adapt=_adapt, completed=completed,
 )  # fmt: skip

@@ -159,6 +159,16 @@ def test_folder_agrees_with_the_makers_forward(backend: type[Backend], tmp_path:
     model.close()
 
 
+def test_convolutions_as_mlx_has_them(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "m")
+    stored = {
+        name: np.ascontiguousarray(values.swapaxes(1, 2)) if "_conv.weight" in name else values
+        for name, values in tensors().items()
+    }
+    save_file(stored, folder / "model.safetensors")
+    assert np.abs(logits(load(folder), TOKENS) - forward()).max() <= 1e-4 * np.abs(forward()).max()
+
+
 def test_what_is_absent(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m")
     absent = ("query_pre_attn_scalar", "sliding_window", "conv_L_cache", "attn_logit_softcapping")
