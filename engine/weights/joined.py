@@ -17,7 +17,9 @@ EMBEDDING = (".wte.embedding", ".wte.new_embedding")
 
 _SWITCH, _EXPERTS = ".switch_mlp.", ".experts."
 _IN_LISTS = re.compile(r"\.experts\.(\w+_proj)s\.(\d+)\.")
+_ROUTERS = re.compile(r"\.mlp\.gate\.(gate_)?proj\.")
 _OF_MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
+_NUMBERED = {"fc1": "up_proj", "fc2": "down_proj"}
 
 
 class JoinedBytes:
@@ -68,13 +70,16 @@ def with_joined(tensors: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
 
 
 def _expert_name(name: str) -> str:
-    """mlx-lm's "X.switch_mlp.up_proj.weight" as "X.experts.up_proj.weight", or Mixtral's name for it;
+    """mlx-lm's "X.switch_mlp.up_proj.weight" as "X.experts.up_proj.weight", or Mixtral's name for it, also
+    where it is "fc1", and its routers "X.gate.gate_proj.weight" and "X.gate.proj.weight" as "X.gate.weight";
     Unsloth's "X.experts.up_projs.0.weight" as "X.experts.0.up_proj.weight", and "X.router.linear.weight".
     """
     at, found, rest = name.partition(_SWITCH)
     if not found:
-        return _IN_LISTS.sub(r".experts.\2.\1.", name).replace(".router.linear.", ".router.")
+        name = _IN_LISTS.sub(r".experts.\2.\1.", name).replace(".router.linear.", ".router.")
+        return _ROUTERS.sub(".mlp.gate.", name)
     matrix, dot, end = rest.partition(".")
+    matrix = _NUMBERED.get(matrix, matrix)
     if at.endswith("block_sparse_moe"):
         matrix = _OF_MIXTRAL.get(matrix, matrix)
     return at + _EXPERTS + matrix + dot + end

@@ -247,8 +247,8 @@ class Survey:
     def _find(
         self, name: str, shape: tuple[int, ...], parameters: int, *, small: bool = False
     ) -> RawTensor | None:
-        """The tensor of this shape. Small ones may have dimensions of 1 before it, which converters to GGUF
-        leave there or drop, as its other readers allow.
+        """The tensor of this shape. Small ones may have other dimensions of 1, which converters to GGUF leave
+        there or drop, as its other readers allow; mlx-lm has those of a convolution's taps behind them.
         """
         tensor = self._tensors.get(name)
         if tensor is None:
@@ -329,8 +329,8 @@ def _constant(values: Floats) -> RawTensor:
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape without the dimensions of 1 at its beginning."""
-    return shape[next((at for at, size in enumerate(shape) if size != 1), len(shape)) :]
+    """The shape without the dimensions of 1."""
+    return tuple(size for size in shape if size != 1)
 
 
 _EXPERTS = (

@@ -48,7 +48,7 @@ class RecurrentNames:
     gate_up: str = ""
     """The second matrices of decays and gates that are made by two."""
     tap_dims: int = 0
-    """2: convolutions are (C, K), 3: (C, 1, K), -3: (C, K, 1), 4: (1, C, 1, K), 0: as `gguf` says."""
+    """2: convolutions are (C, K), 3: (C, 1, K), 4: (1, C, 1, K), 0: as `gguf` says."""
     rate_dims: int = 1
     """1: rates of delta nets are (H,), 2: (H, 1), 4: (1, 1, H, 1)."""
     mixed: str = ""

@@ -67,7 +67,7 @@ def from_hf_mixture(keys: Keys) -> ModelConfig:
         used="moe_k",
         width=width,
         normalise=True,
-        corrected=True,
+        corrected=None,  # mlx-lm leaves it out
         shared_width=width * keys.integer("moe_num_shared_experts", 0, 1 << 10),
     )
     return ModelConfig(**shape, head_bias=bias, experts=experts)

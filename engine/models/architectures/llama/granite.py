@@ -21,7 +21,7 @@ from engine.models.headers.decoder import (
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
-from engine.models.names import GGUF, HF
+from engine.models.names import GGUF, HF, TensorNames, with_experts
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -203,7 +203,18 @@ HYPER_CLOVA = Architecture(
     (), ("HyperCLOVAXForCausalLM",), from_hf_clova, None,
     replace(HF, attention_post="post_norm1", mlp_post="post_norm2"), None,
 )  # fmt: skip
+
+
+def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """mlx-lm has the gates and what they multiply apart."""
+    if any(".block_sparse_moe.experts.w1." in name for name in tensors):
+        names = with_experts(names, "block_sparse_moe.experts", "w1", "w3", "w2")
+    if any(".mlp.gate_proj." in name for name in tensors):
+        names = replace(names, gate=HF.gate, up=HF.up, gate_up="", down=HF.down)
+    return names
+
+
 GRANITE_MIXTURE = Architecture(
     ("granitemoe",), ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"), from_hf_mixture, from_gguf,
-    MIXTURE_NAMES, GGUF, interleaved_rows=True,
+    MIXTURE_NAMES, GGUF, interleaved_rows=True, adapt=adapted,
 )  # fmt: skip

@@ -15,7 +15,6 @@ from engine.models.headers.decoder import MAX_LAYERS, hf_layer_types
 from engine.models.headers.keys import Keys
 from engine.models.headers.refusals import refuse_other
 from engine.models.names import RecurrentNames
-from engine.models.names.mlx import with_mlx_taps
 
 _FULL, _SLIDING, _CONVOLVED = "full_attention", "sliding_attention", "conv_mixer"
 _AT = "local_mixer."
@@ -48,4 +47,4 @@ def from_hf(keys: Keys) -> ModelConfig:
     )  # fmt: skip
 
 
-GEAR = Architecture((), ("GearForCausalLM",), from_hf, None, HF_NAMES, None, adapt=with_mlx_taps)
+GEAR = Architecture((), ("GearForCausalLM",), from_hf, None, HF_NAMES, None)

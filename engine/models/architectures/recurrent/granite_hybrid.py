@@ -14,6 +14,7 @@ from engine.models.architecture import Architecture
 from engine.models.architectures.llama.granite import (
     GGUF_MULTIPLIERS,
     MIXTURE_NAMES,
+    adapted,
     gguf_multipliers,
     gguf_nope_layers,
     hf_granite_experts,
@@ -134,5 +135,5 @@ def gguf_mamba(keys: Keys) -> Mamba:
 
 GRANITE_4 = Architecture(
     ("granitehybrid",), ("GraniteMoeHybridForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES,
-    interleaved_rows=True,
+    interleaved_rows=True, adapt=adapted,
 )  # fmt: skip

@@ -147,6 +147,9 @@ def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames
     if any(name.endswith(".block_sparse_moe.up_proj.weight") for name in tensors):  # saved by transformers 5
         at = "block_sparse_moe."
         names = replace(names, gate=at + "gate_proj", up=at + "up_proj", down=at + "down_proj")
+    if any(".self_attn.q_conv.conv." in name for name in tensors):  # saved by mlx-lm
+        own = replace(own, convolutions=tuple(f"self_attn.{part}_conv.conv" for part in "qkv"))
+        names = replace(names, correction="mlp.e_score_correction_bias")
     taps = [tensor for name, tensor in tensors.items() if name.endswith("ssm_conv1d_q.weight")]
     rates = [tensor for name, tensor in tensors.items() if name.endswith("." + own.rate)]
     return replace(

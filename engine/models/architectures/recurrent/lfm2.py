@@ -26,7 +26,6 @@ from engine.models.headers.experts import gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope import rope_from_hf
 from engine.models.names import GGUF, HF, RecurrentNames, TensorNames, with_experts
-from engine.models.names.mlx import with_mlx_taps
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -171,8 +170,12 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """Newer GGUF files call the last norm what others do; mlx-lm has convolutions in another shape."""
-    names = with_mlx_taps(names, tensors)
+    """Newer GGUF files call the last norm what others do, and mlx-lm the matrices of feed-forward parts."""
+    if any(".feed_forward.gate_proj." in name for name in tensors):
+        at = "feed_forward."
+        names = replace(names, gate=at + "gate_proj", up=at + "up_proj", down=at + "down_proj")
+    if any(".feed_forward.experts.gate_proj." in name for name in tensors):
+        names = with_experts(names, "feed_forward.experts")
     return replace(names, norm="output_norm") if "output_norm.weight" in tensors else names
 
 

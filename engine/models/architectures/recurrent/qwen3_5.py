@@ -26,7 +26,7 @@ from engine.models.headers.experts import GGUF_EXPERT_KEYS
 from engine.models.headers.keys import Keys
 from engine.models.headers.rope_sections import usual_sections
 from engine.models.names import GGUF, HF, RecurrentNames, TensorNames
-from engine.models.names.mlx import has_mlx_taps, with_mlx_taps
+from engine.models.names.mlx import has_mlx_taps
 from engine.tensors import RawTensor
 
 _HF_DELTA = RecurrentNames(
@@ -180,14 +180,14 @@ def completed(config: ModelConfig, tensors: Mapping[str, RawTensor]) -> ModelCon
 
 QWEN_3_5 = Architecture(
     ("qwen35",), ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"), from_hf, from_gguf, HF_NAMES,
-    GGUF_NAMES, prefixes=_PREFIXES, gguf_tiled=True, adapt=with_mlx_taps, completed=completed,
+    GGUF_NAMES, prefixes=_PREFIXES, gguf_tiled=True, completed=completed,
 )  # fmt: skip
 
 
 def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     """The first GGUF files of Qwen3-Next have queries, keys, values and gates in one matrix."""
     if names.recurrent is None or "blk.0.ssm_in.weight" not in tensors:
-        return with_mlx_taps(names, tensors)
+        return names
     return replace(names, recurrent=replace(names.recurrent, input="ssm_in", gate=""))
 
 
@@ -197,7 +197,7 @@ QWEN_3_5_MIXTURE = Architecture(
         "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration",
         "InternS2PreviewForConditionalGeneration",
     ), from_hf_mixture, from_gguf_mixture, MIXTURE_NAMES, GGUF_NAMES,
-    prefixes=_PREFIXES, gguf_tiled=True, adapt=with_mlx_taps, completed=completed,
+    prefixes=_PREFIXES, gguf_tiled=True, completed=completed,
 )  # fmt: skip
 QWEN_3_NEXT = Architecture(
     ("qwen3next",), ("Qwen3NextForCausalLM",), from_hf_next, from_gguf_next, NEXT_NAMES, GGUF_NEXT,

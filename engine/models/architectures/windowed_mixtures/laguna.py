@@ -105,10 +105,12 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
     """The original names, where the file has them."""
-    published = any(name.endswith(PUBLISHED.correction) for name in tensors)
-    if not published:
-        return names
-    return replace(PUBLISHED, embed=names.embed, norm=names.norm, head=names.head, layer=names.layer)
+    published = replace(PUBLISHED, embed=names.embed, norm=names.norm, head=names.head, layer=names.layer)
+    if any(name.endswith(PUBLISHED.correction) for name in tensors):
+        return published
+    if any(".mlp.shared_expert." in name for name in tensors):  # as mlx-lm has them
+        return replace(published, correction=names.correction)
+    return names
 
 
 LAGUNA = Architecture(

@@ -102,9 +102,7 @@ class RecurrentSource:
         """The taps (K, C), and the bias if the file has one."""
         name = self.at + (name or self.names.convolution)
         dims = self.names.tap_dims or (2 if self.names.gguf else 3)
-        shape = {
-            2: (channels, taps), 3: (channels, 1, taps), -3: (channels, taps, 1), 4: (1, channels, 1, taps)
-        }[dims]  # fmt: skip
+        shape = {2: (channels, taps), 3: (channels, 1, taps), 4: (1, channels, 1, taps)}[dims]
         stored = self.source.vector(name + ".weight", *shape).reshape(channels, taps)
         bias = self.source.vector(name + ".bias", channels) if self.source.has(name + ".bias") else None
         return Convolution(part, np.ascontiguousarray(stored.T), bias)
