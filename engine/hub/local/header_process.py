@@ -34,8 +34,8 @@ def info_from_json(data: object) -> ModelInfo:
     values = {**data, "stop_token_ids": tuple(data.get("stop_token_ids", ()))}
     try:
         values["defaults"] = tuple((str(name), value) for name, value in values["defaults"])
-        shapes = values.get("kv_shapes", ())
-        values["kv_shapes"] = tuple((int(heads), int(dim)) for heads, dim in shapes)
+        for name in ("kv_shapes", "picture_shapes"):
+            values[name] = tuple((int(heads), int(dim)) for heads, dim in values.get(name, ()))
         values["plain"] = tuple(int(number) for number in values["plain"])
         values["remarks"] = tuple(map(str, values.get("remarks", ())))
         values["lacks"] = tuple((str(what), str(why)) for what, why in values.get("lacks", ()))

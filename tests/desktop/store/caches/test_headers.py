@@ -19,6 +19,7 @@ from tests.desktop.fakes import ECHO_INFO
 
 INFO = dataclasses.replace(
     ECHO_INFO,
+    picture_shapes=((4, 16),),
     defaults=(("temperature", 0.6), ("top_k", 20)),
     stop_token_ids=(2, 5),
     plain=(4, 3, 2, 1),

@@ -115,14 +115,18 @@ def test_headers_that_name_too_many_tensors() -> None:
 
 
 def test_shapes_that_the_headers_do_not_state() -> None:
-    """Only small tensors may have dimensions of 1 before the others, or lack them."""
-    source = surveyed(tensors(v=(1, 6), w=(6,), m=(1, 2, 6), n=(6, 1)))
+    """Only small tensors may have other dimensions of 1, or lack them."""
+    source = surveyed(tensors(v=(1, 6), w=(6,), m=(1, 2, 6), n=(6, 1), o=(3, 1, 2)))
     assert source.vector("v", 6).shape == (6,)
+    assert source.vector("n", 6).shape == (6,)
+    assert source.vector("o", 1, 3, 2).shape == (1, 3, 2)
     assert source.vector("w", 1, 1, 6).shape == (1, 1, 6)
     with pytest.raises(BadCheckpoint, match=r"The tensor m has the shape \(1, 2, 6\), but the headers state"):
         source.matrix("m", 2, 6)
-    with pytest.raises(BadCheckpoint, match="tensor n has the shape"):
-        source.vector("n", 6)
+    with pytest.raises(BadCheckpoint, match="tensor o has the shape"):
+        source.vector("o", 6)
+    with pytest.raises(BadCheckpoint, match="tensor o has the shape"):
+        source.vector("o", 2, 3)
     with pytest.raises(BadCheckpoint, match="tensor v has the shape"):
         source.vector("v", 5)
     loaded = Loader(tensors(v=(1, 6)), ReferenceBackend()).vector("v", 6)
