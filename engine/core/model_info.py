@@ -121,8 +121,7 @@ class ModelInfo:
     embedding: bool = False
     """Whether it is an embedding model: it makes vectors of texts, and writes none."""
     assistant: bool = False
-    """Whether it is an assistant or an EAGLE-3 drafter: it drafts for a model, and writes nothing by itself.
-    """
+    """An assistant, EAGLE-3 or DFlash drafter: it drafts for a model and writes nothing alone."""
     fallback_template: str = ""
     """The general format that replaces a missing chat template ("gemma", "plain"; see
     `engine.text.template.fallback`).

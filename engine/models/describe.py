@@ -10,7 +10,7 @@ import numpy as np
 from engine.backends.routing import MOST_GPU_EXPERTS
 from engine.backends.states import MOST_KEY_DIM, LinearAttentionShape, States
 from engine.core import ModelInfo, WorkSpace
-from engine.models.architectures.drafters.names import is_assistant, is_eagle3
+from engine.models.architectures.drafters.names import is_assistant, is_dflash, is_drafter
 from engine.models.base import read_bytes
 from engine.models.building.source import Survey
 from engine.models.config import ModelConfig
@@ -38,7 +38,7 @@ def describe_text_model(checkpoint: Checkpoint, *, for_gpus: bool = True) -> Mod
     """
     from engine.backends.cpu.backend import CpuBackend  # imports Numba
 
-    if is_assistant(checkpoint) or is_eagle3(checkpoint):
+    if is_drafter(checkpoint):
         return _describe_assistant(checkpoint)
     config = read_config(checkpoint)
     tensors = checkpoint.tensors.values()
@@ -104,16 +104,19 @@ def _on_a_gpu(checkpoint: Checkpoint, config: ModelConfig) -> tuple[int, WorkSpa
 
 
 def _describe_assistant(checkpoint: Checkpoint) -> ModelInfo:
-    """The facts of an assistant, whose layers have no cache of their own, or of an EAGLE-3 drafter."""
+    """The facts of an assistant, whose layers have no cache of their own, or of another drafter."""
     from engine.backends.cpu.backend import CpuBackend
     from engine.backends.cuda.lowering.estimate import UsualGpu
     from engine.models.drafting.assistant import survey_assistant
+    from engine.models.drafting.dflash import survey_dflash
     from engine.models.drafting.eagle3 import survey_eagle3
 
     backend = CpuBackend()
     plain = PlainCount(checkpoint, backend)
-    bound = is_eagle3(checkpoint)
-    survey: Callable[..., tuple[ModelConfig, Survey]] = survey_eagle3 if bound else survey_assistant
+    bound = not is_assistant(checkpoint)
+    survey: Callable[..., tuple[ModelConfig, Survey]] = survey_assistant
+    if bound:
+        survey = survey_dflash if is_dflash(checkpoint) else survey_eagle3
     config, seen = survey(checkpoint, backend, plain)
     weights_bytes = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
     return ModelInfo(

@@ -17,7 +17,7 @@ from engine.drain import drain, mapped
 from engine.errors import NotEnoughMemory, UnsupportedModel
 from engine.models.architecture import Architecture
 from engine.models.architectures import architecture_of
-from engine.models.architectures.drafters.names import is_assistant, is_eagle3
+from engine.models.architectures.drafters.names import is_drafter
 from engine.models.architectures.with_pictures import PARTS, WITH_PICTURES, text_architecture
 from engine.models.base import Model, Weights, rope_tables
 from engine.models.building.source import Loader, Survey, View
@@ -57,7 +57,7 @@ Prepare = Callable[[RawTensor], RawTensor]
 
 def find_architecture(checkpoint: Checkpoint) -> Architecture:
     """The architecture of a checkpoint. Raises `UnsupportedModel` and `BadCheckpoint`."""
-    if is_assistant(checkpoint) or is_eagle3(checkpoint):
+    if is_drafter(checkpoint):
         raise UnsupportedModel(assistant_alone(known_name(checkpoint.path)))
     if checkpoint.format == "gguf":
         other = of_another_type(checkpoint.metadata.get("general.type"), known_name(checkpoint.path))

@@ -26,7 +26,7 @@ class SpeculationSettings(Settings):
     draft_model: str = setting(
         "",
         "Draft model",
-        "The file or folder of the smaller model, or of an assistant or EAGLE-3 drafter made for the model.",
+        "The file or folder of the smaller model, or of an assistant, EAGLE-3 or DFlash drafter made for it.",
         neutral="",
     )
     draft_tokens: int = setting(

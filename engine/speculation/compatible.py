@@ -155,24 +155,25 @@ def _problem_between(target: tuple[Path, tuple[Stamp, ...]], draft: tuple[Path, 
 
 
 def _bound_problem(target: Path, draft: Path) -> str | None:
-    """Why an assistant or an EAGLE-3 drafter cannot draft for a model; None if the second path is neither."""
+    """Why an assistant or another drafter cannot draft for a model; None if the second path is neither."""
     from engine.models.architectures.drafters.gemma4_assistant import read_assistant_config
-    from engine.models.architectures.drafters.names import is_assistant, is_eagle3
+    from engine.models.architectures.drafters.names import is_assistant, is_dflash, is_drafter
     from engine.models.building.decoder import is_layered
     from engine.models.drafting.assistant import assistant_problem
+    from engine.models.drafting.dflash import dflash_problem
     from engine.models.drafting.eagle3 import eagle3_problem
     from engine.models.load import find_architecture, read_config
     from engine.weights.checkpoint import open_checkpoint
 
     with closing(open_checkpoint(draft)) as own:
-        if not is_assistant(own) and not is_eagle3(own):
+        if not is_drafter(own):
             return None
         with closing(open_checkpoint(target)) as main:
             config = read_config(main)
             if is_assistant(own):
                 return assistant_problem(read_assistant_config(own), config)
             layered = find_architecture(main).layers is None and is_layered(config)
-            return eagle3_problem(own, config, layered)
+            return (dflash_problem if is_dflash(own) else eagle3_problem)(own, config, layered)
 
 
 @lru_cache(maxsize=2)  # the target of a list of drafts is read once; vocabularies are large

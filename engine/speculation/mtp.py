@@ -144,23 +144,32 @@ class MtpDrafter(DraftModel):
         """Run the pairs up to the hidden state of position `last`; returns the last logits (V,) and hidden
         state (E,), None if there was nothing to run.
         """
+        places, made = self._ready(last, token_after, ids), None
+        for first in range(0, len(places), self.cache.rows):
+            part = places[first : first + self.cache.rows]
+            made = self._run([token_after(place) for place in part], [self._waiting[p][1] for p in part])
+            self._places += part
+        self._drop_old(last)
+        return made
+
+    def _ready(
+        self, last: int, token_after: Callable[[int], int], ids: Sequence[int] | None = None
+    ) -> list[int]:
+        """The positions of the hidden states up to `last` that can be run now."""
         self._resumed()
         done = self._places[-1] if self._places else -1
-        places = [
+        return [
             place
             for place in sorted(self._waiting)
             if done < place <= last
             and (ids is None or self._waiting[place][0] == ids[place])
             and 0 <= token_after(place) < self._own_vocabulary
         ]
-        made = None
-        for first in range(0, len(places), self.cache.rows):
-            part = places[first : first + self.cache.rows]
-            made = self._run([token_after(place) for place in part], [self._waiting[p][1] for p in part])
-            self._places += part
+
+    def _drop_old(self, last: int) -> None:
+        """Forget the hidden states that were run up to `last`, but for the latest."""
         for place in [place for place in self._waiting if place <= last - _UNCERTAIN]:
             del self._waiting[place]
-        return made
 
     def _run(self, tokens: list[int], states: Sequence[Floats]) -> tuple[Floats, Floats]:
         """Run pairs; returns the last logits (V,) and hidden state (E,)."""

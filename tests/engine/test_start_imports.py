@@ -31,6 +31,8 @@ UNUSED = (
     "engine.vision.opening", "engine.vision.families", "engine.vision.encoder_cache",
     "engine.backends.cuda.lowering.estimate", "engine.models.proof.first_use",
     "engine.models.architectures.drafters.eagle3", "engine.models.drafting.eagle3",
+    "engine.models.architectures.drafters.dflash", "engine.models.drafting.dflash",
+    "engine.speculation.dflash",
     "engine.models.architectures.llama.qwen",
     "engine.constraint.calls.filter", "engine.text.tools.parser", "regex",
 )  # fmt: skip

@@ -35,9 +35,11 @@ def model_lines(model: HubModel) -> tuple[str, str]:
 
 
 def _drafter(model: HubModel) -> str:
-    if not model.eagle3:
+    if not model.drafter:
         return ""
-    return _("EAGLE-3 drafter for {model}", model=model.base) if model.base else _("EAGLE-3 drafter")
+    if not model.base:
+        return _("{kind} drafter", kind=model.drafter)
+    return _("{kind} drafter for {model}", kind=model.drafter, model=model.base)
 
 
 def choice_lines(choice: HubChoice) -> tuple[str, str]:

@@ -5,7 +5,7 @@ released when it is no longer needed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,8 +94,9 @@ class DraftSlot:
         # Imported here, so that importing this module does not import Numba and torch.
         from engine.backends import make_backend
         from engine.models import preparation, read_model
-        from engine.models.architectures.drafters.names import is_assistant, is_eagle3
+        from engine.models.architectures.drafters.names import is_dflash, is_drafter, is_eagle3
         from engine.models.drafting.assistant import read_assistant
+        from engine.models.drafting.dflash import read_dflash
         from engine.models.drafting.eagle3 import read_eagle3
         from engine.models.open_text import open_tokenizer
         from engine.speculation.compatible import draft_problem
@@ -104,10 +105,11 @@ class DraftSlot:
 
         checkpoint = open_checkpoint(Path(path))
         try:
-            bound = is_eagle3(checkpoint)
-            if bound or is_assistant(checkpoint):
+            if is_drafter(checkpoint):
                 assert self._main is not None
-                read = read_eagle3 if bound else read_assistant
+                read: Callable[..., Generator[Loading, None, Model]] = read_assistant
+                if is_eagle3(checkpoint) or is_dflash(checkpoint):
+                    read = read_eagle3 if is_eagle3(checkpoint) else read_dflash
                 loading = read(checkpoint, self._main, preparation(checkpoint, self._load))
                 yield from self._set(loading, self._main.backend, stop)
                 return

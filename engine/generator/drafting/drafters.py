@@ -133,7 +133,7 @@ class Drafters:
         own = replace(params.sampler, mirostat=False, adaptive_target=0.0, xtc_probability=0.0, skew=0.0)
         make: Callable[..., DraftModel] = DraftModel
         if isinstance(self._model, HeadModel):
-            make = partial(MtpDrafter, tails=self._tails)
+            make = partial(_head_drafter(self._model), tails=self._tails)
         if self._assistant is not None:
             make = partial(AssistantDrafter, assistant=self._assistant)
         # with adapters, the model may have fewer tokens than its tokenizer
@@ -161,7 +161,7 @@ class Drafters:
     def _draft_length(self, settings: SpeculationSettings) -> DraftLengthController:
         """The controller of earlier sequences with these settings, if it adapts."""
         free = settings.method == "ngram"
-        cost = GUESS_COST if free else self._draft_share() + _ROW_COST
+        cost = GUESS_COST if free else self._guess_share(settings.draft_tokens) + _ROW_COST
         if not settings.adaptive:
             return DraftLengthController(settings.draft_tokens, False, free=free, guess_cost=cost)
         key = (settings.method, settings.draft_tokens)
@@ -169,7 +169,17 @@ class Drafters:
             key, DraftLengthController(settings.draft_tokens, True, free=free, guess_cost=cost)
         )
 
-    def _draft_share(self) -> float:
-        """The cost of a pass of the draft model in passes of the target, by the weights that each reads."""
+    def _guess_share(self, count: int) -> float:
+        """The cost of one of `count` guesses in passes of the target, by the weights that are read."""
         assert self._model is not None
-        return self._model.weight_bytes_per_token / max(1, self._cache.model.weight_bytes_per_token)
+        share = self._model.weight_bytes_per_token / max(1, self._cache.model.weight_bytes_per_token)
+        return share / count if isinstance(self._model, HeadModel) and self._model.in_blocks else share
+
+
+def _head_drafter(model: HeadModel) -> type[MtpDrafter]:
+    """What drafts with a head."""
+    if not model.in_blocks:
+        return MtpDrafter
+    from engine.speculation.dflash import DFlashDrafter  # few use it, and every start would read it
+
+    return DFlashDrafter

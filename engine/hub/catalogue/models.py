@@ -30,8 +30,8 @@ class HubModel:
     """`quant_method` of its config, such as "gptq"."""
     base: str = ""
     """The model that it was made from or for, as the model card states it."""
-    eagle3: bool = False
-    """Whether it is an EAGLE-3 drafter, which drafts for its `base` and writes no text alone."""
+    drafter: str = ""
+    """"EAGLE-3" or "DFlash", if it is a drafter, which drafts for its `base` and writes no text alone."""
 
     def __post_init__(self) -> None:
         for name in ("id", "author", "updated", "licence", "architecture", "quantisation", "base"):

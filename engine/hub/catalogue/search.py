@@ -237,15 +237,17 @@ def _model(info: ModelInfo, licence: str) -> HubModel:
         quantisation=str(_table(config.get("quantization_config")).get("quant_method") or "").lower(),
         # such as "base_model:author/name" and "base_model:quantized:author/name"
         base=next((tag.rpartition(":")[2] for tag in tags if tag.startswith("base_model:")), ""),
-        eagle3=is_eagle3([*_list(config.get("architectures")), gguf.get("architecture")]),
+        drafter=drafter_of([*_list(config.get("architectures")), gguf.get("architecture")]),
     )
 
 
-def is_eagle3(classes: Sequence[Any]) -> bool:
-    """Whether one of the classes of a config.json, or the architecture of a GGUF file, is an EAGLE-3 drafter.
+def drafter_of(classes: Sequence[Any]) -> str:
+    """The kind of drafter that a class of a config.json, or the architecture of a GGUF file, is; "": none.
     What has the class of its decoder alone cannot be told from a model before its tensors are there.
     """
-    return any(isinstance(name, str) and "eagle3" in name.lower() for name in classes)
+    names = [name.lower() for name in classes if isinstance(name, str)]
+    kinds = ("eagle3", "EAGLE-3"), ("dflash", "DFlash")
+    return next((kind for part, kind in kinds if any(part in name for name in names)), "")
 
 
 def _files(data: Any, about: str) -> HubFiles:

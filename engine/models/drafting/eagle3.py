@@ -23,7 +23,7 @@ from engine.models.base import Model, Weights
 from engine.models.building.decoder import block_of, norm_of
 from engine.models.building.source import Loader, Survey, WeightSource, linear, norm
 from engine.models.config import ModelConfig
-from engine.models.drafting.head import HeadModel
+from engine.models.drafting.head import HeadModel, lacks_states
 from engine.models.layers.features import Features
 from engine.models.layers.parts import Block, Linear, Norm, Order, RopeTables
 from engine.models.layers.whole import Blocks, Layered, Parts
@@ -136,10 +136,7 @@ def eagle3_problem(checkpoint: Checkpoint, main: ModelConfig, layered: bool) -> 
     alike = config.width == (main.embed_width or main.width)
     states = config.states_of(main.layers)
     if not layered or min(states) < 0 or max(states) > main.layers:
-        return _(
-            "An EAGLE-3 drafter reads hidden states between the layers of a model, and this model does not "
-            "have those that it reads. Choose the drafter that was made for this model."
-        )
+        return lacks_states()
     if not alike and not all(
         name + ".weight" in checkpoint.tensors for name in (names.decoder.embed, names.decoder.head)
     ):

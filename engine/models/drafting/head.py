@@ -10,6 +10,15 @@ from engine.models.layers.features import Features
 from engine.models.layers.whole import Parts
 from engine.models.memory.fit import prefill_rows
 from engine.tensors import Floats
+from engine.words import _
+
+
+def lacks_states() -> str:
+    """The sentence about a main model without the hidden states that a drafter reads."""
+    return _(
+        "The drafter reads hidden states between the layers of a model, and this model does not have those "
+        "that it reads. Choose the drafter that was made for this model."
+    )
 
 
 class HeadModel(Model):
@@ -18,10 +27,11 @@ class HeadModel(Model):
     A pass takes, besides tokens, the first rows of `given` (rows, F) float32, the states of the positions
     before them; it leaves its own states in `kept` (rows, F), which take their place for the guess after it.
     `of_main` are the features of the main model's passes that are its states; None: their hidden states
-    after the final norm.
+    after the final norm. With `in_blocks`, all guesses of a draft come of one pass.
     """
 
     of_main: Features | None = None
+    in_blocks = False
 
     def __init__(self, config: ModelConfig, main: Model, parts: Parts, loaded: Weights) -> None:
         super().__init__(config, main.backend, parts, loaded)

@@ -101,17 +101,20 @@ def test_drafters_are_told_from_models(hub: Hub) -> None:
     hub.repos["c/gguf"] = repo(
         "gguf base_model:quantized:org/Llama-8B", downloads=7, gguf={"architecture": "eagle3"}
     )
+    hub.repos["e/blocks"] = repo(
+        "safetensors", downloads=5, config={"architectures": ["DFlashDraftModel"]}, **text
+    )
     hub.repos["d/odd"] = repo("safetensors", downloads=6, config={"architectures": "Eagle3"}, **text)
-    assert [(model.id, model.eagle3, model.base) for model in search_models("")] == [
-        ("a/model", False, ""), ("b/drafter", True, "org/Llama-8B"), ("c/gguf", True, "org/Llama-8B"),
-        ("d/odd", False, ""),
+    assert [(model.id, model.drafter, model.base) for model in search_models("")] == [
+        ("a/model", "", ""), ("b/drafter", "EAGLE-3", "org/Llama-8B"), ("c/gguf", "EAGLE-3", "org/Llama-8B"),
+        ("d/odd", "", ""), ("e/blocks", "DFlash", ""),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_every_class_of_drafters_is_known(name: str) -> None:
-    assert search.is_eagle3([name])
-    assert not search.is_eagle3([name.lower().replace("eagle3", ""), None, 3])
+    assert search.drafter_of([name]) == "EAGLE-3"
+    assert search.drafter_of([name.lower().replace("eagle3", ""), None, 3]) == ""
 
 
 def test_requests_match_the_hubs_own_library(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

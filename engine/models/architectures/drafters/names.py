@@ -1,7 +1,7 @@
 """Tells drafters, which can do nothing without a main model, from models of their own.
 
-Their configurations are in `eagle3` and `gemma4_assistant`, which only a drafter's own loading imports: every
-model's loading asks here first.
+Their configurations are in `eagle3`, `dflash` and `gemma4_assistant`, which only a drafter's own loading
+imports: every model's loading asks here first.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ CLASSES = (
     "Eagle3Speculator", "Eagle3DraftModel",
 )  # fmt: skip
 """Names of drafters in config.json."""
+DFLASH_CLASSES = ("DFlashDraftModel",)
+"""The name of DFlash drafters in config.json."""
 ASSISTANT_GGUF = ("gemma4-assistant",)
 ASSISTANT_CLASSES = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
 """The names of Gemma 4's assistants in GGUF files and in config.json."""
@@ -74,9 +76,24 @@ def is_eagle3(checkpoint: Checkpoint) -> bool:
     return names.fusion + ".weight" in tensors and norm in tensors
 
 
+def is_dflash(checkpoint: Checkpoint) -> bool:
+    """Whether a folder is a DFlash drafter."""
+    return _class_of(checkpoint) in DFLASH_CLASSES
+
+
+def is_drafter(checkpoint: Checkpoint) -> bool:
+    """Whether a file or folder drafts for another model and can do nothing without it."""
+    return is_assistant(checkpoint) or is_eagle3(checkpoint) or is_dflash(checkpoint)
+
+
 def is_assistant(checkpoint: Checkpoint) -> bool:
     """Whether a file or folder is an assistant of Gemma 4."""
     if checkpoint.format == "gguf":
         return checkpoint.metadata.get("general.architecture") in ASSISTANT_GGUF
-    names = checkpoint.metadata["config"].get("architectures")
-    return isinstance(names, list) and bool(names) and names[0] in ASSISTANT_CLASSES
+    return _class_of(checkpoint) in ASSISTANT_CLASSES
+
+
+def _class_of(checkpoint: Checkpoint) -> str:
+    """The class in a folder's config.json; "" if there is none."""
+    names = None if checkpoint.format == "gguf" else checkpoint.metadata["config"].get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""

@@ -165,7 +165,7 @@ def test_lines_of_the_hub() -> None:
         "8.03 B parameters · GGUF · 1.2 M downloads · mit · updated 2025-10-01 · terms to accept",
     )
     assert model_lines(HubModel("gpt2", "", 950)) == ("gpt2", "950 downloads")
-    drafter = HubModel("org/d", "org", 950, base="org/m", eagle3=True)
+    drafter = HubModel("org/d", "org", 950, base="org/m", drafter="EAGLE-3")
     assert model_lines(drafter)[1] == "EAGLE-3 drafter for org/m · 950 downloads"
     unnamed = dataclasses.replace(drafter, base="")
     assert model_lines(unnamed)[1] == "EAGLE-3 drafter · 950 downloads"

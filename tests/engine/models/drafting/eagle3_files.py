@@ -266,9 +266,9 @@ def hidden_states(case_name: str, ids: tuple[int, ...]) -> tuple[Floats, ...]:
     return tuple(states.reshape(len(ids), -1).numpy().copy() for states in found)
 
 
-def main_tables(layout: Layout) -> tuple[Floats, Floats]:
+def main_tables(main: Case) -> tuple[Floats, Floats]:
     """The embedding and the head of the main model, (V, E) both."""
-    model = transformers_model(layout.main)
+    model = transformers_model(main)
     return model.model.embed_tokens.weight.detach().numpy(), model.lm_head.weight.detach().numpy()
 
 
@@ -281,7 +281,7 @@ class Oracle:
         self.layout, self.torch = layout, torch
         self.tensors = {name: torch.from_numpy(np.asarray(values)) for name, values in tensors.items()}
         if not layout.tables:
-            self.tensors["embed_tokens.weight"] = torch.from_numpy(main_tables(layout)[0])
+            self.tensors["embed_tokens.weight"] = torch.from_numpy(main_tables(layout.main)[0])
 
     def norm(self, x: Any, name: str) -> Any:
         eps = self.layout.key("rms_norm_eps")
