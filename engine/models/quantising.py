@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from engine.backends.base import MemoryEstimator
 from engine.models.architecture import Architecture
-from engine.models.architectures.drafters.names import is_assistant, is_dflash, is_eagle3, names_of
+from engine.models.architectures.drafters.names import (
+    dflash_names,
+    is_assistant,
+    is_dflash,
+    is_eagle3,
+    names_of,
+)
 from engine.models.load import Prepare, find_architecture
 from engine.settings import LoadSettings
 from engine.tensors import RawTensor
@@ -16,10 +22,10 @@ _ROUTERS = ("gate", "router", "ffn_gate_inp", "ffn_gate_inp_shexp", "shared_expe
 
 
 def head_tensor(checkpoint: Checkpoint) -> str:
-    """The name of the head's matrix; with tied embeddings that is the embedding table. "": it has neither."""
+    """The name of the head's matrix; with tied embeddings that is the embedding table."""
     if is_dflash(checkpoint):
-        return ""
-    if is_eagle3(checkpoint):
+        names = dflash_names(checkpoint)[0]
+    elif is_eagle3(checkpoint):
         names = names_of(checkpoint).decoder
     else:
         names = _architecture(checkpoint).names(checkpoint.format, checkpoint.tensors)

@@ -13,22 +13,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.backends.base import Array, MemoryEstimator, Ops
+from engine.backends.base import Array, MemoryEstimator, Ops, Weight
 from engine.core import Loading
 from engine.errors import BadSetting
 from engine.lazy_dataclass import dataclass
 from engine.models.architectures.drafters.dflash import DFlashConfig, read_dflash_config
+from engine.models.architectures.drafters.names import dflash_names
 from engine.models.base import Model, Weights
 from engine.models.building.attention import Attention, SeparateQkv
 from engine.models.building.decoder import block_of, norm_of
 from engine.models.building.source import Loader, Survey, WeightSource, linear
 from engine.models.config import ModelConfig
-from engine.models.drafting.head import HeadModel, lacks_states
+from engine.models.drafting.head import HeadModel, lacks_states, of_another
 from engine.models.layers.features import Features
-from engine.models.layers.parts import Block, Norm, RopeTables
+from engine.models.layers.parts import Block, Linear, Norm, RopeTables
 from engine.models.layers.whole import Blocks, Layered, Parts
 from engine.models.load import check_memory
-from engine.models.names import HF
+from engine.models.names import TensorNames
 from engine.tensors import RawTensor
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.gguf.ollama import known_name
@@ -36,7 +37,6 @@ from engine.words import _
 
 __all__ = ["DFlashModel", "dflash_problem", "read_dflash", "survey_dflash"]
 
-_NAMES = HF.under("-")
 CONTEXT, BLOCK = (1.0, 0.0), (0.0, 1.0)
 """What follows the features of a row of either kind in `HeadModel.given`."""
 
@@ -78,20 +78,26 @@ class _Drafter:
     context_norm: Norm
     layers: tuple[BlockLayer, ...]
     norm: Norm
+    embed: Weight | None
+    head: Linear | None
+    """None, as of `embed`: the main model's."""
 
 
-def _build(source: WeightSource, config: DFlashConfig) -> _Drafter:
-    width, states = config.width, len(config.layers_before)
+def _build(source: WeightSource, config: DFlashConfig, names: tuple[TensorNames, str]) -> _Drafter:
+    (decoder, context_norm), width, states = names, config.width, len(config.layers_before)
+    table, head = decoder.embed + ".weight", decoder.head
     return _Drafter(
         Features(config.layers_before, linear(source, "fc", width, states * width, False)),
-        norm_of(source, config, _NAMES, "hidden_norm"),
-        tuple(_layer(source, config, layer) for layer in range(config.layers)),
-        norm_of(source, config, _NAMES, _NAMES.norm),
+        norm_of(source, config, decoder, context_norm),
+        tuple(_layer(source, config, decoder, layer) for layer in range(config.layers)),
+        norm_of(source, config, decoder, decoder.norm),
+        source.matrix(table, config.vocab_size, width) if source.has(table) else None,
+        linear(source, head, config.vocab_size, width, False) if source.has(head + ".weight") else None,
     )
 
 
-def _layer(source: WeightSource, config: DFlashConfig, layer: int) -> BlockLayer:
-    block = block_of(source, config, _NAMES, layer)
+def _layer(source: WeightSource, config: DFlashConfig, names: TensorNames, layer: int) -> BlockLayer:
+    block = block_of(source, config, names, layer)
     attention = block.attention
     assert isinstance(attention, Attention)
     assert isinstance(attention.inputs, SeparateQkv)
@@ -108,7 +114,7 @@ def survey_dflash(
     """
     config = read_dflash_config(checkpoint)
     seen = Survey(checkpoint.tensors, backend, prepare)
-    _build(seen, config)
+    _build(seen, config, dflash_names(checkpoint))
     seen.check(known_name(checkpoint.path))
     return config, seen
 
@@ -117,25 +123,19 @@ def dflash_problem(checkpoint: Checkpoint, main: ModelConfig, layered: bool) -> 
     """Why a drafter cannot draft for a model, whose layers are `Layered` or not; "" if it can. Raises as
     `read_dflash_config`.
     """
-    config = read_dflash_config(checkpoint)
-    width = main.embed_width or main.width
-    if config.width != main.width or config.width != width or config.mask >= main.vocab_size:
-        return _(
-            "It is a DFlash drafter for models with {width} features and more than {mask} tokens, but this "
-            "one has {width_2} and {count}. Choose the drafter that was made for this model.",
-            width=config.width,
-            mask=config.mask,
-            width_2=main.width,
-            count=main.vocab_size,
-        )
+    config, decoder = read_dflash_config(checkpoint), dflash_names(checkpoint)[0]
+    own = any(name + ".weight" in checkpoint.tensors for name in (decoder.embed, decoder.head))
+    tokens = config.vocab_size == main.vocab_size if own else config.mask < main.vocab_size
+    if {config.width} != {main.width, main.embed_width or main.width} or not tokens:
+        return of_another(config.width, config.vocab_size, main)
     if not layered or max(config.layers_before) > main.layers:
         return lacks_states()
     return ""
 
 
 class DFlashModel(HeadModel):
-    """A drafter of `main`, whose embedding and head it shares. After the features of a row, `given` has
-    `CONTEXT` or `BLOCK`.
+    """A drafter of `main`, whose embedding and head it shares where it has none. After the features of a row,
+    `given` has `CONTEXT` or `BLOCK`.
     """
 
     config: DFlashConfig
@@ -143,13 +143,20 @@ class DFlashModel(HeadModel):
 
     def __init__(self, main: Model, config: DFlashConfig, made: _Drafter, loaded: Weights) -> None:
         outer = main.parts
+        embed, head = made.embed or outer.embed, made.head or outer.head
         parts = Parts(
-            outer.embed, Blocks(()), made.norm, outer.head, embed_scale=config.input_scale,
+            embed, Blocks(()), made.norm, head, embed_scale=config.input_scale,
             logit_scale=config.output_scale, logit_cap=config.output_cap,
         )  # fmt: skip
-        shared = sum({id(weight): weight.nbytes for weight in (outer.embed, outer.head.weight)}.values())
+        shared = {
+            id(theirs): theirs.nbytes
+            for own, theirs in ((made.embed, outer.embed), (made.head, outer.head.weight))
+            if own is None
+        }
         fused = made.features.fusion.weight.nbytes  # which the main model's pass reads
-        super().__init__(config, main, parts, replace(loaded, bytes=loaded.bytes + shared - fused))
+        super().__init__(
+            config, main, parts, replace(loaded, bytes=loaded.bytes + sum(shared.values()) - fused)
+        )
         self.resident_bytes = loaded.bytes
         self.of_main = made.features
         self.given = np.zeros((len(self.given), config.width + 2), np.float32)
@@ -185,7 +192,7 @@ def read_dflash(
     check_memory(name, seen.bytes, backend.free_memory(), backend.where)
     yield Loading(_("Loading the weights"), 0, 1)
     loader = Loader(checkpoint.tensors, backend, prepare)
-    made = _build(loader, config)
+    made = _build(loader, config, dflash_names(checkpoint))
     # Rotations have no end, and a guess changes no reply: drafters that learnt from short texts go on.
     config = replace(
         config, vocab_size=main.config.vocab_size,

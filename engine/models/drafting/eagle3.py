@@ -23,7 +23,7 @@ from engine.models.base import Model, Weights
 from engine.models.building.decoder import block_of, norm_of
 from engine.models.building.source import Loader, Survey, WeightSource, linear, norm
 from engine.models.config import ModelConfig
-from engine.models.drafting.head import HeadModel, lacks_states
+from engine.models.drafting.head import HeadModel, lacks_states, of_another
 from engine.models.layers.features import Features
 from engine.models.layers.parts import Block, Linear, Norm, Order, RopeTables
 from engine.models.layers.whole import Blocks, Layered, Parts
@@ -125,14 +125,7 @@ def eagle3_problem(checkpoint: Checkpoint, main: ModelConfig, layered: bool) -> 
     """
     config, names = read_eagle3_config(checkpoint), names_of(checkpoint)
     if (config.main_width, config.vocab_size) != (main.width, main.vocab_size):
-        return _(
-            "It is an EAGLE-3 drafter for models with {width} features and {count} tokens, but this one has "
-            "{width_2} and {count_2}. Choose the drafter that was made for this model.",
-            width=config.main_width,
-            count=config.vocab_size,
-            width_2=main.width,
-            count_2=main.vocab_size,
-        )
+        return of_another(config.main_width, config.vocab_size, main)
     alike = config.width == (main.embed_width or main.width)
     states = config.states_of(main.layers)
     if not layered or min(states) < 0 or max(states) > main.layers:

@@ -13,6 +13,18 @@ from engine.tensors import Floats
 from engine.words import _
 
 
+def of_another(width: int, tokens: int, main: ModelConfig) -> str:
+    """The sentence about a drafter of a model of other features or tokens than the main one has."""
+    return _(
+        "The drafter is for models with {width} features and {count} tokens, but this one has {width_2} and "
+        "{count_2}. Choose the drafter that was made for this model.",
+        width=width,
+        count=tokens,
+        width_2=main.width,
+        count_2=main.vocab_size,
+    )
+
+
 def lacks_states() -> str:
     """The sentence about a main model without the hidden states that a drafter reads."""
     return _(

@@ -26,6 +26,7 @@ from tests.engine.models.drafting.dflash_files import (
     OWN,
     Oracle,
     tensors_of,
+    write_drafter_file,
     write_pair,
     write_perfect,
 )
@@ -179,10 +180,11 @@ def test_guidance_eight_bit_caches_and_quantised_weights(pairs: Callable[[str], 
 
 
 REFUSED: dict[str, dict[str, Any]] = {
-    "with 60 features and more than 301 tokens, but this one has 64 and 307": {
-        "hidden_size": 60, "head_dim": 24,
+    "with 60 features and 307 tokens, but this one has 64 and 307": {"hidden_size": 60, "head_dim": 24},
+    "with 64 features and 400 tokens, but this one has 64 and 307": {
+        "mask_token_id": 307, "vocab_size": 400,
     },
-    "with 64 features and more than 307 tokens, but this one has 64 and 307": {"mask_token_id": 307},
+    "mask_token_id is 307": {"mask_token_id": 307},
     "does not have those that it reads": {"target_layer_ids": [0, 4]},
     "does not say which layers of the main model": {"target_layer_ids": None},
     "config.json has no mask_token_id": {"mask_token_id": None},
@@ -218,6 +220,29 @@ def test_a_model_without_hidden_states_between_its_layers(chats: Chats, tmp_path
             written(other, asked(GREEDY, drafting_with(folder), 5))
     finally:
         other.close()
+
+
+@pytest.mark.parametrize("name", ["d2t", "blk.1.attn_sinks.weight", "markov_w1.weight", "layer_fusion"])
+def test_files_of_later_kinds_are_refused(chats: Chats, tmp_path: Path, name: str) -> None:
+    chat, _ = chats()
+    more = {name: np.zeros((4, 4), np.float32)}
+    path = write_drafter_file(LAYOUTS["Qwen 3"], tmp_path / "drafter.gguf", **more)
+    assert "of a later kind, with the tensor" in draft_problem_between(chat.info.path, path)
+    with pytest.raises(UnsupportedModel, match="of a later kind, with the tensor"):
+        written(chat, asked(GREEDY, drafting_with(path), 5))
+
+
+def test_tables_of_another_vocabulary_are_refused(chats: Chats, tmp_path: Path) -> None:
+    """Without tables of its own, a drafter may know fewer tokens or more."""
+    chat, drafting = chats()
+    plain, _ = written(chat, asked(GREEDY, NONE, 8))
+    for more, fits in (({}, True), ({"lm_head.weight": np.zeros((303, 64), np.float32)}, False)):
+        folder = changed(Path(drafting.draft_model), tmp_path / f"{fits}", {"vocab_size": 303}, more)
+        problem = draft_problem_between(chat.info.path, folder)
+        assert ("303 tokens, but this one has 64 and 307" in problem) == (not fits)
+        if fits:
+            assert problem == ""
+            assert written(chat, asked(GREEDY, drafting_with(folder), 8))[0] == plain
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ CLASSES = (
     "Eagle3Speculator", "Eagle3DraftModel",
 )  # fmt: skip
 """Names of drafters in config.json."""
-DFLASH_CLASSES = ("DFlashDraftModel",)
-"""The name of DFlash drafters in config.json."""
+DFLASH_GGUF, DFLASH_CLASSES = "dflash", ("DFlashDraftModel",)
+"""The names of DFlash drafters in GGUF files and in config.json."""
 ASSISTANT_GGUF = ("gemma4-assistant",)
 ASSISTANT_CLASSES = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
 """The names of Gemma 4's assistants in GGUF files and in config.json."""
@@ -77,8 +77,19 @@ def is_eagle3(checkpoint: Checkpoint) -> bool:
 
 
 def is_dflash(checkpoint: Checkpoint) -> bool:
-    """Whether a folder is a DFlash drafter."""
+    """Whether a file or folder is a DFlash drafter."""
+    if checkpoint.format == "gguf":
+        return bool(checkpoint.metadata.get("general.architecture") == DFLASH_GGUF)
     return _class_of(checkpoint) in DFLASH_CLASSES
+
+
+def dflash_names(checkpoint: Checkpoint) -> tuple[TensorNames, str]:
+    """The names in a DFlash drafter, without ".weight": those of layers, tables and the last norm, and the
+    context's norm.
+    """
+    if checkpoint.format == "gguf":
+        return GGUF, "enc.output_norm"
+    return HF.under("-"), "hidden_norm"
 
 
 def is_drafter(checkpoint: Checkpoint) -> bool:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tests.engine.models.architectures import Case, write_checkpoint
 from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.drafting.eagle3_files import hidden_states, main_tables
+from tests.tiny import TINY, _add_key, _gguf_metadata
 
 Floats = npt.NDArray[np.float32]
 Tensors = dict[str, Any]
@@ -109,6 +110,63 @@ def write_drafter(layout: Layout, folder: Path, tensors: Tensors | None = None) 
     save_file(tensors_of(layout) if tensors is None else tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(layout.config()), "utf-8")
     return folder
+
+
+def write_drafter_file(layout: Layout, path: Path, tables: bool = False, **more: Any) -> Path:
+    """The drafter as llama.cpp's converter writes it, beside the main model's tokenizer; with `tables`, with
+    those of the main model, too. `more` are tensors.
+    """
+    import gguf
+
+    config, own, tensors = layout.config(), "dflash.", tensors_of(layout) | more
+    if tables:
+        tensors |= dict(zip(("embed_tokens.weight", "lm_head.weight"), main_tables(layout.main), strict=True))
+    writer = gguf.GGUFWriter(path, "dflash")
+    keys = {
+        "block_count": config["num_hidden_layers"], "context_length": config["max_position_embeddings"],
+        "embedding_length": layout.width, "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.key_length": config["head_dim"], "attention.value_length": config["head_dim"],
+        "attention.layer_norm_rms_epsilon": config["rms_norm_eps"], "rope.freq_base": config["rope_theta"],
+        "block_size": config["block_size"], "target_layers": list(layout.before),
+    }  # fmt: skip
+    if "sliding_window" in config:
+        keys["attention.sliding_window"] = config["sliding_window"]
+        keys["attention.sliding_window_pattern"] = [kind[0] == "s" for kind in config["layer_types"]]
+    keys |= {named: config[name] for name, named in _SCALES.items() if name in config}
+    tokens = {key: value for key, value in _gguf_metadata(TINY).items() if key.startswith("tokenizer.")}
+    tokens["tokenizer.ggml.mask_token_id"] = MASK
+    for key, value in ({own + key: value for key, value in keys.items()} | tokens).items():
+        _add_key(writer, key, value)
+    for name, values in tensors.items():
+        writer.add_tensor(_in_gguf(name), np.ascontiguousarray(values))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _in_gguf(name: str) -> str:
+    """A tensor's name in a GGUF file."""
+    at, _, module = name.removesuffix(".weight").rpartition(".")
+    if module not in _GGUF:
+        return name
+    return f"blk.{at.split('.')[1]}.{_GGUF[module]}.weight" if at else f"{_GGUF[module]}.weight"
+
+
+_SCALES = {
+    "input_embedding_scale": "embedding_scale", "output_multiplier": "logit_scale",
+    "final_logit_softcapping": "final_logit_softcapping",
+}  # fmt: skip
+_GGUF = {
+    "fc": "fc", "hidden_norm": "enc.output_norm", "norm": "output_norm", "embed_tokens": "token_embd",
+    "lm_head": "output", "input_layernorm": "attn_norm", "q_proj": "attn_q", "k_proj": "attn_k",
+    "v_proj": "attn_v", "o_proj": "attn_output", "q_norm": "attn_q_norm", "k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm", "gate_proj": "ffn_gate", "up_proj": "ffn_up",
+    "down_proj": "ffn_down",
+}  # fmt: skip
 
 
 def write_pair(layout: Layout, folder: Path) -> tuple[Path, Path]:

@@ -13,7 +13,14 @@ from engine.models.paged import PagedCache
 from engine.settings import CacheSettings
 from engine.vision.describe import describe
 from engine.weights import open_checkpoint
-from tests.engine.models.drafting.dflash_files import LAYOUTS, MASK, Oracle, tensors_of, write_pair
+from tests.engine.models.drafting.dflash_files import (
+    LAYOUTS,
+    MASK,
+    Oracle,
+    tensors_of,
+    write_drafter_file,
+    write_pair,
+)
 from tests.engine.models.drafting.test_eagle3 import BACKENDS, TOKENS, close
 from tests.engine.models.oracle import finish, load
 
@@ -34,10 +41,22 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pat
 
 @pytest.mark.slow_after(3)
 @pytest.mark.parametrize("backend", BACKENDS)  # the last is a fake GPU
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_the_drafter(backend: str, name: str, pairs: Callable[[str], tuple[Path, Path]]) -> None:
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        *((name, "folder") for name in LAYOUTS),
+        *((name, "gguf") for name in ("Qwen 3", "with causal windows", "with scales")),
+        ("Qwen 3", "gguf with tables"),
+    ],
+)
+def test_the_drafter(
+    backend: str, name: str, form: str, pairs: Callable[[str], tuple[Path, Path]], tmp_path: Path
+) -> None:
     """Its logits of a block, whose context is read in pieces, the last one with the block."""
     layout, (main_path, path) = LAYOUTS[name], pairs(name)
+    if form != "folder":
+        path = write_drafter_file(layout, tmp_path / "drafter.gguf", form != "gguf")
+        assert describe(path).kv_shapes == describe(pairs(name)[1]).kv_shapes
     oracle, last = Oracle(layout, tensors_of(layout)), len(TOKENS) - 1
     features = oracle.features(TOKENS)
     with ExitStack() as closing:
