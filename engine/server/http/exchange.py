@@ -23,6 +23,9 @@ from engine.server.options import Bounds
 _EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 _LINE_STREAM = {"content-type": "application/x-ndjson", "cache-control": "no-cache"}
 
+_SILENCE = 2.0
+"""Seconds after which a client is not expected to send more of a refused body."""
+
 FailureEvents = Callable[[Failure], Iterable[tuple[Mapping[str, Any], str]]]
 """The events, (value, name) each, that tell a client of a failure in a stream."""
 Ping = Callable[[], tuple[Mapping[str, Any], str] | None]
@@ -124,12 +127,24 @@ class Exchange:
         await self.send_body(to_json(value), status, headers)
 
     async def send_body(
-        self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
+        self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None, *, more: bool = False
     ) -> None:
-        """A whole answer that is JSON already."""
-        more = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
-        await self._start(status, more)
-        await self._send({"type": "http.response.body", "body": body})
+        """A whole answer that is JSON already; with `more`, the connection stays until `_send` ends it."""
+        own = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+        await self._start(status, own)
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def _discard(self) -> None:
+        """Read what the client still sends of a refused body, while it does: from a connection that is closed
+        before that, it would learn of a reset instead of the answer (RFC 9112, section 9.6).
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._bounds.body_seconds):
+                while True:
+                    async with asyncio.timeout(_SILENCE):
+                        message = await self._receive()
+                    if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                        return
 
     async def fail(self, failure: Failure) -> None:
         """Tell the client of a failure: as the whole answer, or as the last event of a stream."""
@@ -139,9 +154,14 @@ class Exchange:
             await self.end_stream(done=False)
             return
         headers = {"retry-after": str(failure.retry_after)} if failure.retry_after else {}
-        if self._watch is None:  # the body was not read, and will not be
-            headers["connection"] = "close"
-        await self.send_json(failure.body_for(self._path), failure.status, headers)
+        body = to_json(failure.body_for(self._path))
+        if self._watch is not None:
+            await self.send_body(body, failure.status, headers)
+            return
+        # The body was not read, or not to its end.
+        await self.send_body(body, failure.status, headers | {"connection": "close"}, more=True)
+        await self._discard()
+        await self._send({"type": "http.response.body", "body": b""})
 
     @property
     def program(self) -> str:
