@@ -75,6 +75,16 @@ def test_products_as_models_ask_for_them(type_name: str, tiles: int, warps: int)
     products(type_name, tiles, warps)
 
 
+def test_all_registered_products_are_among_these() -> None:
+    """`tests/simt/driver` runs them all to find one that no test launches; this takes no time."""
+    asked = {
+        codes.kernel(weight_layout_for(name), *sizes).name
+        for name, variants in REGISTERED.items()
+        for sizes in variants
+    }
+    assert asked == {kernel.name for kernel in codes.variants() if kernel.name.startswith("linear_")}
+
+
 def products(type_name: str, each: int, warps: int) -> None:
     """Of a form: `each` tiles a warp, so many warps."""
     outputs, rows, columns = 35, 3, columns_of(type_name)
