@@ -26,7 +26,7 @@ class SpeculationSettings(Settings):
     draft_model: str = setting(
         "",
         "Draft model",
-        "The file or folder of the smaller model, or of an assistant, EAGLE-3 or DFlash drafter made for it.",
+        "The file or folder of the smaller model, or of the model's assistant, EAGLE-3 or DFlash drafter.",
         neutral="",
     )
     draft_tokens: int = setting(
