@@ -71,7 +71,7 @@ def architectures() -> str:
         f"{', '.join(_families(mixed))}. "
         "With llama.cpp: RWKV-6, 7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo, 2, 3, PLM, OpenELM, Nanbeige 4.2, Ouro, Spark X2.5, Maple, Talkie, Kimi K3. "
-        "By others' code: Xing 4, K2 Horizon, LongCat-Flash-Lite, Ring-linear, Klear, TeleChat 2, 3, "
+        "With their makers' code: Xing 4, K2 Horizon, LongCat-Flash-Lite, Ring-linear, Klear, TeleChat 2, 3, "
         "InternLM, Aquila 2, IQuest-Coder Loop, Gear, Baichuan 2, M1, Lille. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
         f"Pictures: {', '.join(_PICTURES[family.name] for family in FAMILIES)}; others: text alone."

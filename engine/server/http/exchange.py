@@ -134,18 +134,6 @@ class Exchange:
         await self._start(status, own)
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
-    async def _discard(self) -> None:
-        """Read what the client still sends of a refused body, while it does: from a connection that is closed
-        before that, it would learn of a reset instead of the answer (RFC 9112, section 9.6).
-        """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._bounds.body_seconds):
-                while True:
-                    async with asyncio.timeout(_SILENCE):
-                        message = await self._receive()
-                    if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                        return
-
     async def fail(self, failure: Failure) -> None:
         """Tell the client of a failure: as the whole answer, or as the last event of a stream."""
         if self.streaming:
@@ -160,7 +148,7 @@ class Exchange:
             return
         # The body was not read, or not to its end.
         await self.send_body(body, failure.status, headers | {"connection": "close"}, more=True)
-        await self._discard()
+        await discard(self._receive, self._bounds.body_seconds)
         await self._send({"type": "http.response.body", "body": b""})
 
     @property
@@ -214,6 +202,19 @@ class Exchange:
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+
+
+async def discard(receive: Receive, seconds: float) -> None:
+    """Read what a client still sends of a refused body, for so long at most: from a connection that is closed
+    before that, it would learn of a reset instead of the answer (RFC 9112, section 9.6).
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while True:
+                async with asyncio.timeout(_SILENCE):
+                    message = await receive()
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
 
 
 def parsed(body: bytes) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.server.failure import Failure, is_googles
+from engine.server.http.exchange import discard
 from engine.server.options import ServerOptions
 
 OPEN_PATHS = frozenset({"/", "/health", "/v1/health", "/lmstudio-greeting"})
@@ -54,7 +55,7 @@ class Security:
 
     def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
         self._app = app
-        self._token = options.token
+        self._token, self._body_seconds = options.token, options.bounds.body_seconds
         own = () if _is_unspecified(options.host) else (options.host,)
         self._hosts = _LOCAL | {host.lower().rstrip(".") for host in (*options.hosts, *own)}
         self._origins = frozenset(origin.lower() for origin in options.origins)
@@ -78,14 +79,14 @@ class Security:
             answer: Response | None = _preflight(headers)
         else:
             failure = self._refusal(scope, headers, named)
-            answer = None if failure is None else _refused(failure, scope["path"])
+            answer = None if failure is None else _refused(failure, scope["path"], self._body_seconds)
         await (self._app if answer is None else answer)(scope, receive, send)
 
     async def _connected(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         """A WebSocket. Its client may send the token later: `ADMITTED` says whether it has."""
         failure = self._foreign(scope, headers, headers.get("origin", "").lower() in self._origins)
         if failure is not None:
-            await _refused(failure, scope["path"])(scope, receive, send)
+            await _refused(failure, scope["path"], self._body_seconds)(scope, receive, send)
             return
         await self._app({**scope, ADMITTED: self._is_token(headers, ())}, receive, send)
 
@@ -186,12 +187,29 @@ def _plain(
     return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
 
 
-def _refused(failure: Failure, path: str) -> Response:
-    """The answer to a refused request. What is left of its body is not read."""
+class _Refusal(JSONResponse):
+    """The answer to a refused request, whose body goes to nobody, for which there are so many `seconds`."""
+
+    seconds = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_and_discard(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                await send({**message, "more_body": True})
+                await discard(receive, self.seconds)
+                message = {"type": "http.response.body", "body": b""}
+            await send(message)
+
+        await super().__call__(scope, receive, send_and_discard)
+
+
+def _refused(failure: Failure, path: str, seconds: float) -> Response:
     headers = {"connection": "close"}
     if failure.status == 401:
         headers["www-authenticate"] = "Bearer"
-    return JSONResponse(failure.body_for(path), failure.status, headers)
+    answer = _Refusal(failure.body_for(path), failure.status, headers)
+    answer.seconds = seconds
+    return answer
 
 
 def _preflight(headers: Headers) -> Response:

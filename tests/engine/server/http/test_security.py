@@ -287,6 +287,11 @@ def test_large_bodies_are_refused(named: Served) -> None:
         assert ask(named, CHAT, sent, headers={"Transfer-Encoding": "chunked"}).status == status
 
 
+def test_who_sends_a_large_body_without_the_token_reads_why(served: Served) -> None:
+    answer = ask(served, "/nowhere", b"x" * (48 << 20), headers={"Authorization": "Bearer wrong"})
+    assert answer.status == 401
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 def test_who_sends_all_of_a_body_that_is_far_too_large_reads_why(named: Served, chunked: bool) -> None:
     """And not that the connection was reset."""
