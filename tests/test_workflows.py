@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import tomllib
 from pathlib import Path
@@ -86,6 +87,13 @@ def test_the_suite_is_run_by_readme_s_commands() -> None:
         )
     assert ".ci/run" in commands(found["linux"])
     assert "`.ci/run` runs everything" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / ".ci").glob("*.py")), ids=lambda script: script.stem)
+def test_what_the_scripts_of_ci_import_is_there(script) -> None:
+    """They are run behind all tests, and only there."""
+    assert callable(runpy.run_path(str(script))["main"])
+    assert f".ci/{script.name}" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
