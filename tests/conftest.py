@@ -8,6 +8,7 @@ import gc
 import hashlib
 import itertools
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -15,12 +16,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import hypothesis
 import platformdirs
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
+from _pytest.logging import catching_logs
 from filelock import FileLock
 from pytestqt.qtbot import QtBot
 
@@ -92,9 +95,25 @@ def pytest_configure(config: pytest.Config) -> None:
         QtBot.waitCallback,
     ):
         wait.__kwdefaults__["timeout"] = WAIT_MS  # type: ignore[index]
+    if hasattr(catching_logs, "attached_loggers"):
+        catching_logs.__enter__ = _catch_at_the_root  # type: ignore[method-assign]
     gc.disable()  # `search_garbage_here` takes its place
     watch_threads()
     _network.install()
+
+
+def _catch_at_the_root(logs: Any) -> Any:
+    """Catch what is logged, except by loggers that hand nothing on, as fifty of PyTorch's: pytest would look
+    for these among all loggers six times in each test, and add its handlers to each.
+    """
+    root = logging.getLogger()
+    if logs.level is not None:
+        logs.handler.setLevel(logs.level)
+        logs.orig_level = root.level
+        root.setLevel(min(root.level, logs.level))
+    root.addHandler(logs.handler)
+    logs.attached_loggers.append(root)
+    return logs.handler
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -178,7 +197,6 @@ def _guards(
     """A separate data folder for each test; no network; nothing left over."""
     # `mktemp` would look through all those before
     data = tmp_path_factory.getbasetemp() / "data" / str(next(_numbers))
-    data.mkdir(parents=True)
     monkeypatch.setenv("INGLENOOK_DATA", str(data))
     allowed = "loopback" if request.node.get_closest_marker("loopback") else "none"
     _network.refused.clear()

@@ -26,7 +26,10 @@ import pytest
 GRACE_SECONDS = 3.0
 """A thread that was asked to stop may take this long to be gone."""
 
-_started_at: weakref.WeakKeyDictionary[Any, list[traceback.FrameSummary]] = weakref.WeakKeyDictionary()
+_Origins = weakref.WeakKeyDictionary[Any, list[traceback.FrameSummary]]
+_threads_started_at: _Origins = weakref.WeakKeyDictionary()
+_qt_started_at: _Origins = weakref.WeakKeyDictionary()
+"""Timers and threads of Qt; those that Qt has deleted are removed as they are found."""
 _SKIPPED = (__file__, f"{os.sep}_pytest{os.sep}", f"{os.sep}pluggy{os.sep}", f"{os.sep}pytestqt{os.sep}")
 
 
@@ -47,12 +50,12 @@ def _origin(depth: int = 6) -> list[traceback.FrameSummary]:
     return found[::-1]
 
 
-def _remembering(start: Callable[..., Any]) -> Callable[..., Any]:
-    """`start` of a thread or timer, with its caller recorded."""
+def _remembering(start: Callable[..., Any], origins: _Origins) -> Callable[..., Any]:
+    """`start` of a thread or timer, with its caller recorded in `origins`."""
 
     @functools.wraps(start)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _started_at[self] = _origin()
+        origins[self] = _origin()
         return start(self, *args, **kwargs)
 
     return wrapper
@@ -72,7 +75,7 @@ def search_garbage_here() -> None:
 
 def watch_threads() -> None:
     """Record the origin of every Python thread from now on."""
-    threading.Thread.start = _remembering(threading.Thread.start)  # type: ignore[method-assign]
+    threading.Thread.start = _remembering(threading.Thread.start, _threads_started_at)  # type: ignore[method-assign]
 
 
 @functools.cache
@@ -81,7 +84,7 @@ def watch_qt() -> None:
     from PySide6.QtCore import QThread, QTimer
 
     for kind in (QTimer, QThread):
-        kind.start = _remembering(kind.start)  # type: ignore[method-assign]
+        kind.start = _remembering(kind.start, _qt_started_at)  # type: ignore[method-assign]
 
 
 def _report(kind: str, things: list[Any]) -> list[str]:
@@ -92,7 +95,8 @@ def _report(kind: str, things: list[Any]) -> list[str]:
 
 
 def _place(thing: Any) -> str:
-    return "".join(traceback.format_list(_started_at.get(thing, [])))
+    origins = _threads_started_at if isinstance(thing, threading.Thread) else _qt_started_at
+    return "".join(traceback.format_list(origins.get(thing, [])))
 
 
 def _left_threads(before: set[threading.Thread]) -> list[str]:
@@ -109,13 +113,15 @@ def _running_qt() -> tuple[list[Any], list[Any]]:
     import shiboken6
     from PySide6.QtCore import QThread, QTimer
 
-    alive = [
-        thing
-        for thing in list(_started_at)
-        if not isinstance(thing, threading.Thread) and shiboken6.isValid(thing)
-    ]
-    timers = [thing for thing in alive if isinstance(thing, QTimer) and thing.isActive()]
-    return timers, [thing for thing in alive if isinstance(thing, QThread) and thing.isRunning()]
+    timers, threads = [], []
+    for thing in list(_qt_started_at):
+        if not shiboken6.isValid(thing):
+            del _qt_started_at[thing]
+        elif isinstance(thing, QTimer) and thing.isActive():
+            timers.append(thing)
+        elif isinstance(thing, QThread) and thing.isRunning():
+            threads.append(thing)
+    return timers, threads
 
 
 def _widgets() -> list[Any]:
@@ -184,12 +190,19 @@ _OTHERS = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 """Variables that pytest and PyTorch set."""
 
 
+def _encoded_environ() -> dict[Any, Any]:
+    """The variables as the system has them: to decode all of them takes longer than many a test."""
+    return dict(os.environ._data)  # type: ignore[attr-defined]
+
+
 @contextmanager
 def environ_kept() -> Iterator[None]:
     """Fail if the block changes an environment variable: a later test would start with it."""
-    before = dict(os.environ)
+    before = _encoded_environ()
     yield
-    changed = {name for name, _ in before.items() ^ os.environ.items()} - _OTHERS
+    if before == _encoded_environ():
+        return
+    changed = {os.fsdecode(name) for name, _ in before.items() ^ _encoded_environ().items()} - _OTHERS
     if changed:
         pytest.fail(f"environment variables were changed: {', '.join(sorted(changed))}", pytrace=False)
 

@@ -49,7 +49,7 @@ def test_two_lines_install_and_start() -> None:
     """One line installs and starts a chat, one installs and tests. CI runs the second one."""
     shell = re.findall(r"```sh\n(.*?)\n```", TEXT, re.DOTALL)
     assert [block for block in shell if "\n" in block] == []
-    test = '.venv/bin/python -m pip install -e ".[test]" && .venv/bin/python -m pytest -n 2 --dist loadfile'
+    test = '.venv/bin/python -m pip install -e ".[test]" && .venv/bin/python -m pytest -n 3 --dist loadfile'
     assert f"python3 -m venv .venv && {test}" in shell
     assert (
         "python3 -m venv .venv && .venv/bin/python -m pip install . && .venv/bin/inglenook --starter" in shell

@@ -55,6 +55,18 @@ class Tools:
         return self.results[number]
 
 
+@pytest.fixture(scope="module")
+def usual(
+    request: pytest.FixtureRequest, qapp: object, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Tools]:
+    """One server for the tests of a file that only ask it for something: a start takes half a second."""
+    made = Tools(QtBot(request), tmp_path_factory.mktemp("usual"))
+    made.begin("usual")
+    made.wait(lambda: bool(made.state("usual").resources))
+    yield made
+    assert made.service.close()
+
+
 @pytest.fixture
 def tools(qtbot: QtBot, tmp_path: Path) -> Iterator[Tools]:
     made = Tools(qtbot, tmp_path)

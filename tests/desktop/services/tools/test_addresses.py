@@ -109,7 +109,7 @@ def test_a_server_that_refuses(
 ) -> None:
     monkeypatch.setattr(_Answers, "status", status)
     server = HTTPServer(("127.0.0.1", 0), _Answers)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         url = f"http://127.0.0.1:{server.server_port}/"

@@ -16,10 +16,8 @@ pytestmark = [pytest.mark.gui, pytest.mark.loopback]
 
 
 @pytest.fixture
-def state(tools: Tools) -> ServerState:
-    tools.begin("usual")
-    tools.wait(lambda: bool(tools.state("usual").resources))
-    return tools.state("usual")
+def state(usual: Tools) -> ServerState:
+    return usual.state("usual")
 
 
 def fetched(tools: Tools, ask: Callable[[], int]) -> tuple[tuple[Part, ...], str]:
@@ -57,54 +55,55 @@ def test_resources_are_listed(state: ServerState) -> None:
     assert found["memo://notes/today"].description == "What was noted."
 
 
-def test_what_is_offered_later_is_listed_too(tools: Tools, state: ServerState) -> None:
+def test_what_is_offered_later_is_listed_too(tools: Tools) -> None:
+    tools.begin("usual")
     assert tools.result("usual", "offer") == ("offered", False)
     tools.wait(lambda: "later" in [each.name for each in tools.state("usual").prompts])
     tools.wait(lambda: "memo://later" in [each.uri for each in tools.state("usual").resources])
 
 
-def test_a_prompt_is_made_of_its_arguments(tools: Tools, state: ServerState) -> None:
-    parts, trouble = prompt(tools, "review", text="Grüße", tone="dry")
+def test_a_prompt_is_made_of_its_arguments(usual: Tools) -> None:
+    parts, trouble = prompt(usual, "review", text="Grüße", tone="dry")
     assert [part.text for part in parts] == ["Review in a dry tone:\nGrüße"]
     assert trouble == ""
 
 
-def test_the_messages_of_a_dialogue_are_told_apart(tools: Tools, state: ServerState) -> None:
-    parts, _trouble = prompt(tools, "dialogue")
+def test_the_messages_of_a_dialogue_are_told_apart(usual: Tools) -> None:
+    parts, _trouble = prompt(usual, "dialogue")
     assert parts[0].text == "User:\nGuess a number.\n\nAssistant:\nSeven?\n\nUser:\nHigher."
 
 
-def test_a_prompt_that_cannot_be_had(tools: Tools, state: ServerState) -> None:
-    parts, trouble = prompt(tools, "picture")
+def test_a_prompt_that_cannot_be_had(usual: Tools) -> None:
+    parts, trouble = prompt(usual, "picture")
     assert not parts
     assert "no text" in trouble
-    parts, trouble = prompt(tools, "review")
+    parts, trouble = prompt(usual, "review")
     assert not parts
     assert trouble.startswith("The tool server answered with an error: ")
 
 
-def test_a_resource_is_like_a_file(tools: Tools, state: ServerState) -> None:
-    assert resource(tools, "memo://notes/today") == ((Part("today.md", b"# Milk"),), "")
-    assert resource(tools, "file:///dot.png") == ((Part("dot.png", base64.b64decode(DOT)),), "")
+def test_a_resource_is_like_a_file(usual: Tools) -> None:
+    assert resource(usual, "memo://notes/today") == ((Part("today.md", b"# Milk"),), "")
+    assert resource(usual, "file:///dot.png") == ((Part("dot.png", base64.b64decode(DOT)),), "")
 
 
 @pytest.mark.parametrize(
     ("uri", "words"),
     [("memo://empty", "is empty"), ("memo://huge", "9.0 MB; at most 8 MB"), ("memo://gone", "with an error")],
 )
-def test_a_resource_that_cannot_be_had(tools: Tools, state: ServerState, uri: str, words: str) -> None:
-    parts, trouble = resource(tools, uri)
+def test_a_resource_that_cannot_be_had(usual: Tools, uri: str, words: str) -> None:
+    parts, trouble = resource(usual, uri)
     assert not parts
     assert words in trouble
 
 
-def test_nothing_is_heard_of_what_was_cancelled(tools: Tools, state: ServerState) -> None:
+def test_nothing_is_heard_of_what_was_cancelled(usual: Tools) -> None:
     heard: list[int] = []
-    tools.service.fetched.connect(lambda number, _parts, _trouble: heard.append(number))
-    first = tools.service.fetch_resource("usual", "memo://notes/today")
-    tools.service.cancel(first)
-    second = tools.service.fetch_resource("usual", "memo://notes/today")
-    tools.wait(lambda: second in heard)
+    usual.service.fetched.connect(lambda number, _parts, _trouble: heard.append(number))
+    first = usual.service.fetch_resource("usual", "memo://notes/today")
+    usual.service.cancel(first)
+    second = usual.service.fetch_resource("usual", "memo://notes/today")
+    usual.wait(lambda: second in heard)
     assert heard == [second]
 
 

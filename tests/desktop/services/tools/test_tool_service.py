@@ -23,21 +23,20 @@ from tests.desktop.services.tools.conftest import Tools
 pytestmark = pytest.mark.gui
 
 
-def test_tools_are_listed_offered_and_called(tools: Tools) -> None:
-    state = tools.begin("usual")
+def test_tools_are_listed_offered_and_called(usual: Tools) -> None:
+    state = usual.state("usual")
     add = next(tool for tool in state.tools if tool.tool == "add")
     assert (add.title, add.description, add.read_only) == ("Add numbers", "Add two numbers.", True)
     assert json.loads(add.parameters)["required"] == ["a", "b"]
-    names = {offered.tool: tool.name for tool, offered in tools.service.offered()}
+    names = {offered.tool: tool.name for tool, offered in usual.service.offered()}
     assert names["add"] == "add"
     assert names["name.with dots"] == "name_with_dots"
-    assert tools.result("usual", "add", '{"a": 2, "b": 3}') == ("5", False)
-    assert tools.result("usual", "name.with dots", "") == ("dotted", False)
+    assert usual.result("usual", "add", '{"a": 2, "b": 3}') == ("5", False)
+    assert usual.result("usual", "name.with dots", "") == ("dotted", False)
 
 
-def test_results_are_text_for_the_model(tools: Tools) -> None:
-    tools.begin("usual")
-    text, failed = tools.result("usual", "mixed")
+def test_results_are_text_for_the_model(usual: Tools) -> None:
+    text, failed = usual.result("usual", "mixed")
     assert not failed
     assert text.split("\n\n") == [
         "first",
@@ -47,21 +46,20 @@ def test_results_are_text_for_the_model(tools: Tools) -> None:
         "[The tool returned a file (file:///a.bin, a/b), which cannot be shown to you.]",
         "[A link to page (http://here/page)]",
     ]
-    text, failed = tools.result("usual", "much")
+    text, failed = usual.result("usual", "much")
     assert text.startswith("x" * 100_000)
     assert text.endswith("[The result was too long: 50000 more characters were left out.]")
-    text, failed = tools.result("usual", "breaks")
+    text, failed = usual.result("usual", "breaks")
     assert failed
     assert "the disk is full" in text
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", '"a"', "5", "[" * 100_000])
-def test_arguments_that_are_no_object_are_an_error_for_the_model(tools: Tools, arguments: str) -> None:
-    tools.begin("usual")
-    text, failed = tools.result("usual", "add", arguments)
+def test_arguments_that_are_no_object_are_an_error_for_the_model(usual: Tools, arguments: str) -> None:
+    text, failed = usual.result("usual", "add", arguments)
     assert failed
     assert "Call the tool again" in text
-    assert tools.result("usual", "add", '{"a": "x"}')[1]  # the server's own error
+    assert usual.result("usual", "add", '{"a": "x"}')[1]  # the server's own error
 
 
 def test_tools_that_are_added_later_are_followed(tools: Tools) -> None:
@@ -102,15 +100,14 @@ def test_rubbish_between_messages_is_logged_and_ignored(tools: Tools) -> None:
     tools.wait(lambda: "not a message of the protocol" in tools.state("rubbish").log)
 
 
-def test_a_cancelled_call_is_stopped_at_the_server_and_says_nothing(tools: Tools, tmp_path: Path) -> None:
-    tools.begin("usual")
+def test_a_cancelled_call_is_stopped_at_the_server_and_says_nothing(usual: Tools, tmp_path: Path) -> None:
     place = tmp_path / "place"
-    number = tools.service.call("usual", "slow", json.dumps({"place": str(place)}))
-    tools.wait(place.exists)
-    tools.service.cancel(number)
-    tools.wait(lambda: place.read_text() == "cancelled")
-    assert tools.result("usual", "add", '{"a": 1, "b": 1}') == ("2", False)
-    assert number not in tools.results
+    number = usual.service.call("usual", "slow", json.dumps({"place": str(place)}))
+    usual.wait(place.exists)
+    usual.service.cancel(number)
+    usual.wait(lambda: place.read_text() == "cancelled")
+    assert usual.result("usual", "add", '{"a": 1, "b": 1}') == ("2", False)
+    assert number not in usual.results
 
 
 def test_a_server_that_dies_fails_its_calls_and_can_be_restarted(tools: Tools) -> None:
@@ -148,16 +145,15 @@ def test_a_start_has_a_time_limit(tools: Tools, monkeypatch: pytest.MonkeyPatch)
     assert "within 1 seconds" in tools.until("hang", "failed").sentence
 
 
-def test_a_call_has_a_time_limit(tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_has_a_time_limit(usual: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from desktop.services.tools import connection
 
-    tools.begin("usual")
     monkeypatch.setattr(connection, "CALL_S", 0.5)
     place = tmp_path / "place"
-    text, failed = tools.result("usual", "slow", json.dumps({"place": str(place)}))
+    text, failed = usual.result("usual", "slow", json.dumps({"place": str(place)}))
     assert failed
     assert "reported nothing" in text
-    tools.wait(lambda: place.read_text() == "cancelled")
+    usual.wait(lambda: place.read_text() == "cancelled")
 
 
 @pytest.mark.slow

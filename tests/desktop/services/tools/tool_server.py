@@ -15,7 +15,6 @@ from typing import Any
 
 import anyio
 import mcp_types as types
-import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -225,6 +224,8 @@ def main() -> None:
     if kind == "http":
         usual().run("streamable-http", port=int(sys.argv[2]))
     if kind == "http-no-stream":
+        import uvicorn
+
         app = usual().streamable_http_app()
         uvicorn.run(without_stream(app), port=int(sys.argv[2]))
     if kind == "sse":

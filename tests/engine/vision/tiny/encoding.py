@@ -40,7 +40,7 @@ def picture(width: int, height: int) -> Image.Image:
 def png(image: Image.Image) -> bytes:
     """A picture as a PNG file."""
     file = BytesIO()
-    image.save(file, "PNG")
+    image.save(file, "PNG", compress_level=1)
     return file.getvalue()
 
 
