@@ -30,7 +30,7 @@ _PICTURES = {
     "deepseek_vl": "VL", "dots_ocr": "dots.ocr", "exaone4_5": "EXAONE 4.5",
     "gemma3": "Gemma 3", "gemma3n": "3n", "gemma4": "4",
     "glm4v": "GLM-4.1V", "glm_ocr": "GLM-OCR", "got_ocr2": "GOT-OCR2",
-    "hunyuan_vl": "HunyuanOCR",
+    "hunyuan_vl": "HunyuanOCR", "hyperclovax_vision": "HyperCLOVA X",
     "idefics2": "Idefics2", "idefics3": "SmolVLM", "internvl": "InternVL", "janus": "Janus",
     "kimi_vl": "Kimi-VL", "kimi_k2_5": "K2.5", "lfm2_vl": "LFM2-VL", "lightonocr": "LightOnOCR",
     "mllama": "Llama 3.2", "llama4": "4", "llava": "LLaVA, Moondream 2", "llava_next": "NeXT",
@@ -38,7 +38,7 @@ _PICTURES = {
     "minicpm_ocr": "MiniCPM-OCR", "minicpm_v": "MiniCPM-V", "minicpm_v4_6": "4.6", "molmo2": "Molmo 2",
     "ovis2": "Ovis2",
     "paddle_ocr": "PaddleOCR-VL", "paligemma": "PaliGemma", "phi3_v": "Phi-3.5",
-    "pixtral": "Pixtral, Mistral 3, 4",
+    "pixtral": "Pixtral, Mistral 3, 4, Large 4",
     "qianfan_ocr": "Qianfan-OCR", "qwen2_vl": "Qwen2-VL",
     "qwen2_5_vl": "2.5", "qwen2_5_omni": "Omni", "qwen3_vl": "3, 3.5, 3-Omni", "vip_llava": "ViP",
 }  # fmt: skip

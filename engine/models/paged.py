@@ -238,7 +238,7 @@ class PagedCache:
         text = step.token_ids < FIRST_PICTURE_ID
         if text.any():
             states[text] = self._embedded(step, text)
-        take_rows(spans, part.ids, self.pictures, [states, *deep])
+        take_rows(spans, part.ids, self.pictures, [states, *deep], self.model.config.picture_scale)
         places = places_of(part.lease.ids, part.ids, self.pictures, lambda at: self.shift(part.lease, at))
         return passes.ready(step, states, deep, places)
 

@@ -75,14 +75,18 @@ def spans_in(ids: Sequence[int], pictures: PictureTokens) -> Spans:
     return found
 
 
-def take_rows(spans: Spans, ids: Sequence[int], pictures: PictureTokens, targets: Sequence[Floats]) -> None:
-    """Write the rows of the spans of a text to the first of `targets` (len(ids), E), and their further rows
-    to the others. Raises `BadPicture`.
+def take_rows(
+    spans: Spans, ids: Sequence[int], pictures: PictureTokens, targets: Sequence[Floats], scale: float
+) -> None:
+    """Write the rows of the spans of a text to the first of `targets` (len(ids), E), multiplied by `scale`,
+    and their further rows to the others. Raises `BadPicture`.
     """
     for begin, end, first, _span in spans:
         rows, at = pictures.rows(first), ids[begin] - first
         for target, source in zip(targets, [rows.states, *rows.deep], strict=True):
             target[begin:end] = source[at : at + end - begin]
+        if scale != 1.0:
+            targets[0][begin:end] *= np.float32(scale)
 
 
 def borders_in(ids: Sequence[int], pictures: PictureTokens) -> list[int]:

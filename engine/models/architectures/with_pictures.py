@@ -67,7 +67,8 @@ WITH_PICTURES = {
     "GraniteDoclingForConditionalGeneration": "granite_docling_text",
     "GraniteSpeechForConditionalGeneration": "granite",
     "GraniteSpeechPlusForConditionalGeneration": "granite", "H2OVLChatModel": "llama",
-    "HCXVisionForCausalLM": "llama", "HYV4VLForConditionalGeneration": "hy_v4_vl_text",
+    "HCXVisionForCausalLM": "llama", "HCXVisionV2ForCausalLM": "hyperclovax",
+    "HYV4VLForConditionalGeneration": "hy_v4_vl_text",
     "HunYuanVLForConditionalGeneration": "hunyuan_vl_text",
     "HyperCLOVAXVisionV2ForConditionalGeneration": "hyperclovax",
     "Idefics2ForConditionalGeneration": "mistral", "Idefics3ForConditionalGeneration": "llama",
@@ -201,8 +202,8 @@ _THINKER = "thinker_config"
 PARTS = ("text_config", "llm_config", "language_config")
 """Where config.json has the text model's keys."""
 _PREFIXES = (
-    "", "language_model.", "-model.language_model.", "-model.text_model.", "text_model.",
-    "thinker.", "llm.", "language.",
+    "", "language_model.", "-model.language_model.", "model.language_model.", "-model.text_model.",
+    "text_model.", "thinker.", "llm.", "language.",
     "-thinker.model.language_model.", "-",
 )  # fmt: skip
 

@@ -138,6 +138,8 @@ class ModelConfig:
     logit_cap: float = 0.0
     """The same for logits."""
     embed_scale: float = 1.0
+    picture_scale: float = 1.0
+    """Multiplies the rows of pictures that stand in place of embeddings."""
     residual_scale: float = 1.0
     """Multiplies what each half of a block adds."""
     half_scales: tuple[tuple[float, float], ...] = ()
@@ -238,9 +240,7 @@ class ModelConfig:
     unnormed_layers: frozenset[int] = frozenset()
     """The layers without a norm before attention."""
     normed_twice: bool = False
-    """Whether attention's input is added to its normed result once more, and the sum normed again (the later
-    Jina BERT v2).
-    """
+    """Whether attention's input is added to its normed result, and the sum normed (later Jina BERT v2)."""
 
     def __post_init__(self) -> None:
         for layer in range(self.layers) if self.layer_heads or self.layer_queries else (0,):

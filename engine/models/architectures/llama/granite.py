@@ -134,9 +134,11 @@ def hf_granite_experts(keys: Keys, shape: dict[str, Any], shared: int) -> Expert
 
 
 def hf_multipliers(keys: Keys) -> dict[str, Any]:
-    """The multipliers of config.json."""
+    """The multipliers of config.json; that of embeddings is also one of pictures."""
+    embed = keys.number("embedding_multiplier", _SMALLEST, _LARGEST, 1.0)
     return {
-        "embed_scale": keys.number("embedding_multiplier", _SMALLEST, _LARGEST, 1.0),
+        "embed_scale": embed,
+        "picture_scale": embed,
         "residual_scale": keys.number("residual_multiplier", _SMALLEST, _LARGEST, 1.0),
         "attention_scale": keys.number("attention_multiplier", _SMALLEST, _LARGEST, 1.0),
         "logit_scale": 1 / keys.number("logits_scaling", _SMALLEST, _LARGEST, 1.0),
@@ -178,8 +180,10 @@ def gguf_nope_layers(keys: Keys, layers: int) -> frozenset[int]:
 
 def gguf_multipliers(keys: Keys) -> dict[str, Any]:
     """The multipliers of GGUF metadata; 0 for none."""
+    embed = keys.number("embedding_scale", 0.0, _LARGEST, 0.0) or 1.0
     return {
-        "embed_scale": keys.number("embedding_scale", 0.0, _LARGEST, 0.0) or 1.0,
+        "embed_scale": embed,
+        "picture_scale": embed,
         "residual_scale": keys.number("residual_scale", 0.0, _LARGEST, 0.0) or 1.0,
         "attention_scale": keys.number("attention.scale", 0.0, _LARGEST, 0.0),
         "logit_scale": 1 / (keys.number("logit_scale", 0.0, _LARGEST, 0.0) or 1.0),

@@ -20,7 +20,7 @@ from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
 from engine.vision.encoders.grid_encoder import GridDesign, GridParts
 from engine.vision.families.any_size.pixtral import by_channel
-from engine.vision.families.any_size.qwen_vl import frame_linears
+from engine.vision.families.any_size.qwen_tower import frame_linears
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,

@@ -1,4 +1,5 @@
-"""Pixtral (arXiv 2410.07073), and Mistral Small 3.1, Ministral 3 and LightOnOCR (their model cards).
+"""Pixtral (arXiv 2410.07073), and Mistral Small 3.1, Ministral 3, Mistral Large 4 and LightOnOCR (their model
+cards).
 
 Pictures keep their shape; a row of tokens ends with [IMG_BREAK], the last one with [IMG_END], except in
 LightOnOCR. Later models merge squares of patches to one token.
@@ -49,6 +50,13 @@ from engine.vision.pictures.sizes import size_within
 SPEC = VisionSpec("pixtral", "[IMG]", "[IMG]")
 _BREAK, _END = "[IMG_BREAK]", "[IMG_END]"
 _EPS = 1e-5
+_LATER = "ministral3", "mistral_large4_text"
+"""Text models whose norms have this number in common with the tower's."""
+_LARGE = {
+    "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 30, "patch_size": 14,
+    "image_size": 1540, "hidden_act": "silu",
+}  # fmt: skip
+"""The tower of Mistral Large 4, where config.json says nothing of it."""
 _BASE = 10000.0
 _PREFIXES = ("", "model.")
 
@@ -88,6 +96,17 @@ class _Names:
     norm: str
     merger: str
     linears: tuple[str, str]
+
+
+_MAKERS = _Names(
+    TowerNames(
+        "vision_encoder.transformer.layers.{}.", "attention_norm", "attention.wq", "attention.wk",
+        "attention.wv", "attention.wo", "ffn_norm", "feed_forward.w3", "feed_forward.w2", "feed_forward.w1",
+    ),
+    "vision_encoder.patch_conv", "vision_encoder.ln_pre", "pre_mm_projector_norm",
+    "patch_merger.merging_layer", ("vision_language_adapter.w_in", "vision_language_adapter.w_out"),
+)  # fmt: skip
+"""Mistral AI's, which folders of Mistral Large 4 keep; queries and keys are in the order of pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,17 +193,9 @@ def _from_hf(kind: _Kind, config: Keys, processor: Keys, tensors: Tensors) -> De
     "text_config".
     """
     vision, text = inner(config, "vision_config"), config.table("text_config") or config
-    prefix = prefix_of(tensors, kind.tower + "patch_conv.weight", _PREFIXES)
-    tower, projector = prefix + kind.tower, prefix + kind.projector
-    names = _Names(
-        TowerNames(
-            tower + "transformer.layers.{}.", "attention_norm", "attention.q_proj", "attention.k_proj",
-            "attention.v_proj", "attention.o_proj", "ffn_norm", "feed_forward.up_proj",
-            "feed_forward.down_proj", "feed_forward.gate_proj",
-        ),
-        tower + "patch_conv", tower + "ln_pre", projector + "norm",
-        projector + "patch_merger.merging_layer", (projector + "linear_1", projector + "linear_2"),
-    )  # fmt: skip
+    names = _MAKERS if _MAKERS.first + ".weight" in tensors else _names(kind, tensors)
+    if not vision.source and config.text("model_type", "") == "mistral_large4":
+        vision = vision.over(_LARGE)
     merged = config.text("model_type", "mistral3") != "llava"
     if text is config:
         merged = names.merger + ".weight" in tensors
@@ -199,7 +210,7 @@ def _from_hf(kind: _Kind, config: Keys, processor: Keys, tensors: Tensors) -> De
     )  # fmt: skip
     (layers,) = feature_layers(config, "vision_feature_layer", shape.layers, -1)[:1]
     rope = vision.table("rope_parameters") or vision
-    eps = _EPS if text is config or text.text("model_type", "") == "ministral3" else 1e-6
+    eps = _EPS if text is config or text.text("model_type", "") in _LATER else 1e-6
     whole = _Shape(
         shape, layers, patch, config.integer("spatial_merge_size", 1, 64, 2) if merged else 1,
         text.integer("hidden_size", 1, MOST_WIDTH, 5120 if text is config else 4096),
@@ -208,7 +219,22 @@ def _from_hf(kind: _Kind, config: Keys, processor: Keys, tensors: Tensors) -> De
         _longest(processor, square(vision, "image_size", 1024)), merged,
     )  # fmt: skip
     pixels = normalisation(processor, CLIP_MEAN, CLIP_DEVIATION)
-    return _design(kind, whole, names, pixels, resampling(processor), interleaved=False)
+    return _design(kind, whole, names, pixels, resampling(processor), interleaved=names is _MAKERS)
+
+
+def _names(kind: _Kind, tensors: Tensors) -> _Names:
+    """Those of transformers."""
+    prefix = prefix_of(tensors, kind.tower + "patch_conv.weight", _PREFIXES)
+    tower, projector = prefix + kind.tower, prefix + kind.projector
+    return _Names(
+        TowerNames(
+            tower + "transformer.layers.{}.", "attention_norm", "attention.q_proj", "attention.k_proj",
+            "attention.v_proj", "attention.o_proj", "ffn_norm", "feed_forward.up_proj",
+            "feed_forward.down_proj", "feed_forward.gate_proj",
+        ),
+        tower + "patch_conv", tower + "ln_pre", projector + "norm",
+        projector + "patch_merger.merging_layer", (projector + "linear_1", projector + "linear_2"),
+    )  # fmt: skip
 
 
 def _longest(processor: Keys, default: int) -> int:
@@ -243,6 +269,7 @@ PIXTRAL = Family(
     (
         "Mistral3ForConditionalGeneration", "LlavaForConditionalGeneration", "MistralForCausalLM",
         "MinistralForCausalLM", "Ministral3ForCausalLM", "Mistral4ForCausalLM",
+        "MistralLarge4ForConditionalGeneration",
     ),
     ("pixtral",),
     partial(_from_hf, _MISTRAL), partial(_from_gguf, _MISTRAL), ("pixtral",),

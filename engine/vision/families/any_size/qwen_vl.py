@@ -1,7 +1,8 @@
 """Qwen2-VL (arXiv 2409.12191), Qwen2.5-VL (arXiv 2502.13923), Qwen3-VL (arXiv 2511.21631) and Qwen 3.5 (its
 model card); Qwen2.5-Omni (arXiv 2503.20215) has the tower of Qwen2.5-VL, Qwen3-Omni (arXiv 2509.17765) and
-Cosmos 3 Omni, and North Vision (its model card), that of Qwen3-VL, and EXAONE 4.5 (its model card) the first
-with fewer keys and values than queries.
+Cosmos 3 Omni, and North Vision (its model card), that of Qwen3-VL, HyperCLOVA X SEED Think 32B (its model
+card) the first with one more matrix behind it, and EXAONE 4.5 (its model card) the first with fewer keys and
+values than queries.
 
 Pictures keep their shape; the patches of one token, 2 * 2 of them, follow one another. A patch covers two
 frames of a video, and of a picture twice the same. Most layers of Qwen2.5-VL's tower have windows. Qwen3-VL's
@@ -11,19 +12,15 @@ first layers (DeepStack, arXiv 2406.04334).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from engine.lazy_dataclass import dataclass
-from engine.models.building.attention import Attention
-from engine.models.building.source import View, WeightSource, linear, norm, vector_if
 from engine.models.headers.keys import Keys
-from engine.models.layers.parts import Block, Linear
 from engine.vision.base import VisionSpec
 from engine.vision.design import Design, Family, Tensors
-from engine.vision.encoders.grid_encoder import GridDesign, GridParts
-from engine.vision.encoders.joined import together
+from engine.vision.encoders.grid_encoder import GridDesign
+from engine.vision.families.any_size.qwen_tower import QwenNames, QwenShape, qwen_parts
 from engine.vision.headers import (
     CLIP_DEVIATION,
     CLIP_MEAN,
@@ -44,11 +41,9 @@ from engine.vision.headers import (
     tower_from_gguf,
 )
 from engine.vision.layers.grid import Axial, frequencies
-from engine.vision.layers.grid_passes import Head
-from engine.vision.layers.projector import ProjectorNames, ProjectorShape, projector
-from engine.vision.layers.tower import GGUF, TowerNames, TowerShape, tower_layers
+from engine.vision.layers.projector import ProjectorNames
+from engine.vision.layers.tower import GGUF, TowerNames, TowerShape
 from engine.vision.pictures.images import BICUBIC, Normalisation
-from engine.vision.pictures.interpolation import corners, resampled
 from engine.vision.pictures.sizes import MOST_TOKENS, dynamic_size
 
 SPEC = VisionSpec("qwen_vl", "<|image_pad|>", "<|image_pad|>", around=("<|vision_start|>", "<|vision_end|>"))
@@ -61,105 +56,22 @@ NORTH = replace(
     SPEC, family="cohere_compass", placeholder="<|IMAGE_PAD|>", token="<|IMAGE_PAD|>",
     around=("<|VISION_START|>", "<|VISION_END|>"),
 )  # fmt: skip
+CLOVA = replace(
+    SPEC, family="hyperclovax_vision", placeholder="<|IMAGE_PAD|>", token="<|IMAGE_PAD|>",
+    around=("<|image_start|>", "<|image_end|>"),
+)  # fmt: skip
 _LEAST, _MOST = 56 * 56, 28 * 28 * 1280
 """Pixels, where the image processor's settings do not say."""
 _BASE = 10000.0
 _EPS = 1e-6
-_PREFIXES = ("model.visual.", "visual.", "thinker.visual.", "thinker.model.visual.", "")
-"""The last is Cosmos 3's."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """The names of an encoder's tensors, without ".weight" and ".bias"; `positions` is a whole name. A `deep`
-    one has the number of a merger in place of {}.
-    """
-
-    tower: TowerNames
-    first: str
-    after: str
-    merger: ProjectorNames
-    positions: str
-    deep: ProjectorNames
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """`tower` and what else `_parts` reads: `frames` of a patch, 0 if there is a matrix for each of two;
-    `table` positions are stored; `deep` are layers, and `numbers` those of their mergers in names.
-    """
-
-    tower: TowerShape
-    patch: int
-    factor: int
-    outputs: int
-    frames: int
-    table: int = 0
-    deep: tuple[int, ...] = ()
-    numbers: tuple[int, ...] = ()
-    window: int = 0
-    whole: frozenset[int] = frozenset()
-
-
-def _parts(shape: _Shape, names: _Names, source: WeightSource) -> Generator[int, None, GridParts]:
-    """As `GridDesign.make`."""
-    tower, width = shape.tower, shape.tower.width
-    first = frame_linears(source, names.first, width, shape.patch, shape.frames)
-    blocks = yield from tower_layers(source, tower, names.tower, tower.layers)
-    after = norm(
-        source, names.after, width, tower.eps, layer_norm=tower.layer_norm,
-        bias=None if tower.layer_norm else False,
-    )  # fmt: skip
-    inputs = width * shape.factor**2
-    merger = ProjectorShape(inputs, shape.outputs, inputs, "gelu")
-    head = Head(together, inputs, projector(source, merger, names.merger))
-    deep = tuple(
-        Head(
-            together,
-            inputs,
-            projector(source, replace(merger, norm="layer", eps=tower.eps), _numbered(names.deep, number)),
-        )
-        for number in shape.numbers
-    )
-    place = None
-    if shape.table:
-        table = source.vector(names.positions, shape.table, width)
-        place = partial(resampled, table, weights=corners)
-    return GridParts(first, _windowed(blocks.blocks, shape), head, deep, place, None, after)
-
-
-def frame_linears(source: WeightSource, name: str, width: int, patch: int, frames: int) -> tuple[Linear, ...]:
-    """What makes rows of patches of this many frames, or with 0 of one, by the sum of two matrices."""
-    area = patch**2
-    if frames:
-        kernel = (3, frames, patch, patch)
-        return (linear(source, name, width, 3 * frames * area, None, View(kernel=kernel)),)
-    view = View(kernel=(3, patch, patch))
-    first, second = (source.matrix(name + end, width, 3 * area, view) for end in (".weight", ".weight.1"))
-    return Linear(first, vector_if(source, name + ".bias", None, width)), Linear(second)
-
-
-def _numbered(names: ProjectorNames, number: int) -> ProjectorNames:
-    first, second, before = (each.format(number) for each in (names.first, names.second, names.norm))
-    return ProjectorNames(first, second, before)
-
-
-def _windowed(blocks: tuple[Block, ...], shape: _Shape) -> tuple[Block, ...]:
-    """The same with windows, except in the layers over the whole picture."""
-    if not shape.window:
-        return blocks
-    found = list[Block]()
-    for number, block in enumerate(blocks):
-        mixer = block.attention
-        if number not in shape.whole and isinstance(mixer, Attention):
-            window = (shape.window * shape.factor) ** 2
-            mixer = replace(mixer, shape=replace(mixer.shape, window=window, chunked=True))
-        found.append(replace(block, attention=mixer))
-    return tuple(found)
+_PREFIXES = (
+    "model.visual.", "visual.", "thinker.visual.", "thinker.model.visual.", "model.vision_model.", "",
+)  # fmt: skip
+"""The last two are HyperCLOVA's and Cosmos 3's."""
 
 
 def _design(
-    shape: _Shape, names: _Names, pixels: Normalisation, limits: tuple[int, int], filter: int,
+    shape: QwenShape, names: QwenNames, pixels: Normalisation, limits: tuple[int, int], filter: int,
     spec: VisionSpec = SPEC, tokens: int = MOST_TOKENS,
 ) -> GridDesign:  # fmt: skip
     side, dim = shape.patch * shape.factor, rotated_dim(shape.tower)
@@ -168,7 +80,7 @@ def _design(
     return GridDesign(
         replace(spec, deep=len(shape.deep)), shape.tower, shape.patch, shape.factor, shape.outputs, pixels,
         partial(dynamic_size, factor=side, least=min(limits[0], most), most=most), filter,
-        max(1, most // side**2) * shape.factor**2, Axial(pairs, pairs), partial(_parts, shape, names),
+        max(1, most // side**2) * shape.factor**2, Axial(pairs, pairs), partial(qwen_parts, shape, names),
         frames=max(1, shape.frames), window=shape.window, whole=shape.whole, deep=shape.deep,
         of_tokens=partial(_design, shape, names, pixels, limits, filter, spec),
     )  # fmt: skip
@@ -180,14 +92,14 @@ def _design(
 def _names(
     prefix: str, up: str, down: str, gate: str, after: str, merger: ProjectorNames,
     deep: str = "deepstack_merger_list.{}.",
-) -> _Names:  # fmt: skip
+) -> QwenNames:  # fmt: skip
     tower = TowerNames(
         prefix + "blocks.{}.", "norm1", "", "", "", "attn.proj", "norm2", up, down, gate,
         query_key_value="attn.qkv",
     )  # fmt: skip
     first, second = merger.first, merger.second
     last, deep = prefix + "merger.", prefix + deep
-    return _Names(
+    return QwenNames(
         tower, prefix + "patch_embed.proj", last + after, ProjectorNames(last + first, last + second),
         prefix + "pos_embed.weight", ProjectorNames(deep + first, deep + second, deep + after),
     )  # fmt: skip
@@ -219,10 +131,12 @@ def _from_hf_2(config: Keys, processor: Keys, tensors: Tensors) -> Design:
 
 
 def _from_hf_2_5(
-    spec: VisionSpec, config: Keys, processor: Keys, tensors: Tensors, groups: int = 0
+    spec: VisionSpec, config: Keys, processor: Keys, tensors: Tensors, groups: int = 0, *,
+    followed: bool = False,
 ) -> Design:  # fmt: skip
     """`Qwen2_5_VLForConditionalGeneration`, and the thinker of Qwen2.5-Omni, whose queries, keys and values
-    are apart. Of keys and values there are usually this many `groups`, or as many as of queries.
+    are apart. Of keys and values there are usually this many `groups`, or as many as of queries. If
+    `followed`, one more matrix makes the rows of the language model.
     """
     vision, prefix = _vision(config), _prefix(tensors)
     width, inner = (
@@ -242,6 +156,9 @@ def _from_hf_2_5(
     whole = _layers(vision, "fullatt_block_indexes", tower.layers, (7, 15, 23, 31))
     window = max(1, vision.integer("window_size", 1, MOST_SIDE, 112) // (shape.patch * shape.factor))
     shape = replace(shape, window=window, whole=frozenset(whole))
+    if followed:
+        outputs = (config.table("text_config") or config).integer("hidden_size", 1, MOST_WIDTH, 4096)
+        shape = replace(shape, merged=shape.outputs, outputs=outputs)
     return _with_processor(shape, names, processor, spec)
 
 
@@ -275,14 +192,16 @@ def _prefix(tensors: Tensors) -> str:
     return prefix_of(tensors, "patch_embed.proj.weight", _PREFIXES)
 
 
-def _shape_from_hf(vision: Keys, tower: TowerShape, outputs: str) -> _Shape:
-    return _Shape(
+def _shape_from_hf(vision: Keys, tower: TowerShape, outputs: str) -> QwenShape:
+    return QwenShape(
         tower, square(vision, "patch_size", 14), vision.integer("spatial_merge_size", 1, 64, 2),
         vision.integer(outputs, 1, MOST_WIDTH, 3584), vision.integer("temporal_patch_size", 1, 64, 2),
     )  # fmt: skip
 
 
-def _with_processor(shape: _Shape, names: _Names, processor: Keys, spec: VisionSpec = SPEC) -> GridDesign:
+def _with_processor(
+    shape: QwenShape, names: QwenNames, processor: Keys, spec: VisionSpec = SPEC
+) -> GridDesign:
     pixels = normalisation(processor, CLIP_MEAN, CLIP_DEVIATION)
     limits = pixel_limits(processor, _LEAST, _MOST)
     return _design(shape, names, pixels, limits, resampling(processor), spec)
@@ -298,7 +217,7 @@ def _layers(keys: Keys, name: str, count: int, default: tuple[int, ...]) -> tupl
 
 
 def _from_gguf(
-    change: Callable[[_Shape, Keys], _Shape], keys: Keys, tensors: Tensors, spec: VisionSpec = SPEC
+    change: Callable[[QwenShape, Keys], QwenShape], keys: Keys, tensors: Tensors, spec: VisionSpec = SPEC
 ) -> Design:
     """The projector types of llama.cpp; `change` adds what one alone has."""
     width = keys.integer("embedding_length", 1, MOST_WIDTH)
@@ -309,11 +228,11 @@ def _from_gguf(
     ends = ("ffn_down", "ffn_up") if swapped else ("ffn_up", "ffn_down")
     fused = "attn_qkv" if "v.blk.0.attn_qkv.weight" in tensors else ""
     layer = replace(GGUF, up=ends[0], down=ends[1], query_key_value=fused)
-    names = _Names(
+    names = QwenNames(
         layer, "v.patch_embd", "v.post_ln", ProjectorNames("mm.0", "mm.2"), "v.position_embd.weight",
         ProjectorNames("v.deepstack.{}.fc1", "v.deepstack.{}.fc2", "v.deepstack.{}.norm"),
     )  # fmt: skip
-    shape = _Shape(
+    shape = QwenShape(
         tower, keys.integer("patch_size", 1, 1 << 10), keys.integer("spatial_merge_size", 1, 64, 2),
         keys.integer("projection_dim", 1, MOST_WIDTH), _stored_frames(tensors),
     )  # fmt: skip
@@ -333,11 +252,11 @@ def _stored_frames(tensors: Tensors) -> int:
     return kernels.shape[2] if kernels is not None and len(kernels.shape) == 5 else 0
 
 
-def _unchanged(shape: _Shape, keys: Keys) -> _Shape:
+def _unchanged(shape: QwenShape, keys: Keys) -> QwenShape:
     return shape
 
 
-def _with_windows(shape: _Shape, keys: Keys) -> _Shape:
+def _with_windows(shape: QwenShape, keys: Keys) -> QwenShape:
     """The shape of Qwen2.5-VL's tower, of whose layers one in this many sees the whole picture."""
     tower = replace(shape.tower, gated=True, layer_norm=False)
     each = keys.integer("n_wa_pattern", 1, MOST_LAYERS)
@@ -346,7 +265,7 @@ def _with_windows(shape: _Shape, keys: Keys) -> _Shape:
     return replace(shape, tower=tower, window=window, whole=whole)
 
 
-def _with_groups(shape: _Shape, keys: Keys) -> _Shape:
+def _with_groups(shape: QwenShape, keys: Keys) -> QwenShape:
     """The shape of EXAONE 4.5's tower."""
     heads = shape.tower.heads
     groups = keys.integer("attention.head_count_kv", 1, heads)
@@ -355,7 +274,7 @@ def _with_groups(shape: _Shape, keys: Keys) -> _Shape:
     return replace(shape, tower=replace(shape.tower, kv_heads=groups))
 
 
-def _with_positions(shape: _Shape, keys: Keys) -> _Shape:
+def _with_positions(shape: QwenShape, keys: Keys) -> QwenShape:
     """The shape of Qwen3-VL's tower."""
     side = keys.integer("image_size", 1, MOST_SIDE) // shape.patch
     flags = keys.flags("is_deepstack_layers", shape.tower.layers)
@@ -382,6 +301,10 @@ QWEN2_5_OMNI = Family(
 EXAONE4_5 = Family(
     "exaone4_5", ("Exaone4_5_ForConditionalGeneration",), ("exaone4_5",),
     partial(_from_hf_2_5, EXAONE, groups=8), partial(_from_gguf, _with_groups, spec=EXAONE),
+)  # fmt: skip
+HYPER_CLOVA = Family(
+    "hyperclovax_vision", ("HyperCLOVAXVisionV2ForConditionalGeneration", "HCXVisionV2ForCausalLM"), (),
+    partial(_from_hf_2_5, CLOVA, followed=True), None,
 )  # fmt: skip
 QWEN3_VL = Family(
     "qwen3_vl",

@@ -10,7 +10,7 @@ import pytest
 from engine.errors import BadCheckpoint, UnsupportedModel
 from engine.models.architectures.dense import cohere
 from engine.models.architectures.gpt import mpt
-from engine.models.architectures.llama import minicpm
+from engine.models.architectures.llama import granite, minicpm
 from engine.models.headers.decoder import gguf_shape
 from engine.models.headers.keys import Keys
 from tests.engine.backends.kernel_oracles import Matrix
@@ -81,6 +81,21 @@ def test_a_gguf_file_of_the_first_minicpm_has_its_scales_without_saying_so(given
     named |= {f"minicpm.{name}": 2.0 for name in ("logit_scale", "embedding_scale", "residual_scale")}
     config = minicpm.from_gguf(Keys(named, "the header", "minicpm."), tensors)
     assert (config.embed_scale, config.residual_scale, config.logit_scale) == (2.0, 2.0, 0.5)
+
+
+def test_a_gguf_file_of_granite_multiplies_pictures_as_it_does_embeddings() -> None:
+    named = {f"granite.{name}": value for name, value in {**SIZES, "embedding_scale": 12.0}.items()}
+    named |= {"general.architecture": "granite", "granite.block_count": 2}
+    tensors = {"token_embd.weight": Matrix("F32", (10, 64), 1)}
+    config = granite.from_gguf(Keys(named, "the header", "granite."), tensors)
+    assert config.embed_scale == config.picture_scale == 12.0
+    config = minicpm.from_gguf(
+        Keys(
+            {f"minicpm.{name}": value for name, value in {**SIZES, "block_count": 2}.items()}, "", "minicpm."
+        ),
+        tensors,
+    )
+    assert (config.embed_scale, config.picture_scale) == (12.0, 1.0)
 
 
 @pytest.mark.parametrize(("architecture", "windows"), [("command-r", ()), ("cohere2", (64, 64, 64, 0))])

@@ -18,6 +18,8 @@ from transformers import (
     LlavaForConditionalGeneration,
     Mistral3Config,
     Mistral3ForConditionalGeneration,
+    MistralLarge4Config,
+    MistralLarge4ForConditionalGeneration,
 )
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 
@@ -25,6 +27,7 @@ from engine.errors import EngineError
 from engine.vision import Span
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
+from tests.engine.models.cases.mistral_large_4 import LARGE
 from tests.engine.vision.tiny.encoding import Encoded, assert_close, picture, randomise, save
 from tests.engine.vision.tiny.mmproj import write_mmproj
 from tests.tiny import TINY
@@ -43,7 +46,7 @@ TEXT = {
 Made = tuple[Any, Any, int, Path]
 
 
-@pytest.fixture(scope="module", params=["pixtral", "mistral3", "lightonocr"])
+@pytest.fixture(scope="module", params=["pixtral", "mistral3", "lightonocr", "mistral_large4"])
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A model, its image processor, how many patches are merged on each side, and the folder of all."""
     if request.param == "pixtral":
@@ -56,6 +59,12 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         text = {**TEXT, "model_type": "qwen3"}
         ocr = LightOnOcrConfig(vision_config=VISION, text_config=text, image_token_id=3)
         model, factor = randomise(LightOnOcrForConditionalGeneration(ocr)), 2
+    elif request.param == "mistral_large4":
+        large = MistralLarge4Config(
+            vision_config={**VISION, "hidden_act": "gelu"}, text_config={**LARGE, "hidden_size": WIDTH},
+            image_token_index=3,
+        )  # fmt: skip
+        model, factor = randomise(MistralLarge4ForConditionalGeneration(large)), 2
     else:
         config = Mistral3Config(
             vision_config={**VISION, "hidden_act": "gelu"}, text_config=TEXT, image_token_index=3

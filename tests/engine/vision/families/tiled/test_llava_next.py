@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,8 +24,11 @@ from engine.errors import BadCheckpoint
 from engine.models.headers.keys import Keys
 from engine.vision.families.tiled.llava_next import Tiles, from_gguf, from_hf
 from engine.vision.pictures.images import BICUBIC
+from tests.engine.vision.tiny.chats import Reply, add_text, asked, by_transformers, opened, vocabulary
 from tests.engine.vision.tiny.converted import FLATTENED, encoder_tensors, write_tower
 from tests.engine.vision.tiny.encoding import SIZES, TEXT, Encoded, assert_close, picture, randomise, save
+from tests.engine.vision.tiny.whole_models import END
+from tests.engine.vision.tiny.whole_models import TEXT as WORDS
 
 SIDE, PATCH = 56, 7
 GRIDS = [[56, 112], [112, 56], [112, 112], [168, 56], [56, 168]]
@@ -89,6 +93,32 @@ def test_rows_and_layout_are_those_of_transformers(pair: Any, width: int, height
     for name in ("_get_number_of_features", "_get_unpadded_features"):
         setattr(words, name, getattr(LlavaNextProcessor, name).__get__(words))
     assert encoded.text(width, height) == LlavaNextProcessor.replace_image_token(words, inputs, 0)
+
+
+def test_granite_multiplies_pictures_as_it_does_embeddings(tmp_path: Path) -> None:
+    size, ids = vocabulary(["<image>", END])
+    text = {
+        **WORDS, "model_type": "granite", "num_key_value_heads": 1, "vocab_size": size,
+        "embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4,
+    }  # fmt: skip
+    kind, settings = CASES["granite_vision"]
+    config = LlavaNextConfig(
+        vision_config={"model_type": kind, **TOWER}, text_config=text, image_grid_pinpoints=GRIDS,
+        image_token_index=ids["<image>"], **settings,
+    )  # fmt: skip
+    model, (_, processor) = randomise(LlavaNextForConditionalGeneration(config)), made(kind, settings)
+    add_text(save(model, processor, tmp_path), ["<image>"], "<image>")
+    with closing(opened(tmp_path)) as chat:
+        reply = Reply(chat, [asked("What is this?", (60, 40))])
+    given = processor([picture(60, 40)], return_tensors="pt")
+    written, likely = by_transformers(
+        model, reply.plain_ids(ids["<image>"]), 6, eos_token_id=ids[END],
+        pixel_values=given["pixel_values"], image_sizes=given["image_sizes"],
+    )  # fmt: skip
+    assert reply.ids == written
+    for token, probabilities in zip(reply.tokens, likely, strict=True):
+        for each in token.alternatives:
+            assert each.raw_probability == pytest.approx(probabilities[each.id], rel=0.02, abs=2e-4)
 
 
 def test_an_mmproj_file_says_the_same(tmp_path: Path) -> None:
