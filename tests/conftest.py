@@ -141,10 +141,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """The second process of a whole run meets the first in the middle of the tests' modules."""
+    """The second process of a whole run meets the first in the middle of the tests' modules, and the third
+    goes from there to the first.
+    """
     worker = getattr(session.config, "workerinput", {"workerid": ""})["workerid"]
-    if worker == "gw1" and session.config.args == session.config.getini("testpaths"):
-        import_backwards(ROOT, "tests")
+    share = {"gw1": 1.0, "gw2": 0.5}.get(worker)
+    if share and session.config.args == session.config.getini("testpaths"):
+        import_backwards(ROOT, "tests", share)
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
