@@ -94,8 +94,8 @@ def _seen_by(tensor: Any, x: torch.Tensor, rows: int) -> torch.Tensor:
 
 
 def load(path: Path, backend: Backend | None = None) -> Model:
-    """Load a model through its checkpoint reader."""
-    return finish(read_model(open_checkpoint(path), backend or ReferenceBackend()))
+    """Load a model through its checkpoint reader, with the kernels for the caches of `logits` alone."""
+    return finish(read_model(open_checkpoint(path), backend or ReferenceBackend(), "fp32"))
 
 
 def logits(

@@ -33,11 +33,15 @@ KINDS = ("qwen2_vl", "gemma3", "qwen3_5", "idefics3", "mllama", "paligemma", "hu
 """With sections of rotary positions, in both directions, with states, of several spans, looked at by layers
 of their own, in a prefix, and with the number of the picture among their positions.
 """
+QUICK = ("qwen2_vl", "gemma3", "qwen3_5", "mllama")
 PICTURES = [asked("What do they show?", (60, 40), (33, 70))]
 TEXT = [Message("user", "Tell me something about the quick brown fox, and nothing else.")]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow) for kind in KINDS],
+)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return {**FAMILIES, **PREFIXES}[request.param](tmp_path_factory.mktemp("model")).folder
 
