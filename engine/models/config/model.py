@@ -240,7 +240,7 @@ class ModelConfig:
     unnormed_layers: frozenset[int] = frozenset()
     """The layers without a norm before attention."""
     normed_twice: bool = False
-    """Whether attention's input is added to its normed result, and the sum normed (later Jina BERT v2)."""
+    """Whether attention's input is added to its normed result again, and that normed again (Jina BERT v2)."""
 
     def __post_init__(self) -> None:
         for layer in range(self.layers) if self.layer_heads or self.layer_queries else (0,):

@@ -134,7 +134,7 @@ def hf_granite_experts(keys: Keys, shape: dict[str, Any], shared: int) -> Expert
 
 
 def hf_multipliers(keys: Keys) -> dict[str, Any]:
-    """The multipliers of config.json; that of embeddings is also one of pictures."""
+    """The multipliers of config.json; that of embeddings multiplies pictures, too."""
     embed = keys.number("embedding_multiplier", _SMALLEST, _LARGEST, 1.0)
     return {
         "embed_scale": embed,

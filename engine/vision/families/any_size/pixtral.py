@@ -51,7 +51,7 @@ SPEC = VisionSpec("pixtral", "[IMG]", "[IMG]")
 _BREAK, _END = "[IMG_BREAK]", "[IMG_END]"
 _EPS = 1e-5
 _LATER = "ministral3", "mistral_large4_text"
-"""Text models whose norms have this number in common with the tower's."""
+"""Text models whose norms have the epsilon of the tower."""
 _LARGE = {
     "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 30, "patch_size": 14,
     "image_size": 1540, "hidden_act": "silu",
@@ -188,9 +188,9 @@ def _limited(
 
 
 def _from_hf(kind: _Kind, config: Keys, processor: Keys, tensors: Tensors) -> Design:
-    """`Mistral3ForConditionalGeneration`, `LightOnOcrForConditionalGeneration`, and
-    `LlavaForConditionalGeneration` with such a tower; Mistral AI's own folders, whose config has no
-    "text_config".
+    """`Mistral3ForConditionalGeneration`, `MistralLarge4ForConditionalGeneration`,
+    `LightOnOcrForConditionalGeneration`, and `LlavaForConditionalGeneration` with such a tower; Mistral AI's
+    own folders, whose config has no "text_config".
     """
     vision, text = inner(config, "vision_config"), config.table("text_config") or config
     names = _MAKERS if _MAKERS.first + ".weight" in tensors else _names(kind, tensors)

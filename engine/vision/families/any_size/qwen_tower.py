@@ -20,8 +20,8 @@ from engine.vision.layers.projector import Projector, ProjectorNames, ProjectorS
 from engine.vision.layers.tower import TowerNames, TowerShape, tower_layers
 from engine.vision.pictures.interpolation import corners, resampled
 
-_LAST = "model.vision_projector"
-"""HyperCLOVA's matrix behind the tower, with its bias."""
+_LAST, _MAKERS_LAST = "model.vision_projector", "model.mm_projector"
+"""HyperCLOVA's matrix behind the tower, with its bias; its makers' folder has the second name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ def qwen_parts(shape: QwenShape, names: QwenNames, source: WeightSource) -> Gene
     inputs = width * shape.factor**2
     merger = ProjectorShape(inputs, shape.merged or shape.outputs, inputs, "gelu")
     project = projector(source, merger, names.merger)
-    last = linear(source, _LAST, shape.outputs, shape.merged, True) if shape.merged else None
+    behind = _MAKERS_LAST if source.has(_MAKERS_LAST + ".weight") else _LAST
+    last = linear(source, behind, shape.outputs, shape.merged, True) if shape.merged else None
     head = Head(together, inputs, _Followed(project, last) if last else project)
     deep = tuple(
         Head(

@@ -93,7 +93,7 @@ def test_a_reply_about_a_picture_is_that_of_transformers(made: Made) -> None:
 
 
 def test_the_makers_folder(made: Made, tmp_path: Path) -> None:
-    """Their class has another name, and the language model is a whole one below the other's names."""
+    """Their class and the last matrix have other names, and the language model is a whole one of its own."""
     for file in made[2].iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     config = json.loads((tmp_path / "config.json").read_text())
@@ -105,6 +105,7 @@ def test_the_makers_folder(made: Made, tmp_path: Path) -> None:
         name.replace(language, language + "model."): values
         for name, values in load_file(tmp_path / "model.safetensors").items()
     }
+    tensors = {name.replace("vision_projector", "mm_projector"): tensors[name] for name in tensors}
     if head := {name for name in tensors if name.startswith("lm_head")}:
         tensors = {language + name if name in head else name: values for name, values in tensors.items()}
     save_file(tensors, tmp_path / "model.safetensors")
