@@ -17,9 +17,10 @@ from numba import config
 
 import resources
 from engine.lazy_dataclass import dataclass
+from engine.platform.amx import tiles_allowed
 from engine.platform.folders import is_trusted
 
-__all__ = ["FOLDER", "LEVELS", "Level", "chosen", "folder_of", "prebuilt"]
+__all__ = ["FOLDER", "LEVELS", "Level", "chosen", "folder_of", "host_features", "prebuilt"]
 
 FOLDER = "kernels"
 """The folder in `resources`."""
@@ -51,6 +52,7 @@ class Level:
 _V2 = ("cx16", "popcnt", "sahf", "sse", "sse2", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+_AMX = ("amx-bf16", "amx-int8", "amx-tile")
 _VNNI = ("fast-dpwssd",)
 """Without it LLVM replaces vpdpwssd by three instructions (a load, vpmaddwd and vpaddd), for its latency: on
 Intel's Emerald Rapids, for which LLVM does so, prompts took half as long again.
@@ -58,6 +60,7 @@ Intel's Emerald Rapids, for which LLVM does so, prompts took half as long again.
 
 LEVELS = (
     Level("x86-64-v4-vnni-amd", "x86-64-v4", (*_V4, "avx512vnni", "sse4a"), _VNNI),
+    Level("x86-64-v4-amx", "x86-64-v4", (*_V4, "avx512vnni", *_AMX), _VNNI),
     Level("x86-64-v4-vnni", "x86-64-v4", (*_V4, "avx512vnni"), _VNNI),
     Level("x86-64-v4", "x86-64-v4", _V4),
     Level("x86-64-v3-vnni", "x86-64-v3", (*_V3, "avxvnni"), _VNNI),
@@ -82,6 +85,14 @@ def usable(features: Set[str], levels: Iterable[Level] = LEVELS) -> Level | None
     return next((level for level in able if folder_of(level) is not None), None)
 
 
+def host_features() -> dict[str, bool]:
+    """LLVM's features of this processor, and whether this process may use them."""
+    host = dict(llvm.get_host_cpu_features())
+    if host.get("amx-tile") and not tiles_allowed():
+        host.update({name: False for name in host if name.startswith("amx")})
+    return host
+
+
 @cache
 def chosen() -> Level | None:
     """The level that this process compiles for, which is made Numba's target by the first call; None for this
@@ -89,7 +100,7 @@ def chosen() -> Level | None:
     """
     if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
         return None
-    host = llvm.get_host_cpu_features()
+    host = host_features()
     level = usable({name for name, there in host.items() if there})
     if level is not None:
         config.CPU_NAME, config.CPU_FEATURES = level.cpu, level.flags

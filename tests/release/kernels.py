@@ -61,6 +61,12 @@ def _compile_level(folder: Path, level: Level, names: Sequence[str]) -> None:
         shutil.copytree(private, folder / level.name, copy_function=shutil.copyfile)
 
 
+def for_level(names: Sequence[str], amx: bool) -> tuple[str, ...]:
+    """The kernels, and where AMX multiplies also those that pack activations for it."""
+    packs = ("pack_amx_bf16", "pack_amx_int16") if amx and "pack_int16" in names else ()
+    return (*names, *packs)
+
+
 def check_folders(compiled: Path) -> None:
     """Raise PackagingError if code names a folder of the build, as each error does that it can raise: the
     same sources would give other bytes elsewhere.
@@ -77,12 +83,13 @@ def _compile_here(names: Sequence[str]) -> None:
     """In a process with the settings of a level: compile into its cache."""
     from engine.backends.cpu.codegen.kernel_cache import KERNELS as TABLE
     from engine.backends.cpu.codegen.kernel_cache import cache_folder, keep
+    from engine.backends.cpu.codegen.simd_bytes import AMX
     from engine.sampling import kernels
 
     folder = cache_folder()
     if folder is None or not folder.is_relative_to(cache_dir()):
         return
-    keep(folder, tuple(names))
+    keep(folder, for_level(names, AMX))
     for _ in TABLE.compile([names[0]]):  # with the thread pool's functions
         pass
     kernels.prepare(LARGE_VOCABULARY)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from engine.backends.base import Forward, Step
 from engine.backends.cpu.codegen.kernel_cache import KERNELS
+from engine.backends.cpu.codegen.simd import LANES
 from engine.backends.cpu.decode_loop import decode_loop_of
 from engine.backends.cpu.kv_cache import CpuCache
 from engine.backends.cpu.lowering.call import Argument, Operation, Slice
@@ -74,7 +75,8 @@ class CpuProgram:
         for _ in KERNELS.compile(lowered.kernels):
             pass
         places = assign_places(self._operations, self._logits)
-        self._arena = [aligned(max_rows * row_bytes) for row_bytes in places]
+        rows = -(-max_rows // LANES) * LANES  # some kernels take 16 rows at once
+        self._arena = [aligned(rows * row_bytes) for row_bytes in places]
         self._constants = [*lowered.constants.kept, lowered.constants, cache]  # calls hold addresses in them
         self._stages: Words = np.array(stages_of(self._operations), np.int64)
         self._step: Words = aligned(2 * CROSS).view(np.int64)
@@ -88,7 +90,9 @@ class CpuProgram:
         self._rope_addresses = int(self._places.ctypes.data), int(self._ropes.ctypes.data)
         self._pages = self._room_for_pages(16)
         self._values: Floats = (
-            self._arena[self._logits.place].view(np.float32).reshape(max_rows, -1)[:, : self._logits.width]
+            self._arena[self._logits.place]
+            .view(np.float32)
+            .reshape(rows, -1)[:max_rows, : self._logits.width]
         )
         self._first: Floats = self._values[:1]
         self._row: Floats = self._values[0]

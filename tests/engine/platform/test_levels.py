@@ -27,6 +27,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(config, "CPU_NAME", None)
     monkeypatch.setattr(config, "CPU_FEATURES", None)
     monkeypatch.setattr(levels, "chosen", chosen.__wrapped__)
+    monkeypatch.setattr(levels, "tiles_allowed", lambda: True)
     return tmp_path / levels.FOLDER
 
 
@@ -54,6 +55,7 @@ def test_one_missing_feature_rules_a_level_out(
     ("features", "expected"),
     [
         ((*BY_NAME["x86-64-v4-vnni"].features, "avxvnni", "sse4a"), "x86-64-v4-vnni-amd"),
+        ((*BY_NAME["x86-64-v4-amx"].features, "avxvnni"), "x86-64-v4-amx"),
         ((*BY_NAME["x86-64-v4-vnni"].features, "avxvnni"), "x86-64-v4-vnni"),
         ((*BY_NAME["x86-64-v4"].features, "avxvnni"), "x86-64-v4"),
         (BY_NAME["x86-64-v3-vnni"].features, "x86-64-v3-vnni"),
@@ -93,6 +95,22 @@ def test_code_for_this_very_processor_multiplies_pairs_in_one_instruction(
     assert config.CPU_FEATURES is None
 
 
+def test_without_the_system_s_permission_amx_is_as_if_missing(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(levels, "tiles_allowed", lambda: False)
+    host_with(monkeypatch, *BY_NAME["x86-64-v4-amx"].features)
+    assert levels.chosen() is BY_NAME["x86-64-v4-vnni"]
+    for level in LEVELS:
+        (place / level.name).rename(place.parent / level.name)
+    monkeypatch.setattr(config, "CPU_NAME", None)
+    monkeypatch.setattr(config, "CPU_FEATURES", None)
+    assert levels.chosen() is None
+    flags = (config.CPU_FEATURES or "").split(",")
+    assert {"-amx-tile", "-amx-int8", "-amx-bf16", "+avx512vnni"} <= set(flags)
+    assert not any(flag.startswith("+amx") for flag in flags)
+
+
 def test_settings_of_numba_come_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host_with(monkeypatch, *BY_NAME["x86-64-v3"].features)
     monkeypatch.setattr(config, "CPU_FEATURES", "+sse2")
@@ -104,7 +122,7 @@ def test_settings_of_numba_come_first(place: Path, monkeypatch: pytest.MonkeyPat
 def test_without_its_folder_a_level_is_not_chosen(place: Path) -> None:
     (place / "x86-64-v4-vnni-amd").rename(place / "elsewhere")
     best = usable({feature for level in LEVELS for feature in level.features})
-    assert best is BY_NAME["x86-64-v4-vnni"]
+    assert best is BY_NAME["x86-64-v4-amx"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")

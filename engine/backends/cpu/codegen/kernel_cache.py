@@ -40,7 +40,7 @@ from engine.backends.cpu.kernels import (
 from engine.backends.cpu.kernels.attention import attention, combine, indexer
 from engine.backends.cpu.kernels.generalised_delta import generalised_delta_kernel
 from engine.backends.cpu.kernels.kv_write import kv_write
-from engine.backends.cpu.kernels.linear import integer_gemm
+from engine.backends.cpu.kernels.linear import amx, integer_gemm
 from engine.backends.cpu.kernels.linear.heads import heads_kernel
 from engine.backends.cpu.kernels.linear.linear import linear_kernel
 from engine.backends.cpu.kernels.look_up import look_up_kernel, look_up_name
@@ -277,6 +277,8 @@ def _source(name: str, jit: Jit) -> Any:
     """
     if name in _SIMPLE:
         return _SIMPLE[name]
+    if name in amx.FORMATS:
+        return amx.pack_kernel(name)
     if name in pointwise.POINTWISE:
         return pointwise.pointwise_kernel(name)
     if name == "route_scored":

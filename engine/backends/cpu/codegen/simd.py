@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import config
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from engine.platform import levels
+from engine.platform.amx import tiles_allowed
 
 LANES = 16
 F32 = ir.FloatType()
@@ -36,8 +36,12 @@ def _features() -> frozenset[str]:
     """
     levels.chosen()
     if config.CPU_NAME or config.CPU_FEATURES:
-        return frozenset(f[1:] for f in (config.CPU_FEATURES or "").split(",") if f.startswith("+"))
-    return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
+        found = {f[1:] for f in (config.CPU_FEATURES or "").split(",") if f.startswith("+")}
+    else:
+        found = {name for name, there in levels.host_features().items() if there}
+    if "amx-tile" in found:
+        tiles_allowed()  # Numba's settings may name it, whatever the answer
+    return frozenset(found)
 
 
 FEATURES = _features()

@@ -41,6 +41,8 @@ def _kind() -> str:
 
 
 KIND = _kind()
+AMX = WIDE and KIND == "vnni" and {"amx-tile", "amx-int8", "amx-bf16"} <= FEATURES
+"""Whether large batches are multiplied by Intel's Advanced Matrix Extensions (`kernels.linear.amx`)."""
 BIAS = 128 if KIND == "vnni" else 0
 """Added to signed weights to make them bytes from 0 to 255, since VNNI's first operand is unsigned."""
 BASE = 255 if KIND == "avx2" else 256

@@ -23,9 +23,8 @@ from engine.backends.cpu.kernels.attention.softmax import exp_scalar, row_add
 from engine.backends.cpu.kernels.linear.linear import (
     A_BIAS,
     A_BLOCKS,
+    A_FIRST,
     A_GROUP,
-    A_PACKED,
-    A_PACKED_STRIDE,
     A_TILES,
     A_WEIGHT,
     A_X,
@@ -336,7 +335,7 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     st_i64(block + 8 * A_WEIGHT, weight)
     st_i64(block + 8 * A_X, ld_i64(args + 8 * A_X) + start * ld_i64(args + 8 * A_X_STRIDE))
     st_i64(block + 8 * A_Y, ld_i64(args + 8 * A_Y) + start * ld_i64(args + 8 * A_Y_STRIDE))
-    st_i64(block + 8 * A_PACKED, ld_i64(args + 8 * A_PACKED) + start * ld_i64(args + 8 * A_PACKED_STRIDE))
+    st_i64(block + 8 * A_FIRST, start)
     if ld_i64(args + 8 * A_BIAS):
         st_i64(block + 8 * A_BIAS, ld_i64(args + 8 * A_BIAS) + expert * ld_i64(args + 8 * X_BIAS_STRIDE))
     if rows <= SMALL_BATCH:

@@ -249,7 +249,9 @@ class BlockLayout:
 
     def panel_format(self, bits: int) -> PanelFormat:
         zero = self.codes.zero if bits == 8 else 0
-        return PanelFormat(bits, self.part, self._addends or zero > 0, zero, self.codes.largest)
+        return PanelFormat(
+            bits, self.part, self._addends or zero > 0, zero, self.codes.largest, self.codes.magnitude
+        )
 
     def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
         d, m = self._numbers(b, block)

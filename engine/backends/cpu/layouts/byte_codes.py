@@ -18,7 +18,7 @@ _TOP_BITS = np.uint32(0x80808080)
 class ByteCodes:
     """As `Codes`: code q means q - 128. Word j of a group has the codes of quad j."""
 
-    left, zero, largest = 0, BIAS, 0
+    left, zero, largest, magnitude = 0, BIAS, 0, 128
     group_bytes = 8 * LANES * 4
 
     def pack_quads(self, codes: npt.NDArray[np.uint32]) -> list[npt.NDArray[np.uint32]]:

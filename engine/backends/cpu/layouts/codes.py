@@ -56,6 +56,7 @@ class Codes:
         self.left = 0 if self.by_table or values is not None else offset
         self.zero = offset if values is None else BIAS
         self.signed = values is not None
+        self.magnitude = max(abs(int(v)) for v in self.meaning())
         self.largest = 0 if self.signed else (1 << bits) - 1
         self.group_bytes = bits * LANES * 4
         # For each plane: its bits, the code's first bit in it, and where its words are among all words, which
@@ -84,11 +85,13 @@ class Codes:
     def reader(self, b: ir.IRBuilder, address: ir.Value, offset: int) -> CodeReader:
         return CodeReader(b, self, address, offset)
 
+    def meaning(self) -> list[int]:
+        """What each code stands for."""
+        return [q - self.offset for q in range(1 << self.bits)] if self.values is None else list(self.values)
+
     def table(self) -> list[float]:
         """The meaning of each code, repeated up to 16 entries (5 bits: 32)."""
-        meaning = (
-            [q - self.offset for q in range(1 << self.bits)] if self.values is None else list(self.values)
-        )
+        meaning = self.meaning()
         return [float(v) for v in meaning * max(1, 16 // len(meaning))]
 
 
@@ -133,17 +136,35 @@ class CodeReader:
 
     def numbers(self, q: int, form: UnpackedWeights) -> tuple[ir.Value, ...]:
         """Quad q as `form` takes it."""
-        return self.pairs(q) if form.bits == 16 else (self.operand(q),)
+        if form.numbers == "pairs":
+            return self.pairs(q)
+        if form.numbers == "floats":
+            return self.floats(q)
+        return (self.operand(q) if form.numbers == "codes" else self.signed(q),)
+
+    def signed(self, q: int) -> ir.Value:
+        """The meaning of features 4 q .. 4 q + 3 in signed bytes."""
+        b, codes = self._b, self._codes
+        quad = b.bitcast(self._quad(q), V64I8)
+        if codes.values is not None:
+            return look_up_bytes(b, list(codes.values), quad)
+        return b.sub(quad, ir.Constant(V64I8, [ir.Constant(I8, codes.offset)] * 64)) if codes.offset else quad
 
     def pairs(self, q: int) -> tuple[ir.Value, ir.Value]:
         """The meaning of features (4 q, 4 q + 2) and (4 q + 1, 4 q + 3) in int16."""
         b, codes = self._b, self._codes
         if codes.values is not None:
-            return signed_pairs(
-                b, b.bitcast(look_up_bytes(b, list(codes.values), b.bitcast(self._quad(q), V64I8)), VI32)
-            )
+            return signed_pairs(b, b.bitcast(self.signed(q), VI32))
         minus = ir.Constant(V32I16, [ir.Constant(I16, codes.offset)] * 32) if codes.offset else None
         return code_pairs(b, self._quad(q), minus)
+
+    def floats(self, q: int) -> tuple[ir.Value, ir.Value]:
+        """`pairs` in bfloat16; AVX-512 only. Of an index only the bits of a code count."""
+        b, quad = self._b, self._quad(q)
+        table = [int(np.float32(v).view(np.uint32)) >> 16 for v in self._codes.meaning()]
+        places = (quad, b.lshr(quad, const_vector(8, VI32)))
+        first, second = (look_up_words(b, table, b.bitcast(place, V32I16)) for place in places)
+        return first, second
 
     def vector(self, k: int) -> ir.Value:
         """Feature k of the group as float32: its code's meaning plus `codes.left`, exactly."""
@@ -178,6 +199,24 @@ def look_up(b: ir.IRBuilder, table: list[float], index: ir.Value) -> ir.Value:
     kind = ir.FunctionType(VF32, [VF32, VI32, VF32])
     function = cgutils.get_or_insert_function(b.module, kind, "llvm.x86.avx512.vpermi2var.ps.512")
     return b.call(function, [parts[0], index, parts[1]])
+
+
+def look_up_words(b: ir.IRBuilder, table: list[int], index: ir.Value) -> ir.Value:
+    """table[index % 32] for 32 words and up to 32 entries, or [index % 64] for 64; AVX-512 only.
+
+    A shorter table is repeated.
+    """
+    table = table * max(1, 32 // len(table))
+    parts = [
+        ir.Constant(V32I16, [ir.Constant(I16, v) for v in table[i : i + 32]])
+        for i in range(0, len(table), 32)
+    ]
+    name, operands = "permvar.hi", [parts[0], index]
+    if len(parts) == 2:
+        name, operands = "vpermi2var.hi", [parts[0], index, parts[1]]
+    kind = ir.FunctionType(V32I16, [V32I16] * len(operands))
+    function = cgutils.get_or_insert_function(b.module, kind, f"llvm.x86.avx512.{name}.512")
+    return b.call(function, operands)
 
 
 def look_up_bytes(b: ir.IRBuilder, table: list[int], index: ir.Value) -> ir.Value:

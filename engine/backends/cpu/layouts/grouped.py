@@ -33,7 +33,7 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS
 from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale, packed_sum
-from engine.backends.cpu.kernels.linear.panel_format import PanelFormat, UnpackedWeights, in_both
+from engine.backends.cpu.kernels.linear.panel_format import UNBOUNDED, PanelFormat, UnpackedWeights, in_both
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
@@ -212,7 +212,7 @@ class Grouped(_Groups):
         """The zero point is subtracted from pairs themselves; for bytes a minimum does that."""
         if bits == 16:
             # A zero point may be any number of its type.
-            return PanelFormat(16, GROUP, False, narrow=False)
+            return PanelFormat(16, GROUP, False, magnitude=UNBOUNDED)
         codes = self._codes
         return (
             PanelFormat(8, GROUP, True, BIAS)
@@ -222,17 +222,15 @@ class Grouped(_Groups):
 
     def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
         scale, zero = self._numbers(b, block)
-        codes, minus = self._codes, in_both(b, b.fptosi(zero, VI32))
+        codes, minus, pairs = self._codes, in_both(b, b.fptosi(zero, VI32)), form.numbers == "pairs"
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
             group = self._group(b, block, g)
             out = b.add(target, b.mul(g, ir.Constant(I64, form.size)))
             reader = None if codes is None else CodeReader(b, codes, group)
             for q in range(QUADS):
                 numbers = byte_numbers(b, group, q, form) if reader is None else reader.numbers(q, form)
-                form.put_quad(
-                    b, out, q, [b.sub(pair, minus) for pair in numbers] if form.bits == 16 else numbers
-                )
-            form.put_scales(b, out, 0, scale, None if form.bits == 16 else b.fneg(b.fmul(zero, scale)))
+                form.put_quad(b, out, q, [b.sub(pair, minus) for pair in numbers] if pairs else numbers)
+            form.put_scales(b, out, 0, scale, None if pairs else b.fneg(b.fmul(zero, scale)))
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
         scale, zero = self._numbers(b, block)
@@ -320,7 +318,7 @@ class Affine(_Groups):
         codes = self._codes
         if codes is None:
             return PanelFormat(bits, GROUP, True, BIAS if bits == 8 else 0)
-        return PanelFormat(bits, GROUP, True, 0, codes.largest)
+        return PanelFormat(bits, GROUP, True, 0, codes.largest, codes.magnitude)
 
     def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
         scale, bias = self._numbers(b, block)

@@ -49,11 +49,11 @@ def byte_operand(b: ir.IRBuilder, group: ir.Value, q: int) -> ir.Value:
 
 def byte_numbers(b: ir.IRBuilder, group: ir.Value, q: int, form: UnpackedWeights) -> tuple[ir.Value, ...]:
     """Quad q of signed bytes at `group` as `form` takes it."""
-    return (
-        signed_pairs(b, load(b, group, VI32, 4 * LANES * q))
-        if form.bits == 16
-        else (byte_operand(b, group, q),)
-    )
+    if form.numbers == "pairs":
+        return signed_pairs(b, load(b, group, VI32, 4 * LANES * q))
+    if form.numbers == "bytes":
+        return (load(b, group, V64I8, 4 * LANES * q),)
+    return (byte_operand(b, group, q),)
 
 
 def byte_vector(b: ir.IRBuilder, group: ir.Value, k: int) -> ir.Value:

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.base import Weight
 from engine.backends.cpu.kernels import moe, packed_activations
-from engine.backends.cpu.kernels.linear import linear, panel_format, panels
+from engine.backends.cpu.kernels.linear import amx, linear, panel_format, panels
 from engine.backends.cpu.layouts.layout import READ_AHEAD
 from engine.backends.cpu.lowering.call import TAG_BITS, Argument, Calls, Table
 from engine.backends.cpu.runtime.step_block import SMALL_BATCH
@@ -28,6 +28,7 @@ _TILES_OF_THREAD = 8
 _PACKED_BYTES = {
     "pack_int16": panel_format.INT16_ACTIVATIONS.activation_bytes,
     "pack_int8": panel_format.INT8_ACTIVATIONS.activation_bytes,
+    **{name: form.activation_bytes for name, form in amx.FORMATS.items()},
 }
 """Bytes of a block of packed activations for each packing kernel."""
 
@@ -41,7 +42,10 @@ def form_of(prompt_bits: int) -> Form:
         if panel is None:
             return None
         blocks = weight.blocks * weight.weight_layout.unit // packed_activations.FEATURES
-        return "pack_int16" if panel.bits == 16 else "pack_int8", blocks * panel.activation_bytes // 4
+        kernel = f"pack_int{panel.bits}"
+        if panel.amx:
+            kernel = "pack_amx_bf16" if panel.amx == "bf16" else f"pack_amx_int{panel.bits}"
+        return kernel, blocks * panel.activation_bytes // 4
 
     return form
 
@@ -78,7 +82,7 @@ def _linear(calls: Calls, node: Linear) -> None:
         weight.address, weight.tile_bytes, weight.tiles, weight.blocks, x, x.stride, y, y.stride,
         0 if node.bias is None else calls.constants.vector(node.bias), 0 if residual is None else residual,
         group, int(x.on_logit_rows), weight.shape[1], calls.inputs, *_packed(node), weight.interleaved,
-        READ_AHEAD,
+        READ_AHEAD, 0,
     ]  # fmt: skip
     small, large = -(-weight.tiles // group), -(-weight.tiles // linear.LARGE_TILES)
     calls.add(
@@ -113,7 +117,7 @@ def _experts(calls: Calls, node: ExpertLinear) -> None:
     arguments: list[Argument] = [
         calls.constants.integers(np.array(addresses, np.int64)), first.tile_bytes, first.tiles, first.blocks,
         x, x.stride, y, y.stride, bias, 0, group, 0, first.shape[1], 0, *_packed(node),
-        first.interleaved, READ_AHEAD, table, routing.experts, y.stride, calls.expert_tags,
+        first.interleaved, READ_AHEAD, 0, table, routing.experts, y.stride, calls.expert_tags,
         tiles,
     ]  # fmt: skip
     calls.expert_tags += routing.experts

@@ -30,7 +30,7 @@ from engine.backends.cpu.codegen.simd import (
 from engine.backends.cpu.codegen.simd_bytes import byte_sums, spread_word
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.integer_gemm import add_scaled
-from engine.backends.cpu.kernels.linear.panel_format import PanelFormat
+from engine.backends.cpu.kernels.linear.panel_format import Numbers, PanelFormat
 from engine.backends.cpu.kernels.packed_activations import FEATURES
 from engine.backends.cpu.layouts.layout import CHAINS, READ_AHEAD, IntegerLayout, WeightLayout, prefetch_lines
 from engine.backends.cpu.layouts.plain import Plain
@@ -63,8 +63,8 @@ class DirectProducts:
         self._waiting: list[tuple[int, ir.Value]] = []  # quads whose products are added in int16
 
     @property
-    def bits(self) -> int:
-        return self._form.bits
+    def numbers(self) -> Numbers:
+        return self._form.numbers
 
     @property
     def size(self) -> int:
@@ -159,8 +159,10 @@ def _few_rows_template(
 
 def few_rows_kernel(weight_layout: WeightLayout, form: PanelFormat | None) -> Any:
     """The template filled in for a layout and its panel format. Plain numbers (None) have one where a row's
-    dot product is one chain of additions, as in a panel; None for others.
+    dot product is one chain of additions, as in a panel; None for others, and where AMX multiplies.
     """
+    if form is not None and form.amx:
+        return None
     if form is not None:
         big, small = (_direct(cast(IntegerLayout, weight_layout), form, rows) for rows in ROW_STEPS)
     elif isinstance(weight_layout, Plain) and CHAINS == 1:

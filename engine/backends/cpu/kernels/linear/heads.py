@@ -102,7 +102,7 @@ def _heads(calls: Calls, node: HeadLinear) -> None:
     arguments: list[Argument] = [
         calls.constants.integers(np.array([each.address for each in weights], np.int64)), first.tile_bytes,
         first.tiles, first.blocks, x, x.stride, y, y.stride, 0, 0, group, 0, columns, 0, 0, 0,
-        first.interleaved, READ_AHEAD, heads, chunks, 4 * wide, 4 * high, calls.expert_tags,
+        first.interleaved, READ_AHEAD, 0, heads, chunks, 4 * wide, 4 * high, calls.expert_tags,
     ]  # fmt: skip
     calls.expert_tags += heads
     assert calls.expert_tags < 1 << TAG_BITS

@@ -78,7 +78,7 @@ def _emit_row(form: PanelFormat) -> Any:
             store(b, scale, target, form.scale_at)
             for n, total in enumerate(totals):
                 store(b, b.fmul(total, scale), target, form.scale_at + 4 + 4 * n)
-            if form.fast:
+            if form.negatives:
                 negatives = [b.neg(_adjacent_products(b, part, 4 * n)) for n, part in enumerate(parts)]
                 for n, negative in enumerate([*negatives, b.add(*negatives)]):
                     store(b, negative, target, form.scale_at + 16 + 4 * n)
@@ -119,12 +119,14 @@ def add_scaled(
     """total + minimums * sum of activations + a part's integer sum * the scales of weights and activations,
     in the order of `emit_dot`.
 
-    `row` is the address of the block of packed activations, `numbers` the part's scales and minimums.
+    `row` is the address of the block of packed activations, `numbers` the part's scales and minimums. The
+    sums are int32, or float32 without a fraction.
     """
     scale, minimum = numbers
     if minimum is not None:
         total = fma(b, minimum, splat(b, load(b, row, F32, form.sum_at(part))), total)
-    value = b.fmul(b.sitofp(products, VF32), splat(b, load(b, row, F32, form.scale_at)))
+    whole = b.sitofp(products, VF32) if products.type == VI32 else products
+    value = b.fmul(whole, splat(b, load(b, row, F32, form.scale_at)))
     return fma(b, scale, value, total)
 
 

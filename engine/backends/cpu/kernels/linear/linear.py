@@ -4,9 +4,10 @@ Small batch (one to eight rows: decoding, verifying drafts): every packed block 
 all rows. Each row is summed in the same order whatever the other rows are, so a drafted token gets exactly
 the logits that it would get alone. Large batch (prefill): blocks are unpacked into a packed panel, of
 integers or float32, that stays in the first-level cache, and register tiles run over all rows (`direct`: a
-few rows without a panel of integers). Layouts of plain numbers take float32 activations; integer layouts
-take them in 16 bits (`packed_activations`), or, in large batches and if the settings ask for it, in 8. With
-16 bits a row's sums are the same in both batches: each is one chain that begins with bias and residual.
+few rows without a panel of integers), or the tiles of `amx`. Layouts of plain numbers take float32
+activations; integer layouts take them in 16 bits (`packed_activations`), or, in large batches and if the
+settings ask for it, in 8. With 16 bits a row's sums are the same in both batches: each is one chain that
+begins with bias and residual.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ rows that all threads have work.
 # Words of the argument block: the weight's address, bytes of its tiles, tiles, blocks of a tile; address and
 # stride (bytes) of x and y; bias and residual (0: none); weight tiles of a small batch's tile; whether rows
 # are those with logits; columns of W; number of the input; its packed form (0: none) and stride; how many of
-# W's tiles are interleaved; how many bytes ahead one row's product prefetches W.
+# W's tiles are interleaved; how many bytes ahead one row's product prefetches W;
+# which row of the packed form the first row is.
 (
     A_WEIGHT, A_TILE_BYTES, A_TILES, A_BLOCKS, A_X, A_X_STRIDE, A_Y, A_Y_STRIDE,
     A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS, A_INPUT, A_PACKED, A_PACKED_STRIDE, A_INTERLEAVED,
-    A_AHEAD,
-) = range(18)  # fmt: skip
-ARGUMENTS = 18
+    A_AHEAD, A_FIRST,
+) = range(19)  # fmt: skip
+ARGUMENTS = 19
 
 SCRATCH_OUT = 64
 OUT_BYTES = 64 * SMALL_BATCH
@@ -225,7 +227,9 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
     weight, tile_bytes = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES)
     blocks, interleaved = ld_i64(args + 8 * A_BLOCKS), ld_i64(args + 8 * A_INTERLEAVED)
     x_stride = ld_i64(args + 8 * (A_PACKED_STRIDE if INTEGER_PANEL else A_X_STRIDE))
-    x = ld_i64(args + 8 * (A_PACKED if INTEGER_PANEL else A_X)) + start * x_stride
+    x, row = ld_i64(args + 8 * A_X), start
+    if INTEGER_PANEL:
+        x, row = ld_i64(args + 8 * A_PACKED), start + ld_i64(args + 8 * A_FIRST)
     y_stride = ld_i64(args + 8 * A_Y_STRIDE)
     y, panel = ld_i64(args + 8 * A_Y) + start * y_stride, scratch + SCRATCH_PANEL
     together = min(interleaved, last - first)
@@ -238,7 +242,9 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
                 finish_row(args, j, r, scratch + SCRATCH_OUT)
     if few and interleaved == 1:
         for j in range(first, last):
-            few_rows(weight + j * tile_bytes, blocks, x, x_stride, rows, y + 64 * j, y_stride)
+            few_rows(
+                weight + j * tile_bytes, blocks, x + row * x_stride, x_stride, rows, y + 64 * j, y_stride
+            )
         return
     for at in range(0, blocks, PANEL // UNIT):
         count = min(PANEL // UNIT, blocks - at)
@@ -247,6 +253,7 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
         apart = count * BLOCK_BYTES if interleaved > 1 else tile_bytes
         panels = weight + first * tile_bytes + at * together * BLOCK_BYTES
         if few:
+            here += row * x_stride
             for j in range(first, last):
                 few_rows(panels + (j - first) * apart, count, here, x_stride, rows, y + 64 * j, y_stride)
             continue
@@ -267,9 +274,9 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
                 if at == 0:
                     start_sums(args, j, start, rows, sums, wide)
             if wide > 1:
-                wide_rows(panel, here, x_stride, length, rows, sums, stride, source, apart)
+                wide_rows(panel, here, x_stride, row, length, rows, sums, stride, source, apart)
             else:
-                thin_rows(panel, here, x_stride, length, rows, sums, stride, source, apart)
+                thin_rows(panel, here, x_stride, row, length, rows, sums, stride, source, apart)
             if kept and at + count >= blocks:
                 write_sums(sums, rows, wide, y + 64 * j, y_stride)
             j += wide

@@ -13,13 +13,13 @@ The last two products are summed once for each part of a row and of a panel. Two
 as they are (`PLAIN_QUADS`), since all units would be adding while some that multiply wait. All of it is
 integers: what
 overflows int32 on the way comes back modulo 2^32, so the sums are the same to the last bit. A sum x + w fits
-in int16, since activations are at most `LIMIT` and the weights of `narrow` panels within 128 of 0.
+in int16, since activations are at most `LIMIT` and the weights of such panels within 128 of 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from llvmlite import ir
 
@@ -37,7 +37,9 @@ from engine.backends.cpu.codegen.simd import (
     store,
 )
 from engine.backends.cpu.codegen.simd_bytes import (
+    AMX,
     KIND,
+    LIMIT,
     V64I8,
     byte_products,
     call_function,
@@ -62,6 +64,8 @@ PLAIN_QUADS = (2, 5)
 half. Of all choices of one to three quads that were timed on Zen 4 these were among the fastest for 4- and
 6-bit types: 3 to 5 % less time than with none.
 """
+UNBOUNDED = 1 << 15
+"""Of weights that may be any int16."""
 V32I16 = ir.VectorType(I16, 2 * LANES)
 
 
@@ -72,15 +76,21 @@ class PanelFormat:
     bits 16   16 vectors of int16 pairs: of each quad of features the pairs are (0, 2) and (1, 3), which a
               mask and a shift extract from bytes.
     bits 8    8 vectors of quads of bytes, weights plus `zero`, from 0 to `largest`, or signed if that is 0.
+    amx       16 vectors of the same pairs in bfloat16 ("bf16"), or 8 vectors of quads of bytes ("int8"): for
+              16 bits signed ones.
     Then, for each part of `part` features, 16 float32 scales and, if `mins`, 16 float32 minimums, which are
     multiplied by the sum of the activations. With `zero` there are always minimums, which subtract it. If
     `fast`, 16 int32 follow: minus the sums of w0 w1 + w2 w3 over the part's quads but `PLAIN_QUADS`, modulo
-    2^32. `narrow`: whether all weights are from -128 to 128.
+    2^32. `magnitude`: the largest of its weights', or `UNBOUNDED`.
 
     A block of 32 packed activations: 32 integers of `bits` bits in the order of the weights, then float32:
     the scale, and the scale times the sums of the first 16 integers, of the last 16 and of all. Where
     products may be `fast`, three int32 follow: minus x0 x1 + x2 x3 over the same quads of the first 16, of
     the last 16 and of all.
+
+    With `amx` 16 rows are packed together. For each 32 features there are the 16 rows' integers: of 16 bits
+    the high bytes of all rows (in bfloat16: 256 times these), then the low bytes. Then come 16 float32 each
+    of scales and of the three sums.
     """
 
     bits: int
@@ -88,28 +98,50 @@ class PanelFormat:
     mins: bool
     zero: int = 0
     largest: int = 0
-    narrow: bool = True
+    magnitude: int = 128
 
     @property
     def name(self) -> str:
         """The part of a compiled function's name that stands for this format."""
         kind = ("sums" if self.fast else "pairs") if self.bits == 16 else f"bytes{self.largest or 's'}"
+        if self.amx:
+            kind = f"amx{self.bits}{self.amx}"
         return f"{kind}_{self.part}{'_min' if self.mins else ''}"
+
+    @property
+    def amx(self) -> Literal["bf16", "int8", ""]:
+        """What AMX multiplies, if it does: bfloat16 where float32 holds all sums of products exactly, else
+        bytes.
+        """
+        if not AMX or self.magnitude > 128:
+            return ""
+        return "bf16" if self.bits == 16 and self.magnitude * self.part * LIMIT <= 1 << 24 else "int8"
 
     @property
     def fast(self) -> bool:
         """Whether half of the products are replaced by additions."""
-        return self.narrow and self._negatives
+        return self.magnitude <= 128 and self.negatives
 
     @property
-    def _negatives(self) -> bool:
+    def negatives(self) -> bool:
         """Whether packed activations have the negative sums that `fast` products need."""
         return self.bits == 16 and FAST_INNER_PRODUCT
 
     @property
     def vectors(self) -> int:
         """Vectors of a block's weights."""
-        return self.bits
+        return 8 if self.amx == "int8" else self.bits
+
+    @property
+    def numbers(self) -> Numbers:
+        if self.amx == "bf16":
+            return "floats"
+        return "codes" if self.bits == 8 else "bytes" if self.amx else "pairs"
+
+    @property
+    def half_bytes(self) -> int:
+        """Bytes of a row's high or low halves of 32 activations, or of all, as AMX takes them."""
+        return 2 * FEATURES if self.amx == "bf16" else FEATURES
 
     @property
     def quads_in_int16(self) -> int:
@@ -138,12 +170,14 @@ class PanelFormat:
     @property
     def scale_at(self) -> int:
         """Offset of the scale in a block of packed activations; the sums follow."""
-        return FEATURES * self.bits // 8
+        return LANES * self.half_bytes * self.bits // 8 if self.amx else FEATURES * self.bits // 8
 
     @property
     def activation_bytes(self) -> int:
-        """Bytes of a block of packed activations."""
-        return self.scale_at + 16 + 12 * self._negatives
+        """Bytes of a block of packed activations; with `amx` of a row's share of it."""
+        if self.amx:
+            return self.half_bytes * self.bits // 8 + 16
+        return self.scale_at + 16 + 12 * self.negatives
 
     def put_quad(self, b: ir.IRBuilder, block: ir.Value, q: int, vectors: Sequence[ir.Value]) -> None:
         """Write the weights of quad q: two vectors of pairs, or one of bytes."""
@@ -199,7 +233,14 @@ class PanelFormat:
 
     def sum_at(self, part: int) -> int:
         """Offset of the sum over a part's features in a block of packed activations."""
-        return self.scale_at + 4 + 4 * (2 if self.part == FEATURES else part)
+        apart = 4 * LANES if self.amx else 4
+        return self.scale_at + apart * (1 + (2 if self.part == FEATURES else part))
+
+
+Numbers = Literal["pairs", "floats", "codes", "bytes"]
+"""What four weights of each column are: two pairs of int16 or of bfloat16; bytes as `PanelFormat` has them
+for 8 bits; or signed bytes.
+"""
 
 
 class UnpackedWeights(Protocol):
@@ -211,8 +252,8 @@ class UnpackedWeights(Protocol):
     """
 
     @property
-    def bits(self) -> int:
-        """Bits of the activations that the weights will be multiplied by."""
+    def numbers(self) -> Numbers:
+        """What a quad is given as."""
         ...
 
     @property
@@ -231,8 +272,10 @@ class UnpackedWeights(Protocol):
         ...
 
 
-INT16_ACTIVATIONS, INT8_ACTIVATIONS = PanelFormat(16, FEATURES, False), PanelFormat(8, FEATURES, False)
-"""The formats whose packed activations all panels of 16 and of 8 bits read."""
+INT16_ACTIVATIONS, INT8_ACTIVATIONS = (
+    PanelFormat(bits, FEATURES, False, magnitude=UNBOUNDED) for bits in (16, 8)
+)
+"""The formats whose packed activations all panels of 16 and of 8 bits read, unless AMX multiplies."""
 
 
 def code_pairs(b: ir.IRBuilder, quad: ir.Value, minus: ir.Value | None) -> tuple[ir.Value, ir.Value]:
