@@ -19,6 +19,7 @@ from numba.core import types
 
 from engine.backends.cpu.codegen.memory_ops import ld_i64, st_i64
 from engine.backends.cpu.codegen.simd import I64, VF32, intrinsic_function, load, store
+from engine.backends.cpu.codegen.simd_bytes import AMX
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.linear import direct
 from engine.backends.cpu.kernels.linear.dots import PAIRS_FROM, clear, dots_kernel
@@ -33,9 +34,9 @@ from engine.backends.cpu.layouts.layout import CHAINS, WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 PAIR_BYTES = INT16_ACTIVATIONS.activation_bytes
-LARGE_TILES, LARGE_ROWS = 4, 132
+LARGE_TILES, LARGE_ROWS = 4, 128 if AMX else 132
 """Weight tiles and rows of a large batch's tile: enough columns to use a panel's part of x again, few enough
-rows that all threads have work.
+rows that all threads have work; whole register tiles of 6 rows, or of AMX's 16.
 """
 
 # Words of the argument block: the weight's address, bytes of its tiles, tiles, blocks of a tile; address and
