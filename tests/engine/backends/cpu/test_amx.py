@@ -177,7 +177,7 @@ def test_rows_get_the_bits_of_decoding(kind: str, tiles: Emulator | None) -> Non
     pack = compiled(_pack_panel(layout, form), 3)
     for m in range(vectors):
         pack(weights[m].ctypes.data, columns // layout.unit, panel.ctypes.data + m * count * form.size)
-    configure, pack_row = compiled(amx.configure(form), 0), compiled(amx._pack_row(form), 4)
+    configure, pack_row = compiled(amx.configure(form), 0), compiled(amx.pack_rows(form), 4)
     multiply, dot = compiled(amx.amx_rows(vectors, form), 9), compiled(_dot(layout, 1), 7)
     for first, rows in ((0, 16), (5, 30), (14, 1), (3, 2)):
         x = (rng.standard_normal((rows, columns)) * rng.choice([0.001, 1, 50], columns)).astype(np.float32)
@@ -208,7 +208,7 @@ def test_eight_bits_of_activations(tiles: Emulator | None) -> None:
     panel = aligned(4 * form.size)
     compiled(_pack_panel(layout, form), 3)(weights.ctypes.data, 4, panel.ctypes.data)
     x = rng.standard_normal((20, 4 * FEATURES)).astype(np.float32)
-    packed, stride = packed_rows(form, compiled(amx._pack_row(form), 4), x, 0)
+    packed, stride = packed_rows(form, compiled(amx.pack_rows(form), 4), x, 0)
     y = np.zeros((20, LANES), np.float32)
     compiled(amx.configure(form), 0)()
     compiled(amx.amx_rows(1, form), 9)(

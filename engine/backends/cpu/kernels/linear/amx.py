@@ -274,7 +274,7 @@ def amx_rows(vectors: int, form: PanelFormat) -> Any:
 # --- packing ------------------------------------------------------------------------------------------------
 
 
-def _pack_row(form: PanelFormat) -> Any:
+def pack_rows(form: PanelFormat) -> Any:
     """row(x, count, packed, lane): 32 `count` float32 values to row `lane` of 16 packed rows at `packed`."""
     floats, number = form.amx == "bf16", I16 if form.amx == "bf16" else I8
     order = [4 * (i // 4) + (0, 2, 1, 3)[i % 4] if floats else i for i in range(FEATURES)]
@@ -325,7 +325,7 @@ def _pack_template(args: int, step: int, tile: int, scratch: int) -> None:
 
 def pack_kernel(name: str) -> Any:
     """The kernel that packs activations for panels: see `FORMATS`."""
-    return specialise(_pack_template, name, pack_row=_pack_row(FORMATS[name]))
+    return specialise(_pack_template, name, pack_row=pack_rows(FORMATS[name]))
 
 
 FORMATS = {

@@ -1,8 +1,8 @@
 """y = x W^T with an epilogue (+ bias, + residual): the matrix product, compiled for each weight layout.
 
-Small batch (one to eight rows: decoding, verifying drafts): every packed block is read once and multiplied by
-all rows. Each row is summed in the same order whatever the other rows are, so a drafted token gets exactly
-the logits that it would get alone. Large batch (prefill): blocks are unpacked into a packed panel, of
+Small batch (one to 16 rows: decoding, verifying drafts): every packed block is read once and multiplied by
+all rows, or with AMX, if they are many, as in a large batch. Each row is summed in the same order whatever
+the other rows are, so a drafted token gets exactly the logits that it would get alone. Large batch (prefill): blocks are unpacked into a packed panel, of
 integers or float32, that stays in the first-level cache, and register tiles run over all rows (`direct`: a
 few rows without a panel of integers), or the tiles of `amx`. Layouts of plain numbers take float32
 activations; integer layouts take them in 16 bits (`packed_activations`), or, in large batches and if the
@@ -21,7 +21,7 @@ from engine.backends.cpu.codegen.memory_ops import ld_i64, st_i64
 from engine.backends.cpu.codegen.simd import I64, VF32, intrinsic_function, load, store
 from engine.backends.cpu.codegen.simd_bytes import AMX
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
-from engine.backends.cpu.kernels.linear import direct
+from engine.backends.cpu.kernels.linear import amx, direct
 from engine.backends.cpu.kernels.linear.dots import PAIRS_FROM, clear, dots_kernel
 from engine.backends.cpu.kernels.linear.gemm import COLUMN_VECTORS
 from engine.backends.cpu.kernels.linear.integer_gemm import pack_int16_row
@@ -34,6 +34,11 @@ from engine.backends.cpu.layouts.layout import CHAINS, WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 PAIR_BYTES = INT16_ACTIVATIONS.activation_bytes
+FEWEST_ROWS = {"bf16": 11, "int8": 13}
+"""A small batch of at least so many rows is multiplied as a large one is by AMX: with fewer that takes longer.
+"""
+MOST_PACKED = max(PACKED_BYTES, *(form.activation_bytes for form in amx.FORMATS.values()))
+"""Bytes of a small batch's row of 32 packed activations, at most."""
 LARGE_TILES, LARGE_ROWS = 4, 128 if AMX else 132
 """Weight tiles and rows of a large batch's tile: enough columns to use a panel's part of x again, few enough
 rows that all threads have work; whole register tiles of 6 rows, or of AMX's 16.
@@ -64,7 +69,7 @@ SCRATCH_PACKED = SCRATCH_SUMS + LARGE_TILES * LARGE_ROWS * 64
 
 def scratch_bytes(columns: int) -> int:
     """Scratch bytes of a thread for inputs of up to `columns` features."""
-    return SCRATCH_PACKED + SMALL_BATCH * PACKED_BYTES * (columns // PACKED_FEATURES + 1)
+    return SCRATCH_PACKED + SMALL_BATCH * MOST_PACKED * (columns // PACKED_FEATURES + 1) + 8 * ARGUMENTS
 
 
 def _emit_finish(b: ir.IRBuilder, value: Any, bias: Any, residual: Any, y: Any) -> None:
@@ -89,6 +94,8 @@ dots: Any = None
 unpack: Any = None
 small_batch: Any = None
 large_batch: Any = None
+panel_batch: Any = None
+pack_row: Any = None
 start_row: Any = None
 end_row: Any = None
 finish_row: Any = None
@@ -99,6 +106,7 @@ thin_rows: Any = None
 few_rows: Any = None
 UNIT = BLOCK_BYTES = PANEL_BYTES = X_BYTES = X_UNIT = WIDE_VECTORS = 0
 FEW_ROWS = FEW_BLOCKS = 0
+PANELS_FROM = SMALL_BATCH + 1
 INTEGER = INTEGER_PANEL = ONE_CHAIN = False
 
 
@@ -106,15 +114,12 @@ def _template(args: int, step: int, tile: int, scratch: int) -> None:
     rows = ld_i64(step + 8 * (LOGIT_ROWS if ld_i64(args + 8 * A_LOGITS) else ROWS))
     tiles = ld_i64(args + 8 * A_TILES)
     if rows <= SMALL_BATCH:
-        first = tile * ld_i64(args + 8 * A_GROUP)
-        small_batch(
-            args,
-            ld_i64(step + 8 * SERIAL),
-            rows,
-            first,
-            min(first + ld_i64(args + 8 * A_GROUP), tiles),
-            scratch,
-        )
+        first, number = tile * ld_i64(args + 8 * A_GROUP), ld_i64(step + 8 * SERIAL)
+        last = min(first + ld_i64(args + 8 * A_GROUP), tiles)
+        if rows < PANELS_FROM:
+            small_batch(args, number, rows, first, last, scratch)
+        else:
+            panel_batch(args, number, rows, first, last, scratch)
     else:
         chunks = (tiles + LARGE_TILES - 1) // LARGE_TILES
         first, start = tile % chunks * LARGE_TILES, tile // chunks * LARGE_ROWS
@@ -173,6 +178,23 @@ def _small_batch_template(args: int, number: int, rows: int, first: int, last: i
             for r in range(rows):
                 end_row(args, first + j, r, out + OUT_BYTES * j + 64 * r)
         first += count
+
+
+def _panel_batch_template(args: int, number: int, rows: int, first: int, last: int, scratch: int) -> None:
+    """A small batch as a large one: its rows are packed here, once for each thread and input."""
+    packed, width = scratch + SCRATCH_PACKED, ld_i64(args + 8 * A_BLOCKS) * UNIT // PACKED_FEATURES
+    if ld_i64(scratch) != number or ld_i64(scratch + 8) != ld_i64(args + 8 * A_INPUT):
+        for r in range(rows):
+            pack_row(ld_i64(args + 8 * A_X) + r * ld_i64(args + 8 * A_X_STRIDE), width, packed, r)
+        st_i64(scratch, number)
+        st_i64(scratch + 8, ld_i64(args + 8 * A_INPUT))
+    block = packed + SMALL_BATCH * MOST_PACKED * width
+    for i in range(ARGUMENTS):
+        st_i64(block + 8 * i, ld_i64(args + 8 * i))
+    st_i64(block + 8 * A_PACKED, packed)
+    while first < last:
+        large_batch(block, 0, rows, first, min(first + LARGE_TILES, last), scratch)
+        first += LARGE_TILES
 
 
 def _start_row(args: int, j: int, r: int, out: int) -> None:
@@ -329,6 +351,13 @@ def product_name(operation: str, weight_layout: WeightLayout, bits: int) -> str:
 
 def linear_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:
     """The kernel for a weight layout as a Python function; `jit(function, signature)` compiles its parts."""
-    return specialise(
-        _template, product_name("linear", weight_layout, bits), **row_parts(weight_layout, jit, bits)
-    )
+    name, parts = product_name("linear", weight_layout, bits), row_parts(weight_layout, jit, bits)
+    form = panel_format_of(weight_layout, bits)
+    if form is None or not form.amx or bits != 16:
+        return specialise(_template, name, panel_batch=parts["small_batch"], **parts)
+    template = specialise(
+        _panel_batch_template, f"panel_batch_{weight_layout.name}", UNIT=weight_layout.unit,
+        pack_row=amx.pack_rows(form), large_batch=parts["large_batch"],
+    )  # fmt: skip
+    batch = jit(template, words(6))
+    return specialise(_template, name, panel_batch=batch, PANELS_FROM=FEWEST_ROWS[form.amx], **parts)
