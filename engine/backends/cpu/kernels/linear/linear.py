@@ -2,12 +2,12 @@
 
 Small batch (one to 16 rows: decoding, verifying drafts): every packed block is read once and multiplied by
 all rows, or with AMX, if they are many, as in a large batch. Each row is summed in the same order whatever
-the other rows are, so a drafted token gets exactly the logits that it would get alone. Large batch (prefill): blocks are unpacked into a packed panel, of
-integers or float32, that stays in the first-level cache, and register tiles run over all rows (`direct`: a
-few rows without a panel of integers), or the tiles of `amx`. Layouts of plain numbers take float32
-activations; integer layouts take them in 16 bits (`packed_activations`), or, in large batches and if the
-settings ask for it, in 8. With 16 bits a row's sums are the same in both batches: each is one chain that
-begins with bias and residual.
+the other rows are, so a drafted token gets exactly the logits that it would get alone. Large batch (prefill):
+blocks are unpacked into a packed panel, of integers or float32, that stays in the first-level cache, and
+register tiles run over all rows (`direct`: a few rows without a panel of integers), or the tiles of `amx`.
+Layouts of plain numbers take float32 activations; integer layouts take them in 16 bits
+(`packed_activations`), or, in large batches and if the settings ask for it, in 8. With 16 bits a row's sums
+are the same in both batches: each is one chain that begins with bias and residual.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMA
 
 PAIR_BYTES = INT16_ACTIVATIONS.activation_bytes
 FEWEST_ROWS = {"bf16": 11, "int8": 13}
-"""A small batch of at least so many rows is multiplied as a large one is by AMX: with fewer that takes longer.
-"""
+"""AMX multiplies a small batch of at least so many rows, as a large one: with fewer that takes longer."""
 MOST_PACKED = max(PACKED_BYTES, *(form.activation_bytes for form in amx.FORMATS.values()))
 """Bytes of a small batch's row of 32 packed activations, at most."""
 LARGE_TILES, LARGE_ROWS = 4, 128 if AMX else 132
