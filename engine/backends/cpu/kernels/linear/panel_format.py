@@ -81,7 +81,7 @@ class PanelFormat:
     Then, for each part of `part` features, 16 float32 scales and, if `mins`, 16 float32 minimums, which are
     multiplied by the sum of the activations. With `zero` there are always minimums, which subtract it. If
     `fast`, 16 int32 follow: minus the sums of w0 w1 + w2 w3 over the part's quads but `PLAIN_QUADS`, modulo
-    2^32. `magnitude`: the largest of its weights', or `UNBOUNDED`.
+    2^32. `magnitude`: that of the largest weight, or `UNBOUNDED`.
 
     A block of 32 packed activations: 32 integers of `bits` bits in the order of the weights, then float32:
     the scale, and the scale times the sums of the first 16 integers, of the last 16 and of all. Where
