@@ -56,7 +56,7 @@ class LoadSettings(Settings):
         "16",
         "Prompt precision",
         "The number of bits that the CPU computes with while it reads a prompt. Replies always use "
-        "16. With 8, prompts are read about 1.4 times as fast, but the log-probabilities of the next "
+        "16. With 8, prompts are read up to 1.4 times as fast, but the log-probabilities of the next "
         "token are off by about 0.1 instead of 0.002 with small models.",
         choices=(("16", "16 bits"), ("8", "8 bits (faster)")),
         advanced=True,

@@ -14,7 +14,7 @@ import pytest
 
 from engine.backends.cpu.codegen import kernel_cache
 from engine.backends.cpu.codegen.simd_bytes import AMX
-from engine.platform.levels import FOLDER, LEVELS
+from engine.platform.levels import FOLDER, LEVELS, host_features
 from tests.release import kernels
 from tests.release.kernels import KERNELS, compile_kernels
 from tests.release.plan import ROOT, PackagingError
@@ -138,9 +138,7 @@ def test_all_kernels_of_the_starter_are_brought(starter_path: Path) -> None:
 @pytest.mark.slow
 def test_a_first_reply_compiles_nothing_and_is_right(starter_path: Path, tmp_path: Path) -> None:
     """For the best level of this machine, and for the lowest; no reply differs from that of host code."""
-    from llvmlite import binding as llvm
-
-    have = {name for name, there in llvm.get_host_cpu_features().items() if there}
+    have = {name for name, there in host_features().items() if there}
     best = next(level for level in LEVELS if set(level.features) <= have)
     names = sorted(starter_kernels(starter_path))
     replies = {}

@@ -40,7 +40,7 @@ def _features() -> frozenset[str]:
     else:
         found = {name for name, there in levels.host_features().items() if there}
     if "amx-tile" in found:
-        tiles_allowed()  # Numba's settings may name it, whatever the answer
+        tiles_allowed()  # asked for also where Numba's settings name it, whatever the answer
     return frozenset(found)
 
 

@@ -80,11 +80,15 @@ def quantise(
     return scale, [b.fptosi(number, VI32) for number in numbers], [*sums, b.fadd(*sums)]
 
 
+def high_byte(b: ir.IRBuilder, whole: ir.Value) -> ir.Value:
+    """The high bytes of 16-bit integers; both float32 (16)."""
+    return floor(b, fma(b, whole, const_vector(1.0 / BASE), const_vector(0.5)))
+
+
 def _emit_packed(b: ir.IRBuilder, x: ir.Value, target: ir.Value) -> None:
     scale, numbers, sums = quantise(b, x)
     for i, number in enumerate(numbers):
-        whole = b.sitofp(number, VF32)
-        high = b.fptosi(floor(b, fma(b, whole, const_vector(1.0 / BASE), const_vector(0.5))), VI32)
+        high = b.fptosi(high_byte(b, b.sitofp(number, VF32)), VI32)
         low = b.sub(number, b.mul(high, const_vector(BASE, VI32)))
         for at, part in ((0, high), (LOW, low)):
             store(b, b.trunc(part, _VI8), target, at + LANES * i)

@@ -32,8 +32,6 @@ from engine.backends.cpu.codegen.simd import (
     VI32,
     const_vector,
     counted_loop,
-    floor,
-    fma,
     intrinsic_function,
     load,
     store,
@@ -50,7 +48,7 @@ from engine.backends.cpu.kernels.linear.integer_gemm import (
     add_scaled,
 )
 from engine.backends.cpu.kernels.linear.panel_format import PanelFormat
-from engine.backends.cpu.kernels.packed_activations import FEATURES, quantise
+from engine.backends.cpu.kernels.packed_activations import FEATURES, high_byte, quantise
 
 ROWS = LANES
 """Rows that are multiplied at once."""
@@ -286,7 +284,7 @@ def pack_rows(form: PanelFormat) -> Any:
         if form.bits == 8:
             return [b.trunc(part, vector)]
         whole = b.sitofp(part, VF32)
-        high = floor(b, fma(b, whole, const_vector(1.0 / BASE), const_vector(0.5)))
+        high = high_byte(b, whole)
         raised = b.fmul(high, const_vector(float(BASE)))
         low = b.fsub(whole, raised)
         if not floats:

@@ -257,6 +257,7 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
     together = min(interleaved, last - first)
     few = rows <= FEW_ROWS and blocks <= FEW_BLOCKS
     kept = rows <= LARGE_ROWS and not few
+    x += row * x_stride if few else 0
     if not kept:
         clear(scratch + SCRATCH_OUT)
         for j in range(first, last):
@@ -264,9 +265,7 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
                 finish_row(args, j, r, scratch + SCRATCH_OUT)
     if few and interleaved == 1:
         for j in range(first, last):
-            few_rows(
-                weight + j * tile_bytes, blocks, x + row * x_stride, x_stride, rows, y + 64 * j, y_stride
-            )
+            few_rows(weight + j * tile_bytes, blocks, x, x_stride, rows, y + 64 * j, y_stride)
         return
     for at in range(0, blocks, PANEL // UNIT):
         count = min(PANEL // UNIT, blocks - at)
@@ -275,7 +274,6 @@ def _large_batch_template(args: int, start: int, rows: int, first: int, last: in
         apart = count * BLOCK_BYTES if interleaved > 1 else tile_bytes
         panels = weight + first * tile_bytes + at * together * BLOCK_BYTES
         if few:
-            here += row * x_stride
             for j in range(first, last):
                 few_rows(panels + (j - first) * apart, count, here, x_stride, rows, y + 64 * j, y_stride)
             continue
