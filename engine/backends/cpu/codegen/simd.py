@@ -24,7 +24,7 @@ from engine.platform.amx import tiles_allowed
 LANES = 16
 F32 = ir.FloatType()
 F64 = ir.DoubleType()
-I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F16 = ir.HalfType()
 VF32 = ir.VectorType(F32, LANES)
 VI32 = ir.VectorType(I32, LANES)
@@ -105,14 +105,14 @@ def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, offset: int = 0) 
     b.store(value, b.inttoptr(address, value.type.as_pointer()), align=1)
 
 
-def splat(b: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
+def splat(b: ir.IRBuilder, scalar: ir.Value, lanes: int = LANES) -> ir.Value:
     """A vector with `scalar` in all lanes."""
-    kind = ir.VectorType(scalar.type, LANES)
+    kind = ir.VectorType(scalar.type, lanes)
     one = b.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(I32, 0))
     return b.shuffle_vector(
         one,
         ir.Constant(kind, ir.Undefined),
-        ir.Constant(ir.VectorType(I32, LANES), [ir.Constant(I32, 0)] * LANES),
+        ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, 0)] * lanes),
     )
 
 

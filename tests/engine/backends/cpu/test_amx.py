@@ -39,13 +39,14 @@ class Emulator:
 
     NAMES = (
         "ldtilecfg", "tilerelease", "tilezero", "tileloadd64", "tilestored64",
-        "tdpbssd", "tdpbsud", "tdpbf16ps",
+        "tdpbssd", "tdpbsud", "tdpbf16ps", "prefetch",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.tiles = np.zeros((8, 16, 64), np.uint8)
         self.rows = self.widths = np.zeros(8, np.int64)
         self.seen: set[str] = set()
+        self.prefetched: list[int] = []
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
         self._function = kind(self._run)
         self._address = ctypes.cast(self._function, ctypes.c_void_p).value
@@ -60,6 +61,11 @@ class Emulator:
                 values.append(b.ptrtoint(a, I64) if isinstance(a.type, ir.PointerType) else a)
         kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
         b.call(b.inttoptr(ir.Constant(I64, self._address), kind.as_pointer()), values)
+
+    def emit_prefetch(self, b: ir.IRBuilder, address: ir.Value, offset: int, level: int) -> None:
+        """As `simd.prefetch`."""
+        assert level == 2
+        self.emit(b, "prefetch", b.add(address, ir.Constant(I64, offset)))
 
     def _memory(self, address: int, stride: int, rows: int, width: int) -> Array:
         base = np.ctypeslib.as_array((ctypes.c_uint8 * (stride * (rows - 1) + width)).from_address(address))
@@ -76,6 +82,8 @@ class Emulator:
             assert settings[0] == 1
         elif name == "tilerelease":
             self.rows = np.zeros(8, np.int64)
+        elif name == "prefetch":
+            self.prefetched.append(one)
         elif name == "tilezero":
             self.tiles[one] = 0
         elif name in ("tileloadd64", "tilestored64"):
@@ -119,6 +127,7 @@ def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     emulator = Emulator()
     monkeypatch.setattr(panel_format, "AMX", True)
     monkeypatch.setattr(amx, "_call", emulator.emit)
+    monkeypatch.setattr(amx, "prefetch", emulator.emit_prefetch)
     release = intrinsic_function("amx_release", types.void, (), amx._emit_release)  # not compiled yet
     monkeypatch.setattr(amx, "release", release)
     compiled.cache_clear()
@@ -177,9 +186,9 @@ def test_rows_get_the_bits_of_decoding(kind: str, tiles: Emulator | None) -> Non
     pack = compiled(_pack_panel(layout, form), 3)
     for m in range(vectors):
         pack(weights[m].ctypes.data, columns // layout.unit, panel.ctypes.data + m * count * form.size)
-    configure, pack_row = compiled(amx.configure(form), 0), compiled(amx.pack_rows(form), 4)
-    multiply, dot = compiled(amx.amx_rows(vectors, form), 9), compiled(_dot(layout, 1), 7)
-    for first, rows in ((0, 16), (5, 30), (14, 1), (3, 2)):
+    configure, pack_row = compiled(amx.configure(form), 2), compiled(amx.pack_rows(form), 4)
+    multiply, dot = compiled(amx.amx_rows(vectors, form), 12), compiled(_dot(layout, 1), 7)
+    for first, rows in ((0, 16), (5, 30), (14, 1), (3, 2), (21, 4), (0, 15), (1, 15)):
         x = (rng.standard_normal((rows, columns)) * rng.choice([0.001, 1, 50], columns)).astype(np.float32)
         x[0, :FEATURES] = 0
         packed, stride = packed_rows(form, pack_row, x, first)
@@ -187,10 +196,11 @@ def test_rows_get_the_bits_of_decoding(kind: str, tiles: Emulator | None) -> Non
         y = np.full((rows + 2, LANES * vectors), 7, np.float32)
         y[1:-1] = expected
         decoded(layout, dot, weights, x, expected)
-        configure()
+        configure(first, rows)
+        assert tiles is None or set(tiles.rows[:6]) == {min(16, first % 16 + rows)}
         multiply(
             panel.ctypes.data, count * form.size, packed.ctypes.data, stride, first, count, rows,
-            y[1:].ctypes.data, y.strides[0],
+            y[1:].ctypes.data, y.strides[0], 0, 0, 0,
         )  # fmt: skip
         compiled(amx.release, 0)()
         assert y[1:-1].tobytes() == expected.tobytes()
@@ -210,9 +220,9 @@ def test_eight_bits_of_activations(tiles: Emulator | None) -> None:
     x = rng.standard_normal((20, 4 * FEATURES)).astype(np.float32)
     packed, stride = packed_rows(form, compiled(amx.pack_rows(form), 4), x, 0)
     y = np.zeros((20, LANES), np.float32)
-    compiled(amx.configure(form), 0)()
-    compiled(amx.amx_rows(1, form), 9)(
-        panel.ctypes.data, 0, packed.ctypes.data, stride, 0, 4, 20, y.ctypes.data, y.strides[0]
+    compiled(amx.configure(form), 2)(0, 20)
+    compiled(amx.amx_rows(1, form), 12)(
+        panel.ctypes.data, 0, packed.ctypes.data, stride, 0, 4, 20, y.ctypes.data, y.strides[0], 0, 0, 0
     )
     compiled(amx.release, 0)()
     blocks = x.reshape(20, 4, FEATURES)
@@ -220,6 +230,22 @@ def test_eight_bits_of_activations(tiles: Emulator | None) -> None:
     seen = (np.rint(blocks / scales) * scales).reshape(20, -1).astype(np.float64)
     np.testing.assert_allclose(y, seen @ matrix.values.T.astype(np.float64), rtol=1e-4, atol=1e-6)
     assert tiles is None or "tdpbsud" in tiles.seen
+
+
+@pytest.mark.parametrize("tiles", ["emulated"], indirect=True)
+def test_each_line_that_is_asked_for_is_prefetched_once(tiles: Emulator) -> None:
+    """A few with each step, so that the last step has some, too; rounded up, since each has as many."""
+    form = cast(IntegerLayout, weight_layout_for("Q4_0")).panel_format(16)
+    rows, count, ahead, apart, lines = 20, 4, 1 << 20, 1 << 16, 13
+    x, panel, y = aligned(32 * count * form.activation_bytes), aligned(2 * count * form.size), aligned(4096)
+    compiled(amx.configure(form), 2)(0, rows)
+    compiled(amx.amx_rows(2, form), 12)(
+        panel.ctypes.data, count * form.size, x.ctypes.data, count * form.activation_bytes, 0, count, rows,
+        y.ctypes.data, 128, ahead, apart, 64 * lines,
+    )  # fmt: skip
+    steps = 2 * count
+    each = [64 * i for i in range(-(-lines // steps) * steps)]
+    assert sorted(tiles.prefetched) == [start + i for start in (ahead, ahead + apart) for i in each]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from numba.core import cgutils, types
 
 from engine.backends.cpu.codegen.memory_ops import ld_i64
 from engine.backends.cpu.codegen.simd import (
+    I1,
     I8,
     I16,
     I32,
@@ -34,6 +35,8 @@ from engine.backends.cpu.codegen.simd import (
     counted_loop,
     intrinsic_function,
     load,
+    prefetch,
+    splat,
     store,
 )
 from engine.backends.cpu.codegen.simd_bytes import BASE, joined
@@ -94,19 +97,30 @@ def block_bytes(form: PanelFormat) -> int:
 
 
 def configure(form: PanelFormat) -> Any:
-    """configure(): AMX's tiles for panels of this form."""
+    """configure(first, rows): AMX's tiles for panels of this form and `rows` rows from number `first` on:
+    fewer than 16 take less time.
+    """
     fixed = np.zeros(_CONFIGURATION, np.uint8)
     fixed[0] = 1  # the palette
     widths, counts = fixed[_ROW_BYTES:_ROW_COUNTS].view(np.uint16), fixed[_ROW_COUNTS:]
     widths[[*_SUMS, *_WEIGHTS]], widths[[*_ACTIVATIONS]] = _LINE, _step_bytes(form)
-    counts[[*_SUMS, *_ACTIVATIONS]], counts[[*_WEIGHTS]] = ROWS, _step_bytes(form) // 4
+    counts[[*_WEIGHTS]] = _step_bytes(form) // 4
+    by_rows = [_ROW_COUNTS + n for n in (*_SUMS, *_ACTIVATIONS)]
 
-    def emit(b: ir.IRBuilder) -> None:
+    def emit(b: ir.IRBuilder, first: ir.Value, rows: ir.Value) -> None:
         kind, room = ir.VectorType(I8, _CONFIGURATION), _room(b, _CONFIGURATION)
-        store(b, ir.Constant(kind, [ir.Constant(I8, int(v)) for v in fixed]), room)
+        last = b.add(b.and_(first, ir.Constant(I64, ROWS - 1)), rows)
+        count = b.select(b.icmp_signed("<", last, ir.Constant(I64, ROWS)), last, ir.Constant(I64, ROWS))
+        known = ir.Constant(kind, [ir.Constant(I8, int(v)) for v in fixed])
+        chosen = ir.Constant(
+            ir.VectorType(I1, _CONFIGURATION), [ir.Constant(I1, i in by_rows) for i in range(_CONFIGURATION)]
+        )
+        counted = splat(b, b.trunc(count, I8), _CONFIGURATION)
+        store(b, b.select(chosen, counted, known), room)
         _call(b, "ldtilecfg", _pointer(b, room))
 
-    return intrinsic_function(f"amx_configure_{_step_bytes(form)}", types.void, (), emit)
+    name = f"amx_configure_{_step_bytes(form)}"
+    return intrinsic_function(name, types.void, (types.int64,) * 2, emit)
 
 
 def _emit_release(b: ir.IRBuilder) -> None:
@@ -180,17 +194,18 @@ class _Tile:
         with counted_loop(b, count) as t:
             row, out = b.add(x, b.shl(t, ir.Constant(I64, 2))), b.add(y[0], b.mul(t, y[1]))
             here = b.add(place, b.shl(t, ir.Constant(I64, 6)))
+            kind, totals = VF32 if self._joined else VI32, list[ir.Value]()
             for m in self._vectors:
-                kind = VF32 if self._joined else VI32
                 found = [
                     load(b, here, kind, _SUM_BYTES * (self._sums * m + n), align=_LINE)
                     for n in range(self._sums)
                 ]
                 whole = joined(b, *found) if len(found) == 2 else found[0]
-                numbers = scales[m], mins[m]
                 total = load(b, out, VF32, _LINE * m)
-                total = add_scaled(b, self.form, part, whole, row, numbers, total)
-                store(b, total, out, _LINE * m)
+                totals.append(add_scaled(b, self.form, part, whole, row, (scales[m], mins[m]), total))
+            # After all loads: the row's numbers are not read again for the next vector.
+            for m in self._vectors:
+                store(b, totals[m], out, _LINE * m)
 
 
 class _Step:
@@ -214,6 +229,25 @@ class _Step:
         return [self._b.load(slot) for slot in self._slots]
 
 
+class _Ahead:
+    """Prefetches `size` bytes from each of some addresses on into the second-level cache, a few lines with
+    each of `steps` steps: all at once would be more than a core can wait for while it computes.
+    """
+
+    def __init__(self, b: ir.IRBuilder, starts: list[ir.Value], size: ir.Value, steps: ir.Value) -> None:
+        self._b, self._starts, self._done = b, starts, cgutils.alloca_once(b, I64)
+        self._lines = b.lshr(b.add(b.udiv(size, steps), ir.Constant(I64, 63)), ir.Constant(I64, 6))
+        b.store(ir.Constant(I64, 0), self._done)
+
+    def step(self) -> None:
+        """Prefetch the next lines."""
+        b, done = self._b, self._b.load(self._done)
+        with counted_loop(b, self._lines) as i:
+            for start in self._starts:
+                prefetch(b, b.add(start, b.add(done, b.shl(i, ir.Constant(I64, 6)))), 0, 2)
+        b.store(b.add(done, b.shl(self._lines, ir.Constant(I64, 6))), self._done)
+
+
 def _lanes(b: ir.IRBuilder, lowest: ir.Value, first: ir.Value, end: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Of the 16 rows from `lowest` on the first that is one of `first` .. `end` - 1, and how many are."""
     before = b.icmp_signed("<", first, lowest)
@@ -223,28 +257,32 @@ def _lanes(b: ir.IRBuilder, lowest: ir.Value, first: ir.Value, end: ir.Value) ->
 
 
 def amx_rows(vectors: int, form: PanelFormat) -> Any:
-    """rows(panel, vector_stride, x, x_stride, first, count, rows, y, y_stride): y += x times the panel.
+    """rows(panel, vector_stride, x, x_stride, first, count, rows, y, y_stride, ahead, apart, size):
+    y += x times the panel.
 
     x is the address of 32 `count` features in the packed activations of rows 0 .. 15; each row takes
-    `x_stride` bytes. `first`: the first of the `rows` rows.
+    `x_stride` bytes. `first`: the first of the `rows` rows. Meanwhile `size` bytes from `ahead` on are
+    prefetched, and as many for each further vector, `apart` bytes apart.
     """
     tile, parts = _Tile(vectors, form), range(FEATURES // form.part)
 
     def emit(b: ir.IRBuilder, *arguments: Any) -> None:
-        panel, vector_stride, x, x_stride, first, count, rows, y, y_stride = arguments
+        panel, vector_stride, x, x_stride, first, count, rows, y, y_stride, ahead, apart, size = arguments
         room, latest = _room(b, 2 * tile.step_bytes), _Step(b, panel)
 
-        def starts_of(block: ir.Value) -> list[ir.Value]:
-            return [b.add(block, b.mul(vector_stride, ir.Constant(I64, m))) for m in range(vectors)]
+        def each(start: ir.Value, stride: ir.Value) -> list[ir.Value]:
+            return [b.add(start, b.mul(stride, ir.Constant(I64, m))) for m in range(vectors)]
 
         def add_latest(part: int, sums: ir.Value) -> None:
             block, lane, many, at, out = latest.get()
-            tile.add(b, starts_of(block), part, sums, (lane, many, at), (out, y_stride))
+            tile.add(b, each(block, vector_stride), part, sums, (lane, many, at), (out, y_stride))
 
         end, step = b.add(first, rows), cgutils.alloca_once(b, I64)
         b.store(ir.Constant(I64, 0), step)
         start = b.and_(first, ir.Constant(I64, -ROWS))
         groups = b.lshr(b.add(b.sub(end, start), ir.Constant(I64, ROWS - 1)), ir.Constant(I64, 4))
+        steps = b.mul(groups, b.mul(count, ir.Constant(I64, len(parts))))
+        soon = _Ahead(b, each(ahead, apart), size, steps)
         with counted_loop(b, groups) as g:
             lowest = b.add(start, b.mul(g, ir.Constant(I64, ROWS)))
             lane, many = _lanes(b, lowest, first, end)
@@ -257,16 +295,17 @@ def amx_rows(vectors: int, form: PanelFormat) -> Any:
                 for part in parts:
                     odd = b.and_(b.load(step), ir.Constant(I64, 1))
                     sums = b.add(room, b.mul(odd, ir.Constant(I64, tile.step_bytes)))
-                    tile.load(b, starts_of(block), here, part)
+                    tile.load(b, each(block, vector_stride), here, part)
                     tile.write(b, sums)
                     tile.multiply(b)
+                    soon.step()
                     add_latest(parts[part - 1], sums)
                     latest.keep(block, lane, many, at, out)
                     b.store(b.add(b.load(step), ir.Constant(I64, 1)), step)
         tile.write(b, room)
         add_latest(parts[-1], room)
 
-    return intrinsic_function(f"{form.name}_{vectors}", types.void, (types.int64,) * 9, emit)
+    return intrinsic_function(f"{form.name}_{vectors}", types.void, (types.int64,) * 12, emit)
 
 
 # --- packing ------------------------------------------------------------------------------------------------

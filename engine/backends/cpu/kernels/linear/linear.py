@@ -34,7 +34,7 @@ from engine.backends.cpu.layouts.layout import CHAINS, WeightLayout
 from engine.backends.cpu.runtime.step_block import LOGIT_ROWS, ROWS, SERIAL, SMALL_BATCH
 
 PAIR_BYTES = INT16_ACTIVATIONS.activation_bytes
-FEWEST_ROWS = {"bf16": 11, "int8": 13}
+FEWEST_ROWS = 9
 """AMX multiplies a small batch of at least so many rows, as a large one: with fewer that takes longer."""
 MOST_PACKED = max(PACKED_BYTES, *(form.activation_bytes for form in amx.FORMATS.values()))
 """Bytes of a small batch's row of 32 packed activations, at most."""
@@ -357,4 +357,4 @@ def linear_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:
         pack_row=amx.pack_rows(form), large_batch=parts["large_batch"],
     )  # fmt: skip
     batch = jit(template, words(6))
-    return specialise(_template, name, panel_batch=batch, PANELS_FROM=FEWEST_ROWS[form.amx], **parts)
+    return specialise(_template, name, panel_batch=batch, PANELS_FROM=FEWEST_ROWS, **parts)

@@ -104,10 +104,8 @@ def _amx_rows_template(
     ahead: int, apart: int,
 ) -> None:  # fmt: skip
     """The same by AMX."""
-    for m in range(VECTORS):
-        prefetch_bytes(ahead + m * apart, PACKED_BYTES)
-    configure()
-    tile(panel, PANEL_BYTES, x, x_stride, start, length, rows, y, y_stride)
+    configure(start, rows)
+    tile(panel, PANEL_BYTES, x, x_stride, start, length, rows, y, y_stride, ahead, apart, PACKED_BYTES)
     release()
 
 
