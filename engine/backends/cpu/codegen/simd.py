@@ -105,6 +105,17 @@ def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, offset: int = 0) 
     b.store(value, b.inttoptr(address, value.type.as_pointer()), align=1)
 
 
+def stack_room(b: ir.IRBuilder, size: int) -> ir.Value:
+    """The address of `size` bytes on the stack, a multiple of 64; `size` is one, too.
+
+    As vectors, since Numba clears the first element of what it allocates: of one array that would be all.
+    """
+    line = ir.VectorType(I8, 64)
+    place = cgutils.alloca_once(b, line, size=ir.Constant(I64, size // 64))
+    place.align = 64
+    return b.ptrtoint(place, I64)
+
+
 def splat(b: ir.IRBuilder, scalar: ir.Value, lanes: int = LANES) -> ir.Value:
     """A vector with `scalar` in all lanes."""
     kind = ir.VectorType(scalar.type, lanes)

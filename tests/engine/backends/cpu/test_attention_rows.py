@@ -12,8 +12,17 @@ from numba import types
 from engine.backends.cpu.kernels.attention.arguments import A_K, A_KEY_PAGE, A_KV_HEADS, A_WINDOW
 from engine.backends.cpu.kernels.attention.attention import NO_WINDOW, attention_kernel, split_of
 from engine.backends.cpu.kernels.attention.combine import SPLITS
+from engine.backends.cpu.kernels.attention.products import attention_products
 from engine.backends.cpu.kernels.attention.softmax import row_exp, row_mask, row_max, row_times
-from engine.backends.cpu.kernels.attention.tiles import MOST_SUMS, ROW_STEPS, VECTORS, parts, rows_at_once
+from engine.backends.cpu.kernels.attention.tiles import (
+    MOST_SUMS,
+    ROW_STEPS,
+    STRIP_FROM,
+    STRIP_ROWS,
+    VECTORS,
+    parts,
+    rows_at_once,
+)
 from engine.backends.cpu.runtime.step_block import (
     POSITIONS,
     ROWS,
@@ -102,6 +111,41 @@ def test_a_tiles_sums_fit_into_the_registers() -> None:
         found = parts(VECTORS, rows)
         assert [m for part in found for m in part] == list(range(VECTORS))
         assert all(rows * len(part) <= MOST_SUMS for part in found)
+
+
+@pytest.mark.parametrize(("name", "dim"), [("fp16", 64), ("fp16", 72), ("fp8", 200)])
+def test_many_queries_get_the_bits_of_one(name: Any, dim: int) -> None:
+    """From `STRIP_FROM` on most of them multiply numbers that became float32 before, in strips."""
+    made = attention_products(CacheType(name, name), lambda part, signature: numba.njit(signature)(part))
+    rng, width, vectors = np.random.default_rng(dim), -(-dim // 16) * 16, 13
+    kind = np.float16 if name == "fp16" else np.uint8
+    keys, values = (
+        rng.standard_normal(n).astype(kind) if name == "fp16" else rng.integers(0, 120, n).astype(kind)
+        for n in (256 * dim, 256 * width)
+    )
+    most = STRIP_FROM + 5
+    queries, weights = (rng.standard_normal((most, n)).astype(np.float32) for n in (dim, 256))
+
+    room = np.full(16 * VECTORS * STRIP_ROWS + 16, 7, np.float32)
+
+    def products(first: int, count: int) -> tuple[bytes, bytes]:
+        scores, out = np.full((count, 256), 7, np.float32), np.ones((count, width), np.float32)
+        q, w = queries[first:], weights[first:]
+        made["scores_of"](
+            keys.ctypes.data, 0, vectors, q.ctypes.data, dim, count, dim, scores.ctypes.data, 0,
+            room.ctypes.data,
+        )  # fmt: skip
+        made["mix"](
+            values.ctypes.data, 0, 16 * vectors - 3, w.ctypes.data, count, width, 0, out.ctypes.data, 0,
+            room.ctypes.data,
+        )  # fmt: skip
+        return scores.tobytes(), out.tobytes()
+
+    alone = [products(i, 1) for i in range(most)]
+    for count in (STRIP_FROM - 1, STRIP_FROM, STRIP_FROM + 5):
+        assert products(0, count) == tuple(b"".join(parts) for parts in zip(*alone[:count], strict=True))
+        assert (room[:-16] == 7).all() == (count < STRIP_FROM)
+    assert (room[-16:] == 7).all()
 
 
 def _share(part: int, threads: int) -> int:

@@ -103,8 +103,9 @@ def widths(kind: CacheType, dim: int, value_dim: int) -> tuple[int, int]:
 
 
 def scratch_bytes(heads: int, kv_heads: int, dim: int, latent: int = 0) -> int:
-    """Scratch bytes of a thread: queries, a page's scores and scaled weights, outputs, maxima and sums; for
-    latent attention also a page's values, for pairs what `room_bytes` says.
+    """Scratch bytes of a thread: queries, a page's scores and scaled weights, outputs, maxima and sums; then,
+    in one place, latent attention's values of a page, what `room_bytes` says of pairs, and strips of
+    `VECTORS` vectors as float32, which take less than pairs.
     """
     queries = SMALL_BATCH * (heads // kv_heads)
     values = max(4 * PAGE_TOKENS * padded(latent, GROUP), room_bytes(queries, padded(dim), padded(dim)))
@@ -293,19 +294,19 @@ def _over_pages_template(
         if PAIRS and packed:
             pair_scores(page, vectors, packed, queries, dim, scores, room)
         else:
-            scores_of(page, j, vectors, q, q_width, queries, dim, scores, values)
+            scores_of(page, j, vectors, q, q_width, queries, dim, scores, values, panel)
         weigh_all(args, g, first_row, queries, positions, last, start, beside, scores, out, state)
         if PAIRS and packed:
             pair_mix(values, filled, scores, queries, width, spare, out, room)
         elif LATENT:
             unpack(page, j, vectors, dim, q_width, width, panel)
-            mix(panel, j, filled, scores, queries, width, spare, out, panel)
+            mix(panel, j, filled, scores, queries, width, spare, out, panel, 0)
         else:
             ahead = after if after else page
             if j + jump <= last // PAGE_TOKENS:
                 ahead = keys + (ld_i32(pages + 4 * (j + jump)) * groups + g) * ld_i64(args + 8 * A_KEY_PAGE)
             st_i64(scratch + PREFETCHED, ahead)
-            mix(values, j, filled, scores, queries, width, spare, out, ahead)
+            mix(values, j, filled, scores, queries, width, spare, out, ahead, panel)
 
 
 def _last_seen(step: int, run: int, row: int, beyond: int) -> int:

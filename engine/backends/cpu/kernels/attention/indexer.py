@@ -184,7 +184,7 @@ def _indexer_template(args: int, step: int, tile: int, scratch: int) -> None:
         page = ld_i64(args + 8 * I_KEYS) + ld_i32(pages + 4 * j) * ld_i64(args + 8 * I_KEY_PAGE)
         filled = min(PAGE_TOKENS, own - j * PAGE_TOKENS + 1)
         vectors = (filled + 15) // 16
-        scores_of(page, j, vectors, q, q_width, heads, dim, scores, page)
+        scores_of(page, j, vectors, q, q_width, heads, dim, scores, page, 0)
         if not ld_i64(args + 8 * I_EACH):
             row_clear(sums, vectors)
             for h in range(heads):

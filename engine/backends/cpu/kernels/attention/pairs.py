@@ -285,8 +285,9 @@ def _pair_scores_template(
     pack_keys(keys, vectors, dim // 4, room)
     size = 2 * LANES * (dim + 2)
     pair_tiles(
-        room, LINE, size, vectors, packed + LINE, 2 * dim + LINE, queries, dim // 2, out, 4 * PAGE_TOKENS, 0
-    )
+        room, LINE, size, vectors, packed + LINE, 2 * dim + LINE, queries, dim // 2, out, 4 * PAGE_TOKENS,
+        0, 0,
+    )  # fmt: skip
 
 
 def _pair_mix_template(
@@ -301,7 +302,7 @@ def _pair_mix_template(
         pack_weights(weights + 4 * PAGE_TOKENS * i, factors, (filled + 15) // 16, spare + LINE + stride * i)
     count = (filled + 1) // 2
     pair_tiles(
-        room, 4 * width, LINE, width // 16, spare + LINE, stride, queries, count, out, 4 * width, 0
+        room, 4 * width, LINE, width // 16, spare + LINE, stride, queries, count, out, 4 * width, 0, 0
     )  # fmt: skip
 
 

@@ -18,10 +18,13 @@ from engine.backends.cpu.kernels.attention.softmax import row_add, row_clear, ro
 from engine.backends.cpu.kernels.attention.tiles import (
     READERS,
     ROW_STEPS,
+    STRIP_FROM,
+    STRIP_ROWS,
     THIN_STEPS,
     VECTORS,
     plain_tile,
     rows_at_once,
+    unpack_strip,
 )
 from engine.backends.cpu.kernels.kv_write.tiles import CODE_BYTES, key_tile, times_scales, value_tile
 from engine.backends.kv_formats import GROUP, QUANTISED, WHOLE_KEYS, CacheType
@@ -37,8 +40,12 @@ thin_3: Any = None
 thin_1: Any = None
 at_once: Any = None
 products: Any = None
+strips: Any = None
+unpack: Any = None
+first_6: Any = None
+added_6: Any = None
 SIZE = CODES = 0
-KEEPS = False
+KEEPS = STRIPS = False
 ZERO = np.float32(0)
 
 
@@ -46,17 +53,22 @@ ZERO = np.float32(0)
 
 
 def _plain_scores_template(
-    keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int
-) -> None:
-    """out (queries, 256) = q (queries, dim) times the keys of a sequence's page j; prefetches `ahead`."""
+    keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int,
+    ahead: int, room: int,
+) -> None:  # fmt: skip
+    """out (queries, 256) = q (queries, dim) times the keys of a sequence's page j; prefetches `ahead`. Many
+    queries use `room` (0: there is none) for `_strips_template`.
+    """
     products(
-        keys, SIZE * 16, SIZE * 16 * dim, vectors, q, 4 * q_width, queries, dim, out, 4 * PAGE_TOKENS, ahead
-    )
+        keys, SIZE * 16, SIZE * 16 * dim, vectors, q, 4 * q_width, queries, dim, out, 4 * PAGE_TOKENS, ahead,
+        room,
+    )  # fmt: skip
 
 
 def _plain_mix_template(
-    values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int
-) -> None:
+    values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int,
+    ahead: int, room: int,
+) -> None:  # fmt: skip
     """out (queries, width) += weights (queries, 256) times the values of a sequence's page j."""
     products(
         values,
@@ -70,23 +82,27 @@ def _plain_mix_template(
         out,
         4 * width,
         ahead,
+        room,
     )
 
 
 def _products_template(
     w: int, w_stride: int, vector_stride: int, vectors: int, x: int, x_stride: int, rows: int, count: int,
-    out: int, out_stride: int, ahead: int,
+    out: int, out_stride: int, ahead: int, room: int,
 ) -> None:  # fmt: skip
     """out (rows, vectors * 16) = or += x (rows, count) times w, in register tiles.
 
     Vector m of w's row k is at w + k w_stride + m vector_stride; rows of x and out are x_stride and
-    out_stride bytes apart. Prefetches from `ahead`.
+    out_stride bytes apart. Prefetches from `ahead`. Many rows have `strips` use `room`, if there is one.
     """
     m = 0
     while m < vectors:
         wide = vectors - m >= VECTORS
         column, target = w + m * vector_stride, out + 64 * m
         r = 0
+        if STRIPS and room and wide and rows >= STRIP_FROM:
+            r = rows // 6 * 6
+            strips(column, w_stride, vector_stride, x, x_stride, r, count, target, out_stride, ahead, room)
         while r < rows:
             xr, yr = x + r * x_stride, target + r * out_stride
             if wide:
@@ -112,12 +128,31 @@ def _products_template(
         m += VECTORS if wide else 1
 
 
+def _strips_template(
+    w: int, w_stride: int, vector_stride: int, x: int, x_stride: int, rows: int, count: int, out: int,
+    out_stride: int, ahead: int, room: int,
+) -> None:  # fmt: skip
+    """As `_products_template`, for `VECTORS` vectors and a multiple of 6 rows: in `room` w becomes float32
+    once for all of them, strip by strip. Each sum is of the same products in the same order.
+    """
+    for k in range(0, count, STRIP_ROWS):
+        length = min(STRIP_ROWS, count - k)
+        unpack(w + k * w_stride, w_stride, vector_stride, length, room, ahead + k * SIZE * 16 * VECTORS)
+        for r in range(0, rows, 6):
+            xr, yr = x + r * x_stride + 4 * k, out + r * out_stride
+            if k:
+                added_6(room, 64 * VECTORS, 64, xr, x_stride, length, yr, out_stride, 0)
+            else:
+                first_6(room, 64 * VECTORS, 64, xr, x_stride, length, yr, out_stride, 0)
+
+
 # --- products with codes ------------------------------------------------------------------------------------
 
 
 def _hadamard_scores_template(
-    keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int, ahead: int
-) -> None:
+    keys: int, j: int, vectors: int, q: int, q_width: int, queries: int, dim: int, out: int,
+    ahead: int, room: int,
+) -> None:  # fmt: skip
     """As `_plain_scores_template`, with transformed queries and codes, group by group."""
     groups, size, stride, out_stride = q_width // GROUP, 16 * (CODES + 2), 4 * q_width, 4 * PAGE_TOKENS
     head = keys
@@ -170,8 +205,9 @@ def _hadamard_scores_template(
 
 
 def _hadamard_mix_template(
-    values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int, ahead: int
-) -> None:
+    values: int, j: int, filled: int, weights: int, queries: int, width: int, spare: int, out: int,
+    ahead: int, room: int,
+) -> None:  # fmt: skip
     """As `_plain_mix_template`, with codes: weights times their positions' scales go to `spare` first."""
     stride = 4 * PAGE_TOKENS
     if KEEPS:
@@ -244,14 +280,21 @@ def attention_products(kind: CacheType, jit: Jit) -> dict[str, Any]:
     else:
         made = _plain_products(values, False, jit)
         mix = specialise(_plain_mix_template, f"mix_{values}", products=made, SIZE=READERS[values][0])
-    return {"scores_of": jit(scores, words(9)), "mix": jit(mix, words(9))}
+    return {"scores_of": jit(scores, words(10)), "mix": jit(mix, words(10))}
 
 
 def _plain_products(name: str, fresh: bool, jit: Jit) -> Any:
-    label = f"products_{name}_{'scores' if fresh else 'mix'}"
+    label, size, strips = f"{name}_{'scores' if fresh else 'mix'}", READERS[name][0], None
+    if size < 4:
+        first, added = (plain_tile(VECTORS, 6, "fp32", kind, asks=False) for kind in (fresh, False))
+        strips = specialise(
+            _strips_template, f"strips_{label}", unpack=unpack_strip(name), first_6=first, added_6=added,
+            SIZE=size,
+        )  # fmt: skip
     return products_of_tiles(
-        lambda vectors, n: plain_tile(vectors, n, name, fresh), label, READERS[name][0], jit
-    )
+        lambda vectors, n: plain_tile(vectors, n, name, fresh), f"products_{label}", size, jit,
+        strips=strips and jit(strips, words(11)),
+    )  # fmt: skip
 
 
 def products_of_tiles(
@@ -260,10 +303,15 @@ def products_of_tiles(
     size: int,
     jit: Jit,
     taken: Callable[[int], int] = rows_at_once,
+    strips: Any = None,
 ) -> Any:
     """`_products_template` named `label`, of tiles by vectors and queries, which takes this many at once of
-    those that are left; one number is of `size` bytes.
+    those that are left; one number is of `size` bytes. Many queries take `strips` of `_strips_template`.
     """
     tiles = _tiles(lambda n: tile(VECTORS, n), lambda n: tile(1, n))
     at_once = jit(taken, types.int64(types.int64))
-    return jit(specialise(_products_template, label, SIZE=size, **tiles, at_once=at_once), words(11))
+    made = specialise(
+        _products_template, label, SIZE=size, **tiles, at_once=at_once, STRIPS=strips is not None,
+        strips=strips or at_once,
+    )  # fmt: skip
+    return jit(made, words(12))

@@ -28,6 +28,7 @@ from engine.backends.cpu.codegen.simd import (
     prefetch,
     row_addresses,
     splat,
+    store,
 )
 from engine.backends.cpu.kernels.linear.gemm import load_float
 
@@ -40,6 +41,10 @@ MOST_SUMS = 24 if WIDE else 6
 """Sums of 16 numbers that fit into the registers, beside what they are made of."""
 THIN_STEPS = (3, 1)
 """Queries of the tiles with one vector."""
+STRIP_ROWS = 64
+"""Rows of a strip of keys or values: 16 KB as float32."""
+STRIP_FROM = 24
+"""Queries from which on a strip takes less time than as many conversions of each number in registers."""
 LINE = 64
 FP8_FACTOR = 256.0
 """The factor by which fp8 values are too small as tiles read them."""
@@ -85,11 +90,12 @@ ask_for_all = intrinsic_function("ask_for_all", types.void, (types.int64,) * 2, 
 """ask_for_all(address, count): `ask_for` as many lines at once, as fast as memory can send them."""
 
 
-def plain_tile(vectors: int, rows: int, number: str, fresh: bool) -> Any:
+def plain_tile(vectors: int, rows: int, number: str, fresh: bool, asks: bool = True) -> Any:
     """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead)
 
     out[t, 16 m + lane] = (0 if `fresh`, else itself) + sum over k < count of w[k, m, lane] * x[t, k]. Strides
-    are in bytes; w is fp32, fp16 or fp8 (`number`). Prefetches from `ahead` as many bytes as it reads of w.
+    are in bytes; w is fp32, fp16 or fp8 (`number`). If it `asks`, it prefetches from `ahead` as many bytes as
+    it reads of w.
     """
     size, read = READERS[number]
     step = vectors * LANES * size
@@ -112,7 +118,7 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool) -> Any:
             tile = OutputTile(b, len(part), out_rows, fresh)
             starts = [b.add(w, b.mul(vector_stride, ir.Constant(I64, m))) for m in part]
             with counted_loop(b, count) as k:
-                if part.start == 0:
+                if asks and part.start == 0:
                     ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, step))), max(1, step // LINE))
                 row = b.mul(k, w_stride)
                 weights = [read(b, b.add(start, row)) for start in starts]
@@ -123,5 +129,25 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool) -> Any:
                         tile.sums.add_product(tile.slot(t, m), value, each)
             tile.write()
 
-    name = f"attention_{'fresh' if fresh else 'added'}_{vectors}x{rows}_{number}"
+    name = f"attention_{'fresh' if fresh else 'added'}_{vectors}x{rows}_{number}{'' if asks else '_here'}"
     return intrinsic_function(name, types.void, (types.int64,) * 9, emit)
+
+
+def unpack_strip(number: str) -> Any:
+    """unpack(w, w_stride, vector_stride, count, out, ahead): `VECTORS` vectors of each of `count` rows as
+    float32 (count, 16 VECTORS); the arguments are those of `plain_tile`.
+    """
+    size, read = READERS[number]
+    step = VECTORS * LANES * size
+
+    def emit(
+        b: ir.IRBuilder, w: Any, w_stride: Any, vector_stride: Any, count: Any, out: Any, ahead: Any
+    ) -> None:
+        starts = [b.add(w, b.mul(vector_stride, ir.Constant(I64, m))) for m in range(VECTORS)]
+        with counted_loop(b, count) as k:
+            ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, step))), max(1, step // LINE))
+            target = b.add(out, b.mul(k, ir.Constant(I64, 4 * LANES * VECTORS)))
+            for m, start in enumerate(starts):
+                store(b, read(b, b.add(start, b.mul(k, w_stride))), target, 4 * LANES * m)
+
+    return intrinsic_function(f"unpack_strip_{number}", types.void, (types.int64,) * 6, emit)

@@ -37,6 +37,7 @@ from engine.backends.cpu.codegen.simd import (
     load,
     prefetch,
     splat,
+    stack_room,
     store,
 )
 from engine.backends.cpu.codegen.simd_bytes import BASE, joined
@@ -79,13 +80,6 @@ def _pointer(b: ir.IRBuilder, address: ir.Value, offset: int = 0) -> ir.Value:
     return b.inttoptr(b.add(address, ir.Constant(I64, offset)), I8.as_pointer())
 
 
-def _room(b: ir.IRBuilder, size: int) -> ir.Value:
-    """The address of `size` bytes on the stack, a multiple of 64."""
-    place = cgutils.alloca_once(b, ir.ArrayType(I8, size))
-    place.align = 64
-    return b.ptrtoint(place, I64)
-
-
 def _step_bytes(form: PanelFormat) -> int:
     """Bytes of a row of activations in one product."""
     return form.half_bytes * form.part // FEATURES
@@ -108,7 +102,7 @@ def configure(form: PanelFormat) -> Any:
     by_rows = [_ROW_COUNTS + n for n in (*_SUMS, *_ACTIVATIONS)]
 
     def emit(b: ir.IRBuilder, first: ir.Value, rows: ir.Value) -> None:
-        kind, room = ir.VectorType(I8, _CONFIGURATION), _room(b, _CONFIGURATION)
+        kind, room = ir.VectorType(I8, _CONFIGURATION), stack_room(b, _CONFIGURATION)
         last = b.add(b.and_(first, ir.Constant(I64, ROWS - 1)), rows)
         count = b.select(b.icmp_signed("<", last, ir.Constant(I64, ROWS)), last, ir.Constant(I64, ROWS))
         known = ir.Constant(kind, [ir.Constant(I8, int(v)) for v in fixed])
@@ -268,7 +262,7 @@ def amx_rows(vectors: int, form: PanelFormat) -> Any:
 
     def emit(b: ir.IRBuilder, *arguments: Any) -> None:
         panel, vector_stride, x, x_stride, first, count, rows, y, y_stride, ahead, apart, size = arguments
-        room, latest = _room(b, 2 * tile.step_bytes), _Step(b, panel)
+        room, latest = stack_room(b, 2 * tile.step_bytes), _Step(b, panel)
 
         def each(start: ir.Value, stride: ir.Value) -> list[ir.Value]:
             return [b.add(start, b.mul(stride, ir.Constant(I64, m))) for m in range(vectors)]
