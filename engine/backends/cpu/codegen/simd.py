@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -103,6 +103,11 @@ def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, offset: int = 0) 
     if offset:
         address = b.add(address, ir.Constant(I64, offset))
     b.store(value, b.inttoptr(address, value.type.as_pointer()), align=1)
+
+
+def lane(b: ir.IRBuilder, vector: ir.Value, i: int) -> ir.Value:
+    """Lane number i of a vector."""
+    return b.extract_element(vector, ir.Constant(I32, i))
 
 
 def stack_room(b: ir.IRBuilder, size: int) -> ir.Value:
@@ -276,21 +281,33 @@ def tanh_vector(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.fdiv(b.fmul(x, odd), even)
 
 
-def reduce(b: ir.IRBuilder, value: ir.Value, combine: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
-    """Reduce the 16 lanes to a scalar by halving; `combine` takes vectors of 8, 4, 2 and 1 lanes.
+Combine = Callable[[ir.Value, ir.Value], ir.Value]
 
-    The parts are narrower vectors: LLVM 22 takes wrong lanes if only half of a full vector is used.
+
+def reduce(b: ir.IRBuilder, value: ir.Value, combine: Combine) -> ir.Value:
+    """Reduce the 16 lanes to a scalar by halving; `combine` takes vectors of 8, 4, 2 and 1 lanes."""
+    return b.extract_element(reduce_each(b, [value], combine), ir.Constant(I32, 0))
+
+
+def reduce_each(b: ir.IRBuilder, values: Sequence[ir.Value], combine: Combine) -> ir.Value:
+    """Reduce the 16 lanes of each of 1, 2, 4 or 8 vectors: a vector with a lane for each, in their order.
+
+    Two vectors are combined to one while there are two, which takes as many shuffles as one alone. Then the
+    parts are narrower vectors: LLVM 22 takes wrong lanes if only half of a full vector is used.
     """
-    width = LANES // 2
+    values, width = list(values), LANES // 2
     while width:
-        parts = [
-            ir.Constant(ir.VectorType(I32, width), [ir.Constant(I32, start + i) for i in range(width)])
+        pairs, lanes = list(zip(values[::2], values[1::2], strict=False)), 2 * LANES
+        if not pairs:
+            pairs, lanes = [(values[0], ir.Constant(values[0].type, ir.Undefined))], values[0].type.count
+        low = [first + i for first in range(0, lanes, 2 * width) for i in range(width)]
+        masks = [
+            ir.Constant(ir.VectorType(I32, len(low)), [ir.Constant(I32, start + i) for i in low])
             for start in (0, width)
         ]
-        nothing = ir.Constant(value.type, ir.Undefined)
-        value = combine(*(b.shuffle_vector(value, nothing, part) for part in parts))
+        values = [combine(*(b.shuffle_vector(*pair, mask) for mask in masks)) for pair in pairs]
         width //= 2
-    return b.extract_element(value, ir.Constant(I32, 0))
+    return values[0]
 
 
 def half_bits(b: ir.IRBuilder, value: ir.Value) -> ir.Value:

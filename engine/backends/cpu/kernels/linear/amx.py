@@ -40,7 +40,7 @@ from engine.backends.cpu.codegen.simd import (
     stack_room,
     store,
 )
-from engine.backends.cpu.codegen.simd_bytes import BASE, joined
+from engine.backends.cpu.codegen.simd_bytes import BASE, LIMIT, joined
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.integer_gemm import (
     LARGEST_BYTE,
@@ -52,7 +52,7 @@ from engine.backends.cpu.kernels.linear.integer_gemm import (
     add_scaled,
 )
 from engine.backends.cpu.kernels.linear.panel_format import PanelFormat
-from engine.backends.cpu.kernels.packed_activations import FEATURES, high_byte, quantise
+from engine.backends.cpu.kernels.packed_activations import FEATURES, Quantised, each_quantised, high_byte
 
 ROWS = LANES
 """Rows that are multiplied at once."""
@@ -307,39 +307,36 @@ def amx_rows(vectors: int, form: PanelFormat) -> Any:
 
 def pack_rows(form: PanelFormat) -> Any:
     """row(x, count, packed, lane): 32 `count` float32 values to row `lane` of 16 packed rows at `packed`."""
-    floats, number = form.amx == "bf16", I16 if form.amx == "bf16" else I8
-    order = [4 * (i // 4) + (0, 2, 1, 3)[i % 4] if floats else i for i in range(FEATURES)]
+    floats = form.amx == "bf16"
+    # Integers of eight bits are exact in bfloat16, the upper half of float32.
+    order = [8 * (i // 4) + (1, 5, 3, 7)[i % 4] if floats else i for i in range(FEATURES)]
     mask = ir.Constant(ir.VectorType(I32, FEATURES), [ir.Constant(I32, k) for k in order])
-    vector = ir.VectorType(number, LANES)
 
-    def pieces(b: ir.IRBuilder, part: ir.Value) -> list[ir.Value]:
-        """256 high and low, or high and low bytes; of 8 bits the byte."""
-        if form.bits == 8:
-            return [b.trunc(part, vector)]
-        whole = b.sitofp(part, VF32)
-        high = high_byte(b, whole)
-        raised = b.fmul(high, const_vector(float(BASE)))
-        low = b.fsub(whole, raised)
-        if not floats:
-            return [b.trunc(b.fptosi(each, VI32), vector) for each in (high, low)]
-        # Integers of eight bits are exact in bfloat16, the upper half of float32.
-        top = const_vector(16, VI32)
-        return [b.trunc(b.lshr(b.bitcast(each, VI32), top), vector) for each in (raised, low)]
+    def joined_parts(b: ir.IRBuilder, parts: list[ir.Value]) -> ir.Value:
+        kind = ir.VectorType(I16, 2 * LANES) if floats else ir.VectorType(I8, LANES)
+        found = [b.bitcast(each, kind) if floats else b.trunc(b.fptosi(each, VI32), kind) for each in parts]
+        return b.shuffle_vector(*found, mask)
 
     def emit(b: ir.IRBuilder, x: Any, count: Any, packed: Any, lane: Any) -> None:
         row = b.add(packed, b.mul(lane, ir.Constant(I64, form.half_bytes)))
         numbers = b.add(packed, b.shl(lane, ir.Constant(I64, 2)))
-        with counted_loop(b, count) as i:
-            place = b.add(x, b.mul(i, ir.Constant(I64, 4 * FEATURES)))
-            scale, parts, totals = quantise(b, place) if form.bits == 16 else quantise(b, place, LARGEST_BYTE)
+
+        def put(i: ir.Value, block: Quantised) -> None:
             jump = b.mul(i, ir.Constant(I64, block_bytes(form)))
-            for h, both in enumerate(zip(*(pieces(b, part) for part in parts), strict=True)):
-                values = b.shuffle_vector(*both, mask)
-                store(b, values, b.add(row, jump), ROWS * form.half_bytes * h)
+            pieces = [block.numbers]
+            if form.bits == 16:
+                highs = [high_byte(b, whole) for whole in block.numbers]
+                raised = [b.fmul(high, const_vector(float(BASE))) for high in highs]
+                lows = [b.fsub(*both) for both in zip(block.numbers, raised, strict=True)]
+                pieces = [raised if floats else highs, lows]
+            for h, parts in enumerate(pieces):
+                store(b, joined_parts(b, parts), b.add(row, jump), ROWS * form.half_bytes * h)
             here = b.add(numbers, jump)
-            store(b, scale, here, form.scale_at)
-            for n, total in enumerate(totals):
-                store(b, b.fmul(total, scale), here, form.scale_at + _LINE * (1 + n))
+            store(b, block.scale, here, form.scale_at)
+            for n, total in enumerate(block.sums):
+                store(b, b.fmul(total, block.scale), here, form.scale_at + _LINE * (1 + n))
+
+        each_quantised(b, x, count, put, LIMIT if form.bits == 16 else LARGEST_BYTE)
 
     return intrinsic_function(f"pack_{form.name}", types.void, (types.int64,) * 4, emit)
 

@@ -23,7 +23,6 @@ from engine.backends.cpu.codegen.simd import (
     WIDE,
     OutputTile,
     const_vector,
-    counted_loop,
     fma,
     intrinsic_function,
     load,
@@ -31,7 +30,7 @@ from engine.backends.cpu.codegen.simd import (
     splat,
     store,
 )
-from engine.backends.cpu.codegen.simd_bytes import V64I8, byte_sums, spread_word
+from engine.backends.cpu.codegen.simd_bytes import LIMIT, V64I8, byte_sums, spread_word
 from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.gemm import tile_function
 from engine.backends.cpu.kernels.linear.panel_format import (
@@ -43,7 +42,7 @@ from engine.backends.cpu.kernels.linear.panel_format import (
     PanelFormat,
     products_by_sums,
 )
-from engine.backends.cpu.kernels.packed_activations import FEATURES, quantise
+from engine.backends.cpu.kernels.packed_activations import FEATURES, Quantised, each_quantised
 
 LARGEST_BYTE = 127
 ROW_STEPS = (6, 4) if FAST_INNER_PRODUCT else (6, 2) if WIDE else (3, 1)
@@ -70,18 +69,19 @@ def _emit_row(form: PanelFormat) -> Any:
     mask = ir.Constant(ir.VectorType(I32, FEATURES), [ir.Constant(I32, k) for k in order])
 
     def emit(b: ir.IRBuilder, x: Any, count: Any, packed: Any) -> None:
-        with counted_loop(b, count) as i:
+        def put(i: ir.Value, block: Quantised) -> None:
             target = b.add(packed, b.mul(i, ir.Constant(I64, form.activation_bytes)))
-            place = b.add(x, b.mul(i, ir.Constant(I64, 4 * FEATURES)))
-            scale, parts, totals = quantise(b, place) if form.bits == 16 else quantise(b, place, LARGEST_BYTE)
+            parts = [b.fptosi(part, VI32) for part in block.numbers]
             store(b, b.shuffle_vector(*[b.trunc(part, number) for part in parts], mask), target)
-            store(b, scale, target, form.scale_at)
-            for n, total in enumerate(totals):
-                store(b, b.fmul(total, scale), target, form.scale_at + 4 + 4 * n)
+            store(b, block.scale, target, form.scale_at)
+            for n, total in enumerate(block.sums):
+                store(b, b.fmul(total, block.scale), target, form.scale_at + 4 + 4 * n)
             if form.negatives:
                 negatives = [b.neg(_adjacent_products(b, part, 4 * n)) for n, part in enumerate(parts)]
                 for n, negative in enumerate([*negatives, b.add(*negatives)]):
                     store(b, negative, target, form.scale_at + 16 + 4 * n)
+
+        each_quantised(b, x, count, put, LIMIT if form.bits == 16 else LARGEST_BYTE)
 
     return emit
 
