@@ -55,7 +55,7 @@ class Source(Protocol):
         ...
 
     def zeros(self, outputs: Indices) -> Zeros:
-        """(outputs, groups)."""
+        """(outputs, groups), each from 0 to one past the largest code."""
         ...
 
 

@@ -100,24 +100,6 @@ def test_glm_5_next(tmp_path: Path) -> None:
     assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("kind", ["linear", "longrope"])
-def test_latent_attention_with_a_multiplier(kind: str, tmp_path: Path) -> None:
-    """It scales scores beside any kind of rope."""
-    case = BY_NAME["DeepSeek V3"]
-    assert case.gguf is not None
-    more = {
-        "rope.scaling.type": kind, "rope.scaling.factor": 4.0, "rope.scaling.yarn_log_multiplier": 0.08,
-        "rope.scaling.original_context_length": 32,
-    }  # fmt: skip
-    keys = case.gguf.keys
-    case = replace(case, gguf=replace(case.gguf, keys=lambda config: {**keys(config), **more}))
-    file = write_case_gguf(case, write_checkpoint(case, tmp_path / "m"), tmp_path / "m.gguf")
-    expected = by_llama_cpp(file, ids(case.length))
-    assert expected.std() > 0.5
-    found = logits(load(file), ids(case.length), context=CONTEXT)
-    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
-
-
 def test_dots_3_chooses_positions(tmp_path: Path) -> None:
     """The indexer's rope rotates halves, unlike in transformers."""
     case = BY_NAME["Dots 3 Note, sizes of GGUF files"]

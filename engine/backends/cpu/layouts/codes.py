@@ -158,12 +158,19 @@ class CodeReader:
         minus = ir.Constant(V32I16, [ir.Constant(I16, codes.offset)] * 32) if codes.offset else None
         return code_pairs(b, self._quad(q), minus)
 
-    def floats(self, q: int) -> tuple[ir.Value, ir.Value]:
-        """`pairs` in bfloat16; AVX-512 only. Of an index only the bits of a code count."""
-        b, quad = self._b, self._quad(q)
-        table = [int(np.float32(v).view(np.uint32)) >> 16 for v in self._codes.meaning()]
-        places = (quad, b.lshr(quad, const_vector(8, VI32)))
-        first, second = (look_up_words(b, table, b.bitcast(place, V32I16)) for place in places)
+    def floats(self, q: int, minus: ir.Value | None = None) -> tuple[ir.Value, ir.Value]:
+        """`pairs` in bfloat16; AVX-512 only. Of an index only the bits of a code count. `minus`, 32 int16
+        from 0 to one past the largest code, takes the place of the offset, for codes of up to 5 bits.
+        """
+        b, quad, meaning = self._b, self._quad(q), self._codes.meaning()
+        places = [b.bitcast(place, V32I16) for place in (quad, b.lshr(quad, const_vector(8, VI32)))]
+        if minus is not None:
+            # Every difference modulo twice the number of codes: those below 0 follow the others.
+            count = 1 << self._codes.bits
+            meaning = [*range(count), *range(-count, 0)]
+            places = [b.sub(place, minus) for place in places]
+        table = [int(np.float32(v).view(np.uint32)) >> 16 for v in meaning]
+        first, second = (look_up_words(b, table, place) for place in places)
         return first, second
 
     def vector(self, k: int) -> ir.Value:

@@ -33,7 +33,13 @@ from engine.backends.cpu.codegen.simd import (
 )
 from engine.backends.cpu.codegen.simd_bytes import BIAS
 from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale, packed_sum
-from engine.backends.cpu.kernels.linear.panel_format import UNBOUNDED, PanelFormat, UnpackedWeights, in_both
+from engine.backends.cpu.kernels.linear.panel_format import (
+    UNBOUNDED,
+    PanelFormat,
+    UnpackedWeights,
+    in_both,
+    in_each_byte,
+)
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
 from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
@@ -209,11 +215,13 @@ class Grouped(_Groups):
                 totals.set(r, fma(b, scale, b.fmul(value, packed_scale(b, packed[r])), totals.get(r)))
 
     def panel_format(self, bits: int) -> PanelFormat:
-        """The zero point is subtracted from pairs themselves; for bytes a minimum does that."""
-        if bits == 16:
-            # A zero point may be any number of its type.
-            return PanelFormat(16, GROUP, False, magnitude=UNBOUNDED)
+        """The zero point is subtracted from the weights themselves; for 8 bits of activations a minimum does
+        that.
+        """
         codes = self._codes
+        if bits == 16:
+            # From 0 - 2^bits to 2^bits - 1. For codes of 8 bits that is more than a signed byte.
+            return PanelFormat(16, GROUP, False, magnitude=UNBOUNDED if codes is None else 1 << self.bits)
         return (
             PanelFormat(8, GROUP, True, BIAS)
             if codes is None
@@ -222,15 +230,24 @@ class Grouped(_Groups):
 
     def emit_panel(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value, form: UnpackedWeights) -> None:
         scale, zero = self._numbers(b, block)
-        codes, minus, pairs = self._codes, in_both(b, b.fptosi(zero, VI32)), form.numbers == "pairs"
+        codes, whole, kind = self._codes, b.fptosi(zero, VI32), form.numbers
+        minus = in_each_byte(b, whole) if kind == "bytes" else in_both(b, whole)
+        # Looked up among the differences of codes as they are stored.
+        raised = in_both(b, b.add(whole, const_vector(self._offset, VI32)))
+
+        def numbers(group: ir.Value, reader: CodeReader | None, q: int) -> Sequence[ir.Value]:
+            if reader is not None and kind == "floats":
+                return reader.floats(q, raised)
+            found = byte_numbers(b, group, q, form) if reader is None else reader.numbers(q, form)
+            return found if kind == "codes" else [b.sub(each, minus) for each in found]
+
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
             group = self._group(b, block, g)
             out = b.add(target, b.mul(g, ir.Constant(I64, form.size)))
             reader = None if codes is None else CodeReader(b, codes, group)
             for q in range(QUADS):
-                numbers = byte_numbers(b, group, q, form) if reader is None else reader.numbers(q, form)
-                form.put_quad(b, out, q, [b.sub(pair, minus) for pair in numbers] if pairs else numbers)
-            form.put_scales(b, out, 0, scale, None if pairs else b.fneg(b.fmul(zero, scale)))
+                form.put_quad(b, out, q, numbers(group, reader, q))
+            form.put_scales(b, out, 0, scale, b.fneg(b.fmul(zero, scale)) if kind == "codes" else None)
 
     def emit_unpack(self, b: ir.IRBuilder, block: ir.Value, target: ir.Value) -> None:
         scale, zero = self._numbers(b, block)

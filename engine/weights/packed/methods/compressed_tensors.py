@@ -65,7 +65,11 @@ class _Source:
         if zeros is None:
             return np.full((outputs.size, self._groups), middle)
         if zeros.type not in INTEGERS:
-            return self._spread(self._matrix.floats("weight_zero_point"), outputs).astype(np.int16) + middle
+            numbers = self._spread(self._matrix.floats("weight_zero_point"), outputs)
+            if not (abs(numbers) <= middle).all():
+                expected = _("zero points from {low} to {high}", low=-middle, high=middle)
+                raise self._matrix.wrong("weight_zero_point", expected)
+            return numbers.astype(np.int16) + middle
         words = self._matrix.words("weight_zero_point").T
         return unpack_codes(words, self._bits, int(outputs.max(initial=-1)) + 1).T[outputs].astype(np.int16)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any, cast
@@ -26,6 +27,7 @@ from engine.backends.cpu.layouts.layout import IntegerLayout
 from engine.backends.cpu.layouts.table import weight_layout_for
 from engine.backends.cpu.runtime.memory import aligned
 from engine.platform import amx as system
+from tests.engine.backends.cpu.test_grouped import one_width
 from tests.engine.backends.cpu.test_weight_types import compiled
 from tests.engine.backends.kernel_oracles import Matrix
 
@@ -162,13 +164,24 @@ def decoded(layout: IntegerLayout, dot: Any, tiles_: Array, x: Array, y: Array) 
 
 CASES = {
     "Q6_K": (2, "tdpbf16ps"),
+    "GROUPED4_128": (2, "tdpbf16ps"),
     "Q5_K": (1, "tdpbssd"),
     "Q4_K": (2, "tdpbf16ps"),
     "Q4_0": (1, "tdpbf16ps"),
     "MXFP4": (2, "tdpbf16ps"),
     "Q8_0": (2, "tdpbssd"),
     "IQ4_XS": (2, "tdpbssd"),
+    "GROUPED3_64": (2, "tdpbf16ps"),
+    "GROUPED6_32": (2, "tdpbssd"),
+    "GROUPED5_32_F32": (1, "tdpbssd"),
 }
+
+
+def drawn(kind: str, rows: int, columns: int) -> Array:
+    """The file bytes of a random matrix."""
+    if found := re.fullmatch(r"GROUPED(\d)_(\d+)(_F32)?", kind):
+        return one_width(rows, columns, int(found[1]), int(found[2]), not found[3], 3).tensor.data
+    return Matrix(kind, (rows, columns), 3).data
 
 
 @pytest.mark.slow_after(2)
@@ -179,8 +192,9 @@ def test_rows_get_the_bits_of_decoding(kind: str, tiles: Emulator | None) -> Non
     layout = cast(IntegerLayout, weight_layout_for(kind))
     form, rng = layout.panel_format(16), np.random.default_rng(5)
     columns = 3 * layout.unit if layout.unit > 32 else 7 * layout.unit
-    matrix = Matrix(kind, (LANES * vectors, columns), 3)
-    weights = layout.pack(matrix.data, *matrix.shape).reshape(vectors, -1)
+    weights = layout.pack(drawn(kind, LANES * vectors, columns), LANES * vectors, columns).reshape(
+        vectors, -1
+    )
     count = columns // FEATURES
     panel = aligned(vectors * count * form.size)
     pack = compiled(_pack_panel(layout, form), 3)

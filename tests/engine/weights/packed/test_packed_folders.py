@@ -359,6 +359,22 @@ def test_what_is_broken_is_refused_by_name(
     assert len(str(caught.value)) < 500
 
 
+def test_zero_points_that_no_code_can_have_are_refused(tmp_path: Path) -> None:
+    """Kernels count on them: those of all other formats are codes themselves."""
+    write_packed(tmp_path, compressed(symmetric=False))
+    file = tmp_path / file_name(compressed(symmetric=False))
+    tensors = dict(load_file(file))
+    for zero in (8, 9):
+        tensors[f"{X}.weight_zero_point"] = np.full((128, 8), -zero, np.int8)
+        save_file(tensors, file)
+        matrix = open_checkpoint(tmp_path).tensors[f"{X}.weight"]
+        if zero == 8:
+            assert matrix.dequantise().shape == matrix.shape
+            continue
+        with pytest.raises(BadCheckpoint, match="zero points from -8 to 8 were expected"):
+            matrix.dequantise()
+
+
 UNREADABLE: dict[str, tuple[Packing, dict[str, Any], str]] = {
     "gptq of another tool": (gptq(), {"checkpoint_format": "bitblas"}, "'bitblas'.*gptq, gptq_v2, marlin"),
     "5 bits": (gptq(index=False), {"bits": 5}, "5 bits; 2, 3, 4, 8"),

@@ -298,6 +298,12 @@ def in_both(b: ir.IRBuilder, numbers: ir.Value) -> ir.Value:
     return b.bitcast(b.or_(low, b.shl(low, const_vector(16, VI32))), V32I16)
 
 
+def in_each_byte(b: ir.IRBuilder, numbers: ir.Value) -> ir.Value:
+    """16 int32 that fit in 8 bits, each as the four bytes of its lane."""
+    low = b.and_(numbers, const_vector(0xFF, VI32))
+    return b.bitcast(b.mul(low, const_vector(0x01010101, VI32)), V64I8)
+
+
 def pair_products(b: ir.IRBuilder, total: ir.Value, weights: ir.Value, x: ir.Value) -> ir.Value:
     """total[lane] + both products of the lane's pairs: int32 (16), int16 (32), int16 (32)."""
     size = LANES if WIDE else 8

@@ -16,8 +16,8 @@ from engine.models.architectures import ARCHITECTURES
 from engine.models.config import ModelConfig
 from engine.models.config.latent import LatentAttention
 from engine.models.headers.keys import Keys
-from tests.engine.models.architectures import SMALL, ids, write_case_gguf, write_checkpoint
-from tests.engine.models.cases.latent_attention import PLAIN
+from tests.engine.models.architectures import SMALL, expected_logits, ids, write_case_gguf, write_checkpoint
+from tests.engine.models.cases.latent_attention import PLAIN, ROPE
 from tests.engine.models.cases.table import BY_NAME
 from tests.engine.models.oracle import load, logits
 
@@ -137,3 +137,23 @@ def test_scores_are_scaled_as_yarn_says() -> None:
     assert config.rope is not None
     assert config.rope.magnitude == 1.0
     assert config.shape(0).scale == pytest.approx(192**-0.5 * (0.1 * np.log(40) + 1) ** 2)
+
+
+@pytest.mark.parametrize("kind", ["linear", "longrope"])
+def test_a_files_multiplier_scales_scores_beside_any_kind_of_rope(kind: str, tmp_path: Path) -> None:
+    """As in transformers. llama.cpp also multiplies scores by the square of what yarn with this factor would
+    do to cosines and sines, though there is no yarn.
+    """
+    case = BY_NAME["DeepSeek V3"]
+    assert case.gguf is not None
+    rope = {**PLAIN, "rope_type": "linear", "factor": 4.0, "mscale_all_dim": 0.8}
+    more, keys = {"rope.scaling.type": kind, "rope.scaling.factor": 4.0}, case.gguf.keys
+    case = replace(
+        case,
+        settings={**case.settings, ROPE: rope},
+        gguf=replace(case.gguf, keys=lambda config: {**keys(config), **more}),
+    )
+    file = write_case_gguf(case, write_checkpoint(case, tmp_path / "m"), tmp_path / "m.gguf")
+    expected = expected_logits(case)
+    found = logits(load(file), ids(case.length))
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
