@@ -11,12 +11,13 @@ keys the mean that was subtracted and the sequence's first key, for values the f
 value are used in a sequence's first page only.
 
 If keys are transformed, queries are transformed once; the sum of transformed values is transformed back once.
-Codes become float32 in registers. Softmax runs page by page with a running maximum (FlashAttention, arXiv
-2205.14135). In a small batch the pages of each run are divided by their numbers among `SPLITS` tiles, whose
-partial results `combine` joins (flash-decoding), and each row is summed in the same order whatever the other
-rows and runs are; a large batch, which is one run, takes `SMALL_BATCH` rows a tile. Pages before the first
-row's window are skipped, and each row masks what lies before its own window. Sinks are added to the sums at
-the end. One kernel multiplies pairs of int16 in large batches (`pairs.py`).
+Codes become float32 in registers; plain numbers, too, or for many queries once for all of them. Softmax runs
+page by page with a running maximum (FlashAttention, arXiv 2205.14135). In a small batch the pages of each run
+are divided by their numbers among `SPLITS` tiles, whose partial results `combine` joins (flash-decoding), and
+each row is summed in the same order whatever the other rows and runs are; a large batch, which is one run,
+takes `SMALL_BATCH` rows a tile. Pages before the first row's window are skipped, and each row masks what lies
+before its own window. Sinks are added to the sums at the end. One kernel multiplies pairs of int16 in large
+batches (`pairs.py`).
 
 Latent attention has one key head and no values: a page's keys are unpacked to float32 values (`latent.py`).
 The query heads are divided among tiles as if there were several key heads. Keys `beside` those of the window

@@ -1,9 +1,9 @@
 """Products of packed panels by Intel's Advanced Matrix Extensions (AMX).
 
-An instruction adds the products of 16 rows of 64 bytes of activations and as many bytes of 16 columns, in 16
-cycles whether the rows are full or not. Since every 32 features have scales of their own, it takes 32
-features, or 16; then the sums are stored, scaled and added to the float32 totals by AVX-512, in the order of
-`emit_dot`, while the next features are multiplied. Of 16-bit activations the high and the low bytes are
+An instruction adds the products of up to 16 rows of 64 bytes of activations and as many bytes of 16 columns,
+in a cycle for each row, whether it is full or not. Since every 32 features have scales of their own, it takes
+32 features, or 16; then the sums are stored, scaled and added to the float32 totals by AVX-512, in the order
+of `emit_dot`, while the next features are multiplied. Of 16-bit activations the high and the low bytes are
 multiplied apart.
 
 Sums of bytes are int32. Sums of bfloat16 are float32, but of integers below 2^24, which it adds exactly:
