@@ -113,7 +113,8 @@ def test_a_tiles_sums_fit_into_the_registers() -> None:
         assert all(rows * len(part) <= MOST_SUMS for part in found)
 
 
-@pytest.mark.parametrize(("name", "dim"), [("fp16", 64), ("fp16", 72), ("fp8", 200)])
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize(("name", "dim"), [("fp16", 64), ("fp8", 200), ("fp16", 72)])
 def test_many_queries_get_the_bits_of_one(name: Any, dim: int) -> None:
     """From `STRIP_FROM` on most of them multiply numbers that became float32 before, in strips."""
     made = attention_products(CacheType(name, name), lambda part, signature: numba.njit(signature)(part))

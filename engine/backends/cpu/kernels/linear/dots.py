@@ -12,6 +12,7 @@ from llvmlite import ir
 from numba.core import types
 
 from engine.backends.cpu.codegen.simd import (
+    AMD,
     F32,
     I64,
     VF32,
@@ -49,14 +50,16 @@ def _dot(weight_layout: WeightLayout, rows: int) -> Any:
     tile.
 
     x is packed for an integer layout, else float32. Rows from `here` on repeat the last one: the code for 4
-    rows takes 3 no slower than those for 2 and 1 do, and that for 8 takes 7. `ahead`: how many bytes ahead a
-    single row's weights are prefetched; those of several rows are, by `READ_AHEAD`.
+    rows takes 3 no slower than those for 2 and 1 do, and that for 8 takes 7. `ahead`: how many bytes ahead
+    weights are prefetched; those of several rows are in any case, on AMD's processors by `READ_AHEAD`.
     """
 
     def emit(b: ir.IRBuilder, *arguments: Any) -> None:
         tile, blocks, x, x_stride, here, out, ahead = arguments
         if rows > 1:
-            ahead = ir.Constant(I64, READ_AHEAD)
+            usual = ir.Constant(I64, READ_AHEAD)
+            without = b.icmp_signed("==", ahead, ir.Constant(I64, 0))
+            ahead = usual if AMD else b.select(without, usual, ahead)
         # A sum in one chain goes on where the blocks before these ended, as if all came at once.
         chains = 1 if weight_layout.integer else CHAINS
         totals = Accumulators(b, rows * chains)
