@@ -286,7 +286,7 @@ Combine = Callable[[ir.Value, ir.Value], ir.Value]
 
 def reduce(b: ir.IRBuilder, value: ir.Value, combine: Combine) -> ir.Value:
     """Reduce the 16 lanes to a scalar by halving; `combine` takes vectors of 8, 4, 2 and 1 lanes."""
-    return b.extract_element(reduce_each(b, [value], combine), ir.Constant(I32, 0))
+    return lane(b, reduce_each(b, [value], combine), 0)
 
 
 def reduce_each(b: ir.IRBuilder, values: Sequence[ir.Value], combine: Combine) -> ir.Value:

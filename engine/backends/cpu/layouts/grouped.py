@@ -220,8 +220,10 @@ class Grouped(_Groups):
         """
         codes = self._codes
         if bits == 16:
-            # From 0 - 2^bits to 2^bits - 1. For codes of 8 bits that is more than a signed byte.
-            return PanelFormat(16, GROUP, False, magnitude=UNBOUNDED if codes is None else 1 << self.bits)
+            # Zero points lie between 0 and 2^bits, except those of `quantize`'s 6 bits, between -64 and 127.
+            # What is left of codes of 8 bits may not fit in a signed byte.
+            magnitude = {6: 127, 8: UNBOUNDED}.get(self.bits, 1 << self.bits)
+            return PanelFormat(16, GROUP, False, magnitude=magnitude)
         return (
             PanelFormat(8, GROUP, True, BIAS)
             if codes is None

@@ -1,5 +1,5 @@
 """How far ahead a single row's products prefetch packed weights, if at all: measured with each model's own
-weights.
+weights. Those of several rows always prefetch, on processors other than AMD's as far as was measured.
 
 The prefetchers of some processors fall behind such a product, which then waits for memory at every line: on
 Intel's Emerald Rapids prefetching made the decode of a model in Q4_K_M by half faster, on AMD's Zen 5 by a

@@ -51,7 +51,7 @@ def _dot(weight_layout: WeightLayout, rows: int) -> Any:
 
     x is packed for an integer layout, else float32. Rows from `here` on repeat the last one: the code for 4
     rows takes 3 no slower than those for 2 and 1 do, and that for 8 takes 7. `ahead`: how many bytes ahead
-    weights are prefetched; those of several rows are in any case, on AMD's processors by `READ_AHEAD`.
+    weights are prefetched (0: not at all); for several rows they always are, if need be by `READ_AHEAD`.
     """
 
     def emit(b: ir.IRBuilder, *arguments: Any) -> None:

@@ -46,8 +46,8 @@ rows that all threads have work; whole register tiles of 6 rows, or of AMX's 16.
 # Words of the argument block: the weight's address, bytes of its tiles, tiles, blocks of a tile; address and
 # stride (bytes) of x and y; bias and residual (0: none); weight tiles of a small batch's tile; whether rows
 # are those with logits; columns of W; number of the input; its packed form (0: none) and stride; how many of
-# W's tiles are interleaved; how many bytes ahead one row's product prefetches W;
-# which row of the packed form the first row is.
+# W's tiles are interleaved; how many bytes ahead a small batch's products prefetch W (0: with one row not at
+# all); which row of the packed form the first row is.
 (
     A_WEIGHT, A_TILE_BYTES, A_TILES, A_BLOCKS, A_X, A_X_STRIDE, A_Y, A_Y_STRIDE,
     A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS, A_INPUT, A_PACKED, A_PACKED_STRIDE, A_INTERLEAVED,
