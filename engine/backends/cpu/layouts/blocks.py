@@ -41,8 +41,8 @@ from engine.backends.cpu.kernels.linear.integer_dot import (
 from engine.backends.cpu.kernels.linear.panel_format import PanelFormat, UnpackedWeights
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.byte_codes import ByteCodes
-from engine.backends.cpu.layouts.codes import GROUP, Codes
-from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
+from engine.backends.cpu.layouts.codes import GROUP, QUADS, Codes
+from engine.backends.cpu.layouts.layout import Bytes, ReadAhead, lanes_of
 from engine.backends.gguf_blocks.block_type import BlockType, Parts
 from engine.lazy_dataclass import dataclass
 
@@ -225,20 +225,19 @@ class BlockLayout:
         ahead: ir.Value,
     ) -> None:
         d, m = self._numbers(b, block)
-        prefetch_lines(b, block, self._numbers_bytes, len(rows), ahead)
+        ReadAhead(b, block, self._numbers_bytes, len(rows), ahead).step()
 
         def group_dot(group: ir.Value, g: ir.Value) -> None:
-            prefetch_lines(b, group, self._group_bytes, len(rows), ahead)
+            soon = ReadAhead(b, group, self._group_bytes, len(rows), ahead, QUADS)
             reader = self.codes.reader(b, group, self._small_bytes)
             packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
             for part in range(GROUP // self.part):
                 which = ALL if self.part == GROUP else HALF_SUMS[part]
                 scale, minimum = self._scale(b, group, part, d, m)
-                quads = (
-                    (q, reader.operand(q)) for q in range(part * self.part // 4, (part + 1) * self.part // 4)
-                )
+                quads = range(part * self.part // 4, (part + 1) * self.part // 4)
+                operands = ((q, reader.operand(q)) for q in soon.beside(quads))
                 for r, value in enumerate(
-                    integer_products(b, quads, packed, self.codes.zero, which, self.codes.largest)
+                    integer_products(b, operands, packed, self.codes.zero, which, self.codes.largest)
                 ):
                     total = totals.get(r)
                     if minimum is not None:

@@ -23,14 +23,7 @@ from engine.backends.cpu.codegen.simd import (
     splat,
     store,
 )
-from engine.backends.cpu.layouts.layout import (
-    CHAINS,
-    Bytes,
-    add_to_chain,
-    join_chains,
-    lanes_of,
-    prefetch_lines,
-)
+from engine.backends.cpu.layouts.layout import CHAINS, Bytes, ReadAhead, add_to_chain, join_chains, lanes_of
 from engine.lazy_dataclass import dataclass
 
 _GROUP = 32
@@ -78,13 +71,13 @@ class Fp8:
         ahead: ir.Value,
     ) -> None:
         scale = load(b, block, VF32)
-        prefetch_lines(b, block, _SCALE_BYTES, len(rows), ahead)
+        ReadAhead(b, block, _SCALE_BYTES, len(rows), ahead).step()
         with counted_loop(b, ir.Constant(I64, self.unit // _GROUP)) as g:
             group = _group(b, block, g)
-            prefetch_lines(b, group, _GROUP * LANES, len(rows), ahead)
+            soon = ReadAhead(b, group, _GROUP * LANES, len(rows), ahead, _GROUP)
             parts: list[list[ir.Value | None]] = [[None] * CHAINS for _ in rows]
             xs = [b.add(x, b.mul(g, ir.Constant(I64, 4 * _GROUP))) for x in rows]
-            for k in range(_GROUP):
+            for k in soon.beside(range(_GROUP)):
                 weight = load_e4m3(b, group, k * LANES)
                 for r, x in enumerate(xs):
                     add_to_chain(b, parts[r], k % CHAINS, splat(b, load(b, x, F32, 4 * k)), weight)

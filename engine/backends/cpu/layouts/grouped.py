@@ -42,7 +42,7 @@ from engine.backends.cpu.kernels.linear.panel_format import (
 )
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
-from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
+from engine.backends.cpu.layouts.layout import Bytes, ReadAhead, lanes_of
 from engine.backends.cpu.layouts.q8 import byte_numbers, byte_operand, byte_vector
 from engine.backends.packing.kept_numbers import KeptNumbers, Numbers
 from engine.backends.packing.pieces import KINDS, affine_type, kept_numbers
@@ -200,14 +200,15 @@ class Grouped(_Groups):
         codes = self._codes
         raised = BIAS if codes is None else codes.zero
         whole = b.add(b.fptosi(zero, VI32), const_vector(raised, VI32))
-        prefetch_lines(b, block, self._groups_at, len(rows), ahead)
+        ReadAhead(b, block, self._groups_at, len(rows), ahead).step()
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
             group = self._group(b, block, g)
-            prefetch_lines(b, group, self._group_bytes, len(rows), ahead)
+            soon = ReadAhead(b, group, self._group_bytes, len(rows), ahead, QUADS)
             packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
             reader = None if codes is None else CodeReader(b, codes, group)
             quads = (
-                (q, byte_operand(b, group, q) if reader is None else reader.operand(q)) for q in range(QUADS)
+                (q, byte_operand(b, group, q) if reader is None else reader.operand(q))
+                for q in soon.beside(range(QUADS))
             )
             for r, value in enumerate(
                 integer_products(b, quads, packed, whole, ALL, 0 if codes is None else codes.largest)
@@ -319,14 +320,15 @@ class Affine(_Groups):
     ) -> None:
         scale, bias = self._numbers(b, block)
         minimum, codes = self._minimums(b, scale, bias), self._codes
-        prefetch_lines(b, block, self._groups_at, len(rows), ahead)
+        ReadAhead(b, block, self._groups_at, len(rows), ahead).step()
         with counted_loop(b, ir.Constant(I64, self.unit // GROUP)) as g:
             group = self._group(b, block, g)
-            prefetch_lines(b, group, self._group_bytes, len(rows), ahead)
+            soon = ReadAhead(b, group, self._group_bytes, len(rows), ahead, QUADS)
             packed = [b.add(x, b.mul(g, ir.Constant(I64, PACKED_BYTES))) for x in rows]
             reader = None if codes is None else CodeReader(b, codes, group)
             quads = (
-                (q, byte_operand(b, group, q) if reader is None else reader.operand(q)) for q in range(QUADS)
+                (q, byte_operand(b, group, q) if reader is None else reader.operand(q))
+                for q in soon.beside(range(QUADS))
             )
             zero, largest = (BIAS, 0) if codes is None else (0, codes.largest)
             for r, value in enumerate(integer_products(b, quads, packed, zero, ALL, largest)):

@@ -8,7 +8,7 @@ and its unpacking to float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -30,7 +30,7 @@ class WeightLayout(Protocol):
 
     A new layout is a class with these members and an entry in `table.WEIGHT_LAYOUTS`. Read `q8` first, which
     is short; `codes` packs and reads codes of 2 to 6 bits, `integer_dot` multiplies them, and `add_to_chain`,
-    `join_chains` and `prefetch_lines` below do the rest. A row's result must not depend on the other rows, to
+    `join_chains` and `ReadAhead` below do the rest. A row's result must not depend on the other rows, to
     the last bit: every row of `rows` takes the same additions in the same order. `emit_dot` reads a block's
     lines in their order, scales first: a processor's prefetcher follows nothing else.
     """
@@ -124,21 +124,44 @@ READ_AHEAD = 8 << 10
 """How many bytes ahead packed weights are prefetched: 0.4 microseconds at 20 GB/s for each core."""
 
 
-def prefetch_lines(b: ir.IRBuilder, block: ir.Value, size: int, rows: int, ahead: ir.Value) -> None:
-    """Prefetch the `size` bytes that begin `ahead` bytes after `block`, for a product of `rows` rows, into
-    the second-level cache, which can have many more reads in flight than the first.
+class ReadAhead:
+    """Prefetches the `size` bytes that begin `ahead` bytes after `start`, for a product of `rows` rows, a few
+    lines with each of `steps` steps, into the second-level cache, which can have many more reads in flight
+    than the first.
+
+    Between the steps weights are read and multiplied. Where all lines of a group were prefetched at once, the
+    reads of its own weights waited behind them: a Xeon with AMX read Q4_K and Q6_K a fifth slower than memory
+    is, and without AVX-512 four rows took two fifths longer.
 
     All bytes of a block must be prefetched: a line that is not costs memory's whole latency for each block.
     With AVX-512 they come into the first level, too: on AMD's Zen 5 at once and for a single row alone, which
     was as fast or faster; on others a quarter as far ahead, by which Intel's Emerald Rapids decodes Q4_K_M a
     tenth faster, and a Xeon with AMX reads it a twentieth faster for two to eight rows.
     """
-    twice = WIDE and not AMD
-    near = b.lshr(ahead, ir.Constant(ahead.type, 2))
-    for line in range(0, size, 64):
-        prefetch(b, b.add(block, ahead), line, 1 if WIDE and AMD and rows == 1 else 2)
-        if twice:
-            prefetch(b, b.add(block, near), line, 1)
+
+    def __init__(
+        self, b: ir.IRBuilder, start: ir.Value, size: int, rows: int, ahead: ir.Value, steps: int = 1
+    ) -> None:
+        self._b, self._far = b, b.add(start, ahead)
+        self._near = b.add(start, b.lshr(ahead, ir.Constant(ahead.type, 2)))
+        self._at_once = WIDE and AMD and rows == 1
+        lines = range(0, size, 64)
+        self._shares = [
+            lines[len(lines) * k // steps : len(lines) * (k + 1) // steps] for k in reversed(range(steps))
+        ]
+
+    def step(self) -> None:
+        """Prefetch the next lines."""
+        for line in self._shares.pop():
+            prefetch(self._b, self._far, line, 1 if self._at_once else 2)
+            if WIDE and not AMD:
+                prefetch(self._b, self._near, line, 1)
+
+    def beside(self, numbers: Iterable[int]) -> Iterator[int]:
+        """The numbers; before each a step."""
+        for number in numbers:
+            self.step()
+            yield number
 
 
 def add_to_chain(

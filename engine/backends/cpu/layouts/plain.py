@@ -20,7 +20,7 @@ from engine.backends.cpu.codegen.simd import (
     splat,
     store,
 )
-from engine.backends.cpu.layouts.layout import CHAINS, Bytes, prefetch_lines, tiles
+from engine.backends.cpu.layouts.layout import CHAINS, Bytes, ReadAhead, tiles
 
 
 class Plain:
@@ -55,8 +55,8 @@ class Plain:
         ahead: ir.Value,
     ) -> None:
         """`totals` has `CHAINS` slots for each row."""
-        prefetch_lines(b, block, self.block_bytes, len(rows), ahead)
-        for k in range(self.unit):
+        soon = ReadAhead(b, block, self.block_bytes, len(rows), ahead, self.unit)
+        for k in soon.beside(range(self.unit)):
             weight = self._vector(b, block, k)
             for r, x in enumerate(rows):
                 slot = r + len(rows) * (k % CHAINS)

@@ -26,7 +26,7 @@ from engine.backends.cpu.codegen.simd import (
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, biased
 from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale
 from engine.backends.cpu.kernels.linear.panel_format import PanelFormat, UnpackedWeights, signed_pairs
-from engine.backends.cpu.layouts.layout import Bytes, lanes_of, prefetch_lines
+from engine.backends.cpu.layouts.layout import Bytes, ReadAhead, lanes_of
 
 _UNIT = 32
 _CODES = 2 * LANES
@@ -85,9 +85,9 @@ class Q8:
         totals: Accumulators,
         ahead: ir.Value,
     ) -> None:
-        prefetch_lines(b, block, self.block_bytes, len(rows), ahead)
+        soon = ReadAhead(b, block, self.block_bytes, len(rows), ahead, _UNIT // 4)
         scale, codes = load_half(b, block), b.add(block, ir.Constant(I64, _CODES))
-        quads = ((q, byte_operand(b, codes, q)) for q in range(_UNIT // 4))
+        quads = ((q, byte_operand(b, codes, q)) for q in soon.beside(range(_UNIT // 4)))
         for r, value in enumerate(integer_products(b, quads, rows, BIAS, ALL, 0)):
             totals.set(r, fma(b, scale, b.fmul(value, packed_scale(b, rows[r])), totals.get(r)))
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 
 from engine.backends.cpu.codegen.simd import (
     I32,
@@ -32,7 +32,7 @@ from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.integer_gemm import add_scaled
 from engine.backends.cpu.kernels.linear.panel_format import Numbers, PanelFormat
 from engine.backends.cpu.kernels.packed_activations import FEATURES
-from engine.backends.cpu.layouts.layout import CHAINS, READ_AHEAD, IntegerLayout, WeightLayout, prefetch_lines
+from engine.backends.cpu.layouts.layout import CHAINS, READ_AHEAD, IntegerLayout, ReadAhead, WeightLayout
 from engine.backends.cpu.layouts.plain import Plain
 
 FEW_ROWS = 48 if WIDE else 24
@@ -52,15 +52,19 @@ STEP_BIG = STEP_SMALL = 0
 class DirectProducts:
     """Multiplies unpacked weights by some rows of packed activations at once, with no panel between.
 
-    Every sum takes the same additions in the
-    same order as in `integer_tile`, so the results are the same to the last bit. `block` is the address of
-    row 0's packed activations; those of row r are `offsets[r]` bytes further on.
+    Every sum takes the same additions in the same order as in `integer_tile`, so the results are the same to
+    the last bit. `block` is the address of row 0's packed activations; those of row r are `offsets[r]` bytes
+    further on.
     """
 
-    def __init__(self, form: PanelFormat, offsets: Sequence[ir.Value], totals: Accumulators) -> None:
+    def __init__(
+        self, b: ir.IRBuilder, form: PanelFormat, offsets: Sequence[ir.Value], totals: Accumulators
+    ) -> None:
         self._form, self._offsets, self._totals = form, offsets, totals
         self._sums: list[ir.Value] = [const_vector(0, VI32)] * len(offsets)
         self._waiting: list[tuple[int, ir.Value]] = []  # quads whose products are added in int16
+        self._soon: ReadAhead | None = None
+        self._place, self._size = cgutils.alloca_once(b, I64), 0
 
     @property
     def numbers(self) -> Numbers:
@@ -70,7 +74,23 @@ class DirectProducts:
     def size(self) -> int:
         return self._form.activation_bytes
 
+    def begin(self, b: ir.IRBuilder, block: ir.Value, size: int) -> None:
+        """The next packed weights begin at `block`, `size` bytes for each 32 features. Beside their products
+        those further on are prefetched.
+        """
+        self._size = size
+        b.store(block, self._place)
+
+    def _read_ahead(self, b: ir.IRBuilder, q: int) -> None:
+        if q == 0:
+            here, ahead = b.load(self._place), ir.Constant(I64, READ_AHEAD)
+            self._soon = ReadAhead(b, here, self._size, len(self._offsets), ahead, FEATURES // 4)
+            b.store(b.add(here, ir.Constant(I64, self._size)), self._place)
+        assert self._soon is not None
+        self._soon.step()
+
     def put_quad(self, b: ir.IRBuilder, block: ir.Value, q: int, vectors: Sequence[ir.Value]) -> None:
+        self._read_ahead(b, q)
         if self._form.quads_in_int16 > 1:
             self._waiting.append((q, *vectors))
             if len(self._waiting) == self._form.quads_in_int16:
@@ -110,13 +130,12 @@ def _direct(weight_layout: IntegerLayout, form: PanelFormat, rows: int) -> Any:
 
     def emit(b: ir.IRBuilder, *arguments: Any) -> None:
         tile, blocks, x, x_stride, here, y, y_stride = arguments
-        ahead = ir.Constant(I64, READ_AHEAD)
         outputs = OutputTile(b, 1, row_addresses(b, y, y_stride, rows, here))
         offsets = row_addresses(b, ir.Constant(I64, 0), x_stride, rows, here)
-        products = DirectProducts(form, offsets, outputs.sums)
+        products = DirectProducts(b, form, offsets, outputs.sums)
         with counted_loop(b, blocks) as i:
             block = b.add(tile, b.mul(i, ir.Constant(I64, weight_layout.block_bytes)))
-            prefetch_lines(b, block, weight_layout.block_bytes, rows, ahead)
+            products.begin(b, block, -(-weight_layout.block_bytes * FEATURES // weight_layout.unit))
             weight_layout.emit_panel(b, block, b.add(x, b.mul(i, ir.Constant(I64, x_bytes))), products)
         outputs.write()
 
