@@ -26,11 +26,12 @@ HUGE_PAGE = 2 << 20
 def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
     """`size` zeroed bytes at a multiple of 64. Pages that are never touched take no memory.
 
-    `sparse` avoids huge pages, for arrays that fill up slowly. Raises `NotEnoughMemory`.
+    `sparse` is for arrays that fill up slowly, from their beginning on: there they have no huge page. Raises
+    `NotEnoughMemory`.
     """
     try:
         if size >= _OWN_PAGES:
-            step = HUGE_PAGE if size >= _HUGE_PAGES and not sparse else mmap.PAGESIZE
+            step = HUGE_PAGE if size >= _HUGE_PAGES else mmap.PAGESIZE
             raw = np.frombuffer(_pages(size + step - mmap.PAGESIZE, sparse), np.uint8)
             interleave(raw.ctypes.data, raw.size)
         else:
@@ -55,5 +56,7 @@ def _pages(size: int, sparse: bool) -> mmap.mmap:
     pages = mmap.mmap(-1, size, **flags)
     if size >= _HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system without them
-            pages.madvise(mmap.MADV_NOHUGEPAGE if sparse else mmap.MADV_HUGEPAGE)
+            pages.madvise(mmap.MADV_HUGEPAGE)
+            if sparse:  # the first one that `aligned` leaves whole
+                pages.madvise(mmap.MADV_NOHUGEPAGE, 0, min(size, 2 * HUGE_PAGE - mmap.PAGESIZE))
     return pages

@@ -16,15 +16,19 @@ from numba import njit, types
 from engine.backends.base import Array, AttentionShape, Ops, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.codegen.simd import AMD, I8, I64, WIDE, store
+from engine.backends.cpu.kernels.attention import products, tiles
+from engine.backends.cpu.kernels.linear import panel_format
+from engine.backends.cpu.kernels.linear.direct import _direct
 from engine.backends.cpu.kernels.linear.dots import _dot
 from engine.backends.cpu.kernels.linear.linear import A_AHEAD, A_GROUP, A_TILE_BYTES, A_TILES, A_WEIGHT
 from engine.backends.cpu.layouts import layout
-from engine.backends.cpu.layouts.layout import READ_AHEAD, WeightLayout
+from engine.backends.cpu.layouts.layout import READ_AHEAD, IntegerLayout, WeightLayout
 from engine.backends.cpu.layouts.table import WEIGHT_LAYOUTS
 from engine.backends.cpu.lowering.call import Operation
 from engine.backends.cpu.runtime import read_ahead
 from engine.backends.cpu.runtime.read_ahead import choose_read_ahead
 from engine.backends.cpu.runtime.work_stealing import ARGUMENTS, OPERATION, SMALL_TILES, Words
+from engine.backends.kv_formats import CacheType
 from engine.weights.tensor import FileTensor
 
 ROOM = 1 << 16
@@ -121,6 +125,77 @@ def test_every_line_of_a_tile_is_prefetched(
     for room in (ROOM + further, 2 * ROOM + further // 4)[: 1 + TWICE]:
         marks = memory[tile + room : tile + room + whole : 64]
         assert marks.all(), f"lines {np.flatnonzero(marks == 0)} of {marks.size}"
+
+
+@pytest.mark.parametrize("name", ["q40", "q4k", "q6k", "q8", "affine4u64f16", "grouped4u128", "fp8u128"])
+def test_lines_are_prefetched_between_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all at once, since a product's own weights would wait for them."""
+    kind = next(each for each in WEIGHT_LAYOUTS if each.name == name)
+    places = list[tuple[str, int]]()
+
+    def note(b: ir.IRBuilder, address: Any, offset: int, level: int = 1) -> None:
+        if not TWICE or level == 2:
+            places.append((b.block.name, len(b.block.instructions)))
+
+    monkeypatch.setattr(layout, "prefetch", note)
+    _multiply(kind, 1, np.zeros(BLOCKS * kind.block_bytes + 64, np.uint8).ctypes.data, READ_AHEAD)
+    products = [place for block, place in places if block == places[-1][0]]
+    assert len(products) > 3
+    assert sum(gap < 8 for gap in np.diff(products)) <= 1
+
+
+@pytest.mark.slow_after(4)
+@pytest.mark.parametrize("kind", [k for k in WEIGHT_LAYOUTS if k.integer], ids=lambda kind: kind.name)
+def test_every_line_of_a_few_rows_tile_is_prefetched(
+    kind: IntegerLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "prefetch", _mark)
+    monkeypatch.setattr(panel_format, "AMX", False)
+    size, memory = BLOCKS * kind.block_bytes, np.zeros(3 * ROOM + READ_AHEAD + 64, np.uint8)
+    form = kind.panel_format(16)
+    direct = _direct(kind, form, 2)
+
+    @njit(types.void(*(types.int64,) * 3))
+    def product(tile: int, x: int, out: int) -> None:
+        direct(tile, BLOCKS, x, 4096, 2, out, 64)
+
+    tile = -memory.ctypes.data % 64
+    x, out = np.zeros(BLOCKS * 256 * 16, np.uint8), np.zeros(32, np.float32)
+    product(memory.ctypes.data + tile, x.ctypes.data, out.ctypes.data)
+    whole = size // 64 * 64
+    for room in (ROOM, 2 * ROOM)[: 1 + TWICE]:
+        assert memory[tile + room : tile + room + whole : 64].all()
+
+
+@pytest.mark.parametrize("queries", [1, 4, 5, 8, 13])
+@pytest.mark.parametrize("dim", [64, 80])
+def test_queries_share_the_prefetching_of_the_next_keys(
+    dim: int, queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each tile of queries asks for its share of the lines."""
+    asked = np.zeros(1 << 12, np.int64)
+    ahead = 1 << 30
+
+    def count(b: ir.IRBuilder, address: Any, offset: int, level: int = 1) -> None:
+        line = b.udiv(b.sub(address, ir.Constant(I64, ahead - offset)), ir.Constant(I64, 64))
+        first = ir.Constant(I64, asked.ctypes.data)
+        place = b.inttoptr(b.add(first, b.mul(line, ir.Constant(I64, 8))), I64.as_pointer())
+        b.store(b.add(b.load(place), ir.Constant(I64, 1)), place)
+
+    monkeypatch.setattr(tiles, "prefetch", count)
+
+    def jit(function: Any, signature: Any) -> Any:
+        return njit(signature)(function)
+
+    scores = products.attention_products(CacheType("fp16", "fp16"), jit)["scores_of"]
+    keys, x = np.zeros(256 * dim * 2, np.uint8), np.zeros((queries, dim), np.float32)
+    out = np.zeros((queries, 256), np.float32)
+    scores(keys.ctypes.data, 0, 16, x.ctypes.data, dim, queries, dim, out.ctypes.data, ahead, 0)
+    lines = keys.nbytes // 64
+    assert asked[:lines].all()
+    assert not asked[lines + 4 :].any()
+    tiles_of = {1: 1, 4: 1, 5: 2, 8: 2, 13: 3}[queries]
+    assert asked.sum() == tiles_of * lines  # as many instructions as without shares, with smaller steps
 
 
 TILE_BYTES, GROUP, PARTS = 4096, 2, 5

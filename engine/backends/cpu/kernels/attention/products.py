@@ -39,6 +39,7 @@ wide_1: Any = None
 thin_3: Any = None
 thin_1: Any = None
 at_once: Any = None
+tile_count: Any = None
 products: Any = None
 strips: Any = None
 unpack: Any = None
@@ -86,6 +87,18 @@ def _plain_mix_template(
     )
 
 
+def _tile_count_template(rows: int, wide: int) -> int:
+    """How many tiles take `rows` queries."""
+    count = 0
+    while rows > 0:
+        if wide:
+            rows -= at_once(rows)
+        else:
+            rows -= 3 if rows >= 3 else 1
+        count += 1
+    return count
+
+
 def _products_template(
     w: int, w_stride: int, vector_stride: int, vectors: int, x: int, x_stride: int, rows: int, count: int,
     out: int, out_stride: int, ahead: int, room: int,
@@ -99,32 +112,36 @@ def _products_template(
     while m < vectors:
         wide = vectors - m >= VECTORS
         column, target = w + m * vector_stride, out + 64 * m
-        r = 0
+        r, step = 0, SIZE * 16 * (VECTORS if wide else 1)
         if STRIPS and room and wide and rows >= STRIP_FROM:
             r = rows // 6 * 6
             strips(column, w_stride, vector_stride, x, x_stride, r, count, target, out_stride, ahead, room)
+        # Each tile prefetches its share: if the first did all, it alone would wait for memory.
+        tiles = max(1, tile_count(rows - r, wide))
+        soon, jump = ahead, (step + tiles - 1) // tiles
         while r < rows:
             xr, yr = x + r * x_stride, target + r * out_stride
             if wide:
                 n = at_once(rows - r)
                 if n == 6:
-                    wide_6(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                    wide_6(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
                 elif n == 4:
-                    wide_4(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                    wide_4(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
                 elif n == 3:
-                    wide_3(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                    wide_3(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
                 elif n == 2:
-                    wide_2(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                    wide_2(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
                 else:
-                    wide_1(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                    wide_1(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
                 r += n
             elif rows - r >= 3:
-                thin_3(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                thin_3(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
                 r += 3
             else:
-                thin_1(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, ahead)
+                thin_1(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
                 r += 1
-        ahead += count * SIZE * 16 * (VECTORS if wide else 1)
+            soon += count * jump
+        ahead += count * step
         m += VECTORS if wide else 1
 
 
@@ -141,9 +158,9 @@ def _strips_template(
         for r in range(0, rows, 6):
             xr, yr = x + r * x_stride + 4 * k, out + r * out_stride
             if k:
-                added_6(room, 64 * VECTORS, 64, xr, x_stride, length, yr, out_stride, 0)
+                added_6(room, 64 * VECTORS, 64, xr, x_stride, length, yr, out_stride, 0, 0)
             else:
-                first_6(room, 64 * VECTORS, 64, xr, x_stride, length, yr, out_stride, 0)
+                first_6(room, 64 * VECTORS, 64, xr, x_stride, length, yr, out_stride, 0, 0)
 
 
 # --- products with codes ------------------------------------------------------------------------------------
@@ -310,8 +327,9 @@ def products_of_tiles(
     """
     tiles = _tiles(lambda n: tile(VECTORS, n), lambda n: tile(1, n))
     at_once = jit(taken, types.int64(types.int64))
+    counts = specialise(_tile_count_template, f"tile_count_{label}", at_once=at_once)
     made = specialise(
         _products_template, label, SIZE=size, **tiles, at_once=at_once, STRIPS=strips is not None,
-        strips=strips or at_once,
+        strips=strips or at_once, tile_count=jit(counts, types.int64(types.int64, types.int64)),
     )  # fmt: skip
     return jit(made, words(12))

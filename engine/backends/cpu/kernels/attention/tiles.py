@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba.core import types
 
 from engine.backends.cpu.codegen.simd import (
+    AMD,
     F32,
     I16,
     I64,
@@ -74,11 +75,11 @@ READERS = {"fp32": (4, load_float), "fp16": (2, load_half), "fp8": (1, load_smal
 
 
 def ask_for(b: ir.IRBuilder, address: ir.Value, lines: int) -> None:
-    """Prefetch `lines` cache lines. Half a page does not fit in the first-level cache, but what leaves it is
-    still in the second, and on Zen 5 more such requests are under way at a time than of the second alone.
+    """Prefetch `lines` cache lines into the second-level cache, since half a page does not fit in the first;
+    on AMD's processors into both: on Zen 5 more such requests are under way at a time.
     """
     for i in range(lines):
-        prefetch(b, address, LINE * i)
+        prefetch(b, address, LINE * i, 1 if AMD else 2)
 
 
 def _ask_for_all(b: ir.IRBuilder, address: Any, count: Any) -> None:
@@ -91,11 +92,11 @@ ask_for_all = intrinsic_function("ask_for_all", types.void, (types.int64,) * 2, 
 
 
 def plain_tile(vectors: int, rows: int, number: str, fresh: bool, asks: bool = True) -> Any:
-    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead)
+    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead, jump)
 
     out[t, 16 m + lane] = (0 if `fresh`, else itself) + sum over k < count of w[k, m, lane] * x[t, k]. Strides
-    are in bytes; w is fp32, fp16 or fp8 (`number`). If it `asks`, it prefetches from `ahead` as many bytes as
-    it reads of w.
+    are in bytes; w is fp32, fp16 or fp8 (`number`). If it `asks`, it prefetches `jump` bytes from `ahead` on
+    with each k, at most as many as it reads of w.
     """
     size, read = READERS[number]
     step = vectors * LANES * size
@@ -111,6 +112,7 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool, asks: bool = T
         out: Any,
         out_stride: Any,
         ahead: Any,
+        jump: Any,
     ) -> None:
         x_rows = row_addresses(b, x, x_stride, rows)
         for part in parts(vectors, rows):
@@ -119,7 +121,7 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool, asks: bool = T
             starts = [b.add(w, b.mul(vector_stride, ir.Constant(I64, m))) for m in part]
             with counted_loop(b, count) as k:
                 if asks and part.start == 0:
-                    ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, step))), max(1, step // LINE))
+                    ask_for(b, b.add(ahead, b.mul(k, jump)), max(1, step // LINE))
                 row = b.mul(k, w_stride)
                 weights = [read(b, b.add(start, row)) for start in starts]
                 offset = b.shl(k, ir.Constant(I64, 2))
@@ -130,12 +132,13 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool, asks: bool = T
             tile.write()
 
     name = f"attention_{'fresh' if fresh else 'added'}_{vectors}x{rows}_{number}{'' if asks else '_here'}"
-    return intrinsic_function(name, types.void, (types.int64,) * 9, emit)
+    return intrinsic_function(name, types.void, (types.int64,) * 10, emit)
 
 
 def unpack_strip(number: str) -> Any:
     """unpack(w, w_stride, vector_stride, count, out, ahead): `VECTORS` vectors of each of `count` rows as
-    float32 (count, 16 VECTORS); the arguments are those of `plain_tile`.
+    float32 (count, 16 VECTORS); the arguments are those of `plain_tile`. From `ahead` as many bytes as it
+    reads are prefetched.
     """
     size, read = READERS[number]
     step = VECTORS * LANES * size
