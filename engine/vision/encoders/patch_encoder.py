@@ -89,6 +89,9 @@ class PatchDesign:
     stored, and with a class row there is one more before them, or with `class_last` after them. `features`
     and `placed_last` are as in `Tower`. `assemble` makes the rows of the spans of those of the crops.
 
+    Where the model takes further rows (`VisionSpec.deep`), the projector makes them, too: they stand before
+    those of the embeddings.
+
     If `flat`, the patches' layer is stored as a matrix; with `colours_last`, all colours of a pixel stand
     together. `angles` are those of rope for the patches of a grid of this many rows and columns, (T, D / 2),
     of interleaved pairs.
@@ -216,7 +219,8 @@ class PatchEncoder(OfPasses):
             yield Waiting()
         height, width = picture.shape[:2]
         rows = self._design.assemble(found, width, height, self._parts.line_end)
-        return tuple(PictureRows(each) for each in rows)
+        parts = (np.split(each, 1 + self.spec.deep, axis=1) for each in rows)
+        return tuple(PictureRows(states, tuple(deep)) for *deep, states in parts)
 
     def _encode(self, crop: Bytes | Floats) -> Generator[Waiting, None, Floats]:
         """The rows of one crop (h, w, 3); yields between short steps."""

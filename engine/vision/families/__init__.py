@@ -28,6 +28,7 @@ from engine.vision.families.tiled.cohere import AYA_VISION, COMMAND_VISION
 from engine.vision.families.tiled.deepseek_ocr import DEEPSEEK_OCR
 from engine.vision.families.tiled.deepseek_ocr2 import DEEPSEEK_OCR2
 from engine.vision.families.tiled.got_ocr2 import GOT_OCR2
+from engine.vision.families.tiled.granite_docling import GRANITE_DOCLING
 from engine.vision.families.tiled.idefics2 import IDEFICS2
 from engine.vision.families.tiled.idefics3 import IDEFICS3
 from engine.vision.families.tiled.internvl import INTERNVL, QIANFAN_OCR
@@ -43,8 +44,8 @@ from engine.vision.families.tiled.phi3_v import PHI3_V
 
 FAMILIES: tuple[Family, ...] = (
     AYA_VISION, COHERE_COMPASS, COMMAND_VISION, DEEPSEEK_OCR, DEEPSEEK_OCR2, DEEPSEEK_VL, DOTS_OCR,
-    EXAONE4_5, GEMMA3, GEMMA3N, GEMMA4, GLM4V, GLM_OCR, GOT_OCR2, HUNYUAN_VL, HYPER_CLOVA, IDEFICS2,
-    IDEFICS3, INTERNVL, JANUS, KIMI_VL, KIMI_K2_5, LFM2_VL, LIGHTON_OCR, MLLAMA, LLAMA4, LLAVA, LLAVA_NEXT,
-    LLAVA_ONEVISION, VIP_LLAVA, MINICPM_OCR, MINICPM_V, MINICPM_V4_6, MOLMO2, OVIS2, PADDLE_OCR,
+    EXAONE4_5, GEMMA3, GEMMA3N, GEMMA4, GLM4V, GLM_OCR, GOT_OCR2, GRANITE_DOCLING, HUNYUAN_VL, HYPER_CLOVA,
+    IDEFICS2, IDEFICS3, INTERNVL, JANUS, KIMI_VL, KIMI_K2_5, LFM2_VL, LIGHTON_OCR, MLLAMA, LLAMA4, LLAVA,
+    LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA, MINICPM_OCR, MINICPM_V, MINICPM_V4_6, MOLMO2, OVIS2, PADDLE_OCR,
     PALIGEMMA, PHI3_V, PIXTRAL, QIANFAN_OCR, QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
 )  # fmt: skip

@@ -12,24 +12,27 @@ from engine.vision.pictures.images import resized
 
 
 @cache
-def grids(least: int, most: int) -> tuple[tuple[int, int], ...]:
-    """All grids (columns, rows) of `least` to `most` tiles, the smaller ones first."""
+def grids(least: int, most: int, longest: int = 0) -> tuple[tuple[int, int], ...]:
+    """All grids (columns, rows) of `least` to `most` tiles, the smaller ones first, with sides of at most
+    `longest` (0: any number).
+    """
+    longest = min(longest or most, most)
     found = [
         (wide, high)
-        for wide in range(1, most + 1)
-        for high in range(1, most // wide + 1)
+        for wide in range(1, longest + 1)
+        for high in range(1, min(longest, most // wide) + 1)
         if wide * high >= least
     ]
     return tuple(sorted(found, key=lambda grid: grid[0] * grid[1]))
 
 
-def best_grid(width: int, height: int, side: int, least: int, most: int) -> tuple[int, int]:
-    """The grid (columns, rows) whose shape is closest to the picture's; of equally close ones the larger, as
-    long as its tiles of `side` pixels square hold fewer than twice the picture's pixels (InternVL 1.5, arXiv
-    2404.16821, section 3.3).
+def best_grid(width: int, height: int, side: int, least: int, most: int, longest: int = 0) -> tuple[int, int]:
+    """The grid (columns, rows) of `grids` whose shape is closest to the picture's; of equally close ones the
+    larger, as long as its tiles of `side` pixels square hold fewer than twice the picture's pixels (InternVL
+    1.5, arXiv 2404.16821, section 3.3).
     """
     ratio, best, least_distance = width / height, (1, 1), float("inf")
-    for wide, high in grids(least, most):
+    for wide, high in grids(least, most, longest):
         distance = abs(ratio - wide / high)
         large = width * height > 0.5 * side * side * wide * high
         if distance < least_distance or (distance == least_distance and large):

@@ -97,6 +97,37 @@ def _north(folder: Path) -> Case:
     return Case(folder, model, image, ids[END], partial(grids, processor, image))
 
 
+def _granite_docling(folder: Path) -> Case:
+    """With rows for three layers, of which the text model multiplies embeddings alone."""
+    from transformers import GraniteDoclingConfig, GraniteDoclingForConditionalGeneration
+    from transformers.models.granite_docling.image_processing_pil_granite_docling import (
+        GraniteDoclingImageProcessorPil,
+    )
+
+    marks = [f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)]
+    tokens = ["<image>", "<fake_token_around_image>", "<global-img>", *marks]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "image_size": 56, "patch_size": 7, "out_hidden_size": 32, "deepstack_visual_indexes": [0, 1, 3],
+    }  # fmt: skip
+    text = {
+        **TEXT, "num_hidden_layers": 4, "num_key_value_heads": 1, "vocab_size": size, "pad_token_id": 0,
+        "bos_token_id": 1, "eos_token_id": ids[END],
+    }  # fmt: skip
+    image = ids["<image>"]
+    config = GraniteDoclingConfig(vision_config=vision, text_config=text, image_token_id=image)
+    model = randomise(GraniteDoclingForConditionalGeneration(config))
+    processor = GraniteDoclingImageProcessorPil(size={"height": 56, "width": 56}, max_patches=4)
+    add_text(save(model, processor, folder), tokens, "<image>")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        found = processor([list(pictures)], return_tensors="pt")
+        return {"pixel_values": found["pixel_values"], "pixel_attention_mask": found["pixel_attention_mask"]}
+
+    return Case(folder, model, image, ids[END], inputs)
+
+
 def _mistral4(folder: Path) -> Case:
     """Mistral Small 4: the class of Mistral Small 3 with another text model."""
     from transformers import Mistral3Config, Mistral3ForConditionalGeneration
@@ -126,6 +157,7 @@ def _mistral4(folder: Path) -> Case:
 
 
 LATEST: Mapping[str, Callable[[Path], Case]] = {
+    "granite_docling": _granite_docling,
     "minicpm_ocr": _minicpm_ocr,
     "minicpm_v4_6": _minicpm_v4_6,
     "mistral4": _mistral4,
