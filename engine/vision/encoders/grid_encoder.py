@@ -19,7 +19,8 @@ from engine.models.building.source import WeightSource
 from engine.models.layers.parts import Block, Linear, Norm
 from engine.tensors import Bytes, Floats
 from engine.vision.base import PictureRows, Piece, Span, VisionSpec
-from engine.vision.layers.grid import Axial, Order, block_order, windows
+from engine.vision.layers.grid import Axial, GridOrder, block_order, windows
+from engine.vision.layers.grid_convolution import ConvolutionBlock, ConvolutionStage
 from engine.vision.layers.grid_passes import After, Head, Stage, first_rows, head_rows
 from engine.vision.layers.tower import TowerShape
 from engine.vision.passes import OfPasses, Pass, Pieces
@@ -63,7 +64,7 @@ class GridParts:
     """
 
     first: tuple[Linear, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block | ConvolutionBlock, ...]
     head: Head
     deep: tuple[Head, ...] = ()
     place: Place | None = None
@@ -143,7 +144,8 @@ class GridEncoder(OfPasses):
         most = design.most_patches // self._cell
         heads = (parts.head, *parts.deep)
         self._heads = tuple((head.merge, head_rows(backend, head, most)) for head in heads)
-        stages, after = (stage.run for stage in self._stages), (head.run for _, head in self._heads)
+        stages = (run for stage in self._stages for run in stage.runs)
+        after = (head.run for _, head in self._heads)
         self._lines, self._last = parts.lines, None
         if parts.lines is not None:
             self._last = Pieces(backend, parts.lines.last, (len(parts.lines.end),), 2 * most)
@@ -172,7 +174,7 @@ class GridEncoder(OfPasses):
         states = yield from self._first.rows(values[order.patches], *placed)
         angles, kept = design.rope.angles(order.patches, columns), list[Floats]()
         for stage in self._stages:
-            states, deep = yield from stage.states(states, angles, order.lengths)
+            states, deep = yield from stage.states(states, angles, order)
             kept += deep
         found, back = list[Floats](), np.argsort(order.tokens)
         for (merge, head), each in zip(self._heads, (states, *kept), strict=True):
@@ -197,46 +199,47 @@ class GridEncoder(OfPasses):
         the passes, and of what goes from one to the next.
         """
         design, rows = self._design, 1 + len(self._design.deep)
+        rows += 2 if any(isinstance(each, ConvolutionStage) for each in self._stages) else 0
         columns = 2 * 3 * design.frames * design.patch**2 + 3 * rows * design.tower.width
         return sum(each.work_bytes() for each in self._all) + 4 * design.most_patches * columns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Order:
-    """The numbers of patches and of tokens in the order in which they are computed. `lengths` are the patches
-    of windows one after the other.
-    """
-
-    patches: Order
-    tokens: Order
-    lengths: tuple[int, ...]
-
-
-def _order(design: GridDesign, rows: int, columns: int) -> _Order:
+def _order(design: GridDesign, rows: int, columns: int) -> GridOrder:
     factor, cell = design.factor, design.factor**2
     blocks = block_order(rows, columns, factor).reshape(-1, cell)
     if not design.window:
-        return _Order(blocks.reshape(-1), np.arange(len(blocks)), ())
+        return GridOrder(blocks.reshape(-1), np.arange(len(blocks)), (), columns)
     found = windows(rows // factor, columns // factor, design.window)
-    return _Order(blocks[found.order].reshape(-1), found.order, tuple(cell * each for each in found.lengths))
+    lengths = tuple(cell * each for each in found.lengths)
+    return GridOrder(blocks[found.order].reshape(-1), found.order, lengths, columns)
 
 
-def _stages(design: GridDesign, parts: GridParts, backend: Backend) -> Generator[Stage, None, None]:
-    """Consecutive layers with windows, and without."""
+def _stages(
+    design: GridDesign, parts: GridParts, backend: Backend
+) -> Generator[Stage | ConvolutionStage, None, None]:
+    """Consecutive layers with windows, and without, and each that is a convolution."""
     window = (design.window * design.factor) ** 2
-    numbered = list(enumerate(parts.blocks))
-    groups = [list(group) for _, group in groupby(numbered, lambda each: each[0] in design.whole)]
+
+    def kind(numbered: tuple[int, Block | ConvolutionBlock]) -> tuple[bool, int]:
+        number, block = numbered
+        return number in design.whole, number if isinstance(block, ConvolutionBlock) else -1
+
+    groups = [dict(group) for _, group in groupby(enumerate(parts.blocks), kind)]
     for group in groups:
-        last = group is groups[-1]
+        after = parts.after if group is groups[-1] else None
+        first, blocks = min(group), tuple(group.values())
+        if isinstance(blocks[0], ConvolutionBlock):
+            yield ConvolutionStage(backend, blocks[0], after)
+            continue
         yield Stage(
             backend,
-            tuple(block for _, block in group),
+            tuple(block for block in blocks if isinstance(block, Block)),
             design.tower.width,
-            window if group[0][0] not in design.whole else 0,
+            window if first not in design.whole else 0,
             design.most_patches,
             design.rope,
-            tuple(layer - group[0][0] for layer in design.deep if layer in dict(group)),
-            parts.after if last else None,
+            tuple(layer - first for layer in design.deep if layer in group),
+            after,
         )
 
 

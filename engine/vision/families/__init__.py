@@ -8,6 +8,7 @@ from engine.vision.families.any_size.gemma4 import GEMMA4
 from engine.vision.families.any_size.glm4v import GLM4V, GLM_OCR
 from engine.vision.families.any_size.hunyuan_vl import HUNYUAN_VL
 from engine.vision.families.any_size.kimi import KIMI_K2_5, KIMI_VL
+from engine.vision.families.any_size.lfm3_vl import LFM3_VL
 from engine.vision.families.any_size.paddle_ocr import PADDLE_OCR
 from engine.vision.families.any_size.pixtral import LIGHTON_OCR, PIXTRAL
 from engine.vision.families.any_size.qwen_vl import (
@@ -45,7 +46,7 @@ from engine.vision.families.tiled.phi3_v import PHI3_V
 FAMILIES: tuple[Family, ...] = (
     AYA_VISION, COHERE_COMPASS, COMMAND_VISION, DEEPSEEK_OCR, DEEPSEEK_OCR2, DEEPSEEK_VL, DOTS_OCR,
     EXAONE4_5, GEMMA3, GEMMA3N, GEMMA4, GLM4V, GLM_OCR, GOT_OCR2, GRANITE_DOCLING, HUNYUAN_VL, HYPER_CLOVA,
-    IDEFICS2, IDEFICS3, INTERNVL, JANUS, KIMI_VL, KIMI_K2_5, LFM2_VL, LIGHTON_OCR, MLLAMA, LLAMA4, LLAVA,
-    LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA, MINICPM_OCR, MINICPM_V, MINICPM_V4_6, MOLMO2, OVIS2, PADDLE_OCR,
-    PALIGEMMA, PHI3_V, PIXTRAL, QIANFAN_OCR, QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
+    IDEFICS2, IDEFICS3, INTERNVL, JANUS, KIMI_VL, KIMI_K2_5, LFM2_VL, LFM3_VL, LIGHTON_OCR, MLLAMA, LLAMA4,
+    LLAVA, LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA, MINICPM_OCR, MINICPM_V, MINICPM_V4_6, MOLMO2, OVIS2,
+    PADDLE_OCR, PALIGEMMA, PHI3_V, PIXTRAL, QIANFAN_OCR, QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
 )  # fmt: skip

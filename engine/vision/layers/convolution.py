@@ -41,15 +41,16 @@ def convolution(
 
 
 def of_each_channel(grid: Floats, kernels: Floats, step: int = 1) -> Floats:
-    """The convolution of each channel of a square grid (H, H, C) with its own kernel (size, size, C), `step`
-    places apart, with places of zeros as `beyond` has them.
+    """The convolution of each channel of a grid (H, W, C) with its own kernel (size, size, C), `step` places
+    apart, with places of zeros as `beyond` has them; line by line, since a line stays in the caches.
     """
-    side, size = -(-len(grid) // step), len(kernels)
-    padded = np.pad(grid, (*[beyond(len(grid), size, step)] * 2, (0, 0)))
-    found = np.zeros((side, side, grid.shape[2]), np.float32)
-    length = (side - 1) * step + 1
-    for down in range(size):
-        for across in range(size):
-            part = padded[down : down + length : step, across : across + length : step]
-            found += part * kernels[down, across]
+    size, (rows, columns) = len(kernels), (-(-side // step) for side in grid.shape[:2])
+    padded = np.pad(grid, (*(beyond(side, size, step) for side in grid.shape[:2]), (0, 0)))
+    found = np.zeros((rows, columns, grid.shape[2]), np.float32)
+    length, product = (columns - 1) * step + 1, np.empty(found.shape[1:], np.float32)
+    for row, line in enumerate(found):
+        for down in range(size):
+            for across in range(size):
+                part = padded[row * step + down, across : across + length : step]
+                line += np.multiply(part, kernels[down, across], out=product)
     return found

@@ -67,3 +67,15 @@ class Axial:
 def frequencies(count: int, dim: int, base: float) -> Floats:
     """base^(-2 i / dim) of i = 0 .. count - 1 (RoPE, arXiv 2104.09864), float32."""
     return (1.0 / base ** (np.arange(0, 2 * count, 2, dtype=np.float32) / np.float32(dim))).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridOrder:
+    """The numbers of patches and of tokens in the order in which they are computed. `lengths` are the patches
+    of windows one after the other, `columns` those of a line of the grid.
+    """
+
+    patches: Order
+    tokens: Order
+    lengths: tuple[int, ...]
+    columns: int

@@ -13,7 +13,7 @@ from engine.models.building.attention import Attention
 from engine.models.layers.parts import Block, Linear, Norm, RopeTables
 from engine.models.layers.whole import Blocks
 from engine.tensors import Floats
-from engine.vision.layers.grid import Axial
+from engine.vision.layers.grid import Axial, GridOrder
 from engine.vision.passes import PIECE, Pass, Pieces
 
 After = Callable[[Ops, Array], Array]
@@ -67,21 +67,22 @@ class Stage:
             x = layers.observed(ops, ops.given(self._given), RopeTables(self._table), observe)
             return ops.last_rows(after(ops, x) if after else x)
 
-        self.run = Pass(backend, forward, rows, mixer.shape)
+        self._run = Pass(backend, forward, rows, mixer.shape)
+        self.runs = (self._run,)
 
     def states(
-        self, states: Floats, angles: Floats, lengths: Sequence[int]
+        self, states: Floats, angles: Floats, order: GridOrder
     ) -> Generator[Waiting, None, tuple[Floats, list[Floats]]]:
-        """The states (T, E) after the layers, and those that are kept. `angles` (T, D / 2) are those of rope,
-        `lengths` the rows of windows one after the other. Yields between short steps.
+        """The states (T, E) after the layers, and those that are kept. `angles` (T, D / 2) are those of rope.
+        Yields between short steps.
         """
         cos, sin = np.cos(angles), np.sin(angles)
         found, kept = np.empty_like(states), [np.empty_like(states) for _ in self._kept]
-        for part in self._parts(len(states), lengths):
+        for part in self._parts(len(states), order.lengths):
             count = part.stop - part.start
             self._given[:count] = states[part]
             self._table.cos[:count], self._table.sin[:count] = cos[part], sin[part]
-            found[part] = yield from self.run.steps(count)
+            found[part] = yield from self._run.steps(count)
             for whole, rows in zip(kept, self._kept, strict=True):
                 whole[part] = rows[:count]
             yield Waiting()
@@ -93,8 +94,8 @@ class Stage:
             yield slice(0, rows)
             return
         whole = self._window * sum(1 for length in lengths if length == self._window)
-        for start in range(0, whole, self.run.max_rows):
-            yield slice(start, min(start + self.run.max_rows, whole))
+        for start in range(0, whole, self._run.max_rows):
+            yield slice(start, min(start + self._run.max_rows, whole))
         at = whole
         for length in lengths[whole // self._window :]:
             yield slice(at, at + length)

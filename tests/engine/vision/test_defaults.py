@@ -93,6 +93,7 @@ CLASSES: tuple[tuple[str, str, str, Mapping[str, Any], Mapping[str, Any]], ...] 
     ("Mistral3", "pixtral", "PixtralImageProcessorPil", MISTRAL_TEXT, {}),
     ("Mistral3", "pixtral", "PixtralImageProcessorPil", MINISTRAL, {}),
     ("LightOnOcr", "pixtral", "PixtralImageProcessorPil", QWEN_TEXT, {}),
+    ("Lfm3Vl", "qwen2_vl", "Qwen2VLImageProcessorPil", {}, {}),
     ("GraniteDocling", "granite_docling", "GraniteDoclingImageProcessorPil", {}, {}),
 )
 

@@ -24,7 +24,10 @@ from engine.weights import open_checkpoint
 from tests.engine.vision.tiny.encoding import Encoded, picture
 from tests.engine.vision.tiny.families import FAMILIES
 
-SIDES = {"qwen2_5_vl": 28, "qwen3_vl": 32, "glm4v": 28, "glm_ocr": 28, "kimi_vl": 28, "paddle_ocr": 28}
+SIDES = {
+    "qwen2_5_vl": 28, "qwen3_vl": 32, "glm4v": 28, "glm_ocr": 28, "kimi_vl": 28, "lfm3_vl": 32,
+    "paddle_ocr": 28,
+}  # fmt: skip
 """Families whose pictures have a number of tokens by their size; pixels of a token's side."""
 PAGE = 1654, 2339
 """Pixels of A4 at 200 dots an inch."""

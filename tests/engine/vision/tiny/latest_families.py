@@ -128,6 +128,43 @@ def _granite_docling(folder: Path) -> Case:
     return Case(folder, model, image, ids[END], inputs)
 
 
+def _lfm3_vl(folder: Path) -> Case:
+    """Convolutions over the grid of patches, and in the text model over tokens, too."""
+    from transformers import Lfm3VlConfig, Lfm3VlForConditionalGeneration
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    tokens = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+    size, ids = vocabulary([*tokens, END])
+    vision = {
+        "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 5, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "patch_size": 16,
+    }  # fmt: skip
+    text = {
+        **TEXT, "model_type": "lfm3", "num_hidden_layers": 4, "num_key_value_heads": 1, "head_dim": 16,
+        "vocab_size": size, "sliding_window": 16, "pad_token_id": 0, "bos_token_id": 1,
+        "eos_token_id": ids[END],
+        "layer_types": ["conv", "sliding_attention", "full_attention", "conv"],
+    }  # fmt: skip
+    image = ids["<|image_pad|>"]
+    config = Lfm3VlConfig(
+        vision_config=vision, text_config=text, projector_hidden_size=56, image_token_id=image,
+        video_token_id=ids["<|video_pad|>"], vision_start_token_id=ids["<|vision_start|>"],
+        vision_end_token_id=ids["<|vision_end|>"],
+    )  # fmt: skip
+    model = randomise(Lfm3VlForConditionalGeneration(config))
+    processor = Qwen2VLImageProcessorPil(
+        patch_size=16, size={"shortest_edge": 4 * 32**2, "longest_edge": 30 * 32**2}
+    )
+    add_text(save(model, processor, folder), tokens, "<|vision_start|><|image_pad|><|vision_end|>")
+
+    def inputs(pictures: Sequence[Image.Image], prompt: Sequence[int]) -> Mapping[str, Any]:
+        found = dict(grids(processor, image, pictures, prompt))
+        del found["mm_token_type_ids"]
+        return found
+
+    return Case(folder, model, image, ids[END], inputs)
+
+
 def _mistral4(folder: Path) -> Case:
     """Mistral Small 4: the class of Mistral Small 3 with another text model."""
     from transformers import Mistral3Config, Mistral3ForConditionalGeneration
@@ -158,6 +195,7 @@ def _mistral4(folder: Path) -> Case:
 
 LATEST: Mapping[str, Callable[[Path], Case]] = {
     "granite_docling": _granite_docling,
+    "lfm3_vl": _lfm3_vl,
     "minicpm_ocr": _minicpm_ocr,
     "minicpm_v4_6": _minicpm_v4_6,
     "mistral4": _mistral4,
