@@ -28,6 +28,7 @@ _PICTURES = {
     "deepseek_ocr": "DeepSeek-OCR",
     "deepseek_ocr2": "2",
     "deepseek_vl": "VL", "dots_ocr": "dots.ocr", "exaone4_5": "EXAONE 4.5",
+    "fast_vlm": "FastVLM",
     "gemma3": "Gemma 3", "gemma3n": "3n", "gemma4": "4",
     "glm4v": "GLM-4.1V", "glm_ocr": "OCR", "got_ocr2": "GOT-OCR2",
     "granite_docling": "Docling",

@@ -11,12 +11,14 @@ from engine.models.layers.parts import Linear
 from engine.tensors import Floats
 
 
-def beyond(length: int, size: int, step: int) -> tuple[int, int]:
+def beyond(length: int, size: int, step: int, *, centred: bool = False) -> tuple[int, int]:
     """How many zeros are before and after a line of this many places, so that there are squares of `size`
-    places around every `step`th of them.
+    places around every `step`th of them: as many before as after, or one less; or if they are `centred`, as
+    many before as put the middle of the first square on the first place.
     """
     missing = max(0, ((length - 1) // step) * step + size - length)
-    return missing // 2, missing - missing // 2
+    before = size // 2 if centred else missing // 2
+    return before, max(0, missing - before)
 
 
 def around(grid: Floats, size: int, step: int = 1, edge: int = 0) -> Floats:
@@ -40,12 +42,13 @@ def convolution(
     return linear(source, name, outputs, inputs * size * size, bias, view)
 
 
-def of_each_channel(grid: Floats, kernels: Floats, step: int = 1) -> Floats:
+def of_each_channel(grid: Floats, kernels: Floats, step: int = 1, *, centred: bool = False) -> Floats:
     """The convolution of each channel of a grid (H, W, C) with its own kernel (size, size, C), `step` places
     apart, with places of zeros as `beyond` has them; line by line, since a line stays in the caches.
     """
     size, (rows, columns) = len(kernels), (-(-side // step) for side in grid.shape[:2])
-    padded = np.pad(grid, (*(beyond(side, size, step) for side in grid.shape[:2]), (0, 0)))
+    edges = (beyond(side, size, step, centred=centred) for side in grid.shape[:2])
+    padded = np.pad(grid, (*edges, (0, 0)))
     found = np.zeros((rows, columns, grid.shape[2]), np.float32)
     length, product = (columns - 1) * step + 1, np.empty(found.shape[1:], np.float32)
     for row, line in enumerate(found):

@@ -175,12 +175,12 @@ def rows(run: Pieces, *grids: Floats) -> Generator[Waiting, None, Floats]:
 
 
 def convolved(
-    run: Pieces, grid: Floats, size: int, step: int, skip: bool
+    run: Pieces, grid: Floats, size: int, step: int, skip: bool, *, centred: bool = False
 ) -> Generator[Waiting, None, Floats]:
-    """What a pass over squares of places makes of a grid, band by band; with `skip` it is given the grid,
-    too.
+    """What a pass over squares of places makes of a square grid, band by band; with `skip` it is given the
+    grid, too. Beyond the edges are zeros, as `beyond` has them.
     """
-    before, after = beyond(len(grid), size, step)
+    before, after = beyond(len(grid), size, step, centred=centred)
     padded = np.pad(grid, ((before, after), (before, after), (0, 0)))
     high, wide = (-(-side // step) for side in grid.shape[:2])
     band, found = max(1, _BAND // wide), list[Floats]()

@@ -118,7 +118,7 @@ def from_hf(config: Keys, processor: Keys, tensors: Tensors) -> PatchDesign:
     )
     return PatchDesign(
         SPEC, shape, names, patch, fitting_patches(side, patch) ** 2,
-        normalisation(processor, CLIP_MEAN, CLIP_DEVIATION), _one_crop(processor, side, patch), projector,
+        normalisation(processor, CLIP_MEAN, CLIP_DEVIATION), one_crop(processor, side, patch), projector,
         features,
     )  # fmt: skip
 
@@ -157,7 +157,7 @@ def _check_strategy(config: Keys, kind: str) -> None:
         )
 
 
-def _one_crop(processor: Keys, side: int, patch: int) -> OneCrop:
+def one_crop(processor: Keys, side: int, patch: int) -> OneCrop:
     """As the image processor cuts pictures."""
     whole, filter = OneCrop(side, patch, patch, BICUBIC), resampling(processor)
     if isinstance(processor.raw("size"), int):  # as in the first files of CLIP

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer
 
@@ -104,3 +105,23 @@ def by_transformers(model: Any, ids: Sequence[int], tokens: int, **inputs: Any) 
         )  # fmt: skip
     written: list[int] = found.sequences[0, len(ids) :].tolist()
     return written, torch.stack([each[0].softmax(-1) for each in found.logits]).numpy()
+
+
+def assert_as_with_rows(reply: Reply, text: Any, image: int, rows: Any) -> None:
+    """The reply and its probabilities are those of transformers' text model, given these rows in place of the
+    embeddings of the tokens of pictures, whose id is `image`.
+    """
+    ids, count = torch.tensor(reply.plain_ids(image)), len(reply.ids)
+    states = text.get_input_embeddings()(ids).detach().clone()
+    states[ids == image] = torch.from_numpy(rows)
+    with torch.no_grad():
+        found = text.generate(
+            inputs_embeds=states[None], attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            max_new_tokens=count, min_new_tokens=count, do_sample=False, output_logits=True,
+            return_dict_in_generate=True,
+        )  # fmt: skip
+    assert reply.ids == found.sequences[0].tolist()
+    for token, logits in zip(reply.tokens, found.logits, strict=True):
+        likely = logits[0].softmax(-1)
+        for each in token.alternatives:
+            assert each.raw_probability == pytest.approx(float(likely[each.id]), rel=0.02, abs=2e-4)

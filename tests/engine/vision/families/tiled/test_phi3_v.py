@@ -21,7 +21,7 @@ from torch.nn.functional import gelu, interpolate
 from engine.errors import BadCheckpoint
 from engine.vision.opening import vision_spec
 from engine.weights import open_checkpoint
-from tests.engine.vision.tiny.chats import Reply, add_text, asked, opened, vocabulary
+from tests.engine.vision.tiny.chats import Reply, add_text, asked, assert_as_with_rows, opened, vocabulary
 from tests.engine.vision.tiny.encoding import Encoded, Floats, assert_close, picture, randomise
 from tests.engine.vision.tiny.whole_models import END
 
@@ -199,16 +199,4 @@ def test_a_reply_about_a_picture(pair: Any) -> None:
         assert chat.info.vision_encoder == "phi3_v"
         assert not any("only its text model runs" in remark for remark in chat.info.remarks)
         reply = Reply(chat, [asked("What is this?", (60, 40))])
-    ids = torch.tensor(reply.plain_ids(IDS["<|image|>"]))
-    states = made.text.get_input_embeddings()(ids).detach().clone()
-    states[ids == IDS["<|image|>"]] = torch.from_numpy(made.rows(picture(60, 40)))
-    with torch.no_grad():
-        found = made.text.generate(
-            inputs_embeds=states[None], max_new_tokens=6, min_new_tokens=6, do_sample=False,
-            output_logits=True, return_dict_in_generate=True,
-        )  # fmt: skip
-    assert reply.ids == found.sequences[0].tolist()
-    for token, logits in zip(reply.tokens, found.logits, strict=True):
-        likely = logits[0].softmax(-1)
-        for each in token.alternatives:
-            assert each.raw_probability == pytest.approx(float(likely[each.id]), rel=0.02, abs=2e-4)
+    assert_as_with_rows(reply, made.text, IDS["<|image|>"], made.rows(picture(60, 40)))
