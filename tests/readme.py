@@ -36,10 +36,11 @@ _PICTURES = {
     "idefics2": "Idefics2", "idefics3": "SmolVLM", "internvl": "InternVL", "janus": "Janus",
     "kimi_vl": "Kimi-VL", "kimi_k2_5": "K2.5", "lfm2_vl": "LFM2-VL", "lfm3_vl": "3",
     "lightonocr": "LightOnOCR", "mllama": "Llama 3.2", "llama4": "4",
-    "llava": "LLaVA, Moondream 2", "llava_next": "NeXT", "llava_onevision": "OneVision",
+    "llava": "LLaVA, Moondream", "llava_next": "NeXT", "llava_onevision": "OneVision",
     "minicpm_ocr": "MiniCPM-OCR", "minicpm_v": "V", "minicpm_v4_6": "4.6", "molmo2": "Molmo 2",
     "ovis2": "Ovis2",
-    "paddle_ocr": "PaddleOCR", "paligemma": "PaliGemma", "phi3_v": "Phi-3.5",
+    "paddle_ocr": "PaddleOCR", "paligemma": "PaliGemma",
+    "perception_lm": "PerceptionLM", "phi3_v": "Phi-3.5",
     "pixtral": "Pixtral, Mistral 3, 4, Large 4",
     "qianfan_ocr": "Qianfan", "qwen2_vl": "Qwen2-VL",
     "qwen2_5_vl": "2.5", "qwen2_5_omni": "Omni", "qwen3_vl": "3, 3.5, 3-Omni", "vip_llava": "ViP",
@@ -73,10 +74,10 @@ def architectures() -> str:
         f"{', '.join(_families(mixed))}. "
         "With llama.cpp: RWKV-6, 7, SmallThinker, Refact, CodeShell, Jais, Maincoder, openPangu, "
         "PLaMo, 2, 3, PLM, OpenELM, Nanbeige 4.2, Ouro, Spark X2.5, Maple, Talkie, Kimi K3. "
-        "With their makers' code: Xing 4, K2 Horizon, LongCat-Flash-Lite, Ring-linear, Klear, TeleChat 2, 3, "
+        "With makers' code: Xing 4, K2 Horizon, LongCat-Flash-Lite, Ring-linear, Klear, TeleChat 2, 3, "
         "InternLM, Aquila 2, IQuest-Coder Loop, Gear, Baichuan 2, M1, Lille. "
         f"Embedding: {', '.join(encoders)}, Jina BERT, Nomic v2, Qwen 3. "
-        f"Pictures: {', '.join(_PICTURES[family.name] for family in FAMILIES)}; others: text alone."
+        f"Pictures: {', '.join(_PICTURES[family.name] for family in FAMILIES)}; others: text."
     )
 
 

@@ -14,7 +14,7 @@ from engine.lazy_dataclass import dataclass
 from engine.models.building.source import WHOLE, View, WeightSource, linear, norm
 from engine.models.layers.parts import FeedForward, Linear, Norm
 from engine.tensors import Floats
-from engine.vision.layers.merging import Merge, joined
+from engine.vision.layers.merging import Merge, averaged, joined
 from engine.vision.layers.tower import activated
 from engine.vision.passes import OfPasses, Pass, Prepared
 
@@ -127,6 +127,36 @@ class ProjectorPass(OfPasses):
         self._merged[: len(merged)] = merged
         yield Waiting()
         return self._run.run(len(merged)).copy()
+
+
+@dataclass(frozen=True, slots=True)
+class AveragedShape:
+    """A `TokensShape`: what `each` makes of patches, of which the mean of each square of `factor` follows."""
+
+    each: ProjectorShape
+    factor: int
+
+    @property
+    def outputs(self) -> int:
+        return self.each.outputs
+
+    def build(self, source: WeightSource, names: ProjectorNames) -> Projector:
+        return self.each.build(source, names)
+
+    def tokens(self, backend: Backend, parts: Projector, most: int) -> AveragedPass:
+        return AveragedPass(self.each.tokens(backend, parts, most), self.factor)
+
+
+class AveragedPass(OfPasses):
+    """`Tokens` of averaged squares."""
+
+    def __init__(self, each: ProjectorPass, factor: int) -> None:
+        self._each, self._factor = each, factor
+        super().__init__(each)
+
+    def rows(self, states: Floats, rows: int, columns: int) -> Generator[Waiting, None, Floats]:
+        found = yield from self._each.rows(states, rows, columns)
+        return averaged(found, rows, columns, self._factor)
 
 
 def _projected(projector: Projector, merged: Floats, ops: Ops) -> Array:

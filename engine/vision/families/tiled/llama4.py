@@ -134,10 +134,12 @@ def _adapter(shape: _Shape, names: tuple[str, str, str], source: WeightSource) -
     )
 
 
-def angles(dim: int, base: float, rows: int, columns: int) -> Floats:
-    """Those of rope for heads of `dim` dimensions, whose first half turns by columns, from 1 on."""
+def angles(dim: int, base: float, rows: int, columns: int, *, first: int = 1) -> Floats:
+    """Those of rope for heads of `dim` dimensions, whose first half turns by columns; both are counted from
+    `first` on.
+    """
     pairs = frequencies(dim // 4, dim // 2, base)
-    down, across = (part[:, None] + 1 for part in np.divmod(np.arange(rows * columns), columns))
+    down, across = (part[:, None] + first for part in np.divmod(np.arange(rows * columns), columns))
     return np.concatenate([across * pairs, down * pairs], axis=1).astype(np.float32)
 
 
