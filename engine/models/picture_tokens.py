@@ -17,7 +17,9 @@ MOST_BETWEEN = 16
 
 
 class SpanOfPicture(Protocol):
-    """Consecutive tokens of a picture: `tokens` are `rows` * `columns`."""
+    """Consecutive tokens of a picture: `tokens` are `rows` * `columns`. `places` and `extent` are as in
+    `engine.vision.Span`.
+    """
 
     @property
     def rows(self) -> int: ...
@@ -27,6 +29,12 @@ class SpanOfPicture(Protocol):
 
     @property
     def tokens(self) -> int: ...
+
+    @property
+    def places(self) -> tuple[tuple[int, int, int], ...]: ...
+
+    @property
+    def extent(self) -> int: ...
 
 
 class RowsOfPicture(Protocol):
@@ -126,8 +134,12 @@ def places_of(
     ((begin, end, first, span),) = spans_in(ids, pictures)
     at = ids[begin] - first
     starts = len(before) + begin - at
-    places: Ints = sequence_positions([(0, span.rows, span.columns)], span.tokens)[0][at : at + end - begin]
-    return places + np.int32(starts - shift(starts))
+    if span.places:
+        places: Ints = np.array(span.places[at : at + end - begin], np.int32)
+    else:
+        places = sequence_positions([(0, span.rows, span.columns)], span.tokens)[0][at : at + end - begin]
+    places = places + np.int32(starts - shift(starts))
+    return places.clip(0)  # marks of a picture that the text begins with may lie before it
 
 
 def shift_after(ids: Sequence[int], pictures: PictureTokens) -> int:
@@ -138,4 +150,4 @@ def shift_after(ids: Sequence[int], pictures: PictureTokens) -> int:
     if pictures.spec.positions is None or pictures.spec.positions.counted:
         return 0
     found = [span for begin, _end, first, span in spans_in(ids, pictures) if ids[begin] == first]
-    return sum(span.tokens - max(span.rows, span.columns) for span in found)
+    return sum(span.tokens - span.extent for span in found)

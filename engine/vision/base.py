@@ -33,15 +33,25 @@ class Positions:
 class Span:
     """Consecutive tokens of a picture, `rows` * `columns` of them, from left to right and from top to
     bottom.
+
+    Where rotary positions have sections, `places` may be those of each token, the time, the row and the
+    column, after the position of a text in their place; what follows goes on `advance` after this one.
     """
 
     rows: int
     columns: int
+    places: tuple[tuple[int, int, int], ...] = ()
+    advance: int = 0
 
     @property
     def tokens(self) -> int:
         """How many tokens it has."""
         return self.rows * self.columns
+
+    @property
+    def extent(self) -> int:
+        """By how much the position of a text that follows is after that of one in its place."""
+        return self.advance if self.places else max(self.rows, self.columns)
 
 
 Piece = str | Span
@@ -92,6 +102,8 @@ class VisionSpec:
         looked_at: of a model with layers that look at pictures, the id of the token that stands for a whole
             one: its span is one token, and `PictureRows.states` are any number of rows.
         seen_rows: how many rows these are at most.
+        joined: the id of a token of the text that belongs to a picture if it follows: the last span of each
+            layout, of one token, takes its place, and is left out if it does not follow.
     """
 
     family: str
@@ -108,6 +120,7 @@ class VisionSpec:
     looked_at: int | None = None
     seen_rows: int = 0
     prefix: bool = False
+    joined: int | None = None
 
 
 class VisionEncoder(Protocol):

@@ -82,10 +82,13 @@ class EncoderCache:
         return self._layouts.spec
 
     def placed(self, picture: Picture) -> tuple[str | range, ...]:
-        """The layout of a picture, with the ids of its tokens in the place of each span."""
+        """The layout of a picture, with the ids of its tokens in the place of each span, but without the one
+        for a token that follows (`VisionSpec.joined`).
+        """
         known = self._of(picture)
         spans = iter([range(first, first + span.tokens) for first, span in known.spans()])
-        return tuple(piece if isinstance(piece, str) else next(spans) for piece in known.layout)
+        layout = known.layout if self.spec.joined is None else known.layout[:-1]
+        return tuple(piece if isinstance(piece, str) else next(spans) for piece in layout)
 
     def know(self, messages: Sequence[Message]) -> None:
         """Take in the bytes of the pictures of messages, which are kept until the next reply has ended."""

@@ -49,4 +49,4 @@ def marked(
                 content, rest = content + before + mark, after
         found.append(replace(message, content=content + rest))
     spec = pictures.spec
-    return PictureMarks(spec.placeholder, spec.token, placed, spec.around), found
+    return PictureMarks(spec.placeholder, spec.token, placed, spec.around, spec.joined), found

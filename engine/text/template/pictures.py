@@ -20,13 +20,15 @@ class PictureMarks:
     """Characters that stand for pictures in messages, and what becomes of each.
 
     `placeholder` is what chat templates write for a picture, `token` the token that stands for one of its
-    tokens. `around` stands before and after a picture that a template did not place.
+    tokens. `around` stands before and after a picture that a template did not place. A token `joined` that
+    follows a picture's last one takes the id after this.
     """
 
     placeholder: str
     token: str
     placed: Mapping[str, Placed]
     around: tuple[str, str] = ("", "")
+    joined: int | None = None
 
     @property
     def names(self) -> list[object]:
@@ -75,9 +77,12 @@ class PictureMarks:
         spans = [piece for mark in order for piece in self.placed[mark] if isinstance(piece, range)]
         (own,) = tokenizer.control_ids(carrier)
         ids, given = list[int](), iter(spans)
+        ends = {span[-1] for span in spans} if self.joined is not None else set[int]()
         for id in tokenizer.encode_parts(whole, literal):
             if id == own:
                 ids += next(given)
+            elif id == self.joined and ids and ids[-1] in ends:
+                ids.append(ids[-1] + 1)
             else:
                 ids.append(id)
         return whole.translate(literal), ids

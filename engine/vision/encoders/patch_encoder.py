@@ -57,8 +57,8 @@ def as_stored(table: Floats, rows: int, columns: int) -> Floats:
 
 
 Assemble = Callable[[Sequence[Floats], int, int, Floats | None], Sequence[Floats]]
-"""The rows (n, N) of each crop, the picture's width and height, and the row for the end of a line -> the rows
-of each span.
+"""The rows (n, N) of each crop, the picture's width and height, and the row for the end of a line, or those
+of marks -> the rows of each span.
 """
 
 
@@ -94,7 +94,7 @@ class PatchDesign:
 
     If `flat`, the patches' layer is stored as a matrix; with `colours_last`, all colours of a pixel stand
     together. `angles` are those of rope for the patches of a grid of this many rows and columns, (T, D / 2),
-    of interleaved pairs.
+    of interleaved pairs. `marks` gives the rows (n, N) of tokens that stand among those of the crops.
     """
 
     spec: VisionSpec
@@ -113,6 +113,7 @@ class PatchDesign:
     class_last: bool = False
     angles: Callable[[int, int], Floats] | None = None
     placed_last: bool = False
+    marks: Callable[[WeightSource], Floats] | None = None
 
     @property
     def width(self) -> int:
@@ -143,6 +144,7 @@ class PatchDesign:
         blocks = yield from tower_layers(source, shape, names.tower, self.layers)
         last = self.projector.build(source, names.projector)
         line = source.vector(names.line_end, self.width) if names.line_end else None
+        line = self.marks(source) if self.marks else line
         tower = Tower(first, blocks, before, after, self.features, self.placed_last)
         return PatchParts(tower, table, row, last, line)
 
@@ -166,7 +168,7 @@ def check_patches(patches: int) -> None:
 @dataclass(frozen=True, slots=True)
 class PatchParts:
     """What `PatchDesign.build` makes. The positions' table begins with that of the class row, if there is
-    one. `line_end` is a row for the end of a line of a picture.
+    one. `line_end` is a row for the end of a line of a picture, or rows of marks.
     """
 
     tower: Tower

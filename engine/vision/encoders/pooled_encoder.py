@@ -18,6 +18,7 @@ from engine.models.layers.parts import GatedMlp, Linear
 from engine.tensors import Floats, RawTensor
 from engine.vision.base import PictureRows, Piece, Span, VisionSpec
 from engine.vision.encoders.patch_encoder import check_patches
+from engine.vision.layers.embedded import embeddings
 from engine.vision.layers.host_attention import attend
 from engine.vision.layers.tower import NO_ROPE, Tower, TowerNames, TowerShape, patch_linear, tower_layers
 from engine.vision.passes import OfPasses, Pass, Pieces
@@ -120,21 +121,13 @@ class PooledDesign:
         return PooledParts(
             Tower(first, blocks, features=self.features), table, inputs,
             linear(source, names.output, self.pooled, heads, None), GatedMlp(gate, up, down, self.hidden),
-            self._embeddings(source),
+            self._marks(source),
         )  # fmt: skip
 
-    def _embeddings(self, source: WeightSource) -> Floats:
+    def _marks(self, source: WeightSource) -> Floats:
         """The embeddings of the marks."""
         ids = [self.marks.whole, self.marks.start, self.marks.token, self.marks.line, self.marks.end]
-        table = self.table
-        if (
-            table is None
-            or len(table.shape) != 2
-            or table.shape[1] != self.width
-            or table.shape[0] <= max(ids)
-        ):
-            return source.vector(self.names.table, max(ids) + 1, self.width)[ids]  # which is refused
-        return table.take(ids).dequantise()
+        return embeddings(source, self.table, self.names.table, ids, self.width)
 
     def encoder(self, spec: VisionSpec, parts: PooledParts, backend: Backend) -> PooledEncoder:
         return PooledEncoder(self, spec, parts, backend)

@@ -39,6 +39,7 @@ from engine.vision.families.tiled.llama4 import LLAMA4
 from engine.vision.families.tiled.llava_next import LLAVA_NEXT, LLAVA_ONEVISION
 from engine.vision.families.tiled.minicpm_v import MINICPM_V
 from engine.vision.families.tiled.minicpm_v4_6 import MINICPM_OCR, MINICPM_V4_6
+from engine.vision.families.tiled.minicpm_v4_7 import MINICPM_V4_7
 from engine.vision.families.tiled.mllama import MLLAMA
 from engine.vision.families.tiled.molmo2 import MOLMO2
 from engine.vision.families.tiled.ovis2 import OVIS2
@@ -50,6 +51,6 @@ FAMILIES: tuple[Family, ...] = (
     EXAONE4_5, FAST_VLM, GEMMA3, GEMMA3N, GEMMA4, GLM4V, GLM_OCR, GOT_OCR2, GRANITE_DOCLING, HUNYUAN_VL,
     HYPER_CLOVA, IDEFICS2, IDEFICS3, INTERNVL, JANUS, KIMI_VL, KIMI_K2_5, LFM2_VL, LFM3_VL, LIGHTON_OCR,
     MLLAMA, LLAMA4, LLAVA, LLAVA_NEXT, LLAVA_ONEVISION, VIP_LLAVA, MINICPM_OCR, MINICPM_V, MINICPM_V4_6,
-    MOLMO2, OVIS2, PADDLE_OCR, PALIGEMMA, PERCEPTION_LM, PHI3_V, PIXTRAL, QIANFAN_OCR, QWEN2_VL, QWEN2_5_VL,
-    QWEN2_5_OMNI, QWEN3_VL,
+    MINICPM_V4_7, MOLMO2, OVIS2, PADDLE_OCR, PALIGEMMA, PERCEPTION_LM, PHI3_V, PIXTRAL, QIANFAN_OCR,
+    QWEN2_VL, QWEN2_5_VL, QWEN2_5_OMNI, QWEN3_VL,
 )  # fmt: skip

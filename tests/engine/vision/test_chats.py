@@ -28,8 +28,9 @@ def case(made: Case) -> Iterator[Case]:
 
 def assert_as_transformers(case: Case, reply: Reply, *sizes: tuple[int, int]) -> None:
     """The tokens, and the probabilities of each and of its alternatives, are those of transformers."""
-    ids = reply.plain_ids(case.token)
-    inputs = case.inputs([picture(*size) for size in sizes], ids) if sizes else {}
+    images = [picture(*size) for size in sizes]
+    ids = case.plain(reply.rendered.ids, images) if case.plain else reply.plain_ids(case.token)
+    inputs = case.inputs(images, ids) if sizes else {}
     written, likely = by_transformers(case.model, ids, TOKENS, eos_token_id=case.end, **inputs)
     assert reply.ids == written
     for token, probabilities in zip(reply.tokens, likely, strict=True):

@@ -88,7 +88,7 @@ class Slices:
 
     def layout(self, width: int, height: int) -> tuple[Piece, ...]:
         """As `Cutter.layout`."""
-        grid, *spans = self._grid(width, height), *map(self._span, self._sizes(width, height))
+        grid, *spans = self.grid(width, height), *map(self._span, self.sizes(width, height))
         number = f"<image_id>{NUMBER}</image_id>" if self.numbered else ""
         found: list[Piece] = [number + "<image>", spans[0], "</image>"]
         if grid is None:
@@ -103,7 +103,7 @@ class Slices:
     def crops(self, picture: Bytes) -> tuple[Bytes, ...]:
         """As `Cutter.crops`."""
         height, width = picture.shape[:2]
-        grid, (size, *slices) = self._grid(width, height), self._sizes(width, height)
+        grid, (size, *slices) = self.grid(width, height), self.sizes(width, height)
         whole = resized(picture, *size, BICUBIC)
         return (whole,) if grid is None else (whole, *tiles_of(picture, *grid, slices[0], BICUBIC))
 
@@ -111,9 +111,9 @@ class Slices:
         """The tokens of a crop of this width and height."""
         return Span(1, self.queries) if not self.cell else Span(size[1] // self.cell, size[0] // self.cell)
 
-    def _sizes(self, width: int, height: int) -> list[tuple[int, int]]:
+    def sizes(self, width: int, height: int) -> list[tuple[int, int]]:
         """The width and height of the whole picture's crop, and those of each slice, if there are any."""
-        grid = self._grid(width, height)
+        grid = self.grid(width, height)
         found = [self._size(width, height, grow=grid is None)]
         if grid is None:
             return found
@@ -130,7 +130,7 @@ class Slices:
         wide = min(wide, max(1, self._most_cells // high))
         return wide * self._cell, min(high, self._most_cells // wide) * self._cell
 
-    def _grid(self, width: int, height: int) -> tuple[int, int] | None:
+    def grid(self, width: int, height: int) -> tuple[int, int] | None:
         """How many slices are side by side, and one above another; None for the whole picture alone."""
         count = min(math.ceil(width * height / self.side**2), self.most)
         if count <= 1:

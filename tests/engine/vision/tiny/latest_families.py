@@ -12,6 +12,7 @@ from PIL import Image
 from tests.engine.vision.tiny.chats import add_text, vocabulary
 from tests.engine.vision.tiny.encoding import randomise, save
 from tests.engine.vision.tiny.hunyuan_pages import hunyuan_vl
+from tests.engine.vision.tiny.minicpm_canvas import minicpm_v4_7
 from tests.engine.vision.tiny.mllama_tiles import mllama
 from tests.engine.vision.tiny.whole_models import END, TEXT, Case, grids
 
@@ -198,6 +199,7 @@ LATEST: Mapping[str, Callable[[Path], Case]] = {
     "lfm3_vl": _lfm3_vl,
     "minicpm_ocr": _minicpm_ocr,
     "minicpm_v4_6": _minicpm_v4_6,
+    "minicpm_v4_7": minicpm_v4_7,
     "mistral4": _mistral4,
     "north": _north,
     "hunyuan_vl": hunyuan_vl,

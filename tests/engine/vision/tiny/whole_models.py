@@ -21,7 +21,7 @@ SECTIONS = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "mrop
 class Case:
     """A model in `folder`, and as transformers has it: `token` stands for a picture's tokens, `end` ends a
     turn, `inputs` makes of pictures and the ids of a prompt what `generate` takes besides
-    these ids.
+    these ids. `plain` makes these of a prompt's own ids and its pictures, where they are not `token` alone.
     """
 
     folder: Path
@@ -29,6 +29,7 @@ class Case:
     token: int
     end: int
     inputs: Callable[[Sequence[Image.Image], Sequence[int]], Mapping[str, Any]]
+    plain: Callable[[Sequence[int], Sequence[Image.Image]], list[int]] | None = None
     chat: LocalChat = field(init=False)
 
 
