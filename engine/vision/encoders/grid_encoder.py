@@ -59,8 +59,9 @@ class Lines:
 @dataclass(frozen=True, slots=True)
 class GridParts:
     """What `GridDesign.make` makes. The sum of what the linears of `first` make of the patches is normed by
-    `before`, and the places are added; `after` norms what the layers make. There is a head in `deep` for each
-    layer of `GridDesign.deep`. With `lines`, the head makes rows of another width than `GridDesign.outputs`.
+    `before`, and the places are added; some `blocks` may be convolutions over the grid; `after` norms what
+    the layers make. There is a head in `deep` for each layer of `GridDesign.deep`. With `lines`, the head
+    makes rows of another width than `GridDesign.outputs`.
     """
 
     first: tuple[Linear, ...]

@@ -61,6 +61,7 @@ def pair(
     encoded.close()
 
 
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_rows_and_layout_are_those_of_transformers(pair: Any, width: int, height: int) -> None:
     model, processor, encoded = pair
@@ -92,6 +93,7 @@ def test_a_convolution_of_each_channel(size: int, step: int, shape: tuple[int, i
     np.testing.assert_allclose(found, expected[: found.shape[0], : found.shape[1]], atol=1e-5)
 
 
+@pytest.mark.slow_after(1)
 def test_names_of_the_classes_of_transformers(pair: Any, tmp_path: Path) -> None:
     """Which rename three tensors as they read and write files."""
     folder, encoded = pair[2].path, pair[2]
@@ -107,6 +109,7 @@ def test_names_of_the_classes_of_transformers(pair: Any, tmp_path: Path) -> None
         np.testing.assert_array_equal(same.states(picture(90, 60)), encoded.states(picture(90, 60)))
 
 
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -109,6 +109,7 @@ def test_grids_are_those_of_transformers(rule: dict[str, Any]) -> None:
         assert (high, wide) == get_page_tile_grid(height, width, **settings)
 
 
+@pytest.mark.slow_after(8)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -123,5 +124,6 @@ def test_damaged_headers(pair: Any, tmp_path: Path, changes: dict[str, Any], wor
     assert_refused(pair[2].path, tmp_path, changes, words)
 
 
+@pytest.mark.slow_after(1)
 def test_rows_of_an_odd_width_are_refused(pair: Any, tmp_path: Path) -> None:
     assert_refused(pair[2].path, tmp_path, {"hidden_size": 42}, "hidden_size to 42", "text_config")

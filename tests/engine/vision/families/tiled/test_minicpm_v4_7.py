@@ -70,6 +70,7 @@ def prompt_ids(processor: Any, image: Image.Image) -> list[int]:
     return [*expanded(processor, image, IMAGE, *list(MARKS.values())), MARKS["newline_id"]]
 
 
+@pytest.mark.slow_after(14)
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_rows_are_those_of_transformers(pair: Any, width: int, height: int) -> None:
     """And between them the embeddings of marks."""
@@ -108,6 +109,7 @@ def no_encoder() -> Any:
     raise AssertionError("positions do not depend on weights")
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("texts", [((3, 7), (2,), ()), ((), (), (9, 9, 9)), ((1,), (8, 8), (4,))])
 def test_positions_are_those_of_transformers(pair: Any, texts: tuple[tuple[int, ...], ...]) -> None:
     """Of all tokens of a text with two pictures, whether line breaks follow these or not."""
@@ -157,6 +159,7 @@ def test_a_reply_about_two_pictures(tmp_path: Path, numbered: bool) -> None:
             assert each.raw_probability == pytest.approx(probabilities[each.id], rel=0.02, abs=2e-4)
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

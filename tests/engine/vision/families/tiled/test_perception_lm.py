@@ -224,6 +224,7 @@ def encoded(made: tuple[Any, Formulas, Path]) -> Iterator[Encoded]:
     found.close()
 
 
+@pytest.mark.slow_after(14)
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_rows_are_those_of_the_formulas(made: Any, encoded: Encoded, width: int, height: int) -> None:
     expected = made[1].of(width, height)
@@ -239,6 +240,7 @@ def test_grids_are_those_of_transformers(most: int) -> None:
         assert tiles.grid(width, height) == grid_by_rules(width, height, 448, most)
 
 
+@pytest.mark.slow_after(1)
 def test_a_reply_about_a_picture(made: Any) -> None:
     text, formulas, folder = made
     with closing(opened(folder)) as chat:
@@ -247,6 +249,7 @@ def test_a_reply_about_a_picture(made: Any) -> None:
     assert_as_with_rows(reply, text, IDS["<|image|>"], formulas.of(60, 40))
 
 
+@pytest.mark.slow_after(1)
 def test_one_crop_where_settings_say_so(made: Any, tmp_path: Path) -> None:
     for file in made[2].iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -259,6 +262,7 @@ def test_one_crop_where_settings_say_so(made: Any, tmp_path: Path) -> None:
     assert_close(states, made[1].of(300, 200)[: len(states)])
 
 
+@pytest.mark.slow_after(5)
 @pytest.mark.parametrize("left_out", ["norm_pre", "pos_embed", "blocks.2.", "attn.qkv.weight", "linear_2"])
 def test_tensors_that_are_not_there(made: Any, tmp_path: Path, left_out: str) -> None:
     for name in ("config.json", "preprocessor_config.json"):
@@ -272,6 +276,7 @@ def test_tensors_that_are_not_there(made: Any, tmp_path: Path, left_out: str) ->
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow_after(9)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -288,6 +293,7 @@ def test_damaged_headers(made: Any, tmp_path: Path, changes: dict[str, Any], wor
     assert_refused(made[2], tmp_path, changes, words)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [({"projector_pooling_ratio": 3}, "multiple"), ({"projector_pooling_ratio": 0}, "pooling_ratio is 0")],
@@ -296,6 +302,7 @@ def test_other_squares(made: Any, tmp_path: Path, changes: dict[str, Any], words
     assert_refused(made[2], tmp_path, changes, words, "")
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("changes", [{"tile_size": 448}, {"max_num_tiles": 0}, {"vision_input_type": 3}])
 def test_settings_that_do_not_fit(made: Any, tmp_path: Path, changes: dict[str, Any]) -> None:
     for file in made[2].iterdir():
