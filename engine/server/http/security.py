@@ -107,9 +107,10 @@ class Security:
         if not is_open and not self._is_token(headers, _keys_in(scope)):
             return _NO_TOKEN
         # With a token any type will do: a page would have to ask first before it sends the token. Without
-        # one, programs such as LiteLLM name no type; for pages it is the origin that tells.
+        # one, programs such as LiteLLM and curl name none or another one; for pages the origin tells.
         kind = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-        if scope["method"] == "POST" and not self._token and kind != "application/json":
+        is_other = scope["method"] == "POST" and kind != "application/json"
+        if is_other and not self._token and not _is_program(headers):
             return _NOT_JSON
         return None
 
@@ -137,6 +138,8 @@ _KEYS = ("x-api-key", "x-admin-key", "x-goog-api-key", "api-key")
 """Headers that hold the token alone: Anthropic's, TabbyAPI's, Google's, and Azure's."""
 _MODELS, _MOST_KEYS = "/v1/models", 8
 _OWN_PAGES = ("none", "same-origin")
+_BROWSERS = ("Mozilla/", "Opera/")
+"""How browsers begin their names."""
 
 
 def _meant(path: str) -> str:
@@ -160,6 +163,14 @@ def is_token(token: str, given: Sequence[str]) -> bool:
     """Whether one of these is the token, or none is needed; compared in a time that does not depend on it."""
     found = [hmac.compare_digest(one.encode("utf-8", "replace"), token.encode()) for one in given]
     return not token or any(found)
+
+
+def _is_program(headers: Headers) -> bool:
+    """Whether a request is certain to come from no browser, by its name, which pages cannot change for the
+    types of content that they may send unasked.
+    """
+    name = headers.get("user-agent", "").strip()
+    return bool(name) and not name.startswith(_BROWSERS)
 
 
 def _is_unspecified(host: str) -> bool:

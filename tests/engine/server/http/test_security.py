@@ -201,6 +201,26 @@ def test_without_a_token_only_json_is_read(served: Served, kind: str | None, sta
         open_to_all.close()
 
 
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("curl/8.5.0", 200), ("Python/3.11 aiohttp/3.12", 200), ("Mozilla/5.0 (X11; Linux)", 415), ("", 415),
+    ],
+)  # fmt: skip
+def test_programs_need_not_say_json_without_a_token(served: Served, name: str, status: int) -> None:
+    """curl with -d calls every body a form, and LiteLLM calls those for Ollama plain texts."""
+    body = {"messages": HELLO, "max_tokens": 1, "options": {"num_predict": 1}}
+    open_to_all = ApiServer(served.host, ServerOptions())
+    try:
+        for kind in ("application/x-www-form-urlencoded", "text/plain; charset=utf-8"):
+            headers = {"Content-Type": kind, "Authorization": None, "User-Agent": name}
+            assert ask(open_to_all.port, "/api/chat", body, headers=headers).status == status
+            page = headers | {"Origin": "http://example.com"}
+            assert ask(open_to_all.port, "/api/chat", body, headers=page).status == 403
+    finally:
+        open_to_all.close()
+
+
 @pytest.mark.parametrize("path", ["//v1/models", "/v1//models", "/v1/models/", "//v1//models//"])
 def test_slashes_too_many(served: Served, path: str) -> None:
     assert ask(served, path).body == ask(served, MODELS).body
