@@ -16,6 +16,7 @@ from engine.constraint.gbnf import is_gbnf, lark_of
 from engine.constraint.least import least_bytes
 from engine.constraint.roomy import with_room
 from engine.constraint.unique_items import with_unique_items
+from engine.constraint.written_schema import as_meant
 from engine.errors import BadSetting
 from engine.lazy_dataclass import dataclass
 from engine.words import N_, _, translate
@@ -89,7 +90,7 @@ def schema_source(schema: str | Mapping[str, Any]) -> GrammarSource:
             _('The JSON schema is not an object in braces; it should look like {"type": "object", ...}.')
         )
     with suppress(RecursionError):  # what is nested too deeply is refused below
-        parsed = with_unique_items(closed(parsed))
+        parsed = with_unique_items(closed(as_meant(parsed)))
     return named_schema(_("the JSON schema"), dict(parsed))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from engine.constraint.calls.merged import check_variants
 from engine.constraint.closed_schema import BRANCHES, VERBATIM, closed
 from engine.constraint.grammar_source import named_schema, with_short_blanks
+from engine.constraint.written_schema import as_meant, mapped
 from engine.core import Tool
 from engine.errors import BadSetting
 from engine.text.tools.values import parameters_of
@@ -33,7 +34,7 @@ def argument_schema(tool: Tool, lenient: bool) -> Mapping[str, Any]:
     """
     name = _("the schema of the tool {tool!r}", tool=tool.name)
     try:
-        given = parameters_of(tool)
+        given = as_meant(parameters_of(tool))
         check_variants(given)
         schema: dict[str, Any] = closed(given, _NOTES)
     except RecursionError:
@@ -52,8 +53,30 @@ def argument_schema(tool: Tool, lenient: bool) -> Mapping[str, Any]:
         if not lenient:
             raise
         schema["x-guidance"] = {**schema["x-guidance"], "lenient": True}
+        schema = mapped(schema, _enforceable)
         named_schema(name, schema)
     return schema
+
+
+def _enforceable(part: dict[str, Any]) -> dict[str, Any]:
+    """A part of a schema without a pattern that no grammar can follow, as those are that look ahead, and
+    without a choice among no values, which would make the tool one that cannot be called.
+    """
+    found, pattern = dict(part), part.get("pattern")
+    if isinstance(pattern, str) and not _can_be_followed(pattern):
+        del found["pattern"]
+    if found.get("enum") == []:
+        del found["enum"]
+    return found
+
+
+@lru_cache(256)
+def _can_be_followed(pattern: str) -> bool:
+    try:
+        named_schema("", {"type": "string", "pattern": pattern})
+    except BadSetting:
+        return False
+    return True
 
 
 def in_order(schema: Any) -> Any:

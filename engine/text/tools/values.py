@@ -42,7 +42,7 @@ def parameters_of(tool: Tool) -> dict[str, Any]:
         schema = {}
     if not isinstance(schema, dict):
         schema = {}
-    return {"type": "object", "properties": {}, **schema}
+    return {"type": "object", "properties": {}, **{k: v for k, v in schema.items() if v is not None}}
 
 
 def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:

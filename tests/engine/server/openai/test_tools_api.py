@@ -12,7 +12,7 @@ from engine.server.failure import ApiError
 from engine.server.fields import Fields
 from engine.server.openai.conversation import messages_of
 from engine.server.openai.tools import Offer, call_deltas, calls_json, offer_of
-from tests.engine.server.served import NUMBERS, Served, ask, complete
+from tests.engine.server.served import HELLO, NUMBERS, Served, ask, complete
 
 
 def function(name: str = "look", **more: Any) -> dict[str, Any]:
@@ -320,3 +320,30 @@ def test_mistrals_clients_get_whole_calls(served: Served) -> None:
         piece["function"]["arguments"] for piece in pieces
     )
     assert all(json.loads(call["function"]["arguments"])["n"] in range(100) for call in whole)
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "string", "format": "password"}, {"type": "string", "enum": None, "maxLength": None},
+        {"type": "integer", "$id": "No Address"}, {"type": "string", "pattern": "^{[^[]}$"},
+    ],
+)  # fmt: skip
+def test_schemas_as_programs_write_them(served: Served, part: dict[str, Any]) -> None:
+    """Words that say nothing in JSON Schema, and patterns as JavaScript has them."""
+    schema = {"type": "object", "properties": {"a": part}, "required": ["a"]}
+    body = {"messages": HELLO, "max_tokens": 60, "seed": 1}
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    assert ask(served, "/v1/chat/completions", {**body, "response_format": wanted}).status == 200
+    asked = {**body, "tools": [function(parameters=schema)], "tool_choice": "required"}
+    assert ask(served, "/v1/chat/completions", asked).status == 200
+
+
+@pytest.mark.loopback
+def test_a_pattern_that_looks_ahead_is_no_reason_to_refuse_a_chat(served: Served) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(?!x)"}}}
+    body = {"messages": HELLO, "max_tokens": 4, "tools": [function(parameters=schema)]}
+    assert ask(served, "/v1/chat/completions", body).status == 200
+    answer = ask(served, "/v1/chat/completions", {**body, "tool_choice": "required"})
+    assert (answer.status, "schema of the tool 'look'" in answer.error["message"]) == (400, True)
