@@ -96,7 +96,8 @@ POST: tuple[tuple[str, Handler], ...] = (
     ("/v1/template/unload", tabby_fixed.change_template), ("/v1/lora/unload", tabby_fixed.change_adapters),
     ("/v1/sampling/override/switch", tabby_fixed.change_sampling),
     ("/v1/sampling/override/unload", tabby_fixed.change_sampling),
-    ("/", hugging_embed.root), ("/embed", hugging_embed.embed), ("/generate", hugging_generate.generate),
+    ("/", hugging_embed.root), ("/embed", hugging_embed.embed), ("/similarity", hugging_embed.similarity),
+    ("/generate", hugging_generate.generate),
     ("/generate_stream", hugging_generate.generate_stream),
     ("/v2/chat", cohere_chat.chat), ("/v2/embed", cohere_embed.embed), ("/v1/chat", cohere_first.chat),
     ("/v1/internal/encode", webui.encode), ("/v1/internal/decode", webui.decode),
@@ -181,6 +182,7 @@ _ABSENT = (
     ("/v1/videos", "Videos are not made; only texts are written."),
     ("/v1/moderations", "Texts are not moderated."),
     ("/v1/conversations", "Conversations are not kept on the server; send previous_response_id instead."),
+    ("/v1/chat/completions", "Chat completions are not kept on the server; those of /v1/responses are."),
     ("/v1/evals", "Evaluations are not run; send each request by itself."),
     ("/v1/skills", "Skills are not kept on the server; send what they say in the messages."),
     ("/v1/chatkit", "ChatKit is not supported; use /v1/responses instead."),
@@ -198,12 +200,17 @@ _ABSENT = (
     ("/v1/responses/compact", "Conversations are not compacted; send the whole one, or a summary of it."),
 )
 """Parts of APIs that the server does not have: where they begin, and what to do instead."""
+_WHOLE = ("/chat/completions", "/completions", "/embeddings", "/responses", "/messages")
+"""What people copy into the address of a server that their client completes."""
 _NOT_IDS = ("/v1/responses/compact",)
 """Endpoints that the server does not have, though it has one whose path ends in an id there."""
 
 
 def _hint(path: str) -> str:
     """What to do about a path that does not exist, where a wrong address of a client explains it."""
+    for end in _WHOLE:
+        if path.startswith(f"/v1{end}/") and path.endswith(end):
+            return f" Remove {end} from the address of the server: this client adds it."
     for part, advice in _ABSENT:
         if path == part or path.startswith(part + "/"):
             return " " + advice
@@ -211,6 +218,8 @@ def _hint(path: str) -> str:
         return " Add /v1 to the address of the server."
     if path.startswith(("/v1/v1/", "/v1/openai/")):
         return " Remove /v1 from the address of the server: this client adds it."
+    if path.removeprefix("/v1") in _PATHS:
+        return " Remove /v1 from the address of the server: this API has none."
     if path.endswith("/rerank"):
         return " Models that rank texts are not served; compare vectors of /v1/embeddings instead."
     if path.startswith(("/api/extra/", "/api/latest/", "/api/v1/config/")):

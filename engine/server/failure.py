@@ -79,7 +79,7 @@ MESSAGES_PATH = "/v1/messages"
 COHERE_PATH = "/v2/"
 """What begins with it answers in Cohere's form, as does the chat of the first version of its API."""
 COHERE_FIRST = "/v1/chat"
-TGI_PATHS = frozenset({"/generate", "/generate_stream", "/embed", "/info"})
+TGI_PATHS = frozenset({"/generate", "/generate_stream", "/embed", "/similarity", "/info"})
 """Those of Hugging Face's servers, which answer in their form."""
 OLLAMA_PATH = "/api/"
 """What begins with it answers in Ollama's form."""

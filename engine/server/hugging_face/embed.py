@@ -1,11 +1,12 @@
-"""POST /embed and /, and GET /info, in the form of Hugging Face's servers.
+"""POST /embed, /similarity and /, and GET /info, in the form of Hugging Face's servers.
 
 Source: the API reference of Text Embeddings Inference (huggingface.github.io/text-embeddings-inference),
-"embed" and "info"; that of Text Generation Inference, "compat_generate" and "info".
+"embed", "similarity" and "info"; that of Text Generation Inference, "compat_generate" and "info".
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,11 +31,36 @@ async def embed(service: Service, exchange: Exchange) -> None:
 
 async def root(service: Service, exchange: Exchange) -> None:
     """Where `huggingface_hub` sends all it asks of an address: a text goes on if there are `parameters` or a
-    `stream`; without them it becomes a vector.
+    `stream`; without them it becomes a vector, and texts beside a `source_sentence` are compared with it.
     """
     fields = Fields(await exchange.read())
+    if isinstance(fields.get("inputs"), dict):
+        await _compared(service, exchange, fields)
+        return
     writes = fields.get("parameters") is not None or fields.get("stream") is not None
     await (generate_either if writes else _embedded)(service, exchange, fields)
+
+
+async def similarity(service: Service, exchange: Exchange) -> None:
+    """How near the vectors of some texts are to that of another one: their cosines."""
+    await _compared(service, exchange, Fields(await exchange.read()))
+
+
+async def _compared(service: Service, exchange: Exchange, fields: Fields) -> None:
+    service.model(fields)
+    inputs = fields.part("inputs") or Fields({}, "inputs")
+    source, most = inputs.text("source_sentence"), service.options.bounds.prompts
+    if not source:
+        raise inputs.wrong("source_sentence", "a text")
+    others = inputs.texts("sentences", most - 1)
+    if not others:
+        raise inputs.wrong("sentences", "a list of texts")
+    cut = (fields.part("parameters") or Fields({})).flag("truncate")
+    found = await embeddings_of(service, exchange, (source, *others), "", 0, cut=cut)
+    exchange.memory.take(3 * sum(one.weight for one in found))  # numbers take more than their digits
+    first, *rest = (json.loads(one.json) for one in found)
+    near = [sum(a * b for a, b in zip(first, vector, strict=True)) for vector in rest]
+    await exchange.send_body(json.dumps(near).encode())
 
 
 async def _embedded(service: Service, exchange: Exchange, fields: Fields) -> None:

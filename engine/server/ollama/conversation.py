@@ -6,6 +6,7 @@ from engine.core import ChatRequest, Message
 from engine.server.failure import bad_request
 from engine.server.fields import Fields
 from engine.server.host import ServedModel
+from engine.server.ollama.context import said_before
 from engine.server.openai import parameters
 from engine.server.openai.conversation import messages_of
 from engine.server.openai.tools import offer_of
@@ -32,17 +33,19 @@ def chat_request(fields: Fields, model: ServedModel) -> ChatRequest | None:
 def text_request(fields: Fields, model: ServedModel) -> ChatRequest | None:
     """What a body of /api/generate asks for; None without a prompt. Raises `ApiError`."""
     _refuse(fields, "template", "the model's own template is used; send the whole prompt with raw: true")
-    _refuse(fields, "context", "send the conversation as messages to /api/chat")
     prompt, system = fields.text("prompt"), fields.text("system")
     if not prompt:
         return None
-    messages = (Message("system", system),) if system else ()
+    before = said_before(fields)
+    if system:
+        before = (Message("system", system), *(one for one in before if one.role != "system"))
     plain = fields.flag("raw") or bool(fields.text("suffix"))
     asked = _with_pictures(fields, Message("user", prompt), model)
     if plain:
-        _refuse(fields, "images", "pictures need the model's own template; leave out raw and suffix")
+        for name, what in (("images", "pictures need"), ("context", "a conversation needs")):
+            _refuse(fields, name, what + " the model's own template; leave out raw and suffix")
     checked_number((asked,), "images")
-    return _request(fields, model, (*messages, asked), plain=plain)
+    return _request(fields, model, (*before, asked), plain=plain)
 
 
 def _with_pictures(fields: Fields, message: Message, model: ServedModel) -> Message:

@@ -11,6 +11,7 @@ from engine.core import CallPiece, ChatRequest
 from engine.server.fields import Fields
 from engine.server.host import ServedModel, Work
 from engine.server.http.exchange import Exchange
+from engine.server.ollama.context import context_of
 from engine.server.ollama.conversation import chat_request, text_request
 from engine.server.openai import parameters
 from engine.server.openai.chat import scores_json
@@ -91,14 +92,17 @@ class _Lines:
         chats = request is not None and not request.plain
         begun = request.messages[-1].content if request is not None and request.continue_last else ""
         self._model, self._form = model, form
+        self._said = request.messages if request is not None and form is _response else ()
+        self._texts: list[str] = []
         self._writer = Writer(model.thinking if chats else (), begun)
         self._calls: list[CallPiece] = []
 
     def take(self, event: Any) -> Delta | None:
         """The piece that an event adds; calls are kept until they are complete."""
         delta = self._writer.feed(event)
-        if delta is not None and delta.call is not None:
-            self._calls.append(delta.call)
+        if delta is not None:
+            self._texts.append(delta.text)
+            self._calls += [delta.call] if delta.call is not None else []
         return delta
 
     def feed(self, event: Any) -> Iterator[Mapping[str, Any]]:
@@ -130,10 +134,12 @@ class _Lines:
         """Why the reply ended, with counts of tokens and times in nanoseconds."""
         ended = self._writer.ended
         assert ended is not None
-        stats = ended.stats
+        stats, said = ended.stats, self._said
+        keeps = bool(said) and not any(message.pictures for message in said)
         return {
             "done": True,
             "done_reason": "length" if self._writer.finish_reason == "length" else "stop",
+            **({"context": context_of(said, "".join(self._texts))} if keeps else {}),
             "total_duration": round((stats.first_token_seconds + stats.decode_seconds) * _NANOSECONDS),
             "load_duration": 0,
             "prompt_eval_count": stats.prompt_tokens,

@@ -85,6 +85,23 @@ def test_the_root_writes_or_embeds(served: Served) -> None:
     assert ask(served, "/embed", {"inputs": PROMPT, "dimensions": 4}).json[0][3:]
 
 
+@pytest.mark.parametrize("path", ["/", "/similarity"])
+def test_texts_are_compared_with_one(served: Served, path: str) -> None:
+    inputs = {"source_sentence": PROMPT, "sentences": ["a", PROMPT]}
+    found = ask(served, path, {"inputs": inputs, "parameters": {}}).json
+    first, second = (
+        one["embedding"] for one in ask(served, "/v1/embeddings", {"input": [PROMPT, "a"]}).json["data"]
+    )
+    cosine = sum(a * b for a, b in zip(first, second, strict=True))
+    assert found == pytest.approx([cosine, 1], abs=1e-6)
+    for wrong, name in (
+        ({"sentences": ["a"]}, "source_sentence"),
+        ({**inputs, "sentences": []}, "sentences"),
+    ):
+        answer = ask(served, path, {"inputs": wrong})
+        assert (answer.status, f"inputs.{name}" in str(answer.json)) == (400, True)
+
+
 @pytest.mark.parametrize("path", ["/", "/generate", "/embed"])
 def test_these_need_the_token(served: Served, path: str) -> None:
     refused = ask(served, path, {"inputs": PROMPT, "parameters": {}}, headers={"Authorization": None})

@@ -127,12 +127,33 @@ def test_a_prompt_that_is_too_long_loses_its_oldest_messages_unless_forbidden(se
     assert "context" in refused.json["error"]
 
 
+def test_a_context_says_the_conversation_so_far(served: Served) -> None:
+    def generate(**fields: Any) -> Any:
+        return ask(served, "/api/generate", {"stream": False, "options": OPTIONS, **fields})
+
+    first = generate(prompt="Hello “you”", system="Be brief.").json
+    second = generate(prompt="And?", context=first["context"]).json
+    said = [
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello “you”"},
+        {"role": "assistant", "content": first["response"]}, {"role": "user", "content": "And?"},
+    ]  # fmt: skip
+    assert second["response"] == chat(served, messages=said, stream=False).json["message"]["content"]
+    last = generate(prompt="And?", context=first["context"], stream=True).lines[-1]
+    assert last["context"] == second["context"]
+    assert "context" not in generate(prompt="And?", raw=True).json
+    other = generate(prompt="And?", context=first["context"], system="Be long.").json
+    assert other["prompt_eval_count"] == second["prompt_eval_count"]
+
+
 @pytest.mark.parametrize(
     ("path", "fields", "named"),
     [
         ("/api/chat", {"messages": [{**HELLO[0], "images": ["iVBOR"]}]}, r"messages\[0\]\.images"),
         ("/api/generate", {"prompt": "a", "suffix": "b"}, "no control tokens"),
         ("/api/generate", {"prompt": "a", "context": [1, 2]}, "context"),
+        ("/api/generate", {"prompt": "a", "context": [6909547, 1]}, "not one that this server gave"),
+        ("/api/generate", {"prompt": "a", "context": {"a": 1}}, "not one that this server gave"),
+        ("/api/generate", {"prompt": "a", "raw": True, "context": [1]}, "context"),
         ("/api/generate", {"prompt": "a", "template": "{{ .Prompt }}"}, "template"),
         ("/api/chat", {"messages": HELLO, "options": {"top_k": "many"}}, r"options\.top_k"),
         ("/api/chat", {"messages": HELLO, "think": "hard"}, "think"),

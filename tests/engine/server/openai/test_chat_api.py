@@ -336,6 +336,8 @@ def test_unknown_paths(served: Served) -> None:
         ("/messages", "Add /v1"), ("/fim/completions", "Add /v1"), ("/v1/v1/messages", "Remove /v1"),
         ("/v1/audio/speech", "Sound is neither"), ("/v1/files", "Files are not kept"),
         ("/v1/responses/compact", "not compacted"), ("/v1/evals", "not run"), ("/v1/skills", "not kept"),
+        ("/v1/api/chat", "Remove /v1"), ("/v1/chat/completions/x", "are not kept"),
+        ("/v1/chat/completions/chat/completions", "Remove /chat/completions"),
         ("/upload/v1/files", "inlineData"), ("/v1/cachedContents", "cached unasked"),
     ):  # fmt: skip
         answer = ask(served, path, {})
