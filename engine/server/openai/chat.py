@@ -142,7 +142,7 @@ async def _whole(
     choices = [
         {
             "index": index,
-            "message": _message(deltas, call),
+            "message": _message(deltas, call, _thoughts(exchange)),
             "logprobs": _logprobs([score for delta in deltas for score in delta.scores])
             if call.logprobs is not None
             else None,
@@ -159,7 +159,7 @@ def _finish(writer: Writer, call: ChatCall) -> str:
     return "function_call" if call.old_form and reason == "tool_calls" else reason
 
 
-def _message(deltas: Sequence[Delta], call: ChatCall) -> dict[str, Any]:
+def _message(deltas: Sequence[Delta], call: ChatCall, thoughts: Sequence[str]) -> dict[str, Any]:
     reasoning = "".join(delta.reasoning for delta in deltas)
     text = "".join(delta.text for delta in deltas)
     made = [delta.call for delta in deltas if delta.call is not None]
@@ -169,18 +169,24 @@ def _message(deltas: Sequence[Delta], call: ChatCall) -> dict[str, Any]:
         "content": None if calls and not text else text,
         "refusal": None,
     }
-    return message | _reasoning(reasoning) | calls
+    return message | _reasoning(reasoning, thoughts) | calls
 
 
-def _reasoning(text: str) -> dict[str, str]:
-    """A thought under both names that clients know."""
-    return {"reasoning": text, "reasoning_content": text} if text else {}
+def _thoughts(exchange: Exchange) -> Sequence[str]:
+    """What a client calls a thought: both names that are in use. Programs in Rust, which mostly do not say
+    their own name, read one of them and take the other for the same field, which must not come twice.
+    """
+    return ("reasoning", "reasoning_content") if exchange.program else ("reasoning_content",)
+
+
+def _reasoning(text: str, names: Sequence[str]) -> dict[str, str]:
+    return dict.fromkeys(names, text) if text else {}
 
 
 async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Mapping[str, Any]) -> None:
     """The answer as events."""
     writers = call.writers()
-    nameless = _is_langchains_for_mistral(exchange)
+    nameless, thoughts = _is_langchains_for_mistral(exchange), _thoughts(exchange)
     whole = nameless or exchange.program.startswith(_WHOLE_CALLS)
     unasked = not call.include_usage and (nameless or exchange.program.startswith(_USAGE))
     pieces: list[list[CallPiece]] = [[] for _ in writers]
@@ -202,7 +208,7 @@ async def _stream(service: Service, exchange: Exchange, call: ChatCall, head: Ma
         writer = writers[number]
         if (delta := writer.feed(event)) is not None:
             scores = {"logprobs": _logprobs(delta.scores)} if call.logprobs is not None else {}
-            text = _reasoning(delta.reasoning) | ({"content": delta.text} if delta.text else {})
+            text = _reasoning(delta.reasoning, thoughts) | ({"content": delta.text} if delta.text else {})
             if delta.call is None or text:
                 await send(number, text, **scores)
             if whole:

@@ -114,6 +114,8 @@ def test_calls_and_thoughts_of_each_syntax(port: int) -> None:
     events = ask(port, "/v1/chat/completions", {**body, "stream": True}).events[:-1]
     deltas = [event["choices"][0]["delta"] for event in events]
     assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == "Hm é."
+    # Rust's programs without a name read both names as one field, which must not come twice
+    assert not any("reasoning" in one for one in (message, *deltas))
     assert "".join(delta.get("content") or "" for delta in deltas) == ""
     pieces = [call for delta in deltas for call in delta.get("tool_calls", ())]
     for index, (name, given) in enumerate(calls):
@@ -121,3 +123,11 @@ def test_calls_and_thoughts_of_each_syntax(port: int) -> None:
         assert (own[0]["function"]["name"], own[0]["type"], bool(own[0]["id"])) == (name, "function", True)
         assert json.loads("".join(piece["function"]["arguments"] for piece in own)) == given
     assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.loopback
+def test_clients_with_a_name_get_thoughts_under_both_names(port: int) -> None:
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 400, "temperature": 0}
+    named = {"User-Agent": "OpenAI/Python 3.57.0"}
+    (whole,) = ask(port, "/v1/chat/completions", {**body, "tools": TOOLS}, headers=named).json["choices"]
+    assert whole["message"]["reasoning"] == whole["message"]["reasoning_content"] == "Hm é."
