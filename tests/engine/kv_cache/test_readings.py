@@ -125,6 +125,7 @@ def test_the_oldest_sequences_are_forgotten() -> None:
     known = Readings()
     for number in range(128):
         known.remember("", [number, 1], [(0, 2)])
+    known.remember("", [], [(0, 0)])  # takes no place
     known.remember("", [0, 1], [(0, 1), (1, 1)])
     known.remember("", [128, 1], [(0, 2)])
     found = [number for number in range(129) if known.of("", [number], 1) != [(0, 0)]]
