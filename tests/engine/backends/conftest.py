@@ -1,13 +1,19 @@
-"""For tests of the CPU's programs: memory that holds no numbers before the first pass."""
+"""For tests of the CPU's programs: memory that holds no numbers before the first pass, and operations that
+name all that they use.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from engine.backends.cpu.lowering.call import Operation, Slice
+from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.cpu.program import CpuProgram
+from engine.backends.graph.buffers import Buffer
 
 
 @pytest.fixture
@@ -23,3 +29,56 @@ def memory_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
             memory.view(np.uint8)[:] = 0xFF  # NaN as float32
 
     monkeypatch.setattr(CpuProgram, "__init__", made)
+
+
+class Address(int):
+    """Where keys or values of a layer are; operations read and write them by their `name`."""
+
+    name: tuple[str, int]
+
+
+class NamedCache:
+    """A cache whose addresses have names."""
+
+    def __init__(self, cache: Any, keys: str = "keys", values: str = "values") -> None:
+        self._cache, self._names = cache, (keys, values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    @property
+    def crossed(self) -> NamedCache:
+        return NamedCache(self._cache.crossed, "cross", "cross")
+
+    def addresses(self, layer: int) -> list[Address]:
+        found = [Address(each) for each in self._cache.addresses(layer)]
+        for address, name in zip(found, self._names, strict=True):
+            address.name = name, layer
+        return found
+
+
+@pytest.fixture(autouse=True)
+def _all_that_is_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation that is given a buffer, or a layer's keys or values, says that it reads or writes them:
+    nothing else keeps others that do from running at the same time.
+    """
+    make = LoweredPass.__init__
+
+    def made(self: LoweredPass, forward: Any, cache: Any, *arguments: Any, **more: Any) -> None:
+        make(self, forward, NamedCache(cache), *arguments, **more)
+        for operation in self.operations:
+            missing = set(used(operation)) - {*operation.reads, *operation.writes}
+            assert not missing, f"{operation.kernel} does not name {missing}"
+
+    monkeypatch.setattr(LoweredPass, "__init__", made)
+
+
+def used(operation: Operation) -> Iterator[object]:
+    """The buffers and the parts of the cache that are among an operation's arguments."""
+    for argument in operation.arguments:
+        if isinstance(argument, Slice):
+            yield argument.buffer
+        elif isinstance(argument, Buffer):
+            yield argument
+        elif isinstance(argument, Address):
+            yield argument.name

@@ -109,16 +109,27 @@ class Layer:
         return np.stack(rows).reshape(LENGTH, -1)
 
 
-@pytest.mark.slow_after(2)
-@pytest.mark.parametrize("name", SHAPES)
-def test_all_backends_choose_what_the_formulas_say(name: str) -> None:
-    """The GPU is a fake one, see `tests.simt.fake`."""
-    backends = ReferenceBackend(), CpuBackend(2), CudaBackend([FakeDevice()])
-    reference, cpu, cuda = (Layer(backend, name) for backend in backends)
-    index_keys, keys = (reference.tables[i].values.astype(np.float64) for i in (1, 4))
-    expected = reference.expected(keys.reshape(LENGTH, reference.shape.kv_heads, -1), index_keys)
-    for layer in (reference, cpu, cuda):
-        assert np.abs(layer.run() - expected).max() <= 3e-5 * np.abs(expected).max()
+BACKENDS: dict[str, Any] = {
+    "cpu": lambda: CpuBackend(2),
+    "reference": ReferenceBackend,
+    "cuda": lambda: CudaBackend([FakeDevice()]),
+}
+"""The GPU is a fake one, see `tests.simt.fake`."""
+QUICK = {"cpu": len(SHAPES), "reference": len(SHAPES), "cuda": 2}
+"""How many shapes of each are fast."""
+CASES = [
+    pytest.param(backend, name, marks=[] if number < QUICK[backend] else [pytest.mark.slow])
+    for number, name in enumerate(SHAPES)
+    for backend in BACKENDS
+]
+
+
+@pytest.mark.parametrize(("backend", "name"), CASES)
+def test_all_backends_choose_what_the_formulas_say(backend: str, name: str) -> None:
+    layer = Layer(BACKENDS[backend](), name)
+    index_keys, keys = (layer.tables[i].values.astype(np.float64) for i in (1, 4))
+    expected = layer.expected(keys.reshape(LENGTH, layer.shape.kv_heads, -1), index_keys)
+    assert np.abs(layer.run() - expected).max() <= 3e-5 * np.abs(expected).max()
 
 
 @pytest.mark.slow
