@@ -89,7 +89,14 @@ DTYPES = [
     pytest.param(kind, marks=[] if kind in QUICK else [pytest.mark.slow])
     for kind in ("fp32", "fp16", "fp8", "q8", "q4")
 ]
-EARLY = (("whole", "fp16"), ("whole", "fp32"), ("odd", "fp32"), ("odder", "fp32"))
+EARLY = (
+    ("whole", "fp16"),
+    ("whole", "fp32"),
+    ("odd", "fp32"),
+    ("odder", "fp32"),
+    ("odd", "q8"),
+    ("odd", "q4"),
+)
 CASES = [
     pytest.param(name, kind.values[0], marks=[] if (name, kind.values[0]) in EARLY else [pytest.mark.slow])
     for name in SHAPES
@@ -158,10 +165,8 @@ def test_heads_are_divided_evenly() -> None:
 
 
 PRODUCTS = [
-    ("F32", 3, 24, 10), ("F32", 4, 64, 32), ("F16", 4, 64, 32), ("BF16", 5, 7, 6), ("Q8_0", 4, 24, 32),
-    ("Q8_0", 2, 48, 64),
-    pytest.param("Q4_0", 3, 40, 96, marks=pytest.mark.slow),
-    pytest.param("Q4_K", 2, 16, 256, marks=pytest.mark.slow),
+    ("F32", 3, 24, 10), ("Q8_0", 4, 24, 32), ("F32", 4, 64, 32), ("F16", 4, 64, 32), ("BF16", 5, 7, 6),
+    ("Q8_0", 2, 48, 64), ("Q4_0", 3, 40, 96), ("Q4_K", 2, 16, 256),
 ]  # fmt: skip
 
 

@@ -117,6 +117,15 @@ def test_a_cut_and_another_end_of_the_same_length_are_noticed() -> None:
     assert drafter.propose([1, 2], 3) == []
 
 
+def test_a_prompt_that_was_cut_and_goes_on_differently_is_read_again() -> None:
+    drafter = NgramDrafter(3, 5)
+    drafter.extra_cost = nothing
+    drafter.begin(range(60))
+    assert drafter.propose(range(60), 3) == []
+    assert drafter.propose([*range(20), 5, 6, 7], 3) == [8, 9, 10]
+    assert drafter.propose([*range(30), 20, 21, 22], 3) == [23, 24, 25]
+
+
 def test_nothing_of_one_sequence_is_left_in_the_next() -> None:
     drafter = NgramDrafter()
     drafter.extra_cost = nothing
