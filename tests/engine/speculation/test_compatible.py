@@ -117,7 +117,9 @@ def test_files_and_folders_are_compared_without_their_weights(tmp_path: Path) ->
         write_folder(tmp_path / "folder", TINY),
         write_gguf(tmp_path / "file.gguf", TINY.but(seed=2), "Q8_0"),
     )
+    weights = next(folder.glob("*.safetensors"))  # stands for its folder
     assert draft_problem_between(folder, file) == draft_problem_between(file, folder) == ""
+    assert draft_problem_between(weights, file) == ""
     definition = tiny_tokenizer()
     vocab = definition["model"]["vocab"]
     text = next(text for text, i in vocab.items() if i == 300)
@@ -127,10 +129,10 @@ def test_files_and_folders_are_compared_without_their_weights(tmp_path: Path) ->
     # a copy may be as old as one likes: any other time is another file
     os.utime(folder / "tokenizer.json", ns=(1, 1))
     shown = text.replace("Ġ", " ")
-    assert (
-        draft_problem_between(folder, file)
-        == f"Token 300 is 'changed' in the model but {shown!r} in the draft model."
-    )
+    problem = f"Token 300 is 'changed' in the model but {shown!r} in the draft model."
+    assert draft_problem_between(folder, file) == draft_problem_between(weights, file) == problem
+    file.write_bytes(b"GGUF" + bytes(40))
+    assert draft_problem_between(folder, file) not in ("", problem)
 
 
 def test_a_file_that_cannot_be_read_is_a_problem_in_its_own_words(tmp_path: Path) -> None:

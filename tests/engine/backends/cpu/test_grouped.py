@@ -117,7 +117,6 @@ CASES = [
 ]
 
 
-@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("bits", "unit", "half"), CASES)
 def test_unpacking_and_products(bits: int, unit: int, half: bool) -> None:
     """Exact numbers, zeros of 0 and one past the largest code among them; a row's product is the same
@@ -134,7 +133,6 @@ AFFINE = (
 """Every width, unit and kind of numbers; they are compiled from the same lines."""
 
 
-@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("bits", "unit", "kind"),
     [pytest.param(*case, marks=[] if case in AFFINE[:2] else [pytest.mark.slow]) for case in AFFINE],
