@@ -194,8 +194,18 @@ def test_what_is_taken_back(models: Callable[..., LocalChat]) -> None:
         assert stats.drafted_tokens > 0
 
 
-def test_a_long_prompt_is_read_by_the_head_as_it_comes(models: Callable[..., LocalChat]) -> None:
-    chat = models("GLM-4.5 to 4.7", good=True)
+def test_a_long_prompt_is_read_by_the_head_as_it_comes(
+    models: Callable[..., LocalChat], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more hidden states are kept than may wait."""
+    chat, waiting, hear = models("GLM-4.5 to 4.7", good=True), list[int](), MtpDrafter.hear
+
+    def heard(drafter: MtpDrafter, start: int, text: list[int], states: Any) -> None:
+        hear(drafter, start, text, states)
+        waiting.append(len(drafter._waiting))
+
+    monkeypatch.setattr(MtpDrafter, "hear", heard)
+    monkeypatch.setattr("engine.speculation.mtp._MOST_WAITING", 150)
     chat.generator.cache.rows = 100
     long = [int(i) for i in np.random.default_rng(3).integers(3, 307, 470)]
     plain, _ = written(chat, asked(GREEDY, NONE, 20), long)
@@ -203,6 +213,7 @@ def test_a_long_prompt_is_read_by_the_head_as_it_comes(models: Callable[..., Loc
     found, stats = written(chat, asked(GREEDY, HEAD, 20), long)
     assert found == plain
     assert stats.acceptance_rate == 1.0
+    assert 100 <= max(waiting) <= 150
 
 
 def test_two_replies_at_a_time(models: Callable[..., LocalChat]) -> None:
@@ -314,14 +325,17 @@ def cache_of_head(chat: LocalChat) -> PagedCache:
 def test_each_guess_is_that_of_the_head_for_the_whole_text(
     models: Callable[..., LocalChat], name: str, waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Through rejected guesses, banned strings and further turns, whose prompts are cached, also without the
-    last token of the reply before. Hidden states are taken in as they come, or all together.
+    """Through rejected guesses, banned strings, pauses without pages and further turns, whose prompts are
+    cached, also without the last token of the reply before. Hidden states are taken in as they come, or all
+    together.
     """
     monkeypatch.setattr("engine.speculation.mtp._MOST_WAITING", waiting)
     chat, noted = models(name), list[tuple[list[int], list[int]]]()
     propose = MtpDrafter.propose
 
     def watched(drafter: MtpDrafter, text: list[int], count: int) -> list[int]:
+        if len(noted) % 5 == 3:
+            drafter.suspend()
         found = propose(drafter, text, count)
         noted.append((list(text), list(found)))
         return found
