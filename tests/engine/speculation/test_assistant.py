@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from engine.core import Done, Text
 from engine.errors import BadCheckpoint, BadSetting, UnsupportedModel
 from engine.models.drafting.assistant import AssistantModel
 from engine.models.paged import PagedCache
+from engine.sampling.sampler import Sampler
 from engine.settings import (
     CacheSettings,
     ConstraintSettings,
@@ -281,3 +283,53 @@ def test_the_command_line(
         found.append(json.loads(capsys.readouterr().out))
     assert found[0]["ids"] == found[1]["ids"]
     assert found[1]["stats"]["accepted_tokens"] > 0
+
+
+class Successors:
+    """Stands for a cache, its model and an assistant that guesses the number after each token."""
+
+    def __init__(self) -> None:
+        self.model = SimpleNamespace(config=SimpleNamespace(vocab_size=60))
+        self.context_length, self.length = 50, 50
+        self.asked: list[tuple[int, float, int]] = []
+
+    def pages_up_to(self, lease: Any, known: int) -> str:
+        return f"{known} of {lease.length}"
+
+    def guess(self, token: int, state: Any, known: int, pages: str) -> tuple[Any, Any]:
+        assert pages == f"{known} of {self.length}"
+        self.asked.append((token, float(state), known))
+        return 9.0 * np.eye(60, dtype=np.float32)[token + 1], state + 0.5
+
+
+def test_guesses_begin_with_a_hidden_state_that_is_known_of_this_text() -> None:
+    """The state before the last token, of the token that the text has there, where the model has its keys."""
+    there: Any = Successors()
+    drafter = AssistantDrafter(there, lambda: Sampler(GREEDY, 1), assistant=there, threshold=0.0)
+    assert drafter.propose([5, 6, 7], 2) == []
+    drafter.follow(lambda: there)
+    drafter.hear(0, [5, 6, 7], np.arange(3.0))
+    assert drafter.propose([5, 6, 7, 8], 2) == [9, 10]
+    assert there.asked == [(8, 2.0, 3), (9, 2.5, 3)]
+    assert drafter.propose([5, 6, 7, 8], 1) == [9]
+    assert drafter.propose([5, 20], 3) == [21, 22, 23]
+    for unknown in ([5], [5, 6, 4, 8], [5, 6, 7, 8, 9]):
+        assert drafter.propose(unknown, 2) == []
+    there.length = 2
+    assert drafter.propose([5, 6, 7, 8], 2) == []
+    assert drafter.propose([5, 6, 30], 2) == [31, 32]
+
+
+def test_the_latest_hidden_states_are_kept_and_the_context_is_not_left() -> None:
+    there: Any = Successors()
+    drafter = AssistantDrafter(there, lambda: Sampler(GREEDY, 1), assistant=there, threshold=0.0)
+    drafter.follow(lambda: there)
+    text = list(range(3, 53))
+    drafter.hear(0, text[:40], np.arange(40.0))
+    drafter.hear(40, text[40:49], np.arange(40.0, 49.0))
+    assert drafter.propose(text[:49], 4) == [52, 53]
+    assert drafter.propose(text, 4) == [53]
+    assert drafter.propose([*text[:18], 20], 2) == [21, 22]
+    assert drafter.propose([*text[:17], 20], 2) == []
+    drafter.close()
+    assert drafter.propose(text, 4) == []
