@@ -17,8 +17,9 @@ from engine.backends.base import Step
 from engine.backends.choice import Gpu, Target, Usable
 from engine.backends.reference.backend import ReferenceBackend, ReferenceProgram
 from engine.chat import LocalChat, finished, open_chat
-from engine.core import ChatRequest, Done, Message, Text
+from engine.core import ChatRequest, Done, Message, Text, WorkSpace
 from engine.errors import BadCheckpoint, BadSetting, DeviceLost, EngineError, NotEnoughMemory
+from engine.models.memory import placement
 from engine.models.memory.fit import fit
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings
 from engine.vision.describe import described
@@ -141,6 +142,29 @@ def test_the_next_device_where_one_has_too_little_room_after_all_or_does_not_sta
     chat = finished(open_chat(path, LoadSettings(), CACHE))
     assert (chat.info.backend, len(there.made)) == ("cpu", 1)
     chat.close()
+
+
+def test_weights_context_and_work_space_must_fit_on_a_gpu(
+    machine: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the byte, as the device itself says what is free; the processor takes work space as it needs it."""
+    monkeypatch.setattr(placement, "work_space", lambda *_unused: WorkSpace(0, 0, 0, 5 * MB))
+    weights, check = list[int](), placement.check_memory
+
+    def checked(name: str, needed: int, *more: Any, **further: Any) -> None:
+        weights.append(needed)
+        check(name, needed, *more, **further)
+
+    monkeypatch.setattr(placement, "check_memory", checked)
+    there = machine(gpu(0, 1 << 30))
+    chat = finished(open_chat(path, LoadSettings(), CACHE))
+    needed = weights[0] + chat.info.cache_bytes + 5 * MB
+    chat.close()
+    for free, backend in ((needed, "cuda"), (needed - 1, "cpu")):
+        there.really[0,] = free
+        chat = finished(open_chat(path, LoadSettings(), CACHE))
+        assert chat.info.backend == backend
+        chat.close()
 
 
 @pytest.mark.parametrize(
