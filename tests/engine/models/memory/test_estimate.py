@@ -23,6 +23,7 @@ from engine.models.memory.estimate import (
     chosen_context,
     context_pages,
     further_pages,
+    page_bytes,
     state_count,
 )
 from engine.models.paged import PagedCache
@@ -105,6 +106,16 @@ def estimates_are_exact(path: Path, monkeypatch: pytest.MonkeyPatch, backend: st
             assert said.bytes_per_token == store.page_bytes / P
             assert said.context_length == 300
     model.close()
+
+
+@pytest.mark.parametrize(("dtype", "each"), [("fp32", 4), ("auto", 2), ("fp8", 2), ("q8/q4", 2)])
+def test_where_torch_takes_the_place_of_kernels_keys_and_values_are_whole_numbers(
+    dtype: str, each: int
+) -> None:
+    """As `engine.backends.cuda.proof.torch_program` makes them; the last layer has keys alone."""
+    shapes = [(2, 32), (4, 16), (1, 40)]
+    assert page_bytes(shapes, dtype, "torch", 1) == P * each * (2 * (2 * 32 + 4 * 16) + 40)
+    assert page_bytes(shapes[:2], dtype, "torch") == P * each * 2 * (2 * 32 + 4 * 16)
 
 
 def test_with_the_memory_for_conversations_too(tmp_path: Path) -> None:
