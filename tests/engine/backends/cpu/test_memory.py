@@ -24,22 +24,24 @@ def test_arrays_begin_on_a_line_a_page_or_a_huge_page(size: int, step: int) -> N
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages to ask for")
-def test_what_fills_up_slowly_has_no_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fills_up_slowly_begins_without_a_huge_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first token of a chat would otherwise take two megabytes in each layer's keys."""
-    advised: list[int] = []
+    advised: list[tuple[int, ...]] = []
 
     class Noted(mmap.mmap):
-        def madvise(self, option: int, *rest: int) -> None:
-            advised.append(option)
-            super().madvise(option, *rest)
+        def madvise(self, *given: int) -> None:
+            advised.append(given)
+            super().madvise(*given)
 
     monkeypatch.setattr(mmap, "mmap", Noted)
     memory.aligned(8 << 20)
-    assert advised == [mmap.MADV_HUGEPAGE]
-    memory.aligned(8 << 20, sparse=True)
-    assert advised[1:] == [mmap.MADV_NOHUGEPAGE]
+    assert advised == [(mmap.MADV_HUGEPAGE,)]
+    array = memory.aligned(8 << 20, sparse=True)
+    assert array.ctypes.data % memory.HUGE_PAGE == 0
+    small = 2 * memory.HUGE_PAGE - mmap.PAGESIZE  # wherever the array begins, its first huge page
+    assert advised[1:] == [(mmap.MADV_HUGEPAGE,), (mmap.MADV_NOHUGEPAGE, 0, small)]
     memory.aligned(1 << 20)
-    assert len(advised) == 2
+    assert len(advised) == 3
 
 
 def test_memory_that_the_system_refuses() -> None:

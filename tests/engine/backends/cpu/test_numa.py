@@ -49,25 +49,6 @@ def test_large_arrays_lie_on_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(kernel.asked) == 1, "a small array shares its pages with others"
 
 
-@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without huge pages")
-@pytest.mark.parametrize("sparse", [False, True])
-def test_arrays_that_fill_up_slowly_have_no_huge_page_at_their_beginning(
-    sparse: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    advice = list[tuple[int, ...]]()
-
-    class Pages(mmap.mmap):
-        def madvise(self, *given: int) -> None:
-            advice.append(given)
-
-    monkeypatch.setattr(memory.mmap, "mmap", Pages)
-    array = memory.aligned(9 << 20, sparse)
-    assert array.ctypes.data % memory.HUGE_PAGE == 0
-    assert not array.any()
-    small = (mmap.MADV_NOHUGEPAGE, 0, 2 * memory.HUGE_PAGE - mmap.PAGESIZE)
-    assert advice == [(mmap.MADV_HUGEPAGE,), small] if sparse else [(mmap.MADV_HUGEPAGE,)]
-
-
 @pytest.mark.usefixtures("two_nodes")
 @pytest.mark.parametrize(
     ("kernel", "asks"),
