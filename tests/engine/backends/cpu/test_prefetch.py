@@ -167,8 +167,8 @@ def test_every_line_of_a_few_rows_tile_is_prefetched(
         assert memory[tile + room : tile + room + whole : 64].all()
 
 
-@pytest.mark.parametrize("queries", [1, 4, 5, 8, 13])
-@pytest.mark.parametrize("dim", [64, 80])
+@pytest.mark.slow_after(3)
+@pytest.mark.parametrize(("dim", "queries"), [(64, 1), (64, 8), (80, 13), (64, 4), (80, 5), (80, 8)])
 def test_queries_share_the_prefetching_of_the_next_keys(
     dim: int, queries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
