@@ -140,8 +140,10 @@ def test_lines_are_prefetched_between_products(name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(layout, "prefetch", note)
     _multiply(kind, 1, np.zeros(BLOCKS * kind.block_bytes + 64, np.uint8).ctypes.data, READ_AHEAD)
     products = [place for block, place in places if block == places[-1][0]]
-    assert len(products) > 3
-    assert sum(gap < 8 for gap in np.diff(products)) <= 1
+    gaps = np.diff(products)
+    assert len(gaps) > 2
+    # Not between any two: some products are added in int16, with the next operands' ones.
+    assert sum(gap < 8 for gap in gaps) <= len(gaps) // 2
 
 
 @pytest.mark.slow_after(4)
