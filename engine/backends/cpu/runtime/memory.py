@@ -26,8 +26,8 @@ HUGE_PAGE = 2 << 20
 def aligned(size: int, sparse: bool = False) -> npt.NDArray[np.uint8]:
     """`size` zeroed bytes at a multiple of 64. Pages that are never touched take no memory.
 
-    `sparse` is for arrays that fill up slowly, from their beginning on: there they have no huge page. Raises
-    `NotEnoughMemory`.
+    `sparse` is for arrays that fill up slowly and in order: they have huge pages, but not at the beginning,
+    so that the first bytes written do not take a whole one. Raises `NotEnoughMemory`.
     """
     try:
         if size >= _OWN_PAGES:
@@ -57,6 +57,6 @@ def _pages(size: int, sparse: bool) -> mmap.mmap:
     if size >= _HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system without them
             pages.madvise(mmap.MADV_HUGEPAGE)
-            if sparse:  # the first one that `aligned` leaves whole
+            if sparse:  # enough for the first one, wherever in it `aligned` lets the array begin
                 pages.madvise(mmap.MADV_NOHUGEPAGE, 0, min(size, 2 * HUGE_PAGE - mmap.PAGESIZE))
     return pages

@@ -95,8 +95,8 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool, asks: bool = T
     """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead, jump)
 
     out[t, 16 m + lane] = (0 if `fresh`, else itself) + sum over k < count of w[k, m, lane] * x[t, k]. Strides
-    are in bytes; w is fp32, fp16 or fp8 (`number`). If it `asks`, it prefetches `jump` bytes from `ahead` on
-    with each k, at most as many as it reads of w.
+    are in bytes; w is fp32, fp16 or fp8 (`number`). If it `asks`, it prefetches, with each k, the next
+    `jump` bytes from `ahead` on: as many as it reads of w, or a share of them.
     """
     size, read = READERS[number]
     step = vectors * LANES * size
