@@ -47,6 +47,7 @@ from desktop.views.settings.settings_pane import Inspector
 from desktop.views.sidebar.controller import SidebarController
 from desktop.views.sidebar.sidebar import Sidebar
 from desktop.views.tools.controller import ToolController
+from desktop.views.transcript.view import TranscriptView
 from desktop.views.transfer.controller import TransferController, is_chats
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.listening import listen
@@ -352,6 +353,12 @@ class MainWindow(QMainWindow):
             self.files.open(paths)
 
     # -- the window itself
+
+    def focusNextPrevChild(self, following: bool) -> bool:
+        """Move the focus by Tab; controls of messages come and go, so they are put in order only now."""
+        for transcript in self.findChildren(TranscriptView):
+            transcript.pool.order_tabs(transcript)
+        return super().focusNextPrevChild(following)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Esc that no other widget used: dismiss the notice, stop reading files, then clear the selection."""

@@ -13,6 +13,7 @@ from desktop.views.commands.keymap import Keymap, native
 from desktop.views.commands.shortcut_editor import ShortcutEditor
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import dialog_margins
+from desktop.views.layout.tab_order import TabOrder
 from desktop.views.widgets.combo_box import add_clear_button
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
@@ -106,6 +107,7 @@ class ShortcutsDialog(QDialog):
         self.setWindowTitle(_("Keyboard shortcuts"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.keymap = keymap
+        self._tabs = TabOrder(self)
         self._rows: dict[str, _KeyRow] = {}
         self._sections: list[tuple[QLabel, list[QWidget], list[str]]] = []
         self.query = _Query()
@@ -185,6 +187,7 @@ class ShortcutsDialog(QDialog):
         self._column.insertWidget(self._column.count() - 2, section)
         section.show()
         self._sections.append((heading, list(rows), texts))
+        self._tabs.renew()
 
     # -- searching
 
@@ -210,6 +213,7 @@ class ShortcutsDialog(QDialog):
     def _refresh(self) -> None:
         for row in self._rows.values():
             row.refresh()
+        self._tabs.renew()
         self.reset_all.setEnabled(
             any(self.keymap.is_changed(command.name) for command in COMMANDS if command.text)
         )
@@ -218,6 +222,7 @@ class ShortcutsDialog(QDialog):
 
     def _begin_edit(self, row: _KeyRow, key: str) -> None:
         row.column.addWidget(self.editor)
+        self._tabs.renew()
         self.editor.begin(row.name, key)
         QCoreApplication.sendPostedEvents(
             None, QEvent.Type.LayoutRequest.value

@@ -31,5 +31,6 @@ class TopBar(QWidget):
         )
 
     def add_picker(self, picker: QWidget) -> None:
-        """Add a picker beside that of the model."""
+        """Add a picker beside that of the model, where Tab finds it, too."""
         self._line.insertWidget(2, picker)
+        self.setTabOrder(self.picker, picker)

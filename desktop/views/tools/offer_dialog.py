@@ -25,6 +25,7 @@ from desktop.views.layout.bidi import isolated
 from desktop.views.layout.breakable import breakable
 from desktop.views.layout.fill import fill
 from desktop.views.layout.spacing import SCALE, dialog_margins
+from desktop.views.layout.tab_order import TabOrder
 from desktop.views.widgets.banner import announce
 from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.listening import listen
@@ -51,6 +52,7 @@ class OfferDialog(QDialog):
         super().__init__(parent)
         self._offers, self._service = tuple(offers), service
         self._number = 0
+        self._tabs = TabOrder(self)
         prompts = isinstance(self._offers[0], OfferedPrompt)
         self.setWindowTitle(_("Insert a prompt") if prompts else _("Attach a resource"))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -157,6 +159,7 @@ class OfferDialog(QDialog):
             form.addRow(label, field)
         self._area.setWidget(body)
         self._area.setVisible(bool(self.fields))
+        self._tabs.renew()
 
     def _fetch(self) -> None:
         offer = self._offer()

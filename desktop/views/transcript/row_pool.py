@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from PySide6.QtCore import QRect
+from PySide6.QtCore import QRect, Qt
 from PySide6.QtWidgets import QWidget
 
 from desktop.views.transcript.row_layout import RowLayout
@@ -224,6 +224,16 @@ class RowPool:
             return
         for widget, above in zip(widgets[-2::-1], widgets[:0:-1], strict=True):
             widget.stackUnder(above)  # what lies over the rows stays there
+
+    def order_tabs(self, before: QWidget) -> None:
+        """Let Tab visit the controls of the rows after `before`, in the order of the rows: their widgets were
+        made for other rows, or later.
+        """
+        for row in sorted(self.live, key=lambda row: row.index):
+            for control in self.live[row].findChildren(QWidget):
+                if control.focusPolicy() & Qt.FocusPolicy.TabFocus and not control.isHidden():
+                    QWidget.setTabOrder(before, control)
+                    before = control
 
     def widgets(self) -> Iterable[QWidget]:
         """All live row widgets."""

@@ -75,6 +75,22 @@ def test_a_prompt_is_filled_in_and_fetched(
     assert signal.args == [parts]
 
 
+def test_tab_visits_the_fields_before_the_buttons(opened: Open, qtbot: QtBot) -> None:
+    dialog = opened(GREET, REVIEW)
+    dialog.list.setCurrentRow(1)  # whose fields are made now
+    wanted = [*dialog.fields.values(), dialog.go]
+
+    def visits() -> list[QWidget]:
+        found, widget = [], dialog.list.nextInFocusChain()
+        while widget is not dialog.list:
+            found += [widget] if widget in wanted else []
+            widget = widget.nextInFocusChain()
+        return found
+
+    qtbot.waitUntil(lambda: visits() == wanted)
+    dialog.reject()
+
+
 def test_a_resource_is_fetched(opened: Open, asked: list[tuple[object, ...]]) -> None:
     dialog = opened(NOTES)
     assert rows(dialog) == ["Notes"]
