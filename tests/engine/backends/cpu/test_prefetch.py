@@ -174,15 +174,20 @@ def test_every_line_of_a_few_rows_tile_is_prefetched(
 def test_queries_share_the_prefetching_of_the_next_keys(
     dim: int, queries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each tile of queries asks for its share of the lines."""
-    asked = np.zeros(1 << 12, np.int64)
+    """Each tile of queries asks for its share of the lines, in turn from all regions."""
+    asked, order = np.zeros(1 << 12, np.int64), np.zeros((1 << 12) + 1, np.int64)
     ahead = 1 << 30
+
+    def word(b: ir.IRBuilder, words: Words, index: Any) -> Any:
+        place = b.add(ir.Constant(I64, words.ctypes.data), b.mul(index, ir.Constant(I64, 8)))
+        return b.inttoptr(place, I64.as_pointer())
 
     def count(b: ir.IRBuilder, address: Any, offset: int, level: int = 1) -> None:
         line = b.udiv(b.sub(address, ir.Constant(I64, ahead - offset)), ir.Constant(I64, 64))
-        first = ir.Constant(I64, asked.ctypes.data)
-        place = b.inttoptr(b.add(first, b.mul(line, ir.Constant(I64, 8))), I64.as_pointer())
-        b.store(b.add(b.load(place), ir.Constant(I64, 1)), place)
+        turn = b.add(b.load(word(b, order, ir.Constant(I64, 0))), ir.Constant(I64, 1))
+        b.store(turn, word(b, order, ir.Constant(I64, 0)))
+        b.store(line, word(b, order, turn))
+        b.store(b.add(b.load(word(b, asked, line)), ir.Constant(I64, 1)), word(b, asked, line))
 
     monkeypatch.setattr(tiles, "prefetch", count)
 
@@ -198,6 +203,9 @@ def test_queries_share_the_prefetching_of_the_next_keys(
     assert not asked[lines + 4 :].any()
     tiles_of = {1: 1, 4: 1, 5: 2, 8: 2, 13: 3}[queries]
     assert asked.sum() == tiles_of * lines  # as many instructions as without shares, with smaller steps
+    each, regions = tiles.VECTORS * 32 // 64, keys.nbytes // tiles.REGION
+    rounds = order[1 : 1 + order[0]].reshape(-1, regions, each)[:, :, 0]
+    assert (rounds // (tiles.REGION // 64) == np.arange(regions)).all()
 
 
 TILE_BYTES, GROUP, PARTS = 4096, 2, 5

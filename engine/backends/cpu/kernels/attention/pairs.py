@@ -231,14 +231,14 @@ pack_weights = intrinsic_function(
 
 
 def pair_tile(vectors: int, rows: int, fresh: bool) -> Any:
-    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead, jump)
+    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead, end, unit)
 
     As `tiles.plain_tile` for `count` pairs, without its prefetch: w was just packed. Of keys (`fresh`), the
     sums are also multiplied by the vector of float32 after the pairs.
     """
 
     def emit(b: ir.IRBuilder, *given: Any) -> None:
-        w, w_stride, vector_stride, x, x_stride, count, out, out_stride, _ahead, _jump = given
+        w, w_stride, vector_stride, x, x_stride, count, out, out_stride, *_ = given
         x_rows, out_rows = row_addresses(b, x, x_stride, rows), row_addresses(b, out, out_stride, rows)
         for part in parts(vectors, rows):
             sums = [[cgutils.alloca_once(b, VI32) for _ in part] for _ in range(rows)]
@@ -266,7 +266,7 @@ def pair_tile(vectors: int, rows: int, fresh: bool) -> Any:
                     store(b, total, out_rows[t], 64 * m)
 
     name = f"attention_{'fresh' if fresh else 'added'}_{vectors}x{rows}_pairs"
-    return intrinsic_function(name, types.void, (types.int64,) * 10, emit)
+    return intrinsic_function(name, types.void, (types.int64,) * 11, emit)
 
 
 # --- of a tile of queries -----------------------------------------------------------------------------------

@@ -16,7 +16,9 @@ from engine.backends.cpu.codegen.memory_ops import ld_f32, st_f32
 from engine.backends.cpu.codegen.specialise import Jit, specialise, words
 from engine.backends.cpu.kernels.attention.softmax import row_add, row_clear, row_dot, row_fill
 from engine.backends.cpu.kernels.attention.tiles import (
+    LINE,
     READERS,
+    REGION,
     ROW_STEPS,
     STRIP_FROM,
     STRIP_ROWS,
@@ -100,48 +102,51 @@ def _tile_count_template(rows: int, wide: int) -> int:
 
 
 def _products_template(
-    w: int, w_stride: int, vector_stride: int, vectors: int, x: int, x_stride: int, rows: int, count: int,
+    w: int, w_stride: int, apart: int, vectors: int, x: int, x_stride: int, rows: int, count: int,
     out: int, out_stride: int, ahead: int, room: int,
 ) -> None:  # fmt: skip
     """out (rows, vectors * 16) = or += x (rows, count) times w, in register tiles.
 
-    Vector m of w's row k is at w + k w_stride + m vector_stride; rows of x and out are x_stride and
-    out_stride bytes apart. Prefetches from `ahead`. Many rows have `strips` use `room`, if there is one.
+    Vector m of w's row k is at w + k w_stride + m `apart`; rows of x and out are x_stride and out_stride
+    bytes apart. Prefetches as many bytes as w has from `ahead` on. Many rows have `strips` use `room`, if
+    there is one.
     """
-    m = 0
+    size, done, m = 16 * SIZE * count * vectors, 0, 0
+    end, regions = ahead + size, max(1, size // REGION)
     while m < vectors:
         wide = vectors - m >= VECTORS
-        column, target = w + m * vector_stride, out + 64 * m
+        column, target = w + m * apart, out + 64 * m
         r, step = 0, SIZE * 16 * (VECTORS if wide else 1)
         if STRIPS and room and wide and rows >= STRIP_FROM:
             r = rows // 6 * 6
-            strips(column, w_stride, vector_stride, x, x_stride, r, count, target, out_stride, ahead, room)
+            soon = ahead + done
+            strips(column, w_stride, apart, x, x_stride, r, count, target, out_stride, soon, room)
         # Each tile prefetches its share: if the first did all, it alone would wait for memory.
-        tiles = max(1, tile_count(rows - r, wide))
-        soon, jump = ahead, (step + tiles - 1) // tiles
+        unit, asked = max(LINE, step // max(1, tile_count(rows - r, wide)) // LINE * LINE), done
         while r < rows:
             xr, yr = x + r * x_stride, target + r * out_stride
+            soon = ahead + asked % size // (unit * regions) * unit
             if wide:
                 n = at_once(rows - r)
                 if n == 6:
-                    wide_6(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
+                    wide_6(column, w_stride, apart, xr, x_stride, count, yr, out_stride, soon, end, unit)
                 elif n == 4:
-                    wide_4(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
+                    wide_4(column, w_stride, apart, xr, x_stride, count, yr, out_stride, soon, end, unit)
                 elif n == 3:
-                    wide_3(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
+                    wide_3(column, w_stride, apart, xr, x_stride, count, yr, out_stride, soon, end, unit)
                 elif n == 2:
-                    wide_2(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
+                    wide_2(column, w_stride, apart, xr, x_stride, count, yr, out_stride, soon, end, unit)
                 else:
-                    wide_1(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
+                    wide_1(column, w_stride, apart, xr, x_stride, count, yr, out_stride, soon, end, unit)
                 r += n
             elif rows - r >= 3:
-                thin_3(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
+                thin_3(column, w_stride, apart, xr, x_stride, count, yr, out_stride, soon, end, unit)
                 r += 3
             else:
-                thin_1(column, w_stride, vector_stride, xr, x_stride, count, yr, out_stride, soon, jump)
+                thin_1(column, w_stride, apart, xr, x_stride, count, yr, out_stride, soon, end, unit)
                 r += 1
-            soon += count * jump
-        ahead += count * step
+            asked += count * unit
+        done += count * step
         m += VECTORS if wide else 1
 
 
@@ -158,9 +163,9 @@ def _strips_template(
         for r in range(0, rows, 6):
             xr, yr = x + r * x_stride + 4 * k, out + r * out_stride
             if k:
-                added_6(room, 64 * VECTORS, 64, xr, x_stride, length, yr, out_stride, 0, 0)
+                added_6(room, 64 * VECTORS, 64, xr, x_stride, length, yr, out_stride, 0, 0, 0)
             else:
-                first_6(room, 64 * VECTORS, 64, xr, x_stride, length, yr, out_stride, 0, 0)
+                first_6(room, 64 * VECTORS, 64, xr, x_stride, length, yr, out_stride, 0, 0, 0)
 
 
 # --- products with codes ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 
 from engine.backends.cpu.codegen.simd import (
     AMD,
@@ -47,6 +47,10 @@ STRIP_ROWS = 64
 STRIP_FROM = 24
 """Queries from which on a strip takes less time than as many conversions of each number in registers."""
 LINE = 64
+REGION = 4096
+"""Bytes of the regions of memory whose lines are prefetched in turn: memory sends more of them at a time than
+of one region, whose lines may all be in one of its banks.
+"""
 FP8_FACTOR = 256.0
 """The factor by which fp8 values are too small as tiles read them."""
 
@@ -82,6 +86,25 @@ def ask_for(b: ir.IRBuilder, address: ir.Value, lines: int) -> None:
         prefetch(b, address, LINE * i, 1 if AMD else 2)
 
 
+class Walk:
+    """Prefetches a block of memory while a loop runs: `lines` at a place of the first region, then at the
+    same place of each further one before `end`, then `unit` bytes further in the first. It begins at `place`.
+    """
+
+    def __init__(self, b: ir.IRBuilder, place: ir.Value, end: ir.Value, unit: ir.Value, lines: int) -> None:
+        self._b, self._end, self._unit, self._lines = b, end, unit, lines
+        self._first, self._place = (cgutils.alloca_once_value(b, place) for _ in range(2))
+
+    def step(self) -> None:
+        """Prefetch the lines of one place."""
+        b, first, place = self._b, self._b.load(self._first), self._b.load(self._place)
+        ask_for(b, place, self._lines)
+        following, further = b.add(place, ir.Constant(I64, REGION)), b.add(first, self._unit)
+        inside = b.icmp_unsigned("<", following, self._end)
+        b.store(b.select(inside, first, further), self._first)
+        b.store(b.select(inside, following, further), self._place)
+
+
 def _ask_for_all(b: ir.IRBuilder, address: Any, count: Any) -> None:
     with counted_loop(b, count) as i:
         ask_for(b, b.add(address, b.mul(i, ir.Constant(I64, LINE))), 1)
@@ -92,11 +115,11 @@ ask_for_all = intrinsic_function("ask_for_all", types.void, (types.int64,) * 2, 
 
 
 def plain_tile(vectors: int, rows: int, number: str, fresh: bool, asks: bool = True) -> Any:
-    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead, jump)
+    """tile(w, w_stride, vector_stride, x, x_stride, count, out, out_stride, ahead, end, unit)
 
     out[t, 16 m + lane] = (0 if `fresh`, else itself) + sum over k < count of w[k, m, lane] * x[t, k]. Strides
-    are in bytes; w is fp32, fp16 or fp8 (`number`). If it `asks`, it prefetches, with each k, the next
-    `jump` bytes from `ahead` on: as many as it reads of w, or a share of them.
+    are in bytes; w is fp32, fp16 or fp8 (`number`). If it `asks`, it prefetches with each k as many bytes as
+    it reads of w, in a `Walk` from `ahead` to `end`.
     """
     size, read = READERS[number]
     step = vectors * LANES * size
@@ -112,16 +135,18 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool, asks: bool = T
         out: Any,
         out_stride: Any,
         ahead: Any,
-        jump: Any,
+        end: Any,
+        unit: Any,
     ) -> None:
         x_rows = row_addresses(b, x, x_stride, rows)
         for part in parts(vectors, rows):
             out_rows = row_addresses(b, b.add(out, ir.Constant(I64, 64 * part.start)), out_stride, rows)
             tile = OutputTile(b, len(part), out_rows, fresh)
             starts = [b.add(w, b.mul(vector_stride, ir.Constant(I64, m))) for m in part]
+            walk = Walk(b, ahead, end, unit, max(1, step // LINE)) if asks and part.start == 0 else None
             with counted_loop(b, count) as k:
-                if asks and part.start == 0:
-                    ask_for(b, b.add(ahead, b.mul(k, jump)), max(1, step // LINE))
+                if walk is not None:
+                    walk.step()
                 row = b.mul(k, w_stride)
                 weights = [read(b, b.add(start, row)) for start in starts]
                 offset = b.shl(k, ir.Constant(I64, 2))
@@ -132,7 +157,7 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool, asks: bool = T
             tile.write()
 
     name = f"attention_{'fresh' if fresh else 'added'}_{vectors}x{rows}_{number}{'' if asks else '_here'}"
-    return intrinsic_function(name, types.void, (types.int64,) * 10, emit)
+    return intrinsic_function(name, types.void, (types.int64,) * 11, emit)
 
 
 def unpack_strip(number: str) -> Any:
