@@ -42,7 +42,7 @@ from engine.backends.cpu.kernels.linear.panel_format import PanelFormat, Unpacke
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.byte_codes import ByteCodes
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, Codes
-from engine.backends.cpu.layouts.layout import Bytes, ReadAhead, lanes_of
+from engine.backends.cpu.layouts.layout import Bytes, Distance, ReadAhead, lanes_of
 from engine.backends.gguf_blocks.block_type import BlockType, Parts
 from engine.lazy_dataclass import dataclass
 
@@ -222,7 +222,7 @@ class BlockLayout:
         block: ir.Value,
         rows: Sequence[ir.Value],
         totals: Accumulators,
-        ahead: ir.Value,
+        ahead: Distance,
     ) -> None:
         d, m = self._numbers(b, block)
         ReadAhead(b, block, self._numbers_bytes, len(rows), ahead).step()

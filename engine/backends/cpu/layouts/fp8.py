@@ -23,7 +23,15 @@ from engine.backends.cpu.codegen.simd import (
     splat,
     store,
 )
-from engine.backends.cpu.layouts.layout import CHAINS, Bytes, ReadAhead, add_to_chain, join_chains, lanes_of
+from engine.backends.cpu.layouts.layout import (
+    CHAINS,
+    Bytes,
+    Distance,
+    ReadAhead,
+    add_to_chain,
+    join_chains,
+    lanes_of,
+)
 from engine.lazy_dataclass import dataclass
 
 _GROUP = 32
@@ -68,7 +76,7 @@ class Fp8:
         block: ir.Value,
         rows: Sequence[ir.Value],
         totals: Accumulators,
-        ahead: ir.Value,
+        ahead: Distance,
     ) -> None:
         scale = load(b, block, VF32)
         ReadAhead(b, block, _SCALE_BYTES, len(rows), ahead).step()

@@ -42,7 +42,7 @@ from engine.backends.cpu.kernels.linear.panel_format import (
 )
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.layouts.codes import GROUP, QUADS, CodeReader, Codes
-from engine.backends.cpu.layouts.layout import Bytes, ReadAhead, lanes_of
+from engine.backends.cpu.layouts.layout import Bytes, Distance, ReadAhead, lanes_of
 from engine.backends.cpu.layouts.q8 import byte_numbers, byte_operand, byte_vector
 from engine.backends.packing.kept_numbers import KeptNumbers, Numbers
 from engine.backends.packing.pieces import KINDS, affine_type, kept_numbers
@@ -194,7 +194,7 @@ class Grouped(_Groups):
         block: ir.Value,
         rows: Sequence[ir.Value],
         totals: Accumulators,
-        ahead: ir.Value,
+        ahead: Distance,
     ) -> None:
         scale, zero = self._numbers(b, block)
         codes = self._codes
@@ -316,7 +316,7 @@ class Affine(_Groups):
         block: ir.Value,
         rows: Sequence[ir.Value],
         totals: Accumulators,
-        ahead: ir.Value,
+        ahead: Distance,
     ) -> None:
         scale, bias = self._numbers(b, block)
         minimum, codes = self._minimums(b, scale, bias), self._codes

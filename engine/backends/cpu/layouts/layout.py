@@ -9,7 +9,7 @@ and its unpacking to float32.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -77,10 +77,10 @@ class WeightLayout(Protocol):
         block: ir.Value,
         rows: Sequence[ir.Value],
         totals: Accumulators,
-        ahead: ir.Value,
+        ahead: Distance,
     ) -> None:
         """Emit totals[r] += block times the activations at rows[r], for each r; weights are prefetched
-        `ahead` bytes ahead.
+        `ahead`.
         """
         ...
 
@@ -124,27 +124,38 @@ READ_AHEAD = 8 << 10
 """How many bytes ahead packed weights are prefetched: 0.4 microseconds at 20 GB/s for each core."""
 
 
+class Distance(NamedTuple):
+    """How far ahead a product prefetches its weights."""
+
+    bytes: ir.Value
+    first: bool = True
+    """Whether into the first-level cache, too. That can make a product by an eighth faster; it can also make
+    it slower by a third, the same instructions at another place in memory not at all.
+    """
+
+
 class ReadAhead:
-    """Prefetches the `size` bytes that begin `ahead` bytes after `start`, for a product of `rows` rows, a few
-    lines with each of `steps` steps, into the second-level cache, which can have many more reads in flight
-    than the first.
+    """Prefetches the `size` bytes that begin `ahead` of `start`, for a product of `rows` rows, a few lines
+    with each of `steps` steps, into the second-level cache, which can have many more reads in flight than the
+    first.
 
     Between the steps weights are read and multiplied. Where all lines of a group were prefetched at once, the
     reads of its own weights waited behind them: a Xeon with AMX read Q4_K and Q6_K a fifth slower than memory
     is, and without AVX-512 four rows took two fifths longer.
 
     All bytes of a block must be prefetched: a line that is not costs memory's whole latency for each block.
-    With AVX-512 they come into the first level, too: on AMD's Zen 5 at once and for a single row alone, which
-    was as fast or faster; on others a quarter as far ahead, by which Intel's Emerald Rapids decodes Q4_K_M a
-    tenth faster, and a Xeon with AMX reads it a twentieth faster for two to eight rows.
+    With AVX-512 they may come into the first level, too: on AMD's Zen 5 at once and for a single row alone,
+    which was as fast or faster; on others a quarter as far ahead, by which Intel's Emerald Rapids decodes
+    Q4_K_M a tenth faster, and a Xeon with AMX reads it a twentieth faster for two to eight rows.
     """
 
     def __init__(
-        self, b: ir.IRBuilder, start: ir.Value, size: int, rows: int, ahead: ir.Value, steps: int = 1
+        self, b: ir.IRBuilder, start: ir.Value, size: int, rows: int, ahead: Distance, steps: int = 1
     ) -> None:
-        self._b, self._far = b, b.add(start, ahead)
-        self._near = b.add(start, b.lshr(ahead, ir.Constant(ahead.type, 2)))
-        self._at_once = WIDE and AMD and rows == 1
+        self._b, self._far = b, b.add(start, ahead.bytes)
+        self._near = b.add(start, b.lshr(ahead.bytes, ir.Constant(ahead.bytes.type, 2)))
+        self._at_once = WIDE and AMD and rows == 1 and ahead.first
+        self._twice = WIDE and not AMD and ahead.first
         lines = range(0, size, 64)
         self._shares = [
             lines[len(lines) * k // steps : len(lines) * (k + 1) // steps] for k in reversed(range(steps))
@@ -154,7 +165,7 @@ class ReadAhead:
         """Prefetch the next lines."""
         for line in self._shares.pop():
             prefetch(self._b, self._far, line, 1 if self._at_once else 2)
-            if WIDE and not AMD:
+            if self._twice:
                 prefetch(self._b, self._near, line, 1)
 
     def beside(self, numbers: Iterable[int]) -> Iterator[int]:

@@ -20,7 +20,7 @@ from engine.backends.cpu.codegen.simd import (
     splat,
     store,
 )
-from engine.backends.cpu.layouts.layout import CHAINS, Bytes, ReadAhead, tiles
+from engine.backends.cpu.layouts.layout import CHAINS, Bytes, Distance, ReadAhead, tiles
 
 
 class Plain:
@@ -52,7 +52,7 @@ class Plain:
         block: ir.Value,
         rows: Sequence[ir.Value],
         totals: Accumulators,
-        ahead: ir.Value,
+        ahead: Distance,
     ) -> None:
         """`totals` has `CHAINS` slots for each row."""
         soon = ReadAhead(b, block, self.block_bytes, len(rows), ahead, self.unit)

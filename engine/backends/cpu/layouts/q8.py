@@ -26,7 +26,7 @@ from engine.backends.cpu.codegen.simd import (
 from engine.backends.cpu.codegen.simd_bytes import BIAS, V64I8, biased
 from engine.backends.cpu.kernels.linear.integer_dot import ALL, integer_products, packed_scale
 from engine.backends.cpu.kernels.linear.panel_format import PanelFormat, UnpackedWeights, signed_pairs
-from engine.backends.cpu.layouts.layout import Bytes, ReadAhead, lanes_of
+from engine.backends.cpu.layouts.layout import Bytes, Distance, ReadAhead, lanes_of
 
 _UNIT = 32
 _CODES = 2 * LANES
@@ -83,7 +83,7 @@ class Q8:
         block: ir.Value,
         rows: Sequence[ir.Value],
         totals: Accumulators,
-        ahead: ir.Value,
+        ahead: Distance,
     ) -> None:
         soon = ReadAhead(b, block, self.block_bytes, len(rows), ahead, _UNIT // 4)
         scale, codes = load_half(b, block), b.add(block, ir.Constant(I64, _CODES))

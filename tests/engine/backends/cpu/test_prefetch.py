@@ -19,7 +19,7 @@ from engine.backends.cpu.codegen.simd import AMD, I8, I64, WIDE, store
 from engine.backends.cpu.kernels.attention import products, tiles
 from engine.backends.cpu.kernels.linear import panel_format
 from engine.backends.cpu.kernels.linear.direct import _direct
-from engine.backends.cpu.kernels.linear.dots import _dot
+from engine.backends.cpu.kernels.linear.dots import _dot, dots_kernel
 from engine.backends.cpu.kernels.linear.linear import A_AHEAD, A_GROUP, A_TILE_BYTES, A_TILES, A_WEIGHT
 from engine.backends.cpu.layouts import layout
 from engine.backends.cpu.layouts.layout import READ_AHEAD, IntegerLayout, WeightLayout
@@ -110,7 +110,7 @@ def test_the_lines_of_a_tile_are_read_in_their_order(
 
 @pytest.mark.slow_after(16)
 @pytest.mark.parametrize("kind", WEIGHT_LAYOUTS, ids=lambda kind: kind.name)
-@pytest.mark.parametrize(("rows", "ahead"), [(2, 0), (1, READ_AHEAD), (2, 2 * READ_AHEAD)])
+@pytest.mark.parametrize(("rows", "ahead"), [(2, 0), (1, READ_AHEAD), (1, 2 * READ_AHEAD)])
 def test_every_line_of_a_tile_is_prefetched(
     kind: WeightLayout, rows: int, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,10 +121,47 @@ def test_every_line_of_a_tile_is_prefetched(
     tile = -memory.ctypes.data % 64
     _multiply(kind, rows, memory.ctypes.data + tile, ahead)
     whole = size // 64 * 64  # the next tile begins in the rest
-    further = 0 if AMD else max(0, ahead - READ_AHEAD)
+    further = max(0, ahead - READ_AHEAD)
     for room in (ROOM + further, 2 * ROOM + further // 4)[: 1 + TWICE]:
         marks = memory[tile + room : tile + room + whole : 64]
         assert marks.all(), f"lines {np.flatnonzero(marks == 0)} of {marks.size}"
+
+
+@pytest.mark.skipif(not WIDE, reason="without AVX-512 nothing is prefetched into the first level")
+@pytest.mark.parametrize("name", ["q4k", "f16"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_single_row_may_prefetch_into_the_second_level_alone(
+    name: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = next(each for each in WEIGHT_LAYOUTS if each.name == name)
+    levels = np.zeros(3, np.int64)
+
+    def count(b: ir.IRBuilder, address: Any, offset: int, level: int = 1) -> None:
+        place = b.inttoptr(ir.Constant(I64, levels[level:].ctypes.data), I64.as_pointer())
+        b.store(b.add(b.load(place), ir.Constant(I64, 1)), place)
+
+    monkeypatch.setattr(layout, "prefetch", count)
+    dots = njit(types.void(*(types.int64,) * 7))(dots_kernel(kind, None))
+
+    @njit(types.void(*(types.int64,) * 4))
+    def product(tile: int, x: int, out: int, ahead: int) -> None:
+        dots(tile, BLOCKS, x, 2048 * BLOCKS, rows, out, ahead)
+
+    tile, x = (np.random.default_rng(0).integers(0, 50, 1 << 18).astype(np.uint8) for _ in range(2))
+    found = []
+    for ahead in (READ_AHEAD, -READ_AHEAD):
+        levels[:] = 0
+        out = np.zeros((rows + 1, 16), np.float32)
+        product(tile.ctypes.data, x.ctypes.data, out.ctypes.data, ahead)
+        found.append((levels.tolist(), out.tobytes()))
+    (both, sums), (second, same) = found
+    assert sums == same
+    assert both[2] or AMD
+    if rows == 1:
+        assert both[1]
+        assert second == [0, 0, both[2] or both[1]]
+    else:
+        assert second == both
 
 
 @pytest.mark.parametrize("name", ["q40", "q4k", "q6k", "q8", "affine4u64f16", "grouped4u128", "fp8u128"])
@@ -209,7 +246,12 @@ def test_queries_share_the_prefetching_of_the_next_keys(
 
 
 TILE_BYTES, GROUP, PARTS = 4096, 2, 5
-HALF = READ_AHEAD // 2
+WAYS = (READ_AHEAD, -READ_AHEAD, 0)
+
+
+@pytest.fixture
+def three_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "_WAYS", WAYS)
 
 
 def _product(kernel: str, place: int, parts: int, size: int) -> tuple[Operation, Words]:
@@ -221,10 +263,11 @@ def _product(kernel: str, place: int, parts: int, size: int) -> tuple[Operation,
 
 
 class _Timed:
-    """Instead of a replay: each operation takes as many ticks as its bytes ahead say."""
+    """Instead of a replay: each operation takes as many ticks as its place and its way say."""
 
-    def __init__(self, whole: int, half: int, without: int) -> None:
-        self._ticks = {READ_AHEAD: whole, HALF: half, 0: without}
+    def __init__(self, ticks: Sequence[int], others: Sequence[int] | None = None) -> None:
+        """`ticks` are those of `WAYS`, `others` those of products of even places, if they differ."""
+        self._ticks = dict(zip(WAYS, ticks, strict=True)), dict(zip(WAYS, others or ticks, strict=True))
         self.blocks: list[Words] = []
 
     def __call__(self, operations: Words, stages: Words, stamps: Words) -> None:
@@ -234,7 +277,8 @@ class _Timed:
         for i, address in enumerate(calls[:, ARGUMENTS]):
             block = np.ctypeslib.as_array((ctypes.c_int64 * 24).from_address(int(address))).copy()
             self.blocks.append(block)
-            stamps[i + 1] = stamps[i] + self._ticks[int(block[A_AHEAD])] * int(block[A_WEIGHT] >> 32)
+            place = int(block[A_WEIGHT] >> 32)
+            stamps[i + 1] = stamps[i] + self._ticks[place % 2 == 0][int(block[A_AHEAD])] * place
 
 
 def _chosen(
@@ -248,53 +292,77 @@ def _chosen(
     return blocks[:, A_AHEAD].tolist(), blocks
 
 
+@pytest.mark.usefixtures("three_ways")
 @pytest.mark.parametrize(
     ("ticks", "ahead"),
     [
-        ((100, 120, 150), READ_AHEAD), ((100, 95, 90), 0), ((100, 90, 95), HALF), ((100, 99, 99), READ_AHEAD),
-        ((100, 97, 120), HALF), ((1, 1, 1), READ_AHEAD), ((0, 0, 0), READ_AHEAD),  # the last: no counter
+        ((100, 120, 150), READ_AHEAD), ((100, 95, 90), 0), ((100, 90, 95), -READ_AHEAD),
+        ((100, 99, 99), READ_AHEAD), ((100, 97, 120), -READ_AHEAD), ((1, 1, 1), READ_AHEAD),
+        ((0, 0, 0), READ_AHEAD),  # without a counter
     ],
 )  # fmt: skip
-def test_a_single_row_prefetches_as_far_ahead_as_is_fastest(ticks: tuple[int, int, int], ahead: int) -> None:
-    kernels = ["linear_q4k"] * 9 + ["experts_q4k", "heads_q4k", "rms_norm"]
-    found, _ = _chosen(_Timed(*ticks), kernels)
-    assert found == [ahead] * 11 + [READ_AHEAD]  # the last word is another one's
+def test_a_single_row_prefetches_in_the_way_that_is_fastest(ticks: tuple[int, int, int], ahead: int) -> None:
+    kernels = ["linear_q4k"] * 9 + ["experts_q4k", "heads_q4k", "rms_norm", "experts_q6k"]
+    found, _ = _chosen(_Timed(ticks), kernels)
+    assert found == [ahead] * 11 + [READ_AHEAD] * 2  # the last words are another one's, and not measured
 
 
+@pytest.mark.usefixtures("three_ways")
+def test_each_layout_has_its_own_way() -> None:
+    found, _ = _chosen(_Timed((100, 90, 120), (100, 110, 80)), ["linear_q4k", "linear8_q6k"] * 9)
+    assert found == [-READ_AHEAD, 0] * 9
+
+
+@pytest.mark.usefixtures("three_ways")
 @pytest.mark.parametrize(
     ("kernels", "parts", "size"),
     [
         (["linear_q4k"] * 7, PARTS, 4 << 20), (["experts_q4k"] * 20, PARTS, 4 << 20),
         (["linear_q4k"] * 20, 3, 4 << 20), (["linear_q4k"] * 16, PARTS, (1 << 20) - 1),
+        (["linear_q4k"], 31, 40 << 20),
     ],
-    ids=["too few", "of experts", "too small", "from the caches"],
+    ids=["too few", "of experts", "too small", "from the caches", "too few of one"],
 )  # fmt: skip
 def test_without_enough_products_to_time_they_prefetch(kernels: list[str], parts: int, size: int) -> None:
-    timed = _Timed(100, 50, 50)
+    timed = _Timed((100, 50, 50))
     assert set(_chosen(timed, kernels, parts, size)[0]) == {READ_AHEAD}
     assert not timed.blocks
 
 
-@pytest.mark.parametrize("products", [8, 48, 49, 500])
-def test_what_is_timed_is_bounded_and_reads_each_part_of_a_weight_once(products: int) -> None:
-    timed = _Timed(100, 150, 150)
-    _, blocks = _chosen(timed, ["linear_q4k"] * products)
-    assert 4 * min(products, 24) <= len(timed.blocks) <= 4 * 48
+@pytest.mark.usefixtures("three_ways")
+@pytest.mark.parametrize(
+    ("products", "parts", "measured"),
+    [
+        (8, PARTS, 8),
+        (48, PARTS, 48),
+        (49, PARTS, 48),
+        (500, PARTS, 48),
+        (1, 32, 8),
+        (1, 500, 48),
+        (5, 99, 48),
+    ],
+)
+def test_what_is_timed_is_bounded_and_reads_each_part_of_a_weight_once(
+    products: int, parts: int, measured: int
+) -> None:
+    timed = _Timed((100, 150, 150))
+    _, blocks = _chosen(timed, ["linear_q4k"] * products, parts, 20 << 20)
+    assert len(timed.blocks) == 4 * measured
     places = [int(block[A_WEIGHT]) for block in timed.blocks]
     assert len(set(places)) == len(places)
     for block in timed.blocks:
         weight = blocks[int(block[A_WEIGHT] >> 32) - 1]
         assert weight[A_WEIGHT] <= block[A_WEIGHT]
-        assert block[A_WEIGHT] + block[A_TILES] * TILE_BYTES <= weight[A_WEIGHT] + PARTS * GROUP * TILE_BYTES
+        assert block[A_WEIGHT] + block[A_TILES] * TILE_BYTES <= weight[A_WEIGHT] + parts * GROUP * TILE_BYTES
     aheads = [int(block[A_AHEAD]) for i, block in enumerate(timed.blocks) if i % 4]
     turns = {tuple(aheads[i : i + 3]) for i in range(0, len(aheads), 3)}
-    assert turns == {(READ_AHEAD, HALF, 0), (HALF, 0, READ_AHEAD), (0, READ_AHEAD, HALF)}
+    assert turns == {WAYS, (*WAYS[1:], WAYS[0]), (*WAYS[2:], *WAYS[:2])}
 
 
 def test_a_program_times_its_own_products_and_computes_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
     times, counted = read_ahead._times, list[int]()
 
-    def noted(timed: Sequence[int], *given: Any) -> Words:
+    def noted(timed: Sequence[tuple[int, list[int]]], *given: Any) -> Words:
         counted.append(len(timed))
         return times(timed, *given)
 
@@ -318,7 +386,7 @@ def test_a_program_times_its_own_products_and_computes_what_it_did(monkeypatch: 
     token = np.zeros(1, np.int32)
     found = program.run(Step(token + 7, token, token, 1)).copy()
     program.close()
-    assert counted == [8]
+    assert counted == [16]
     expected = values[7]
     for _ in weights[1:]:
         expected = values @ expected

@@ -32,7 +32,14 @@ from engine.backends.cpu.codegen.specialise import specialise
 from engine.backends.cpu.kernels.linear.integer_gemm import add_scaled
 from engine.backends.cpu.kernels.linear.panel_format import Numbers, PanelFormat
 from engine.backends.cpu.kernels.packed_activations import FEATURES
-from engine.backends.cpu.layouts.layout import CHAINS, READ_AHEAD, IntegerLayout, ReadAhead, WeightLayout
+from engine.backends.cpu.layouts.layout import (
+    CHAINS,
+    READ_AHEAD,
+    Distance,
+    IntegerLayout,
+    ReadAhead,
+    WeightLayout,
+)
 from engine.backends.cpu.layouts.plain import Plain
 
 FEW_ROWS = 48 if WIDE else 24
@@ -83,7 +90,7 @@ class DirectProducts:
 
     def _read_ahead(self, b: ir.IRBuilder, q: int) -> None:
         if q == 0:
-            here, ahead = b.load(self._place), ir.Constant(I64, READ_AHEAD)
+            here, ahead = b.load(self._place), Distance(ir.Constant(I64, READ_AHEAD))
             self._soon = ReadAhead(b, here, self._size, len(self._offsets), ahead, FEATURES // 4)
             b.store(b.add(here, ir.Constant(I64, self._size)), self._place)
         assert self._soon is not None
@@ -148,7 +155,7 @@ def _direct_floats(weight_layout: Plain, rows: int) -> Any:
 
     def emit(b: ir.IRBuilder, *arguments: Any) -> None:
         tile, blocks, x, x_stride, here, y, y_stride = arguments
-        ahead = ir.Constant(I64, READ_AHEAD)
+        ahead = Distance(ir.Constant(I64, READ_AHEAD))
         outputs = OutputTile(b, 1, row_addresses(b, y, y_stride, rows, here))
         x_rows = row_addresses(b, x, x_stride, rows, here)
         with counted_loop(b, blocks) as i:

@@ -47,7 +47,7 @@ rows that all threads have work; whole register tiles of 6 rows, or of AMX's 16.
 # stride (bytes) of x and y; bias and residual (0: none); weight tiles of a small batch's tile; whether rows
 # are those with logits; columns of W; number of the input; its packed form (0: none) and stride; how many of
 # W's tiles are interleaved; how many bytes ahead a small batch's products prefetch W (0: with one row not at
-# all); which row of the packed form the first row is.
+# all, negative: with one row into the second-level cache alone); which row of the packed form the first is.
 (
     A_WEIGHT, A_TILE_BYTES, A_TILES, A_BLOCKS, A_X, A_X_STRIDE, A_Y, A_Y_STRIDE,
     A_BIAS, A_RESIDUAL, A_GROUP, A_LOGITS, A_COLUMNS, A_INPUT, A_PACKED, A_PACKED_STRIDE, A_INTERLEAVED,
@@ -161,8 +161,9 @@ def _small_batch_template(args: int, number: int, rows: int, first: int, last: i
     out = scratch + SCRATCH_OUT
     while first < last:
         count = min(interleaved, last - first)
-        for i in range(count * SMALL_BATCH):
-            clear(out + 64 * i)
+        for j in range(count):
+            for r in range(min(rows + 1, SMALL_BATCH)):  # an odd number may be taken as one more
+                clear(out + OUT_BYTES * j + 64 * r)
         if ONE_CHAIN:
             for j in range(count):
                 for r in range(rows):
