@@ -119,8 +119,7 @@ def _products_template(
         r, step = 0, SIZE * 16 * (VECTORS if wide else 1)
         if STRIPS and room and wide and rows >= STRIP_FROM:
             r = rows // 6 * 6
-            soon = ahead + done
-            strips(column, w_stride, apart, x, x_stride, r, count, target, out_stride, soon, room)
+            strips(column, w_stride, apart, x, x_stride, r, count, target, out_stride, ahead, done, end, room)
         # Each tile prefetches its share: if the first did all, it alone would wait for memory.
         unit, asked = max(LINE, step // max(1, tile_count(rows - r, wide)) // LINE * LINE), done
         while r < rows:
@@ -152,14 +151,18 @@ def _products_template(
 
 def _strips_template(
     w: int, w_stride: int, vector_stride: int, x: int, x_stride: int, rows: int, count: int, out: int,
-    out_stride: int, ahead: int, room: int,
+    out_stride: int, ahead: int, done: int, end: int, room: int,
 ) -> None:  # fmt: skip
     """As `_products_template`, for `VECTORS` vectors and a multiple of 6 rows: in `room` w becomes float32
-    once for all of them, strip by strip. Each sum is of the same products in the same order.
+    once for all of them, strip by strip. Each sum is of the same products in the same order. Of the bytes
+    from `ahead` to `end` so many are `done`, that is, prefetched.
     """
+    unit = max(LINE, SIZE * 16 * VECTORS)
+    turn = unit * max(1, (end - ahead) // REGION)
     for k in range(0, count, STRIP_ROWS):
         length = min(STRIP_ROWS, count - k)
-        unpack(w + k * w_stride, w_stride, vector_stride, length, room, ahead + k * SIZE * 16 * VECTORS)
+        soon = ahead + (done + k * SIZE * 16 * VECTORS) // turn * unit
+        unpack(w + k * w_stride, w_stride, vector_stride, length, room, soon, end)
         for r in range(0, rows, 6):
             xr, yr = x + r * x_stride + 4 * k, out + r * out_stride
             if k:
@@ -315,7 +318,7 @@ def _plain_products(name: str, fresh: bool, jit: Jit) -> Any:
         )  # fmt: skip
     return products_of_tiles(
         lambda vectors, n: plain_tile(vectors, n, name, fresh), f"products_{label}", size, jit,
-        strips=strips and jit(strips, words(11)),
+        strips=strips and jit(strips, words(13)),
     )  # fmt: skip
 
 

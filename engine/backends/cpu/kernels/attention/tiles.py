@@ -161,21 +161,22 @@ def plain_tile(vectors: int, rows: int, number: str, fresh: bool, asks: bool = T
 
 
 def unpack_strip(number: str) -> Any:
-    """unpack(w, w_stride, vector_stride, count, out, ahead): `VECTORS` vectors of each of `count` rows as
-    float32 (count, 16 VECTORS); the arguments are those of `plain_tile`. From `ahead` as many bytes as it
-    reads are prefetched.
+    """unpack(w, w_stride, vector_stride, count, out, ahead, end): `VECTORS` vectors of each of `count` rows
+    as float32 (count, 16 VECTORS); the arguments are those of `plain_tile`, and as many bytes as it reads are
+    prefetched in the same way.
     """
     size, read = READERS[number]
     step = VECTORS * LANES * size
 
     def emit(
-        b: ir.IRBuilder, w: Any, w_stride: Any, vector_stride: Any, count: Any, out: Any, ahead: Any
+        b: ir.IRBuilder, w: Any, w_stride: Any, vector_stride: Any, count: Any, out: Any, ahead: Any, end: Any
     ) -> None:
         starts = [b.add(w, b.mul(vector_stride, ir.Constant(I64, m))) for m in range(VECTORS)]
+        walk = Walk(b, ahead, end, ir.Constant(I64, max(LINE, step)), max(1, step // LINE))
         with counted_loop(b, count) as k:
-            ask_for(b, b.add(ahead, b.mul(k, ir.Constant(I64, step))), max(1, step // LINE))
+            walk.step()
             target = b.add(out, b.mul(k, ir.Constant(I64, 4 * LANES * VECTORS)))
             for m, start in enumerate(starts):
                 store(b, read(b, b.add(start, b.mul(k, w_stride))), target, 4 * LANES * m)
 
-    return intrinsic_function(f"unpack_strip_{number}", types.void, (types.int64,) * 6, emit)
+    return intrinsic_function(f"unpack_strip_{number}", types.void, (types.int64,) * 7, emit)
