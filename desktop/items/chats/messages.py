@@ -33,7 +33,8 @@ class MessageItem:
     the persona whose picture is shown, 0 for none. A row with a `call` of a tool has
     its `result`, and in `text` both as Markdown; its `state` is "waiting" (for the user), "running",
     "complete", "failed" or "stopped". A text that is no Markdown but code has its `language`.
-    It was `written_at` a time in seconds since 1970, 0 where that is not known.
+    It was `written_at` a time in seconds since 1970, 0 where that is not known. `model` is the name of the
+    model that wrote it, empty where that is not known.
     """
 
     id: int
@@ -52,6 +53,7 @@ class MessageItem:
     result: str = ""
     language: str = ""
     written_at: float = field(default=0.0, compare=False)
+    model: str = ""
 
     @property
     def stored_text(self) -> str:

@@ -25,7 +25,7 @@ _STOPPED = {
     "close": N_("stopped when Inglenook was closed"),
 }  # fmt: skip
 """Words for replies that something else than the user's word ended; see `EngineController.answer`."""
-_TRIGGER_CHARACTERS = 40
+_TRIGGER_CHARACTERS, _NAME_CHARACTERS = 40, 200
 _MARK = re.compile(r"<\|?[^<>\s]{1,40}\|?>")
 """A control token, such as <|im_end|> and </s>."""
 LABEL = "label"
@@ -160,6 +160,13 @@ def trimmed_text(count: int, tokens: int = 0) -> str:
     )
 
 
+def _model(message: StoredMessage) -> str:
+    """The name of the model that wrote a reply, also of one from another program."""
+    model = message.stats.get("model")
+    named = message.role == "assistant" and message.call is None and isinstance(model, str)
+    return " ".join(str(model).split())[:_NAME_CHARACTERS] if named else ""
+
+
 def message_item(message: StoredMessage) -> MessageItem:
     """The message as the transcript shows it."""
     call = message.call
@@ -180,4 +187,5 @@ def message_item(message: StoredMessage) -> MessageItem:
         result="" if call is None else message.text,
         language=code_language(message.role, message.stats) if call is None else "",
         written_at=message.created_at,
+        model=_model(message),
     )

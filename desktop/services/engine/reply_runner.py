@@ -171,6 +171,7 @@ class ReplyRunner(QObject):
             notice=trimmed_text(reply.trimmed, reply.cut_tokens),
             opened=reply.opened,
             language=reply.language,
+            model=reply.model_name,
         )
 
     def _opened(self, request: ChatRequest, message: StoredMessage, source: StoredMessage | None) -> str:

@@ -112,6 +112,7 @@ class Row:
         item = self.item
         return (
             item.id, item.role, item.running, item.variant_index, item.variant_count, item.footer, item.state,
+            item.model,
         )  # fmt: skip
 
 

@@ -20,8 +20,8 @@ __all__ = ["HeaderRow", "MoreRow", "NoticeRow", "RuleRow", "ThoughtRow", "Waitin
 
 
 class HeaderRow(RowWidget):
-    """The author: at the right for the user, at the left for all others, with the picture of a persona. It
-    takes no space where the author is named above already.
+    """The author: at the right for the user, at the left for all others, with the picture of a persona and
+    the name of the model. It takes no space where the author is named above already.
     """
 
     def __init__(self, context: RowContext) -> None:
@@ -36,6 +36,7 @@ class HeaderRow(RowWidget):
         if self.row is not None:
             # where no author is shown, above a call or a reply that goes on after it, none is said
             self.setAccessibleName(author_label(self.row.item) if self.row.text else "")
+            self.setAccessibleDescription(self.row.item.model if self.row.text else "")
             self.update()
 
     def fit(self, width: int) -> int:
@@ -70,7 +71,14 @@ class HeaderRow(RowWidget):
                 self.layoutDirection(), self.rect(), QRect(left, place.y(), self.width() - left, large)
             )
             side |= Qt.AlignmentFlag.AlignVCenter
-        painter.drawText(room, int(side), author_label(self.row.item))
+        author, model = author_label(self.row.item), self.row.item.model
+        painter.drawText(room, int(side), author)
+        if model:
+            taken = painter.fontMetrics().horizontalAdvance(author) + self.row_style.px(0.6)
+            room.adjust(0 if right else taken, 0, -taken if right else 0, 0)
+            painter.setFont(self.row_style.small_font)
+            middle = Qt.TextElideMode.ElideMiddle
+            painter.drawText(room, int(side), painter.fontMetrics().elidedText(model, middle, room.width()))
         painter.end()
 
 

@@ -103,6 +103,13 @@ def test_saved_figures_of_another_version_are_read() -> None:
     assert message_item(stored(7, "user", "hi")) == MessageItem(7, "user", "hi")
 
 
+def test_a_reply_has_the_name_of_its_model_on_one_line_and_not_too_long() -> None:
+    assert message_item(stored(model="Qwen3\n8B")).model == "Qwen3 8B"
+    assert len(message_item(stored(model="m" * 500)).model) == 200
+    assert message_item(stored(model=8)).model == ""
+    assert message_item(stored(1, "user", "hi", model="Qwen3")).model == ""
+
+
 def test_request_messages() -> None:
     path, made = [stored(1, "user", "a"), stored(2, "assistant", "b"), stored(3, "user", "c")], SentMessages()
     first = request_messages("", path, 2, made)

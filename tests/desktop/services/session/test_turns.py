@@ -48,7 +48,7 @@ def test_the_message_is_shown_before_the_reply(talking: Harness) -> None:
     assert talking.session.submit("  first\nsecond \n\n")
     user, reply = talking.session.messages.items()
     assert (user.role, user.text) == ("user", "  first\nsecond")
-    assert reply == MessageItem(reply.id, "assistant", "", running=True)
+    assert reply == MessageItem(reply.id, "assistant", "", running=True, model="echo")
     assert talking.saved() == ["  first\nsecond", ""]
     talking.chat.hold.set()
     talking.until_idle()
