@@ -8,7 +8,7 @@ import pytest
 
 from desktop import preflight
 from desktop.__main__ import parser, version
-from desktop.items.models.local_models import STARTER_SIZE
+from desktop.items.models.local_models import starter_size
 
 BLOCK = """
 import sys
@@ -41,7 +41,7 @@ def test_version_needs_neither_qt_nor_torch_nor_a_display() -> None:
 
 
 def test_the_size_of_the_starter_model_is_the_same_as_in_the_window() -> None:
-    assert f"({STARTER_SIZE}, once)" in " ".join(parser().format_help().split())
+    assert f"({starter_size()}, once)" in " ".join(parser().format_help().split())
 
 
 @pytest.mark.skipif(

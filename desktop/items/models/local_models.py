@@ -14,13 +14,11 @@ from engine.units import number_text, size_text
 from engine.words import N_, _, dotted, translate
 
 __all__ = [
-    "STARTER_SIZE", "ModelEntry", "count_text", "entry", "model_name", "starter_inside", "starter_words",
+    "ModelEntry", "count_text", "entry", "model_name", "starter_inside", "starter_size", "starter_words",
     "template_text",
 ]  # fmt: skip
 
 _STARTER = json.loads(resources.text("starter.json"))
-STARTER_SIZE = size_text(_STARTER["bytes"])
-"""The size of the starter model's file."""
 _FALLBACKS = {
     "chatml": "ChatML",
     "llama3": "Llama 3",
@@ -47,12 +45,17 @@ def starter_inside() -> bool:
         return False
 
 
+def starter_size() -> str:
+    """How large the starter model is: "98.4 MB"."""
+    return size_text(_STARTER["bytes"])
+
+
 def starter_words() -> str:
     """The command that brings the starter model, as in menus."""
     return (
         _("Use starter model")
         if starter_inside()
-        else _("Download starter model ({starter_size})", starter_size=STARTER_SIZE)
+        else _("Download starter model ({starter_size})", starter_size=starter_size())
     )
 
 

@@ -8,7 +8,7 @@ from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QFont, QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
-from desktop.items.models.local_models import STARTER_SIZE, ModelEntry, starter_inside
+from desktop.items.models.local_models import ModelEntry, starter_inside, starter_size
 from desktop.views.layout.fill import fill
 from desktop.views.widgets.icons import application_icon
 from desktop.views.widgets.progress_bar import progress_bar
@@ -45,8 +45,8 @@ def starter_labels() -> tuple[str, str]:
     """The text of the button that brings the starter model, and a shorter one for narrow windows."""
     if starter_inside():
         return _("Chat with the starter model (SmolLM2)"), _("Chat with the starter model")
-    return _("Download starter model (SmolLM2, {starter_size})", starter_size=STARTER_SIZE), _(
-        "Download starter ({starter_size})", starter_size=STARTER_SIZE
+    return _("Download starter model (SmolLM2, {starter_size})", starter_size=starter_size()), _(
+        "Download starter ({starter_size})", starter_size=starter_size()
     )
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from desktop.items.models.local_models import count_text, entry, model_name
+from desktop.items.models.local_models import count_text, entry, model_name, starter_size, starter_words
+from engine.words import set_language
 from tests.desktop.fakes import ECHO_INFO
 
 DIGEST = "ab" * 32
@@ -48,3 +49,13 @@ def test_a_title_takes_the_place_of_a_models_own_name() -> None:
 )  # fmt: skip
 def test_parameters_are_counted_in_three_digits(parameters: int, words: str) -> None:
     assert count_text(parameters) == words
+
+
+def test_the_size_of_the_starter_is_written_in_the_language_in_use(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr("desktop.items.models.local_models.starter_inside", lambda: False)
+    assert starter_size() == "98.4 MB"
+    request.addfinalizer(lambda: set_language("en"))
+    set_language("de", ".", ",")
+    assert starter_words() == "Startmodell herunterladen (98,4 MB)"
