@@ -318,3 +318,11 @@ def read_mo(data: bytes) -> tuple[dict[object, str], dict[str, str]]:
     header = found.info()
     del header["generated-by"]
     return {text: words for text, words in texts.items() if text}, header
+
+
+@pytest.mark.parametrize(("code", "english"), [("de", r"\b(Ctrl|Shift|Del)\b"), ("es", r"\bShift\b")])
+def test_keys_have_the_names_that_keyboards_of_the_language_have(code: str, english: str) -> None:
+    found = [
+        each for translated in _entries(code).values() for each in translated if re.search(english, each)
+    ]
+    assert found == []

@@ -241,6 +241,8 @@ class MainWindow(QMainWindow):
         tip = self.commands.keymap.tip
         tip(self.top_bar.left, _("Chats"), "sidebar")
         tip(self.top_bar.right, _("Settings"), "inspector")
+        tip(self.top_bar.temporary, _("New temporary chat, which is not saved"), "new_temporary")
+        tip(self.chat.legend.buttons["off"], _("Turn off token colours"), "tokens")
         tip(self.sidebar.new, _("New chat"), "new_chat")
         tip(self.sidebar.new_folder, _("New folder"), "new_folder")
         tip(self.sidebar.query, _("Search titles and messages"), "search")
@@ -337,8 +339,7 @@ class MainWindow(QMainWindow):
     # -- files dropped onto the window
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        hint = self.files.hint(dropped_paths(event.mimeData()))
-        if hint:
+        if hint := self.files.hint(dropped_paths(event.mimeData())):
             event.acceptProposedAction()
             self.drop_hint.cover(hint)
 
@@ -347,8 +348,7 @@ class MainWindow(QMainWindow):
 
     def dropEvent(self, event: QDropEvent) -> None:
         self.drop_hint.hide()
-        paths = dropped_paths(event.mimeData())
-        if paths:
+        if paths := dropped_paths(event.mimeData()):
             event.acceptProposedAction()
             self.files.open(paths)
 

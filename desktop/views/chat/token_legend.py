@@ -98,7 +98,7 @@ class TokenLegend(QFrame):
             button.setText(words)
             button.setCheckable(True)
             button.setAccessibleName(_("Token colours: {words}", words=words))
-            button.setToolTip(translate(_MEANINGS.get(mode, N_("Turn off token colours (Ctrl+Shift+T)"))))
+            button.setToolTip(translate(_MEANINGS.get(mode, N_("Turn off token colours"))))
             button.clicked.connect(self._clicked)
             self._group.addButton(button)
             line.addWidget(button)

@@ -217,7 +217,7 @@ class Composer(QWidget):
         self.box.setFocus()
 
     def _show_state(self) -> None:
-        enter = _("Enter") if self.box.send_with == "enter" else "Ctrl+Enter"
+        enter = _("Enter") if self.box.send_with == "enter" else _("Ctrl+Enter")
         if self._answering:
             self.button.set_face("stop", _("Stop the reply"), _("Stop (Esc)"))
             self.box.setPlaceholderText(_("Write the next message"))

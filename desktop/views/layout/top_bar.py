@@ -23,7 +23,6 @@ class TopBar(QWidget):
         self.left = IconButton("sidebar", _("Show or hide chats"))
         self.picker = ModelPicker()
         self.temporary = IconButton("temporary", _("New temporary chat"))
-        self.temporary.setToolTip(_("New temporary chat, which is not saved (Ctrl+Shift+N)"))
         self.temporary.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.right = IconButton("inspector", _("Show or hide settings"))
         self._line = fill(

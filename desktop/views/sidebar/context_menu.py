@@ -8,6 +8,7 @@ from functools import partial
 from PySide6.QtWidgets import QMenu
 
 from desktop.items.chats.chat_list import FOLDER, ChatListModel
+from desktop.views.commands.keymap import native
 from desktop.views.sidebar.requests import ChatListRequests
 from engine.words import _, ngettext
 
@@ -65,7 +66,7 @@ def _below_folders(menu: QMenu, ask: ChatListRequests, chats: list[int]) -> None
     delete = _("Delete") if count == 1 else ngettext("Delete {n} chat", "Delete {n} chats", count)
     menu.addAction(export, partial(ask.export.emit, chats))
     menu.addSeparator()
-    menu.addAction(delete + "\tDel", partial(ask.delete.emit, chats))
+    menu.addAction(f"{delete}\t{native('Del')}", partial(ask.delete.emit, chats))
 
 
 def _depth(model: ChatListModel, folder_id: int) -> int:
@@ -85,4 +86,4 @@ def _for_folder(menu: QMenu, ask: ChatListRequests, number: int, shown: bool) ->
     menu.addAction(_("Move up"), partial(ask.step_folder.emit, number, -1))
     menu.addAction(_("Move down"), partial(ask.step_folder.emit, number, 1))
     menu.addSeparator()
-    menu.addAction(_("Remove…\tDel"), partial(ask.remove_folder.emit, number))
+    menu.addAction(f"{_('Remove…')}\t{native('Del')}", partial(ask.remove_folder.emit, number))

@@ -73,10 +73,8 @@ class Sidebar(QWidget):
     def _make_head(self) -> None:
         self.new = QPushButton(_GAP + _("New chat"))
         self.new.setAccessibleName(_("New chat"))
-        self.new.setToolTip(_("New chat (Ctrl+N)"))
         self.new.clicked.connect(lambda: self.new_requested.emit(0))
         self.new_folder = IconButton("new-folder", _("New folder"))
-        self.new_folder.setToolTip(_("New folder (Ctrl+Shift+N)"))
         self.new_folder.clicked.connect(lambda: self.list.requests.new_folder.emit(0))
         self.back = IconButton("close", _("Back to the chat"))
         self.back.clicked.connect(self.escaped)

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 from desktop.items.chats.conversations import ID_ROLE
 from desktop.items.chats.trash import NOTE_ROLE, TrashModel
 from desktop.store.conversations.conversations import ConversationSummary
+from desktop.views.commands.keymap import native
 from desktop.views.layout.fill import fill
 from desktop.views.sidebar.item_painting import PAD, background, line
 from desktop.views.widgets.flow_layout import FlowLayout
@@ -89,7 +90,7 @@ class _List(QListView):
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.addAction(_("Restore"), self._page.restore)
         menu.addSeparator()
-        menu.addAction(_("Delete permanently…\tDel"), self._page.delete)
+        menu.addAction(f"{_('Delete permanently…')}\t{native('Del')}", self._page.delete)
         return menu
 
 

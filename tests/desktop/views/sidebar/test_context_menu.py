@@ -54,6 +54,16 @@ def test_one_chat(model: ChatListModel) -> None:
     }  # fmt: skip
 
 
+def test_the_key_that_deletes_is_named_as_the_system_does(
+    model: ChatListModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("desktop.views.sidebar.context_menu.native", lambda keys: f"<{keys}>")
+    for row, words in (((CHAT, 3), "Delete"), ((FOLDER, 7), "Remove…")):
+        menu = QMenu()
+        fill_menu(menu, ChatListRequests(), model, row, [3], False)
+        assert menu.actions()[-1].text() == f"{words}\t<Del>"
+
+
 def test_several_chats(model: ChatListModel) -> None:
     found = asked(model, (CHAT, 3), [3, 4], False)
     assert found["Pin 2 chats"] == ("pin", [3, 4], True)
