@@ -30,6 +30,7 @@ from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.wheel_guard import guard_wheel
 from engine.settings import SamplerSettings, SettingInfo, setting_info
 from engine.words import N_, _, translate
 
@@ -73,6 +74,7 @@ class _Row:
             [("", translate(_AS_IN_CHAT)), *((name, name) for name in offers.presets)], settings.preset
         )
         self.temperature = QDoubleSpinBox()
+        guard_wheel(self.temperature, self.temperature)
         info = _info("temperature")
         self.temperature.setRange(_UNSET, info.high if info.high is not None else 100.0)
         self.temperature.setDecimals(2)

@@ -29,6 +29,7 @@ from desktop.views.widgets.empty_state import EmptyState
 from desktop.views.widgets.flow_layout import FlowLayout
 from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import set_styled, text_label
+from desktop.views.widgets.wheel_guard import guard_wheel
 from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.units import number_text, rate_text, seconds_text
 from engine.words import N_, _, ngettext, translate
@@ -66,6 +67,7 @@ class LocalServerWindow(QDialog):
         self.on = WrappingCheckBox(_("Let other programs use the loaded model"))
         self.network = WrappingCheckBox(_("Allow other computers on the network"))
         self.port = QSpinBox()
+        guard_wheel(self, self.port)
         self.port.setRange(0, 65535)
         self.port.setSpecialValueText(_("any free port"))
         self.port.lineEdit().setTextMargins(6, 0, 6, 0)

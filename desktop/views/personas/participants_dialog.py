@@ -40,6 +40,7 @@ from desktop.views.widgets.growing_text_edit import GrowingTextEdit
 from desktop.views.widgets.icons import IconButton
 from desktop.views.widgets.scroll_area import DialogBody
 from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.wheel_guard import guard_wheel
 from desktop.views.widgets.wrapping_text import wrapped_lines
 from engine.words import N_, _, translate
 
@@ -131,6 +132,7 @@ class ParticipantsDialog(QDialog):
         self.turn.currentIndexChanged.connect(self._show_turn)
         self.automatic = QSpinBox()
         self.automatic.setAccessibleName(_("Replies before your turn"))
+        guard_wheel(self, self.automatic)
         self.automatic.setRange(0, MOST_AUTOMATIC)
         self.automatic.setValue(cast.automatic)
         self.automatic.lineEdit().setTextMargins(6, 0, 6, 0)

@@ -24,6 +24,7 @@ from desktop.views.widgets.banner import announce
 from desktop.views.widgets.combo_box import ComboBox
 from desktop.views.widgets.scroll_area import VerticalScrollArea
 from desktop.views.widgets.text_label import text_label
+from desktop.views.widgets.wheel_guard import guard_wheel
 from desktop.views.widgets.wrapping_text import WrappingCheckBox
 from engine.errors import BadSetting
 from engine.remote import MOST_WAIT, PRESETS, Provider
@@ -98,6 +99,7 @@ class ProviderDialog(QDialog):
         self.key.setPlaceholderText(
             translate(_KEEPS.get(self._key_place, N_("Only if the server requires one")))
         )
+        guard_wheel(self, self.context, self.wait)
         self.context.setRange(0, _MOST_CONTEXT)
         self.context.setSingleStep(1024)
         self.context.setSpecialValueText(_("set by the server"))

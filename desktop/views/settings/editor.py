@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
+from desktop.views.widgets.wheel_guard import guard_wheel
 from engine.settings import Settings
 
-__all__ = ["Editor", "guard_wheel"]
-
-
-class _WheelGuard(QObject):
-    """Lets the wheel scroll the pane instead of changing a control that has no focus."""
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.Wheel and isinstance(watched, QWidget) and not watched.hasFocus():
-            event.ignore()
-            return True
-        return False
+__all__ = ["Editor"]
 
 
 class Editor(QWidget):
@@ -53,11 +44,3 @@ class Editor(QWidget):
 
     def _guard(self, *controls: QWidget) -> None:
         guard_wheel(self, *controls)
-
-
-def guard_wheel(owner: QWidget, *controls: QWidget) -> None:
-    """Let the wheel scroll the area around these controls of `owner` while they have no focus."""
-    guard = _WheelGuard(owner)
-    for control in controls:
-        control.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        control.installEventFilter(guard)

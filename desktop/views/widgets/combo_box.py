@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize
-from PySide6.QtWidgets import QComboBox, QLineEdit, QToolButton
+from PySide6.QtWidgets import QComboBox, QLineEdit, QToolButton, QWidget
 
+from desktop.views.widgets.wheel_guard import guard_wheel
 from engine.words import _
 
 __all__ = ["ComboBox", "add_clear_button"]
@@ -15,8 +16,12 @@ _LEAST = 12
 
 class ComboBox(QComboBox):
     """A box whose list has the name of the box. It may be narrower than its choices, which the list shows
-    whole.
+    whole. The wheel changes it only while it has the focus.
     """
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        guard_wheel(self, self)
 
     def minimumSizeHint(self) -> QSize:
         least = super().minimumSizeHint()

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import QComboBox, QVBoxLayout, QWidget
 
 from desktop.items.models.devices import device_choices, device_note, device_value
 from desktop.views.layout.fill import fill
-from desktop.views.settings.editor import guard_wheel
 from desktop.views.settings.form_row import Row
 from desktop.views.widgets.combo_box import ComboBox
 from engine.settings import LoadSettings, setting_info
@@ -49,7 +48,6 @@ class DevicePane(QWidget):
         self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.combo.setMinimumContentsLength(8)
         self.combo.activated.connect(lambda: self.chosen.emit(str(self.combo.currentData())))
-        guard_wheel(self, self.combo)
         self.row.body.insertWidget(self.row.body.indexOf(self.row.note), self.combo)
         fill(QVBoxLayout(self), self.row, margins=(0, 0, 0, 0))
         self._fill()
