@@ -118,8 +118,8 @@ def _check_length(needed: int, limit: int, room: int) -> None:
     if limit and needed > limit:
         raise BadSetting(
             _(
-                "A reply in this format has at least {needed} tokens, but a reply may have {limit}; allow "
-                "longer replies, or choose a simpler format.",
+                "A reply in this format has at least {needed:,} tokens, but a reply may have {limit:,}; "
+                "allow longer replies, or choose a simpler format.",
                 needed=needed,
                 limit=limit,
             )
@@ -127,8 +127,8 @@ def _check_length(needed: int, limit: int, room: int) -> None:
     if needed > room:
         raise BadSetting(
             _(
-                "A reply in this format has at least {needed} tokens, but the context has room for {room}; "
-                "shorten the chat, choose a larger context length, or choose a simpler format.",
+                "A reply in this format has at least {needed:,} tokens, but the context has room for "
+                "{room:,}; shorten the chat, choose a larger context length, or choose a simpler format.",
                 needed=needed,
                 room=room,
             )

@@ -133,8 +133,8 @@ def check_prompt(ids: Sequence[int], vocab_size: int, context_length: int, *, pi
     if len(ids) > context_length:
         raise ContextTooLong(
             _(
-                "The prompt has {ids} tokens, but the context holds {context_length}; shorten it "
-                "by {ids_2} tokens or choose a larger context length.",
+                "The prompt has {ids:,} tokens, but the context holds {context_length:,}; shorten it "
+                "by {ids_2:,} tokens or choose a larger context length.",
                 ids=len(ids),
                 context_length=context_length,
                 ids_2=len(ids) - context_length,

@@ -124,7 +124,7 @@ def _length(request: GenerationRequest, cache: PagedCache, vocabulary: int) -> i
     if growth < 0:
         raise ContextTooLong(
             _(
-                "The prompt has {ids} tokens and the negative prompt {negative}, which is more "
+                "The prompt has {ids:,} tokens and the negative prompt {negative:,}, which is more "
                 "than the cache holds; shorten them, or give the cache more memory.",
                 ids=len(request.ids),
                 negative=len(negative),

@@ -150,7 +150,7 @@ class Model:
         except MemoryError as error:
             raise NotEnoughMemory(
                 _(
-                    "There is not enough memory for a context of {tokens} tokens; choose a shorter "
+                    "There is not enough memory for a context of {tokens:,} tokens; choose a shorter "
                     "context length.",
                     tokens=tokens,
                 )
@@ -242,7 +242,7 @@ class Model:
         if needed > free and alone > free:
             raise NotEnoughMemory(
                 _(
-                    "A context of {tokens} tokens needs {size} for keys and values, but {there}; "
+                    "A context of {tokens:,} tokens needs {size} for keys and values, but {there}; "
                     "choose a shorter context length, or close other programs.",
                     tokens=tokens,
                     size=size_text(alone),

@@ -363,7 +363,7 @@ class PagedCache:
         if length > self.context_length:
             raise ContextTooLong(
                 _(
-                    "The text would have {length} tokens, but the context holds {context_length}; "
+                    "The text would have {length:,} tokens, but the context holds {context_length:,}; "
                     "shorten it or choose a larger context length.",
                     length=length,
                     context_length=self.context_length,

@@ -12,7 +12,7 @@ from desktop.services.engine.job import Job
 from desktop.services.session.chat_session import ChatSession
 from desktop.services.system.debounce import debounce
 from engine.core import ChatRequest, ChatSource, Foreseen, Stats
-from engine.errors import EngineError
+from engine.errors import ContextTooLong, EngineError
 from engine.settings import ConstraintSettings, GuidanceSettings, Settings, StopSettings, ThinkingSettings
 from engine.units import seconds_text
 from engine.words import _, ngettext
@@ -219,7 +219,10 @@ class ContextMeter(QObject):
         if self._counted_draft != self._draft or result is None:
             self._later() if self._session.model is not None else self._emit(Measured())
         if isinstance(result, str):
-            self._emit(Measured(length=self.measured.length, rate=self._rate, trouble=result))
+            model = self._session.model
+            length = model.context_length if model is not None else 0
+            full = length if isinstance(result, _TooLong) else 0
+            self._emit(Measured(length, messages=full, rate=self._rate, trouble=result))
         elif result is not None:
             self._emit(self._sorted(result, ids))
 
@@ -249,11 +252,17 @@ class ContextMeter(QObject):
             self.changed.emit(measured)
 
 
+class _TooLong(str):
+    """The sentence about messages that no context of this length holds."""
+
+
 def _foreseen(
     source: ChatSource, request: ChatRequest, stop: threading.Event
 ) -> Generator[None, None, Foreseen | str]:
     yield from ()
     try:
         return source.foresee(request)
-    except EngineError as error:  # too long, or refused by the template
+    except ContextTooLong as error:
+        return _TooLong(error)
+    except EngineError as error:  # refused by the template
         return str(error)

@@ -70,9 +70,9 @@ class OldestFirst:
         if len(ids) > self.context_length:
             raise ContextTooLong(
                 _(
-                    "The last message is too long: with the system prompt it has {ids} tokens, but "
-                    "the context holds {context_length}, of which {room} are reserved for the "
-                    "reply; shorten it by {ids_2} tokens or choose a larger context length.",
+                    "The last message is too long: with the system prompt it has {ids:,} tokens, but "
+                    "the context holds {context_length:,}, of which {room:,} are reserved for the "
+                    "reply; shorten it by {ids_2:,} tokens or choose a larger context length.",
                     ids=len(ids),
                     context_length=self.context_length,
                     room=room,

@@ -97,7 +97,7 @@ class Prompts:
         if len(ids) > self.context_length:
             raise ContextTooLong(
                 _(
-                    "The chat has {ids} tokens, but the context holds {context_length}; drop the "
+                    "The chat has {ids:,} tokens, but the context holds {context_length:,}; drop the "
                     "oldest messages, start a new chat, or choose a larger context length.",
                     ids=len(ids),
                     context_length=self.context_length,
@@ -166,7 +166,7 @@ class Prompts:
         elif len(text) > most:
             raise ContextTooLong(
                 _(
-                    "The text has {text} tokens, but the context holds {context_length}; shorten "
+                    "The text has {text:,} tokens, but the context holds {context_length:,}; shorten "
                     "it, let its beginning be dropped, or choose a larger context length.",
                     text=len(text) + len(first),
                     context_length=self.context_length,
@@ -332,8 +332,8 @@ class Prompts:
         if len(ids) > self.context_length:
             raise ContextTooLong(
                 _(
-                    "With the negative prompt the chat has {ids} tokens, but the context holds "
-                    "{context_length}; shorten the negative prompt or choose a larger context "
+                    "With the negative prompt the chat has {ids:,} tokens, but the context holds "
+                    "{context_length:,}; shorten the negative prompt or choose a larger context "
                     "length.",
                     ids=len(ids),
                     context_length=self.context_length,

@@ -57,8 +57,8 @@ def chosen_context(settings: CacheSettings, model_length: int, advised: int = 0)
     if settings.context_length > model_length:
         raise BadSetting(
             _(
-                "The context length is set to {context_length} tokens, but this model supports at "
-                "most {model_length}; choose at most {model_length}, or 0 for automatic.",
+                "The context length is set to {context_length:,} tokens, but this model supports at "
+                "most {model_length:,}; choose at most {model_length:,}, or 0 for automatic.",
                 context_length=settings.context_length,
                 model_length=model_length,
             )
@@ -143,13 +143,13 @@ def _picture_bytes(info: ModelInfo, backend: str) -> int:
 def _cache_words(tokens: int, alone: int, total: int, available: str) -> str:
     if total <= alone:
         return _(
-            "A context of {tokens} tokens needs {size}; {available}.",
+            "A context of {tokens:,} tokens needs {size}; {available}.",
             tokens=tokens,
             size=size_text(alone),
             available=available,
         )
     return _(
-        "A context of {tokens} tokens needs {size}, and up to {size_2} with the caches of other "
+        "A context of {tokens:,} tokens needs {size}, and up to {size_2} with the caches of other "
         "chats; {available}.",
         tokens=tokens,
         size=size_text(alone),

@@ -113,7 +113,7 @@ def encoded_aside(
         if least > most:
             raise ContextTooLong(
                 _(
-                    "The text has at least {least} tokens, but the context holds {most}; shorten it or "
+                    "The text has at least {least:,} tokens, but the context holds {most:,}; shorten it or "
                     "choose a larger context length.",
                     least=least,
                     most=most,

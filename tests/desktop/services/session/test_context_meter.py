@@ -9,6 +9,7 @@ import pytest
 
 from desktop.services.session.context_meter import ContextMeter, Measured, cost_words
 from engine.core import ChatRequest, Foreseen, Stats
+from engine.errors import ContextTooLong
 from engine.settings import ThinkingSettings
 from tests.desktop.fakes import EchoChat
 from tests.desktop.services.conftest import Harness
@@ -85,6 +86,20 @@ def test_a_draft_that_is_far_too_long_is_estimated_and_holds_up_nothing(
     assert max(counted) == 999
     meter.set_draft("")
     talking.qtbot.waitUntil(lambda: (meter.measured.draft, meter.measured.about) == (0, False))
+    assert meter.close()
+
+
+def test_the_context_is_full_where_the_last_message_alone_is_too_long_for_it(
+    talking: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_long(chat: EchoChat, request: ChatRequest) -> Foreseen:
+        raise ContextTooLong("It is too long.")
+
+    monkeypatch.setattr(type(talking.chat), "foresee", too_long)
+    meter = ContextMeter(talking.session)
+    meter.set_draft("word " * 5000)
+    talking.qtbot.waitUntil(lambda: meter.measured.trouble == "It is too long.")
+    assert meter.measured.used == meter.measured.length == 4096
     assert meter.close()
 
 

@@ -144,18 +144,18 @@ def test_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (said.context_bytes, said.free_bytes, said.fits) == (514 * page, 10**9, True)
     assert said.total_bytes == (514 + 10**9 // 8 // page) * page
     assert said.sentence == (
-        "A context of 131072 tokens needs 67.4 MB, and up to 192 MB with the caches of other chats; 1 GB of "
+        "A context of 131,072 tokens needs 67.4 MB, and up to 192 MB with the caches of other chats; 1 GB of "
         "memory are free."
     )
     assert not (tight := cache_bytes(info, settings, busy=10**9 - 514 * page + 1)).fits
     assert tight.free_bytes == 514 * page - 1
     assert tight.sentence == (
-        "A context of 131072 tokens needs 67.4 MB; 67.4 MB of memory are free. That is not enough: choose "
+        "A context of 131,072 tokens needs 67.4 MB; 67.4 MB of memory are free. That is not enough: choose "
         "a shorter context, a smaller cache type, or less memory for chats."
     )
     assert cache_bytes(info, settings, busy=10**9 - 514 * page).fits
     assert not cache_bytes(info, CacheSettings(memory=1 << 10)).fits
-    with pytest.raises(BadSetting, match="131073 tokens, but this model supports at most 131072"):
+    with pytest.raises(BadSetting, match="131,073 tokens, but this model supports at most 131,072"):
         cache_bytes(info, CacheSettings(context_length=(1 << 17) + 1))
 
 
