@@ -80,7 +80,7 @@ def test_context_length():
     assert chosen_context(CacheSettings(), 2048) == 2048
     assert chosen_context(CacheSettings(), 131072) == 8192
     assert chosen_context(CacheSettings(context_length=131072), 131072) == 131072
-    with pytest.raises(BadSetting, match="16384 tokens, but this model supports at most 8192"):
+    with pytest.raises(BadSetting, match="16,384 tokens, but this model supports at most 8,192"):
         chosen_context(CacheSettings(context_length=16384), 8192)
 
 
