@@ -29,6 +29,10 @@ class SavingTrouble:
         self._works = self._works or part in self._failing
         self.forget(part)
 
+    def proved(self) -> None:
+        """Something was saved that had not failed: a message that was sent."""
+        self._works = self._works or bool(self._failing)
+
     def forget(self, part: str) -> None:
         """The user has removed what a part could not save, which says nothing about saving."""
         self._failing.discard(part)

@@ -14,6 +14,7 @@ from desktop.services.composer.attachments import estimated
 from desktop.services.composer.composer_services import ComposerServices
 from desktop.services.composer.fit_to_context import over_text
 from desktop.services.session.chat_session import ChatSession
+from desktop.services.session.context import is_temporary
 from desktop.services.session.several import ColumnSettings
 from desktop.store.attachments.message_format import join
 from desktop.views.chat.announcer import REPLYING
@@ -238,6 +239,8 @@ class ComposerController(QObject):
         return True
 
     def _taken(self) -> None:
+        if not is_temporary(self._session.conversation):
+            self._session.saving.proved()  # before its draft goes, which may never have been saved
         self._chat.composer.accept()
         self._writing.follow_ups.forget()
         self._writing.attachments.put((), self._session.conversation)

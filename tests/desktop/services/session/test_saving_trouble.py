@@ -35,3 +35,16 @@ def test_what_the_user_removed_proves_nothing() -> None:
     saving.clear()
     saving.ended("replies")
     assert told == ["info"]
+
+
+def test_a_message_that_was_sent_proves_that_saving_works() -> None:
+    told = list[str]()
+    saving = SavingTrouble(lambda _sentence, level: told.append(level))
+    saving.proved()
+    saving.began("draft")
+    saving.forget("draft")
+    assert told == []
+    saving.began("draft")
+    saving.proved()
+    saving.forget("draft")
+    assert told == ["info"]

@@ -398,6 +398,16 @@ def test_a_full_disk_is_no_longer_reported_when_there_is_room_again(hand: Hand) 
     hand.window.autosave.save()
     assert banner(hand) == "Saving works again, and everything is saved."
 
+    hand.window.chat.composer.set_text("")
+    full(database)
+    hand.window.chat.composer.set_text("last " * 4000)
+    hand.window.autosave.save()
+    assert "not saved yet" in banner(hand)
+    room(database)
+    hand.press(Qt.Key.Key_Return)  # this draft was never saved, and need not be removed
+    hand.qtbot.waitUntil(lambda: len(hand.texts()) == 6 and not hand.session.replying_in)
+    assert banner(hand) == "Saving works again, and everything is saved."
+
 
 @pytest.mark.slow
 def test_quitting_with_an_unsaved_end_asks_first(hand: Hand, tmp_path: Path) -> None:
