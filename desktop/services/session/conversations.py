@@ -169,8 +169,11 @@ class Conversations:
         return self.delete_conversations((conversation_id,))
 
     @reports_store_errors
-    def delete_conversations(self, ids: Collection[int]) -> bool:
-        """Delete several chats with one undo; replies and calls of tools that run in them are stopped."""
+    def delete_conversations(self, ids: Collection[int], instead: int = 0) -> bool:
+        """Delete several chats with one undo; replies and calls of tools that run in them are stopped.
+
+        If the open one is among them, the chat `instead` is opened, or (0) the latest.
+        """
         for number in ids:
             self._runner.engine.stop_in(number)
             self._tools.stop(number)
@@ -182,7 +185,7 @@ class Conversations:
         self._visible.listed.remove_all(ids)
         what = ngettext("delete chat", "delete {n} chats", len(ids))
         self.undo_stack.push(what, lambda: self._restore_conversations(tuple(ids)))
-        return self._leave_deleted()
+        return self._leave_deleted(instead)
 
     @reports_store_errors
     def delete_message(self, message_id: int) -> bool:
@@ -290,11 +293,13 @@ class Conversations:
         kept = (row for row in self._visible.listed.summaries() if row.id < FIRST_TEMPORARY)
         return next((row for row in kept if folder is None or (row.folder_id or 0) == folder), None)
 
-    def _leave_deleted(self) -> bool:
+    def _leave_deleted(self, instead: int = 0) -> bool:
         """Open another chat if the open one is deleted."""
         context = self._visible.context
         if context.id and not context.store.get(context.id).deleted:
             return True
+        if instead:
+            return self._visible.open(instead)
         newest = self._newest()
         return self._visible.open(newest.id) if newest is not None else self.new_conversation()
 

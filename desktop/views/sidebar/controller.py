@@ -179,13 +179,26 @@ class SidebarController(QObject):
         self._session.rename_conversation(conversation, title)
 
     def delete(self, ids: Sequence[int]) -> None:
-        """Move chats to the trash; this can be undone."""
+        """Move chats to the trash; this can be undone. The keyboard stays in the list."""
+        in_list = self._sidebar.list.hasFocus()
         if list(ids) == [self._session.conversation] and self._session.temporary:
             if self._session.delete_conversation(self._session.conversation):
                 self._chat.banner.show_notice(_("The temporary chat was discarded."), "info")
-        elif ids and self._session.delete_conversations(tuple(ids)):
+        elif ids and self._session.delete_conversations(tuple(ids), self._beside(ids)):
             words = ngettext("The chat was deleted.", "{n} chats were deleted.", len(ids))
             self._chat.banner.show_notice(words, "info", undo=True)
+        if in_list:  # not in the text of the chat that is opened instead, where Del deletes words
+            self._sidebar.list.setFocus()
+
+    def _beside(self, ids: Sequence[int]) -> int:
+        """The chat that is opened when these are deleted: below the open one in the list, else above it."""
+        shown = [row.number for row in self._chat_list.rows.shown() if row.kind == CHAT]
+        here = self._session.conversation
+        if here not in ids or here not in shown:
+            return 0
+        place = shown.index(here)
+        near = (*shown[place + 1 :], *reversed(shown[:place]))
+        return next((chat for chat in near if chat not in ids), 0)
 
     def pinned(self) -> bool:
         """Whether all of the selected chats are pinned, or the open one if none is selected."""

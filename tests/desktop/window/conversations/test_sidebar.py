@@ -249,6 +249,27 @@ def test_the_chats_above_and_below_are_opened_by_keys_as_the_list_shows_them(han
     assert session.conversation == newest
 
 
+def test_del_stays_in_the_list_and_goes_down_it(hand) -> None:
+    hand.load()
+    for text in ("lowest", "low", "middle", "top"):
+        hand.press(Key.Key_N, CTRL)
+        hand.say(text)
+    chats, session = hand.window.sidebar.list, hand.session
+    top, middle, low, lowest = (chat.id for chat in session.conversations.summaries()[:4])
+    session.open_conversation(middle)
+    hand.type("a draft")
+    chats.setFocus()
+    for opened in (low, lowest, top):  # below, and above where nothing is below
+        hand.press(Key.Key_Delete)
+        assert (session.conversation, chats.chosen(), chats.hasFocus()) == (opened, [opened], True)
+    assert [chat.id for chat in session.conversations.summaries()] == [top]
+    for _ in range(3):
+        hand.press(Key.Key_Z, CTRL)
+    assert (session.conversation, hand.box.toPlainText()) == (middle, "a draft")
+    hand.window.actions_by_name["delete_chat"].trigger()
+    assert (session.conversation, hand.box.hasFocus()) == (low, True)
+
+
 def test_a_chat_is_begun_in_a_folder_and_later_ones_are_not(hand) -> None:
     rows, session, ask = hand.desktop.services.chat_list.rows, hand.session, hand.window.sidebar.list.requests
 
