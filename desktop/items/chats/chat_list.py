@@ -41,6 +41,7 @@ __all__ = [
     "PINNED",
     "PINNED_ROLE",
     "RUNNING_ROLE",
+    "UNSEEN_ROLE",
     "ChatListModel",
     "ChatListRow",
     "dragged",
@@ -65,6 +66,8 @@ DRAFT_ROLE = _ROLE + 37
 """Whether the chat has an unsent draft."""
 NOTEBOOK_ROLE = _ROLE + 38
 """Whether the row is a notebook."""
+UNSEEN_ROLE = _ROLE + 39
+"""Whether a reply has ended in the chat since it was last open."""
 MIME = "application/x-inglenook-chats"
 PINNED, _FOLDERS = N_("Pinned"), N_("Folders")
 _SPARE_ROWS = 100
@@ -98,6 +101,7 @@ class ChatListModel(RowsModel[ChatListRow]):
         self._open: frozenset[int] = frozenset()
         self._drafts: frozenset[int] = frozenset()
         self._running: frozenset[int] = frozenset()
+        self._unseen: frozenset[int] = frozenset()
         self._day = today()
         for signal in (chats.modelReset, chats.rowsInserted, chats.rowsRemoved, chats.rowsMoved):
             signal.connect(self._arrange)
@@ -123,11 +127,18 @@ class ChatListModel(RowsModel[ChatListRow]):
         changed, self._drafts = self._drafts ^ ids, ids
         self._emit_chats(changed)
 
-    def set_running(self, ids: Iterable[int]) -> None:
-        """Set the chats whose replies are being written."""
+    def set_running(self, ids: Iterable[int], opened: int = 0) -> None:
+        """Set the chats whose replies are being written; what ends in the `opened` one is seen."""
         now = frozenset(ids)
+        self._unseen = (self._unseen | self._running - {opened}) - now
         changed, self._running = self._running ^ now, now
         self._emit_chats(changed)
+
+    def see(self, chat: int) -> None:
+        """The chat is opened: its replies are seen."""
+        if chat in self._unseen:
+            self._unseen -= {chat}
+            self._emit_chats(frozenset({chat}))
 
     def refresh_dates(self) -> None:
         """Arrange the rows by date again after midnight."""
@@ -205,12 +216,12 @@ class ChatListModel(RowsModel[ChatListRow]):
         if role == Qt.ItemDataRole.EditRole:
             return chat.title
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            running, draft = row.number in self._running, row.number in self._drafts
             states = (
-                (chat.kind == NOTEBOOK, "notebook"),
-                (row.text == translate(PINNED), "pinned"),
-                (running, _("a reply is running")),
-                (draft, _("draft not sent")),
+                (chat.kind == NOTEBOOK, _("notebook")),
+                (row.text == translate(PINNED), _("pinned")),
+                (row.number in self._running, _("a reply is running")),
+                (row.number in self._unseen, _("new reply")),
+                (row.number in self._drafts, _("draft not sent")),
             )
             return ", ".join(
                 [
@@ -224,8 +235,8 @@ class ChatListModel(RowsModel[ChatListRow]):
             return chat.folder_id or 0
         if role == PINNED_ROLE:
             return bool(chat.pinned)
-        if role == RUNNING_ROLE:
-            return row.number in self._running
+        if role in (RUNNING_ROLE, UNSEEN_ROLE):
+            return row.number in (self._running if role == RUNNING_ROLE else self._unseen)
         if role == NOTEBOOK_ROLE:
             return chat.kind == NOTEBOOK
         return row.number in self._drafts if role == DRAFT_ROLE else None
@@ -237,9 +248,10 @@ class ChatListModel(RowsModel[ChatListRow]):
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole, Qt.ItemDataRole.ToolTipRole):
             return folder.name
         if role == Qt.ItemDataRole.AccessibleTextRole:
-            state = "open" if row.number in self._open else "closed"
             chats = ngettext("{n} chat", "{n} chats", count)
-            return _("Folder {folder}, {chats}, {state}", folder=folder.name, chats=chats, state=state)
+            if row.number in self._open:
+                return _("Folder {folder}, {chats}, open", folder=folder.name, chats=chats)
+            return _("Folder {folder}, {chats}, closed", folder=folder.name, chats=chats)
         return {FOLDER_ROLE: row.number, OPEN_ROLE: row.number in self._open, COUNT_ROLE: count}.get(role)
 
     def _arrange(self) -> None:

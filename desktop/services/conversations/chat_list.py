@@ -89,6 +89,7 @@ class ChatList(QObject):
             signal.connect(self._count_trash)
         for signal in (session.engine_changed, session.conversations.dataChanged):
             signal.connect(self._show_running)
+        session.conversation_changed.connect(self.rows.see)
         self._trashed = -1
 
     @_reports_errors
@@ -279,4 +280,4 @@ class ChatList(QObject):
 
     @Slot()
     def _show_running(self) -> None:
-        self.rows.set_running(self.session.replying_in)
+        self.rows.set_running(self.session.replying_in, self.session.conversation)

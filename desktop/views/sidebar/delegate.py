@@ -16,6 +16,7 @@ from desktop.items.chats.chat_list import (
     NOTEBOOK_ROLE,
     OPEN_ROLE,
     RUNNING_ROLE,
+    UNSEEN_ROLE,
 )
 from desktop.items.chats.conversations import ID_ROLE
 from desktop.views.sidebar.item_painting import HIGH, PAD, background, icon, line, side
@@ -126,13 +127,11 @@ class ChatListDelegate(QStyledItemDelegate):
                 painter, option, "edit", QRect(right, option.rect.center().y() - size // 2, size, size), muted
             )
             right -= 4
-        line(
-            painter,
-            option,
-            str(index.data() or ""),
-            QRect(words.left(), words.top(), right - words.left(), words.height()),
-            text,
-        )
+        font = QFont(option.font)
+        if index.data(UNSEEN_ROLE):
+            font.setWeight(QFont.Weight.Bold)
+        room = QRect(words.left(), words.top(), right - words.left(), words.height())
+        line(painter, option, str(index.data() or ""), room, text, font)
 
 
 def _colours(option: QStyleOptionViewItem) -> tuple[QColor, QColor]:

@@ -20,6 +20,7 @@ from desktop.items.chats.chat_list import (
     MIME,
     NOTEBOOK_ROLE,
     RUNNING_ROLE,
+    UNSEEN_ROLE,
     ChatListModel,
     dragged,
 )
@@ -27,6 +28,7 @@ from desktop.items.chats.conversations import ID_ROLE, ConversationsModel, date_
 from desktop.store.conversations.folders import Folder
 from desktop.store.conversations.records import NOTEBOOK, ConversationSummary
 from desktop.views.sidebar.drop_targets import Landing, land
+from engine.words import set_language
 
 TODAY = datetime.date(2026, 3, 15)
 NOON = datetime.datetime(2026, 3, 15, 12).timestamp()
@@ -99,6 +101,38 @@ def test_running_replies_and_drafts_are_announced(chat_list: ChatListModel) -> N
         chat_list.index(1).data(Qt.ItemDataRole.AccessibleTextRole)
         == "Four, pinned, a reply is running, draft not sent"
     )
+
+
+def test_replies_that_end_elsewhere_are_new_until_their_chat_is_opened(chat_list: ChatListModel) -> None:
+    def unseen() -> list[int]:
+        rows = (chat_list.index(chat_list.row_of(CHAT, number)) for number in (1, 4, 5))
+        return [row.data(ID_ROLE) for row in rows if row.data(UNSEEN_ROLE)]
+
+    chat_list.set_running((1, 4, 5), opened=1)
+    assert unseen() == []
+    chat_list.set_running((5,), opened=1)
+    assert unseen() == [4]
+    assert chat_list.index(1).data(Qt.ItemDataRole.AccessibleTextRole) == "Four, pinned, new reply"
+    chat_list.set_running((4,), opened=1)
+    assert unseen() == [5], "in the fourth the next one is being written"
+    chat_list.set_running((), opened=4)
+    reported: list[int] = []
+    chat_list.dataChanged.connect(lambda first, _last: reported.append(first.data(ID_ROLE)))
+    chat_list.see(5)
+    chat_list.see(4)
+    assert (unseen(), reported) == ([], [5])
+
+
+def test_what_is_said_of_a_row_is_translated(
+    chat_list: ChatListModel, chats: ConversationsModel, request: pytest.FixtureRequest
+) -> None:
+    chats.put(ConversationSummary(6, "Sechs", NOON, None, False, kind=NOTEBOOK))
+    request.addfinalizer(lambda: set_language("en"))
+    set_language("de")
+    role = Qt.ItemDataRole.AccessibleTextRole
+    said = [chat_list.index(place).data(role) for place in range(chat_list.rowCount())]
+    assert "Sechs, Notizbuch" in said
+    assert "Ordner F7, 2 Chats, geschlossen" in said
 
 
 def test_a_closed_folder_shows_its_count(chat_list: ChatListModel, chats: ConversationsModel) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction, QPalette
+from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtGui import QAction, QImage, QPalette
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMenu, QMessageBox, QPushButton
 
-from desktop.items.chats.chat_list import CHAT, FOLDER
+from desktop.items.chats.chat_list import CHAT, FOLDER, UNSEEN_ROLE
 from desktop.items.chats.search_hits import HIT_ROLE
 from tests.desktop.hand import Hand
 from tests.desktop.views.contrast import contrast
@@ -268,6 +270,31 @@ def test_del_stays_in_the_list_and_goes_down_it(hand) -> None:
     assert (session.conversation, hand.box.toPlainText()) == (middle, "a draft")
     hand.window.actions_by_name["delete_chat"].trigger()
     assert (session.conversation, hand.box.hasFocus()) == (low, True)
+
+
+def test_a_reply_that_ends_behind_another_chat_is_marked_until_it_is_seen(hand) -> None:
+    hand.load()
+    hand.echo.chat.pauses = {2: (goes_on := threading.Event())}
+    hand.type("Go on")
+    hand.press(Key.Key_Return)
+    hand.qtbot.waitUntil(lambda: bool(hand.session.replying_in))
+    chat, chats = hand.session.conversation, hand.window.sidebar.list
+
+    def row() -> QModelIndex:
+        return chats.model().index(hand.desktop.services.chat_list.rows.row_of(CHAT, chat), 0)
+
+    def title() -> QImage:
+        return chats.viewport().grab(chats.visualRect(row()).adjusted(0, 0, -40, 0)).toImage()
+
+    hand.press(Key.Key_N, CTRL)
+    plain = title()
+    goes_on.set()
+    hand.qtbot.waitUntil(lambda: row().data(UNSEEN_ROLE))
+    assert title() != plain  # it is bold
+    hand.session.open_conversation(chat)
+    assert not row().data(UNSEEN_ROLE)
+    hand.say("More")
+    assert not row().data(UNSEEN_ROLE)
 
 
 def test_a_chat_is_begun_in_a_folder_and_later_ones_are_not(hand) -> None:
