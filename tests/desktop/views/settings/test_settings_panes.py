@@ -539,7 +539,7 @@ def test_an_impossible_context_is_shown_in_the_warning_colour(hand, monkeypatch)
 
     unfold(hand, "Context")
     hand.session.set_settings(CacheSettings(context_length=9999))
-    assert "at most 4096" in memory(hand)
+    assert "at most 4,096" in memory(hand)
     assert hand.window.settings_controller.memory.label.property("tone") == "danger"
     hand.session.set_settings(CacheSettings(context_length=1024))
     assert hand.window.settings_controller.memory.label.property("tone") == "muted"
