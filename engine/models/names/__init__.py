@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.models.names.in_memory import delta_in_memory, experts_in_mlp
 from engine.models.names.rwkv import RwkvNames, ShiftNames
 from engine.models.names.tensors import LatentNames, NarrowNames, NetworkNames, RecurrentNames, TensorNames
 from engine.models.names.usual import (
@@ -21,6 +22,6 @@ from engine.models.names.usual import (
 
 __all__ = [
     "GGUF", "HF", "LATENT_GGUF", "LATENT_HF", "MAMBA_GGUF", "MIXTURE", "SCAN_GGUF", "SHARING", "LatentNames",
-    "NarrowNames", "NetworkNames", "RecurrentNames", "RwkvNames", "ShiftNames", "TensorNames", "mamba_names",
-    "scan_names", "with_experts", "with_shared",
+    "NarrowNames", "NetworkNames", "RecurrentNames", "RwkvNames", "ShiftNames", "TensorNames",
+    "delta_in_memory", "experts_in_mlp", "mamba_names", "scan_names", "with_experts", "with_shared",
 ]  # fmt: skip

@@ -43,7 +43,9 @@ class RecurrentNames:
     key: str = ""
     value: str = ""
     convolutions: tuple[str, ...] = ()
-    """Of the three."""
+    """Of the three; a single one is of all of them."""
+    convolutions_even: bool = False
+    """Whether those are equal parts of all channels, however many queries, keys and values have."""
     decay_up: str = ""
     gate_up: str = ""
     """The second matrices of decays and gates that are made by two."""

@@ -18,7 +18,7 @@ from engine.models.headers.decoder import gguf_decoder, hf_decoder
 from engine.models.headers.keys import Keys
 from engine.models.layers.parts import Block
 from engine.models.layers.whole import Blocks
-from engine.models.names import GGUF, HF
+from engine.models.names import GGUF, HF, TensorNames
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(
@@ -54,9 +54,15 @@ def _placement(parallel: bool) -> str:
     return "parallel_both" if parallel else "before"
 
 
+def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """The head has another name in transformers' memory."""
+    return replace(names, head=HF.head) if HF.head + ".weight" in tensors else names
+
+
 GPT_NEOX = Architecture(
-    ("gptneox",), ("GPTNeoXForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF, prefixes=("", "-")
-)
+    ("gptneox",), ("GPTNeoXForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF, prefixes=("", "-"),
+    adapt=_adapt,
+)  # fmt: skip
 
 
 def from_hf_japanese(keys: Keys) -> ModelConfig:

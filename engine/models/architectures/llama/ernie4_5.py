@@ -13,7 +13,7 @@ from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder, 
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.refusals import refuse_other
-from engine.models.names import GGUF, HF, SHARING
+from engine.models.names import GGUF, HF, SHARING, TensorNames
 from engine.tensors import RawTensor
 
 MIXTURE_NAMES = replace(
@@ -105,9 +105,18 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 ERNIE_4_5 = Architecture(
     ("ernie4_5", "paddleocr"), ("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"), from_hf, from_gguf, HF, GGUF
 )
+
+
+def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """The bias of the choice of experts belongs to the router in transformers' memory."""
+    inside = any(".mlp.gate.moe_statics." in name for name in tensors)
+    return replace(names, correction="mlp.gate.moe_statics.e_score_correction_bias") if inside else names
+
+
 ERNIE_4_5_MIXTURE = Architecture(
-    ("ernie4_5-moe",), ("Ernie4_5_MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE_NAMES, GGUF
-)
+    ("ernie4_5-moe",), ("Ernie4_5_MoeForCausalLM",), from_hf_mixture, from_gguf_mixture, MIXTURE_NAMES, GGUF,
+    adapt=_adapt,
+)  # fmt: skip
 ERNIE_4_5_PICTURED = Architecture(
     (), ("Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VL_MoeForConditionalGeneration"),
     from_hf_pictured, None, PICTURED_NAMES, None,

@@ -193,14 +193,20 @@ def gguf_multipliers(keys: Keys) -> dict[str, Any]:
 GRANITE = Architecture(
     ("granite",), ("GraniteForCausalLM",), from_hf, from_gguf, HF, GGUF, interleaved_rows=True
 )
+
+
+def _in_stacks(names: TensorNames) -> TensorNames:
+    at = "block_sparse_moe."
+    return replace(
+        names, router=at + "router", expert_gate_up=at + "experts.gate_up_proj", expert_down_stack="",
+        expert_down=at + "experts.down_proj", stack_ends=("", "_bias"),
+    )  # fmt: skip
+
+
 GRANITE_SLIDING = Architecture(
     ("granite_swa",), ("GraniteSWAForCausalLM", "GraniteMoeSWAForCausalLM"), from_hf_sliding,
     from_gguf_sliding,
-    replace(
-        MIXTURE_NAMES, sinks="self_attn.sinks", router="block_sparse_moe.router", stack_ends=("", "_bias"),
-        expert_gate_up="block_sparse_moe.experts.gate_up_proj", expert_down_stack="",
-        expert_down="block_sparse_moe.experts.down_proj",
-    ),
+    replace(_in_stacks(MIXTURE_NAMES), sinks="self_attn.sinks"),
     replace(GGUF, shared_gate_up="ffn_up_shexp"), interleaved_rows=True,
 )  # fmt: skip
 HYPER_CLOVA = Architecture(
@@ -210,7 +216,9 @@ HYPER_CLOVA = Architecture(
 
 
 def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
-    """mlx-lm has the gates and what they multiply apart."""
+    """mlx-lm has the gates and what they multiply apart; transformers 5 has stacks as other models do."""
+    if any(".block_sparse_moe.experts.gate_up_proj" in name for name in tensors):
+        names = _in_stacks(names)
     if any(".block_sparse_moe.experts.w1." in name for name in tensors):
         names = with_experts(names, "block_sparse_moe.experts", "w1", "w3", "w2")
     if any(".mlp.gate_proj." in name for name in tensors):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.models.architecture import Architecture
@@ -10,7 +11,8 @@ from engine.models.headers.decoder import hf_decoder, refuse_other_than_silu
 from engine.models.headers.experts import hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.refusals import unsupported
-from engine.models.names import HF, with_shared
+from engine.models.names import HF, TensorNames, with_shared
+from engine.tensors import RawTensor
 
 HF_NAMES = replace(
     with_shared(HF, "mlp.shared_experts"), router="mlp.router", expert_gate_up="mlp.experts.fc1",
@@ -33,4 +35,14 @@ def from_hf(keys: Keys) -> ModelConfig:
     return ModelConfig(**shape, experts=experts)
 
 
-ARIA = Architecture((), ("AriaTextForCausalLM",), from_hf, None, HF_NAMES, None)
+def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """Stacks of experts have other names in transformers' memory."""
+    at = "mlp.experts."
+    if not any(name.endswith(f".{at}gate_up_proj") for name in tensors):
+        return names
+    return replace(
+        names, expert_gate_up=at + "gate_up_proj", expert_down=at + "down_proj", stack_ends=("", "_bias")
+    )
+
+
+ARIA = Architecture((), ("AriaTextForCausalLM",), from_hf, None, HF_NAMES, None, adapt=_adapt)

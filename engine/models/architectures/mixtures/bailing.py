@@ -15,7 +15,7 @@ from engine.models.config.experts import Experts
 from engine.models.headers.decoder import MAX_LAYERS, gguf_decoder, hf_decoder
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
-from engine.models.names import GGUF, MIXTURE, with_shared
+from engine.models.names import GGUF, HF, MIXTURE, SHARING, with_shared
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -140,4 +140,7 @@ BAILING = Architecture(
 BAILING_2 = Architecture(
     ("bailingmoe2",), ("BailingMoeV2ForCausalLM",), from_hf_2, from_gguf_2, HF_NAMES, GGUF
 )
-SARVAM = Architecture((), ("SarvamMoEForCausalLM",), from_hf_sarvam, None, HF_NAMES, None, gguf_of=BAILING_2)
+SARVAM = Architecture(
+    (), ("SarvamMoEForCausalLM",), from_hf_sarvam, None, HF_NAMES, None, gguf_of=BAILING_2,
+    adapt=lambda names, tensors: SHARING if HF.embed + ".weight" in tensors else names,  # as in memory
+)  # fmt: skip

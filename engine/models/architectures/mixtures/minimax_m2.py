@@ -10,7 +10,7 @@ from engine.models.config import ModelConfig
 from engine.models.headers.decoder import gguf_decoder, hf_decoder
 from engine.models.headers.experts import gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
-from engine.models.names import GGUF, HF, with_experts
+from engine.models.names import GGUF, HF, experts_in_mlp, with_experts
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(
@@ -46,5 +46,6 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 MINIMAX_M2 = Architecture(
-    ("minimax-m2",), ("MiniMaxM2ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF
+    ("minimax-m2",), ("MiniMaxM2ForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF,
+    adapt=experts_in_mlp,
 )  # fmt: skip

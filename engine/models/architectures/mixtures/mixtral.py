@@ -10,7 +10,7 @@ from engine.models.config import ModelConfig
 from engine.models.headers.decoder import hf_decoder, hf_windows
 from engine.models.headers.experts import hf_experts
 from engine.models.headers.keys import Keys
-from engine.models.names import HF, with_experts
+from engine.models.names import HF, experts_in_mlp, with_experts
 
 NAMES = replace(
     with_experts(HF, "block_sparse_moe.experts", "w1", "w3", "w2"), router="block_sparse_moe.gate"
@@ -37,4 +37,6 @@ def from_hf(keys: Keys) -> ModelConfig:
     )
 
 
-MIXTRAL = Architecture((), ("MixtralForCausalLM",), from_hf, None, NAMES, None, gguf_of=LLAMA)
+MIXTRAL = Architecture(
+    (), ("MixtralForCausalLM",), from_hf, None, NAMES, None, gguf_of=LLAMA, adapt=experts_in_mlp
+)

@@ -12,7 +12,7 @@ from engine.models.headers.decoder import gguf_decoder, hf_decoder, hf_windows
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.refusals import refuse_other
-from engine.models.names import GGUF, HF, with_experts
+from engine.models.names import GGUF, HF, experts_in_mlp, with_experts
 from engine.tensors import RawTensor
 
 HF_NAMES = replace(
@@ -57,5 +57,6 @@ def from_gguf(keys: Keys, tensors: Mapping[str, RawTensor]) -> ModelConfig:
 
 
 PHI_MIXTURE = Architecture(
-    ("phimoe",), ("PhimoeForCausalLM", "PhiMoEForCausalLM"), from_hf, from_gguf, HF_NAMES, GGUF
-)
+    ("phimoe",), ("PhimoeForCausalLM", "PhiMoEForCausalLM"), from_hf, from_gguf, HF_NAMES, GGUF,
+    adapt=experts_in_mlp,
+)  # fmt: skip

@@ -27,24 +27,29 @@ from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_exp
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_decoder
 from engine.models.headers.refusals import refuse_other
-from engine.models.names import LatentNames, RecurrentNames
+from engine.models.names import HF, LatentNames, RecurrentNames, TensorNames
 from engine.tensors import RawTensor
 
-_AT = "attention."
-HF_NAMES = replace(
-    LATENT_NAMES, embed="model.word_embeddings", query=_AT + "q_proj", output=_AT + "dense",
-    output_gate=_AT + "g_proj", correction="mlp.gate.expert_bias",
-    latent=LatentNames(
-        _AT + "q_a_proj", _AT + "q_a_layernorm", _AT + "q_b_proj", _AT + "kv_a_proj_with_mqa",
-        _AT + "kv_a_layernorm", _AT + "kv_b_proj", _AT + "embed_q", _AT + "unembed_out",
-    ),
-    recurrent=RecurrentNames(
-        "", _AT + "dense", "", _AT + "g_proj", _AT + "f_proj", _AT + "b_proj", rate=_AT + "A_log",
-        shift=_AT + "dt_bias", norm=_AT + "o_norm", query=_AT + "q_proj", key=_AT + "k_proj",
-        value=_AT + "v_proj",
-        convolutions=(_AT + "q_conv1d", _AT + "k_conv1d", _AT + "v_conv1d"),
-    ),
-)  # fmt: skip
+
+def _named(at: str, output: str, embed: str, correction: str) -> TensorNames:
+    return replace(
+        LATENT_NAMES, embed=embed, query=at + "q_proj", output=at + output, output_gate=at + "g_proj",
+        correction=correction,
+        latent=LatentNames(
+            at + "q_a_proj", at + "q_a_layernorm", at + "q_b_proj", at + "kv_a_proj_with_mqa",
+            at + "kv_a_layernorm", at + "kv_b_proj", at + "embed_q", at + "unembed_out",
+        ),
+        recurrent=RecurrentNames(
+            "", at + output, "", at + "g_proj", at + "f_proj", at + "b_proj", rate=at + "A_log",
+            shift=at + "dt_bias", norm=at + "o_norm", query=at + "q_proj", key=at + "k_proj",
+            value=at + "v_proj", convolutions=(at + "q_conv1d", at + "k_conv1d", at + "v_conv1d"),
+        ),
+    )  # fmt: skip
+
+
+HF_NAMES = _named("attention.", "dense", "model.word_embeddings", "mlp.gate.expert_bias")
+_IN_MEMORY = _named("self_attn.", "o_proj", HF.embed, LATENT_NAMES.correction)
+"""As transformers has them."""
 assert KIMI_GGUF.recurrent is not None
 GGUF_NAMES = replace(
     KIMI_GGUF, output_gate="attn_gate",
@@ -160,9 +165,13 @@ def _experts(keys: Keys, layers: int) -> Experts | None:
     )  # fmt: skip
 
 
+def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    return adapted(_IN_MEMORY if HF.embed + ".weight" in tensors else names, tensors)
+
+
 BAILING_HYBRID = Architecture(
     ("bailingmoe3",),
     ("BailingHybridForCausalLM", "BailingMoeV3ForCausalLM", "BailingMoeV3VLForConditionalGeneration"),
     from_hf, from_gguf, HF_NAMES, GGUF_NAMES, prefixes=("", "-model.language_model."),
-    adapt=adapted,
+    adapt=_adapt,
 )  # fmt: skip

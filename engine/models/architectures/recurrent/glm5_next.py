@@ -35,7 +35,7 @@ from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_decoder
 from engine.models.headers.refusals import refuse_other, unsupported
 from engine.models.headers.sparse import full_layers, indexers
-from engine.models.names import RecurrentNames
+from engine.models.names import RecurrentNames, TensorNames
 from engine.tensors import RawTensor
 
 _AT, _LINEAR, _INDEXED = "self_attn.", "linear_attention", "indexed_attention"
@@ -190,7 +190,13 @@ def _experts(keys: Keys, layers: int) -> Experts | None:
     )  # fmt: skip
 
 
+def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    if any(".attn_hc." in name for name in tensors):  # as transformers has them in memory
+        names = replace(names, hyper_attention="attn_hc.", hyper_mlp="ffn_hc.")
+    return adapted(names, tensors)
+
+
 GLM_5_NEXT = Architecture(
     ("glm5-next",), ("Glm5NextForConditionalGeneration",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES,
-    prefixes=("-model.language_model.", "", "-language_model.", "-"), adapt=adapted,
+    prefixes=("-model.language_model.", "", "-language_model.", "-"), adapt=_adapt,
 )  # fmt: skip

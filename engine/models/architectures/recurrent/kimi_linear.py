@@ -25,7 +25,7 @@ from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_exp
 from engine.models.headers.keys import Keys
 from engine.models.headers.latent import cache_shape, gguf_latent, hf_latent_decoder
 from engine.models.headers.refusals import unsupported
-from engine.models.names import GGUF, LATENT_GGUF, RecurrentNames, TensorNames, with_experts
+from engine.models.names import GGUF, LATENT_GGUF, RecurrentNames, TensorNames, delta_in_memory, with_experts
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -150,6 +150,7 @@ def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames
     if any(".self_attn.q_conv.conv." in name for name in tensors):  # saved by mlx-lm
         own = replace(own, convolutions=tuple(f"self_attn.{part}_conv.conv" for part in "qkv"))
         names = replace(names, correction="mlp.e_score_correction_bias")
+    own = delta_in_memory(own, tensors)
     taps = [tensor for name, tensor in tensors.items() if name.endswith("ssm_conv1d_q.weight")]
     rates = [tensor for name, tensor in tensors.items() if name.endswith("." + own.rate)]
     return replace(

@@ -23,7 +23,7 @@ from engine.models.headers.decoder import (
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts
 from engine.models.headers.keys import Keys
 from engine.models.headers.refusals import refuse_other
-from engine.models.names import GGUF, RecurrentNames
+from engine.models.names import GGUF, RecurrentNames, experts_in_mlp
 from engine.tensors import RawTensor
 
 _AT = "self_attn."
@@ -111,5 +111,6 @@ def _factor(keys: Keys, name: str) -> float:
 
 
 MINIMAX = Architecture(
-    ("minimax-01",), ("MiniMaxForCausalLM", *_PUBLISHED), from_hf, from_gguf, HF_NAMES, GGUF_NAMES
-)
+    ("minimax-01",), ("MiniMaxForCausalLM", *_PUBLISHED), from_hf, from_gguf, HF_NAMES, GGUF_NAMES,
+    adapt=experts_in_mlp,
+)  # fmt: skip

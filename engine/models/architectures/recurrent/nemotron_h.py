@@ -23,7 +23,7 @@ from engine.models.headers.decoder import (
 from engine.models.headers.experts import GGUF_EXPERT_KEYS, gguf_experts, hf_experts, hf_groups
 from engine.models.headers.keys import Keys
 from engine.models.layers.positions.rope import RopeConfig
-from engine.models.names import GGUF, HF, MAMBA_GGUF, NarrowNames, mamba_names
+from engine.models.names import GGUF, HF, MAMBA_GGUF, NarrowNames, TensorNames, mamba_names
 from engine.tensors import RawTensor
 from engine.words import _
 
@@ -172,7 +172,15 @@ def _config(
     return ModelConfig(**(shape | more))  # type: ignore[arg-type]
 
 
+def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """Experts are in stacks in transformers' memory."""
+    at = "mixer.experts."
+    if not any(name.endswith(f".{at}up_proj") for name in tensors):
+        return names
+    return replace(names, expert_up=at + "up_proj", expert_down=at + "down_proj", stack_ends=("", "_bias"))
+
+
 NEMOTRON_H = Architecture(
     ("nemotron_h", "nemotron_h_moe"), ("NemotronHForCausalLM",), from_hf, from_gguf, HF_NAMES, GGUF_NAMES,
-    prefixes=("", "-model."),
+    prefixes=("", "-model."), adapt=_adapt,
 )  # fmt: skip

@@ -4,6 +4,7 @@ before each half.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.models.architecture import Architecture
@@ -12,7 +13,8 @@ from engine.models.config import ModelConfig
 from engine.models.config.recurrent import SeparateDelta
 from engine.models.headers.decoder import hf_decoder, hf_layer_types, refuse_other_than_silu
 from engine.models.headers.keys import Keys
-from engine.models.names import RecurrentNames
+from engine.models.names import RecurrentNames, TensorNames, delta_in_memory
+from engine.tensors import RawTensor
 
 _AT = "linear_attn."
 HF_NAMES = replace(
@@ -58,4 +60,18 @@ def from_hf(keys: Keys) -> ModelConfig:
     )  # fmt: skip
 
 
-OLMO_HYBRID = Architecture((), ("OlmoHybridForCausalLM",), from_hf, None, HF_NAMES, None)
+def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """The convolutions of a file: transformers has one, which it cuts into three of one size to save it."""
+    own = names.recurrent
+    assert own is not None
+    own = delta_in_memory(own, tensors)
+    sizes = {
+        tensor.shape[0]
+        for name, tensor in tensors.items()
+        for part in own.convolutions
+        if name.endswith(f".{part}.weight")
+    }
+    return replace(names, recurrent=replace(own, convolutions_even=len(sizes) == 1))
+
+
+OLMO_HYBRID = Architecture((), ("OlmoHybridForCausalLM",), from_hf, None, HF_NAMES, None, adapt=_adapt)

@@ -40,4 +40,7 @@ def from_hf(keys: Keys) -> ModelConfig:
 FLINT = Architecture(
     (), ("FlintForCausalLM",), from_hf, None, replace(QWEN_2_NAMES, sinks="self_attn.softmax_offset"), None,
     prefixes=("", "-"),
+    adapt=lambda names, tensors: replace(names, sinks="self_attn.sinks")
+    if any(name.endswith(".self_attn.sinks") for name in tensors)  # as transformers has it in memory
+    else names,
 )  # fmt: skip

@@ -271,10 +271,7 @@ def _separate_delta(
             return layer.linear(name, rows, width, False)
         return LowRank(layer.linear(name, kind.rank, width, False), layer.linear(up, rows, kind.rank, False))
 
-    convolutions = [
-        layer.convolution(part + i, channels, kind.taps, name)
-        for i, (channels, name) in enumerate(zip(widths, names.convolutions, strict=True))
-    ]
+    convolutions = layer.convolutions(part, widths, kind.taps)
     # With keys and values sqrt(2) times as large, a strength of 0 to 1 works as one of 0 to 2 would.
     factor = 2**0.5 if kind.doubled else 1.0
     query_norm, key_norm = unit_norms(kind.key_heads, kind.key_dim, factor)

@@ -5,6 +5,7 @@ Shape letters as in `engine.models.layers.parts`; C channels of a convolution, K
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -106,6 +107,26 @@ class RecurrentSource:
         stored = self.source.vector(name + ".weight", *shape).reshape(channels, taps)
         bias = self.source.vector(name + ".bias", channels) if self.source.has(name + ".bias") else None
         return Convolution(part, np.ascontiguousarray(stored.T), bias)
+
+    def convolutions(self, part: int, widths: Sequence[int], taps: int) -> list[Convolution]:
+        """Those of the states from number `part` on, of this many channels each."""
+        names, size = self.names.convolutions, sum(widths)
+        stored = list(widths)
+        if self.names.convolutions_even or len(names) < len(widths):
+            step = -(-size // len(names))
+            stored = [max(0, min(step, size - i * step)) for i in range(len(names))]
+        made = [self.convolution(0, rows, taps, name) for rows, name in zip(stored, names, strict=True)]
+        weight, bias = np.concatenate([each.weight for each in made], axis=1), None
+        if any(each.bias is not None for each in made):
+            absent = (np.zeros(rows, np.float32) for rows in stored)
+            pairs = zip((each.bias for each in made), absent, strict=True)
+            bias = np.concatenate([none if held is None else held for held, none in pairs])
+        ends = itertools.pairwise(np.cumsum([0, *widths]).tolist())
+        own = [slice(start, end) for start, end in ends]
+        return [
+            Convolution(part + i, np.ascontiguousarray(weight[:, of]), None if bias is None else bias[of])
+            for i, of in enumerate(own)
+        ]
 
     def recurrence(self, part: int, shape: LinearAttentionShape, stored: tuple[int, ...]) -> Recurrence:
         """The weights of `Ops.linear_attention`; rates and skips have the `stored` shape in the file,
