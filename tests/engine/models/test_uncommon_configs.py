@@ -119,6 +119,19 @@ def test_a_model_saved_without_its_head(name: str, own: str, tmp_path: Path) -> 
     assert np.abs(logits(load(tmp_path), ids(case.length)) - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("name", ["GPT-2", "GPT-1"])
+def test_matrices_of_gpt_2_that_are_not_transposed(name: str, tmp_path: Path) -> None:
+    """As quantising tools write them."""
+    tensors = load_file(write_checkpoint(BY_NAME[name], tmp_path) / "model.safetensors")
+    upright = {
+        name: np.ascontiguousarray(values.T) if ".c_" in name and values.ndim == 2 else values
+        for name, values in tensors.items()
+    }
+    save_file(upright, tmp_path / "model.safetensors")
+    expected = cached_logits(name)
+    assert np.abs(logits(load(tmp_path), ids(60)) - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
 def test_tied_folder_with_the_head_alone(tmp_path: Path) -> None:
     """transformers takes it for the embedding; one that is not tied lacks its embedding."""
     case = BY_NAME["Llama, biases, tied, own head dimension"]

@@ -78,6 +78,13 @@ def from_hf_1(keys: Keys) -> ModelConfig:
     return replace(config, placement="after_sum", final_norm=False)
 
 
+def _adapt(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames:
+    """Quantising tools turn the matrices over."""
+    first = tensors.get(names.layer.format(0) + names.query_key_value + ".weight")
+    upright = first is not None and len(first.shape) == 2 and first.shape[0] == 3 * first.shape[1]
+    return replace(names, transposed=False) if upright else names
+
+
 _DEFAULTS_1 = {"vocab_size": 40478, "n_positions": 512, "n_embd": 768, "n_layer": 12, "n_head": 12}
 GPT_1 = Architecture(
     (), ("OpenAIGPTLMHeadModel",), from_hf_1, None,
@@ -85,6 +92,8 @@ GPT_1 = Architecture(
         HF_NAMES, embed="transformer.tokens_embed", norm="", positions="transformer.positions_embed",
         attention_norm="", mlp_norm="", attention_post="ln_1", mlp_post="ln_2",
     ),
-    None, prefixes=("", "-"),
+    None, prefixes=("", "-"), adapt=_adapt,
 )  # fmt: skip
-GPT2 = Architecture(("gpt2",), ("GPT2LMHeadModel",), from_hf, from_gguf, HF_NAMES, GGUF, prefixes=("", "-"))
+GPT2 = Architecture(
+    ("gpt2",), ("GPT2LMHeadModel",), from_hf, from_gguf, HF_NAMES, GGUF, prefixes=("", "-"), adapt=_adapt
+)
