@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.cli.command import Answer, Command, Console
-from engine.cli.flags import add_model, add_prompt
+from engine.cli.flags import add_model, add_prompt, read_settings
 from engine.cli.opening import opened, prompt_ids
 from engine.drain import drain
 from engine.errors import BadCheckpoint, BadSetting
 from engine.platform.terminal import padded
+from engine.settings import CacheSettings
 from engine.tensors import Floats
 from engine.units import number_text
 from engine.words import N_, _, ngettext
+
+if TYPE_CHECKING:
+    from engine.chat import LocalChat
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +41,8 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
         raise BadSetting(
             _("{flag} is {value}, but it must be at least {low}.", flag="--top", value=options.top, low=1)
         )
-    with opened(options, console) as chat:
-        cache, ids = chat.generator.cache, prompt_ids(options, chat.tokenizer)
+    with _opened(options, console) as (chat, ids):
+        cache = chat.generator.cache
         check_prompt(ids, cache.model.config.vocab_size, cache.context_length)
         runner = SequenceRunner(cache, ids)
         runner.open()
@@ -50,6 +58,19 @@ def _answer(options: argparse.Namespace, console: Console) -> Answer:
             {"id": int(i), "piece": chat.tokenizer.piece(int(i)), "logprob": float(scores[i])} for i in best
         ]
         return {"prompt_ids": ids, "top": top}
+
+
+@contextmanager
+def _opened(options: argparse.Namespace, console: Console) -> Iterator[tuple[LocalChat, list[int]]]:
+    """The model and the ids of the prompt, which an automatic context holds if the model reads as many."""
+    settings = read_settings(CacheSettings, options)
+    with opened(options, console, settings) as chat:
+        ids = prompt_ids(options, chat.tokenizer)
+        if settings.context_length or not chat.context_length < len(ids) <= chat.info.context_length:
+            yield chat, ids
+            return
+    with opened(options, console, replace(settings, context_length=len(ids))) as chat:
+        yield chat, ids
 
 
 def log_softmax(logits: Floats) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

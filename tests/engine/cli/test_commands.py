@@ -24,6 +24,7 @@ from engine.backends.choice import Gpu, Usable
 from engine.chat import LocalChat, finished, open_chat
 from engine.cli import bench, commands, peers, text
 from engine.cli.flags import FLAG_NAMES, REPLY_SETTINGS
+from engine.cli.logits import log_softmax
 from engine.core import ChatRequest, Message, Text
 from engine.core.reasons import reason_words
 from engine.models.open_text import open_text
@@ -31,6 +32,7 @@ from engine.printable import printable
 from engine.settings import CacheSettings, LoadSettings, SamplerSettings, StopSettings, setting_info
 from engine.text.template.encoding import encode_chat
 from engine.weights.checkpoint import open_checkpoint
+from tests.engine.models.oracle import load, logits
 from tests.tiny import TINY, write_folder, write_gguf
 
 ROOT = Path(__file__).parents[3]
@@ -463,6 +465,18 @@ def test_logits(answer, run_command, tiny, loaded):
         loaded.tokenizer.piece(row["id"]) for row in found["top"]
     ]
     assert run_command("logits", tiny, *REFERENCE, "--ids", "5", "--top", 3)[1].count("\n") == 4
+
+
+def test_logits_beyond_the_automatic_context(answer, run_command, tmp_path):
+    """It ends where a model gets worse, here where its rope is scaled; the prompt may be longer."""
+    scaling = {"type": "dynamic", "factor": 4.0}
+    folder = write_folder(tmp_path / "m", dataclasses.replace(TINY, context_length=20, rope_scaling=scaling))
+    ids = list(range(5, 45))
+    expected = log_softmax(logits(load(folder), ids, context=40)[-1:])[0]
+    given = (folder, *REFERENCE, "--ids", ",".join(map(str, ids)))
+    for row in answer("logits", *given, "--top", 5)["top"]:
+        assert row["logprob"] == pytest.approx(expected[row["id"]], abs=1e-4)
+    assert "the context holds 20" in run_command("logits", *given, "--context-length", 20)[2]
 
 
 @pytest.mark.parametrize("size", [16, 21])
