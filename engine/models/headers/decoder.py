@@ -256,15 +256,17 @@ def gguf_windows(
 def hf_layer_types(
     keys: Keys, layers: int, known: tuple[str, ...], name: str = "layer_types"
 ) -> tuple[str, ...] | None:
-    """The list `name` of config.json, one of the `known` kinds for each layer; None if it is absent.
+    """The list `name` of config.json, one of the `known` kinds for each layer; None if it is absent. As in
+    transformers, it may have more, as of layers that predict further tokens.
 
     Raises `BadCheckpoint`, `UnsupportedModel`.
     """
     kinds = keys.raw(name)
     if kinds is None:
         return None
-    if not isinstance(kinds, list) or len(kinds) != layers:
+    if not isinstance(kinds, list) or len(kinds) < layers:
         raise not_kinds(name, layers)
+    kinds = kinds[:layers]
     other = [kind for kind in kinds if kind not in known]
     if other:
         raise unsupported_layer(other[0])

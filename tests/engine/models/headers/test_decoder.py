@@ -167,6 +167,7 @@ def test_windows_of_a_header() -> None:
 def test_kinds_of_layers() -> None:
     kinds = ["sliding_attention", "full_attention"]
     assert decoder.layer_kinds(config(layer_types=kinds), 2) == tuple(kinds)
+    assert decoder.layer_kinds(config(layer_types=[*kinds, "mamba"]), 2) == tuple(kinds)
     assert decoder.layer_kinds(config(), 2) is None
     assert decoder.hf_layer_types(config(kinds=["a", "b"]), 2, ("a", "b"), "kinds") == ("a", "b")
     for wrong in (kinds[:1], "ab"):
