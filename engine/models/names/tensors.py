@@ -32,7 +32,7 @@ class RecurrentNames:
     """Decay and beta in one matrix, grouped by key head (Qwen3-Next)."""
     fused: str = ""
     """What a file may have in place of a delta net's `input`, `gate`, `beta` and `decay`: their rows in this
-    order (Lara Mini).
+    order (Lara Mini); or of `query`, `key` and `value`.
     """
     rate: str = ""
     shift: str = ""

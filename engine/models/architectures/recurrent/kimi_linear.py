@@ -150,6 +150,8 @@ def adapted(names: TensorNames, tensors: Mapping[str, RawTensor]) -> TensorNames
     if any(".self_attn.q_conv.conv." in name for name in tensors):  # saved by mlx-lm
         own = replace(own, convolutions=tuple(f"self_attn.{part}_conv.conv" for part in "qkv"))
         names = replace(names, correction="mlp.e_score_correction_bias")
+    if any(name.endswith(".attn_qkv.weight") for name in tensors):  # as llama.cpp's converter can
+        own = replace(own, fused="attn_qkv")
     own = delta_in_memory(own, tensors)
     taps = [tensor for name, tensor in tensors.items() if name.endswith("ssm_conv1d_q.weight")]
     rates = [tensor for name, tensor in tensors.items() if name.endswith("." + own.rate)]

@@ -275,10 +275,13 @@ def _separate_delta(
     # With keys and values sqrt(2) times as large, a strength of 0 to 1 works as one of 0 to 2 would.
     factor = 2**0.5 if kind.doubled else 1.0
     query_norm, key_norm = unit_norms(kind.key_heads, kind.key_dim, factor)
-    query, key, value = (
-        layer.linear(name, rows, width, False)
-        for name, rows in zip((names.query, names.key, names.value), widths, strict=True)
-    )
+    own = names.query, names.key, names.value
+    if names.fused:
+        query, key, value = layer.slices(names.fused, own, widths, width)
+    else:
+        query, key, value = (
+            layer.linear(name, rows, width, False) for name, rows in zip(own, widths, strict=True)
+        )
     heads = kind.value_heads
     rates = {1: (heads,), 2: (heads, 1), 4: (1, 1, heads, 1)}[names.rate_dims]
     return SeparateDeltaMixer(
