@@ -140,7 +140,7 @@ def test_python_collects_as_before_when_loading_has_ended(tiny):
 def test_loading_what_cannot_be_loaded(tiny, tmp_path):
     with pytest.raises(ModelNotFound):
         finished(open_chat(tmp_path / "nothing"))
-    with pytest.raises(BadSetting, match="supports at most 1024"):
+    with pytest.raises(BadSetting, match="supports at most 1,024"):
         finished(open_chat(tiny, REFERENCE, CacheSettings(context_length=1025)))
     assert issubclass(Cancelled, EngineError)
 
