@@ -351,7 +351,7 @@ def test_too_little_memory_leaves_the_running_chat(
     with pytest.raises(
         NotEnoughMemory,
         match=r"m\.gguf leaves too little memory after loading its weights\. A context of "
-        r"1048576 tokens needs",
+        r"1,048,576 tokens needs",
     ):
         finished(open_chat(path, REFERENCE, CacheSettings(context_length=1 << 20), replaces=present))
     free = 1000
