@@ -129,8 +129,8 @@ class Distance(NamedTuple):
 
     bytes: ir.Value
     first: bool = True
-    """Whether into the first-level cache, too. That can make a product by an eighth faster; it can also make
-    it slower by a third, the same instructions at another place in memory not at all.
+    """Whether into the first-level cache, too. That can make a product an eighth faster. It can also make it
+    a third slower, and the same instructions at another place in memory no slower at all.
     """
 
 

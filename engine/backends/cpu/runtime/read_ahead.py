@@ -1,6 +1,6 @@
 """How a single row's products prefetch packed weights: how far ahead, into which levels of the cache, if at
 all. Measured for each layout with a model's own weights, in the compiled kernel itself: the same code can be
-by a third slower at another place in memory. Several rows always prefetch.
+a third slower at another place in memory. Several rows always prefetch.
 
 The prefetchers of some processors fall behind such a product, which then waits for memory at every line: on
 Intel's Emerald Rapids prefetching made the decode of a model in Q4_K_M by half faster, on AMD's Zen 5 by a

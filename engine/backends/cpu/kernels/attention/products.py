@@ -154,8 +154,8 @@ def _strips_template(
     out_stride: int, ahead: int, done: int, end: int, room: int,
 ) -> None:  # fmt: skip
     """As `_products_template`, for `VECTORS` vectors and a multiple of 6 rows: in `room` w becomes float32
-    once for all of them, strip by strip. Each sum is of the same products in the same order. Of the bytes
-    from `ahead` to `end` so many are `done`, that is, prefetched.
+    once for all of them, strip by strip. Each sum is of the same products in the same order. `done`
+    of the bytes from `ahead` to `end` were prefetched before.
     """
     unit = max(LINE, SIZE * 16 * VECTORS)
     turn = unit * max(1, (end - ahead) // REGION)
