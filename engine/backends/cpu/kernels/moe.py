@@ -32,6 +32,7 @@ from engine.backends.cpu.kernels.linear.linear import (
     A_Y,
     A_Y_STRIDE,
     ARGUMENTS,
+    LARGE_TILES,
     SCRATCH_PACKED,
     SCRATCH_PANEL,
     product_name,
@@ -343,7 +344,9 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
         number = (ld_i64(step + 8 * SERIAL) << TAG_BITS) + ld_i64(args + 8 * X_TAG) + expert
         small_batch(block, number, rows, first, last, scratch)
     else:
-        large_batch(block, 0, rows, first, last, scratch)
+        while first < last:
+            large_batch(block, 0, rows, first, min(first + LARGE_TILES, last), scratch)
+            first += LARGE_TILES
 
 
 def experts_kernel(weight_layout: WeightLayout, bits: int, jit: Jit) -> Any:

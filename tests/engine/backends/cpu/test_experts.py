@@ -186,7 +186,7 @@ def test_rows_of_a_short_step_are_those_of_steps_of_one(kind: str) -> None:
     """With few experts rows meet in them, with twice the same token in all."""
     ids = np.array([5, 9, 5, 44, 61, 9, 80, 5, 12, 5, 9, 44, 80, 7, 5, 61])
     for routing in (Routing(4, 2), Routing(16, 3)):
-        with recorded(CpuBackend(2), Mixture(kind, routing)) as program:
+        with recorded(CpuBackend(2), Mixture(kind, routing, inner=320)) as program:
             alone = np.concatenate([program.run(step(ids[i : i + 1])).copy() for i in range(16)])
             for rows in (2, 3, 4, 5, 7, 8, 9, 14, 16):
                 assert np.array_equal(program.run(step(ids[:rows])), alone[:rows])

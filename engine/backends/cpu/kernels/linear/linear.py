@@ -244,8 +244,8 @@ def _finish_row(args: int, j: int, r: int, value: int) -> None:
 def _large_batch_template(args: int, start: int, rows: int, first: int, last: int, scratch: int) -> None:
     """Multiply `rows` rows from `start` on by weight tiles first .. last - 1, unpacked panel by panel.
 
-    `first` is a multiple of `LARGE_TILES`. All tiles take one part of x after another, so that the part
-    stays in the cache.
+    There are at most `LARGE_TILES` tiles, and `first` is a multiple of those that are interleaved. All tiles
+    take one part of x after another, so that the part stays in the cache.
     """
     weight, tile_bytes = ld_i64(args + 8 * A_WEIGHT), ld_i64(args + 8 * A_TILE_BYTES)
     blocks, interleaved = ld_i64(args + 8 * A_BLOCKS), ld_i64(args + 8 * A_INTERLEAVED)
