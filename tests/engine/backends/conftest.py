@@ -1,5 +1,5 @@
-"""For tests of the CPU's programs: memory that holds no numbers before the first pass, and operations that
-name all that they use.
+"""For tests of the CPU's programs: memory that holds no numbers before the first pass, scratch memory whose
+end is watched, and operations that name all that they use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ import pytest
 from engine.backends.cpu.lowering.call import Operation, Slice
 from engine.backends.cpu.lowering.lower import LoweredPass
 from engine.backends.cpu.program import CpuProgram
+from engine.backends.cpu.runtime import thread_pool
 from engine.backends.graph.buffers import Buffer
+
+GUARD, GUARD_BYTES = 0xA5, 4096
+"""What lies after scratch memory, and how much of it."""
 
 
 @pytest.fixture
@@ -29,6 +33,22 @@ def memory_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
             memory.view(np.uint8)[:] = 0xFF  # NaN as float32
 
     monkeypatch.setattr(CpuProgram, "__init__", made)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_written_past_scratch_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kernels write no more scratch memory, and threads no more counters, than there are."""
+    make, guards = thread_pool.aligned, []
+
+    def guarded(size: int) -> Any:
+        memory = make(size + GUARD_BYTES)
+        memory[size:] = GUARD
+        guards.append(memory[size:])
+        return memory[:size]
+
+    monkeypatch.setattr(thread_pool, "aligned", guarded)
+    yield
+    assert all((guard == GUARD).all() for guard in guards)
 
 
 class Address(int):

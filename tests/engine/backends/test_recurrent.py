@@ -28,10 +28,10 @@ SHAPES = {
     "wide": LinearAttentionShape(1, 3, 128, 128, True),
     "keys decay": LinearAttentionShape(2, 2, 16, 96, True, decays="key"),
     "keys decay, odd": LinearAttentionShape(2, 4, 7, 35, True, True, "key"),
-    "keys decay, bound": LinearAttentionShape(2, 2, 12, 32, True, decays="key", bound=1.7),
+    "keys decay, bound": LinearAttentionShape(2, 4, 12, 32, True, decays="key", bound=1.7),
     "values decay": LinearAttentionShape(1, 1, 16, 96, False, decays="value"),
     "unit": LinearAttentionShape(1, 1, 1, 39, False, decays="value", unit=True),
-    "values decay, odd": LinearAttentionShape(1, 2, 5, 39, False, decays="value"),
+    "values decay, odd": LinearAttentionShape(2, 4, 5, 39, False, decays="value"),
 }
 
 Values = np.ndarray[Any, Any]
@@ -163,8 +163,19 @@ def test_formulas_hold_in_any_cut(backend: str, name: str) -> None:
     layer.close()
 
 
-def test_the_padding_of_heads_is_never_read_before_it_is_written(memory_without_numbers: None) -> None:
-    layer = Layer(CpuBackend(1), LinearAttentionShape(2, 2, 70, 39, True), True, True)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        LinearAttentionShape(2, 2, 70, 39, True),
+        LinearAttentionShape(2, 2, 70, 39, True, decays="key"),
+        # More scratch memory than products without an input have.
+        LinearAttentionShape(1, 1, 600, 32, False, decays="value"),
+    ],
+)
+def test_the_padding_of_heads_is_never_read_before_it_is_written(
+    memory_without_numbers: None, shape: LinearAttentionShape
+) -> None:
+    layer = Layer(CpuBackend(1), shape, shape.delta, True)
     close_to(layer.run(IDS, [(-1, 0)]), layer.expected(IDS))
     layer.close()
 

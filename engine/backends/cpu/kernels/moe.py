@@ -38,7 +38,6 @@ from engine.backends.cpu.kernels.linear.linear import (
     product_name,
     row_parts,
 )
-from engine.backends.cpu.kernels.linear.linear import scratch_bytes as linear_scratch
 from engine.backends.cpu.kernels.packed_activations import FEATURES as PACKED_FEATURES
 from engine.backends.cpu.kernels.packed_activations import PACKED_BYTES
 from engine.backends.cpu.kernels.rows import copy_vectors
@@ -71,11 +70,6 @@ def table_words(experts: int) -> int:
     expert's rows begin, with the total at the end (X + 1).
     """
     return 2 * experts + 2
-
-
-def scratch_bytes(columns: int) -> int:
-    """Scratch bytes of a thread for inputs of up to `columns` features: a product's and an argument block."""
-    return linear_scratch(columns) + 8 * ARGUMENTS
 
 
 def route(args: int, step: int, tile: int, scratch: int) -> None:
@@ -325,7 +319,7 @@ def _experts_template(args: int, step: int, tile: int, scratch: int) -> None:
     rows = ld_i32(starts + 4) - start
     first = (tile % chunks) * ld_i64(args + 8 * A_GROUP)
     last = min(first + ld_i64(args + 8 * A_GROUP), ld_i64(args + 8 * A_TILES))
-    # After a product's own scratch memory (`linear.scratch_bytes`).
+    # After the packed rows, see `linear.scratch_bytes`.
     block = (
         scratch
         + SCRATCH_PACKED

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from engine.backends.base import Weight
-from engine.backends.cpu.kernels import moe, packed_activations
+from engine.backends.cpu.kernels import packed_activations
 from engine.backends.cpu.kernels.linear import amx, linear, panel_format, panels
 from engine.backends.cpu.layouts.layout import READ_AHEAD
 from engine.backends.cpu.lowering.call import TAG_BITS, Argument, Calls, Table
@@ -112,7 +112,7 @@ def _experts(calls: Calls, node: ExpertLinear) -> None:
     addresses = [each.address if each.weight_layout is layout else 0 for each in weights]
     group = _tiles_at_once(calls, first, routing.used * first.nbytes)
     tiles = -(-first.tiles // group)
-    calls.scratch = max(calls.scratch, moe.scratch_bytes(first.blocks * first.weight_layout.unit))
+    calls.scratch = max(calls.scratch, linear.scratch_bytes(first.blocks * first.weight_layout.unit))
     bias = 0 if node.bias is None else calls.constants.vector(node.bias, y.stride // 4)
     arguments: list[Argument] = [
         calls.constants.integers(np.array(addresses, np.int64)), first.tile_bytes, first.tiles, first.blocks,

@@ -56,7 +56,7 @@ def _heads_template(args: int, step: int, tile: int, scratch: int) -> None:
     head, start = tile // chunks % heads, tile // (chunks * heads) * LARGE_ROWS
     first = tile % chunks * group
     last = min(first + group, tiles)
-    # After a product's own scratch memory (`linear.scratch_bytes`).
+    # After the packed rows, see `linear.scratch_bytes`.
     packed = PACKED_BYTES * (ld_i64(args + 8 * A_BLOCKS) * UNIT // PACKED_FEATURES + 1)
     block = scratch + SCRATCH_PACKED + SMALL_BATCH * packed
     for i in range(ARGUMENTS):
@@ -95,7 +95,7 @@ def _heads(calls: Calls, node: HeadLinear) -> None:
     wide, high = first.blocks * first.weight_layout.unit, 16 * first.tiles
     x = node.x if wide == columns else add_zeros(calls, node.x, heads, wide)
     y = node.y if high == rows else node.y.like(heads * high)
-    calls.scratch = max(calls.scratch, scratch_bytes(wide) + 8 * ARGUMENTS)
+    calls.scratch = max(calls.scratch, scratch_bytes(wide))
     least = max(2, first.interleaved)
     group = max(least, _TILE_TARGET // first.tile_bytes // least * least)
     chunks = -(-first.tiles // group)

@@ -67,7 +67,9 @@ SCRATCH_PACKED = SCRATCH_SUMS + LARGE_TILES * LARGE_ROWS * 64
 
 
 def scratch_bytes(columns: int) -> int:
-    """Scratch bytes of a thread for inputs of up to `columns` features."""
+    """Scratch bytes of a thread for inputs of up to `columns` features: a small batch's packed rows, and an
+    argument block after them.
+    """
     return SCRATCH_PACKED + SMALL_BATCH * MOST_PACKED * (columns // PACKED_FEATURES + 1) + 8 * ARGUMENTS
 
 
