@@ -210,6 +210,16 @@ def test_long_steps_give_the_same_rows_however_they_are_cut(kind: str) -> None:
             assert np.array_equal(np.concatenate(parts), whole), cut
 
 
+@pytest.mark.slow  # compiles kernels of its own
+def test_wide_experts_of_few_bits() -> None:
+    """More tiles at once than are interleaved."""
+    mixture = Mixture("Q2_K", Routing(8, 8), 256, 3072)
+    with recorded(CpuBackend(1), mixture) as cpu, recorded(ReferenceBackend(), mixture) as reference:
+        for rows in (1, 8, 60):
+            found, expected = cpu.run(step(np.arange(rows))), reference.run(step(np.arange(rows)))
+            assert np.abs(found - expected).max() <= 2.0**-14 * np.abs(expected).max(), rows
+
+
 def test_experts_of_several_layouts() -> None:
     """A file may keep some experts with more bits."""
     mixture = Mixture("Q4_1", Routing(6, 3))
