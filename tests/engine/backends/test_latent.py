@@ -94,8 +94,8 @@ EARLY = (
     ("whole", "fp32"),
     ("odd", "fp32"),
     ("odder", "fp32"),
-    ("odd", "q8"),
-    ("odd", "q4"),
+    ("odder", "q8"),  # values of two groups
+    ("odder", "q4"),
 )
 CASES = [
     pytest.param(name, kind.values[0], marks=[] if (name, kind.values[0]) in EARLY else [pytest.mark.slow])

@@ -101,4 +101,4 @@ def prepare(state: Any, threads: int, ticks_per_second: float, yield_word: int =
     """
     grain = int(ticks_per_second / GRAINS_PER_SECOND)
     state[[ACTIVE, THREADS, GRAIN, YIELD_WORD]] = threads, threads, grain, yield_word
-    state[[TRIED, INTERVAL]] = -(1 << 62), _SHORTEST * grain
+    state[TRIED] = -(1 << 62)

@@ -14,6 +14,7 @@ from engine.backends.base import AttentionShape, Step
 from engine.backends.cpu.backend import CpuBackend
 from engine.backends.cpu.lowering.call import Operation
 from engine.backends.cpu.program import CpuProgram
+from engine.backends.cpu.runtime import profile as profiles
 from engine.backends.cpu.runtime.profile import bytes_read, profile
 from engine.backends.graph.buffers import Buffer
 from tests.engine.backends.kernel_oracles import Matrix
@@ -43,7 +44,7 @@ def test_bytes_read(operation: Operation, rows: int, depth: int, expected: int) 
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_every_stage_is_timed(threads: int) -> None:
+def test_every_stage_is_timed(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All stages are counted, products with all of their bytes, and the result is that of a plain step."""
     backend = CpuBackend(threads)
     table, weight, square = (
@@ -73,6 +74,8 @@ def test_every_stage_is_timed(threads: int) -> None:
     assert by_name["2 linear_f32 64x64"].bytes == 6 * 64 * 64 * 4
     assert by_name["linear_f32 256x64"].bytes == 256 * 64 * 4
     assert all(each.seconds > 0 for each in spent)
+    monkeypatch.setattr(profiles, "ticks_per_second", lambda _read: 0.0)  # a CPU without a counter
+    assert profile(program, lambda: program.run(step), 2, 0, 1) == []
     program.close()
 
 

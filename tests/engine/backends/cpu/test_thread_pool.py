@@ -200,13 +200,14 @@ def _slow_and_counted(args: int, step: int, tile: int, scratch: int) -> None:
 
 
 @pytest.mark.parametrize("tiles", [1, 2, 7])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_every_tile_runs_once(threads: int, tiles: int) -> None:
+@pytest.mark.parametrize(("threads", "replays"), [(1, 300), (3, 300), (8, 20), (9, 20)])
+def test_every_tile_runs_once(threads: int, replays: int, tiles: int) -> None:
+    """The counters of up to eight queues share a line of memory."""
     counts = np.zeros(tiles, np.int64)
     with _pool(numba.cfunc(SIGNATURE)(_count), counts, 50, tiles, KERNELS.pool, threads) as (_, replay):
-        for _ in range(300):
+        for _ in range(replays):
             replay()
-    assert np.array_equal(counts, np.full(tiles, 50 * 300))
+    assert np.array_equal(counts, np.full(tiles, 50 * replays))
 
 
 def test_a_helper_that_never_gets_a_core_stops_nobody() -> None:
@@ -355,6 +356,18 @@ def test_each_thread_loop_is_compiled_once() -> None:
 
     pool_functions(jit, lambda function, signature: function)
     assert sorted(made) == ["_read_ticks", "help", "replay"]
+
+
+def test_threads_end_when_the_last_of_their_programs_is_closed() -> None:
+    counts = np.zeros(9, np.int64)
+    with _pool(numba.cfunc(SIGNATURE)(_count), counts, 20, 9, KERNELS.pool, 3) as (pool, replay):
+        helpers = list(pool._threads)
+        pool.users = 2
+        pool.close()
+        replay()
+        assert all(helper.is_alive() for helper in helpers)
+    assert not any(helper.is_alive() for helper in helpers)
+    assert np.array_equal(counts, np.full(9, 20))
 
 
 def test_programs_that_nobody_closes_end_their_threads_with_the_last_of_them() -> None:
