@@ -76,7 +76,6 @@ def test_numbers_come_back(shape: tuple[int, int], scale: Any, settings: Any, we
     assert weight.nbytes == CpuBackend(1).weight_spec(tensor).nbytes
 
 
-@pytest.mark.slow
 def test_products_alone_and_together() -> None:
     tensor, values = drawn(75, 256, (1, 2))
     backend = CpuBackend(2)
