@@ -73,13 +73,7 @@ def unpacked(weight: CpuWeight) -> Array:
     ]
 
 
-QUICK = ("Q4_0", "Q4_1", "Q6_K", "IQ4_XS", "MXFP4")
-"""Without minimums and with them, signed scales, levels, and powers of two."""
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind in QUICK else [pytest.mark.slow]) for kind in WEIGHT_TYPES]
-)
+@pytest.mark.parametrize("kind", WEIGHT_TYPES)
 def test_unpacking_gives_the_file_s_values_to_the_last_bit(kind: str) -> None:
     """Whatever the bytes: fp16 numbers from the smallest subnormal one to 60,000, of either sign (for MXFP4
     all powers of two), and rows that fill no tile.
