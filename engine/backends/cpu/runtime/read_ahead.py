@@ -36,9 +36,11 @@ _FEWEST = 8
 _LEAST_BYTES = 16 << 20
 """Of all products together. Those of a smaller model come from the caches, however they are read."""
 _GAIN = 0.98
-"""Products prefetch by `READ_AHEAD` unless another way takes less than this share of the time."""
-_WAYS = (READ_AHEAD, *((-READ_AHEAD,) if WIDE else ()), 0)
-"""What is tried for `A_AHEAD`. Without AVX-512 nothing is prefetched into the first-level cache."""
+"""The first of `_WAYS` is taken unless another one takes less than this share of its time."""
+_WAYS = (-READ_AHEAD, READ_AHEAD, 0) if WIDE else (READ_AHEAD, 0)
+"""What is tried for `A_AHEAD`. Where a tile takes as long with the first-level cache, a whole product often
+takes longer. Without AVX-512 nothing is prefetched into that.
+"""
 
 
 Replay = Callable[[Words, Words, Words], None]
@@ -66,8 +68,8 @@ def choose_read_ahead(operations: Sequence[Operation], words: Words, blocks: Wor
         times = _times(timed, words, blocks, replay)
         if times.all():
             shares = np.median(times / times[:, :1], axis=0)
-            if shares.min() < _GAIN:
-                blocks[same, A_AHEAD] = _WAYS[int(shares.argmin())]
+            best = int(shares.argmin()) if shares.min() < _GAIN else 0
+            blocks[same, A_AHEAD] = _WAYS[best]
 
 
 def _turns(products: Sequence[int], blocks: Words) -> list[tuple[int, list[int]]]:

@@ -251,7 +251,7 @@ def test_queries_share_the_prefetching_of_the_next_keys(
 
 
 TILE_BYTES, GROUP, PARTS = 4096, 2, 5
-WAYS = (READ_AHEAD, -READ_AHEAD, 0)
+WAYS = (-READ_AHEAD, READ_AHEAD, 0)
 
 
 @pytest.fixture
@@ -301,8 +301,8 @@ def _chosen(
 @pytest.mark.parametrize(
     ("ticks", "ahead"),
     [
-        ((100, 120, 150), READ_AHEAD), ((100, 95, 90), 0), ((100, 90, 95), -READ_AHEAD),
-        ((100, 99, 99), READ_AHEAD), ((100, 97, 120), -READ_AHEAD), ((1, 1, 1), READ_AHEAD),
+        ((100, 120, 150), -READ_AHEAD), ((100, 95, 90), 0), ((100, 90, 95), READ_AHEAD),
+        ((100, 99, 99), -READ_AHEAD), ((100, 97, 120), READ_AHEAD), ((1, 1, 1), -READ_AHEAD),
         ((0, 0, 0), READ_AHEAD),  # without a counter
     ],
 )  # fmt: skip
@@ -315,7 +315,7 @@ def test_a_single_row_prefetches_in_the_way_that_is_fastest(ticks: tuple[int, in
 @pytest.mark.usefixtures("three_ways")
 def test_each_layout_has_its_own_way() -> None:
     found, _ = _chosen(_Timed((100, 90, 120), (100, 110, 80)), ["linear_q4k", "linear8_q6k"] * 9)
-    assert found == [-READ_AHEAD, 0] * 9
+    assert found == [READ_AHEAD, 0] * 9
 
 
 @pytest.mark.usefixtures("three_ways")
