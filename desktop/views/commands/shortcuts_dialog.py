@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QCoreApplication, QEvent, Qt, QTimer
@@ -22,6 +23,8 @@ from desktop.views.widgets.text_label import text_label
 from engine.words import _, translate
 
 __all__ = ["ShortcutsDialog"]
+
+_AFTER_COMMA = re.compile(r"(?<=[,،、，])\s*")
 
 
 class _KeyRow(QFrame):
@@ -243,8 +246,9 @@ class ShortcutsDialog(QDialog):
 def _fixed_row(text: str, keys: str) -> QWidget:
     row = QFrame()
     row.setObjectName("keyRow")
-    label, shown = QLabel(text), QLabel(keys)
+    label, shown = QLabel(text), FlowLayout(gap=6)
     label.setWordWrap(True)
-    shown.setProperty("tone", "muted")
+    for key in _AFTER_COMMA.split(keys):  # in a narrow window one below another
+        shown.addWidget(text_label(key, "muted", plain=True))
     fill(FlowLayout(row), (label, 1), shown, margins=(4, 7, 4, 7))
     return row
