@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 from engine.errors import (
@@ -135,6 +136,8 @@ TOO_SLOW = Failure(
 )
 
 
+_SEPARATOR = re.compile(r"(?<=\d),(?=\d{3})")
+"""Of thousands, in counts of tokens: clients look for digits."""
 _OF_THE_REQUEST = (BadPicture, BadSetting, BadTemplate, NothingAllowed, NotSupportedYet, UnsupportedModel)
 
 
@@ -145,7 +148,7 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, ApiError):
         return error.failure
     if isinstance(error, ContextTooLong):
-        return Failure(400, error.english, code="context_length_exceeded")
+        return Failure(400, _SEPARATOR.sub("", error.english), code="context_length_exceeded")
     if isinstance(error, _OF_THE_REQUEST):
         return Failure(400, error.english)
     if isinstance(error, Cancelled):
